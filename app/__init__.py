@@ -1,0 +1,1 @@
+"""Curlew's server: a message service over plain HTTP."""

@@ -1,0 +1,302 @@
+"""The error tree. Codes are stable; SDKs switch on them. HTTP statuses live in `api.errors`.
+
+    CurlewError
+    ├── InvalidRequest            the request can never succeed as it is
+    │   ├── IllegalTopic · IllegalGroup · IllegalTag · IllegalKey · IllegalProperty
+    │   ├── IllegalOffset · IllegalInvisibleTime · IllegalFilter · IllegalWait
+    │   ├── InvalidReceiptHandle · MalformedBody · MalformedFrame
+    │   ├── BodyTooLarge · PropertiesTooLarge · BatchTooLarge
+    │   └── UnsupportedContentType
+    ├── NotFound                  TopicNotFound · QueueNotFound · GroupNotFound · MessageNotFound
+    ├── StateConflict             the state of the resource forbids it
+    │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired
+    │   └── TopicTypeConflict
+    ├── TryAgain                  the same request may succeed later
+    │   └── TooManyRequests · ShuttingDown · MetadataUnavailable
+    └── NodeFault                 we are broken: StoreFailed · DiskFull · InternalError
+
+`outcome` is set on errors of sends: "not_stored" means that the message will never be delivered,
+"unknown" means that it may have been stored.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+Outcome = Literal["not_stored", "unknown"]
+
+
+class CurlewError(Exception):
+    """Root of the tree. `detail` says what is wrong, `hint` what to do about it.
+
+    `fields` are extra members of the problem document (for instance `min_offset`); `pointer` is a
+    JSON pointer into the request body where one applies.
+    """
+
+    code: ClassVar[str] = "INTERNAL_ERROR"
+    title: ClassVar[str] = "The request failed"
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        hint: str | None = None,
+        fields: Mapping[str, int | str | bool | None] | None = None,
+        pointer: str | None = None,
+        outcome: Outcome | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.hint = hint
+        self.fields = dict(fields or {})
+        self.pointer = pointer
+        self.outcome = outcome
+        self.retry_after_s = retry_after_s
+
+
+class InvalidRequest(CurlewError):
+    """The request can never succeed as it is."""
+
+    code = "BAD_REQUEST"
+    title = "The request is not valid"
+
+
+class IllegalTopic(InvalidRequest):
+    """A topic name that clients may not use."""
+
+    code = "ILLEGAL_TOPIC"
+    title = "The topic name is not allowed"
+
+
+class IllegalGroup(InvalidRequest):
+    """A group name that clients may not use."""
+
+    code = "ILLEGAL_CONSUMER_GROUP"
+    title = "The group name is not allowed"
+
+
+class IllegalTag(InvalidRequest):
+    """A tag that is too long or has forbidden characters."""
+
+    code = "ILLEGAL_MESSAGE_TAG"
+    title = "The tag is not allowed"
+
+
+class IllegalKey(InvalidRequest):
+    """Keys that are too many, empty, or have forbidden characters."""
+
+    code = "ILLEGAL_MESSAGE_KEY"
+    title = "A message key is not allowed"
+
+
+class IllegalProperty(InvalidRequest):
+    """A property whose name is reserved or whose text cannot be stored."""
+
+    code = "ILLEGAL_MESSAGE_PROPERTY_KEY"
+    title = "A message property is not allowed"
+
+
+class IllegalOffset(InvalidRequest):
+    """An offset that is negative or not a number."""
+
+    code = "ILLEGAL_OFFSET"
+    title = "The offset is not valid"
+
+
+class IllegalInvisibleTime(InvalidRequest):
+    """An invisible time outside the limits."""
+
+    code = "ILLEGAL_INVISIBLE_TIME"
+    title = "The invisible time is outside the limits"
+
+
+class IllegalWait(InvalidRequest):
+    """A long-poll time outside the limits."""
+
+    code = "ILLEGAL_POLLING_TIME"
+    title = "The waiting time is outside the limits"
+
+
+class IllegalFilter(InvalidRequest):
+    """A filter expression that cannot be parsed; `fields["position"]` says where."""
+
+    code = "ILLEGAL_FILTER_EXPRESSION"
+    title = "The filter expression is not valid"
+
+
+class InvalidReceiptHandle(InvalidRequest):
+    """A receipt handle that this cluster did not issue."""
+
+    code = "INVALID_RECEIPT_HANDLE"
+    title = "The receipt handle is not valid"
+
+
+class MalformedBody(InvalidRequest):
+    """A body that does not parse, or has unknown or missing fields."""
+
+    code = "MALFORMED_BODY"
+    title = "The request body cannot be read"
+
+
+class MalformedFrame(InvalidRequest):
+    """A batch frame that does not check out; `fields["index"]` names the first bad record."""
+
+    code = "MALFORMED_FRAME"
+    title = "The batch frame is damaged"
+
+
+class UnsupportedContentType(InvalidRequest):
+    """A content type that the operation does not take."""
+
+    code = "UNSUPPORTED_MEDIA_TYPE"
+    title = "The content type is not supported here"
+
+
+class BodyTooLarge(InvalidRequest):
+    """A message body over the limit."""
+
+    code = "MESSAGE_BODY_TOO_LARGE"
+    title = "The message body is too large"
+
+
+class BatchTooLarge(InvalidRequest):
+    """A batch with too many messages or bytes."""
+
+    code = "PAYLOAD_TOO_LARGE"
+    title = "The batch is too large"
+
+
+class PropertiesTooLarge(InvalidRequest):
+    """Properties over the limit in number or bytes."""
+
+    code = "MESSAGE_PROPERTIES_TOO_LARGE"
+    title = "The message properties are too large"
+
+
+class NotFound(CurlewError):
+    """The thing named does not exist."""
+
+    code = "NOT_FOUND"
+    title = "Not found"
+
+
+class TopicNotFound(NotFound):
+    """No such topic."""
+
+    code = "TOPIC_NOT_FOUND"
+    title = "The topic does not exist"
+
+
+class QueueNotFound(NotFound):
+    """The topic has no such queue."""
+
+    code = "QUEUE_NOT_FOUND"
+    title = "The queue does not exist"
+
+
+class GroupNotFound(NotFound):
+    """No such consumer group."""
+
+    code = "CONSUMER_GROUP_NOT_FOUND"
+    title = "The consumer group does not exist"
+
+
+class MessageNotFound(NotFound):
+    """No such message, or no longer."""
+
+    code = "MESSAGE_NOT_FOUND"
+    title = "The message does not exist"
+
+
+class StateConflict(CurlewError):
+    """The state of the resource forbids the request."""
+
+    code = "CONFLICT"
+    title = "The request conflicts with the present state"
+
+
+class OffsetExpired(StateConflict):
+    """The offset lies below the first readable one."""
+
+    code = "OFFSET_EXPIRED"
+    title = "The offset is no longer available"
+
+
+class OffsetOutOfRange(StateConflict):
+    """The offset lies beyond the end of the queue."""
+
+    code = "OFFSET_OUT_OF_RANGE"
+    title = "The offset is beyond the end of the queue"
+
+
+class ReceiptHandleExpired(StateConflict):
+    """The lease behind the handle has ended or was superseded."""
+
+    code = "RECEIPT_HANDLE_EXPIRED"
+    title = "The receipt handle has expired"
+
+
+class TryAgain(CurlewError):
+    """The same request may succeed later."""
+
+    code = "UNAVAILABLE"
+    title = "The service cannot answer now"
+    retryable = True
+
+
+class TooManyRequests(TryAgain):
+    """A bound on work in flight is reached."""
+
+    code = "TOO_MANY_REQUESTS"
+    title = "Too many requests"
+
+
+class ShuttingDown(TryAgain):
+    """The node is draining."""
+
+    code = "SHUTTING_DOWN"
+    title = "The node is shutting down"
+
+
+class MetadataUnavailable(TryAgain):
+    """The SQL database cannot be reached."""
+
+    code = "METADATA_UNAVAILABLE"
+    title = "The metadata database cannot be reached"
+
+
+class NodeFault(CurlewError):
+    """We are broken; another node may do better."""
+
+    code = "INTERNAL_ERROR"
+    title = "The node failed"
+
+
+class InternalError(NodeFault):
+    """An unexpected failure; the log has the traceback under the request id."""
+
+    code = "INTERNAL_SERVER_ERROR"
+    title = "The node met an unexpected failure"
+
+
+class StoreFailed(NodeFault):
+    """A write or sync failed. Sticky: the node takes no further writes until it is restarted."""
+
+    code = "STORE_FAILED"
+    title = "The store takes no writes"
+
+
+class DiskFull(NodeFault):
+    """The disk has no room; sending resumes by itself when there is."""
+
+    code = "DISK_FULL"
+    title = "The disk is full"
+    retryable = True
+
+
+class MessageCorrupted(NodeFault):
+    """A stored record fails its checksum; other records are not affected."""
+
+    code = "MESSAGE_CORRUPTED"
+    title = "The stored message is damaged"

@@ -1,0 +1,67 @@
+"""Every bound of the system, by name. Served at `GET /v1/limits`.
+
+The defaults are those of the HTTP contract; where a neighbour has a well-known number it is named,
+so that a reader can judge ours: SQS 10 per batch and 1 MiB, Pub/Sub 1,000 and 10 MB, RocketMQ 4 MiB
+bodies and 32 KiB properties.
+"""
+
+from dataclasses import dataclass
+
+KIB = 1024
+MIB = 1024 * KIB
+
+NAME_CHARS_MAX = 127
+"""Longest topic or group name. 127 keeps the record in RocketMQ's version 1 (one length byte)."""
+
+PROPERTIES_ENCODED_BYTES_MAX = 32_767
+"""The record's properties length is a signed 16-bit integer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Configurable bounds. Sizes in bytes, durations in milliseconds or seconds as named."""
+
+    body_bytes_max: int = 4 * MIB
+    batch_messages_max: int = 10_000
+    batch_bytes_max: int = 32 * MIB
+    properties_bytes_max: int = 16 * KIB
+    properties_count_max: int = 128
+    keys_count_max: int = 32
+    tag_bytes_max: int = 128
+    queues_per_topic_max: int = 1_024
+    pull_messages_max: int = 10_000
+    pull_bytes_max: int = 8 * MIB
+    pull_scan_units_max: int = 50_000
+    receive_messages_max: int = 1_024
+    receive_bytes_max: int = 8 * MIB
+    wait_seconds_max: int = 60
+    waiters_max: int = 20_000
+    invisible_ms_min: int = 1_000
+    invisible_ms_max: int = 12 * 3_600_000
+    header_block_bytes_max: int = 16 * KIB
+    page_size_max: int = 1_000
+    pending_append_bytes_max: int = 256 * MIB
+    group_in_flight_max: int = 20_000
+
+    def __post_init__(self) -> None:
+        assert self.body_bytes_max <= self.batch_bytes_max
+        assert self.properties_bytes_max <= PROPERTIES_ENCODED_BYTES_MAX
+        assert 0 < self.invisible_ms_min <= self.invisible_ms_max
+        assert self.batch_bytes_max <= self.pending_append_bytes_max
+
+
+DEFAULT_PULL_MESSAGES = 32
+"""RocketMQ's pullBatchSize."""
+
+DEFAULT_RECEIVE_MESSAGES = 1
+DEFAULT_INVISIBLE_MS = 30_000
+"""SQS's default visibility timeout; RocketMQ's POP uses 60 s."""
+
+DEFAULT_MAX_ATTEMPTS = 16
+"""RocketMQ's maxReconsumeTimes for push consumers."""
+
+DEFAULT_QUEUES = 4
+"""RocketMQ's defaultTopicQueueNums."""
+
+DEFAULT_RETENTION_MS = 72 * 3_600_000
+"""RocketMQ's fileReservedTime."""

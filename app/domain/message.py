@@ -1,0 +1,166 @@
+"""Messages: as a producer hands them over, and as the log gives them back.
+
+Properties are RocketMQ's: text to text, with reserved names for the parts that have a field of
+their own. In memory the reserved ones live in their fields; on disk they are properties.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.domain.errors import (
+    BodyTooLarge,
+    IllegalKey,
+    IllegalProperty,
+    IllegalTag,
+    PropertiesTooLarge,
+)
+from app.domain.limits import Limits
+from app.domain.positions import PhysicalOffset, QueueOffset, TimestampMs
+
+PROPERTY_TAG: Final = "TAGS"
+PROPERTY_KEYS: Final = "KEYS"
+PROPERTY_UNIQUE_KEY: Final = "UNIQ_KEY"
+PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
+PROPERTY_CONTENT_TYPE: Final = "MQ_CONTENT_TYPE"
+PROPERTY_CHECKSUM: Final = "__CRC32#"
+
+RESERVED_PROPERTIES: Final = frozenset(
+    """KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET
+    BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION
+    TRACE_ON UNIQ_KEY EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME INNER_NUM INNER_BASE
+    DUP_INFO CHECK_IMMUNITY_TIME_IN_SECONDS TRAN_PREPARED_QUEUE_OFFSET __transactionId__
+    TRANSACTION_CHECK_TIMES INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME
+    PUSH_REPLY_TIME CLUSTER MSG_TYPE POP_CK POP_CK_OFFSET 1ST_POP_TIME __SHARDINGKEY
+    FORWARD_QUEUE_ID REDIRECT INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET TRACE_CONTEXT
+    TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_DELAY_MS TIMER_IN_MS TIMER_OUT_MS TIMER_ENQUEUE_MS
+    TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL DLQ_ORIGIN_TOPIC
+    DLQ_ORIGIN_MESSAGE_ID __CRC32# MQ_CONTENT_TYPE""".split()
+)
+"""RocketMQ's MessageConst and our own; a client may not use them as property names."""
+
+NAME_VALUE_SEPARATOR: Final = "\x01"
+PROPERTY_SEPARATOR: Final = "\x02"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as a producer hands it over. Immutable; `check` has been called before a store."""
+
+    body: bytes
+    tag: str | None = None
+    keys: tuple[str, ...] = ()
+    sharding_key: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    content_type: str | None = None
+    message_id: str | None = None
+    """Given by the client (RocketMQ's UNIQ_KEY); None: the store derives one from the position."""
+    born_time_ms: TimestampMs | None = None
+    """Client's clock; None: the store time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as the log gives it back. `properties` holds the client's own ones only."""
+
+    message_id: str
+    topic: str
+    queue_id: int
+    queue_offset: QueueOffset
+    physical_offset: PhysicalOffset
+    body: bytes
+    tag: str | None
+    keys: tuple[str, ...]
+    sharding_key: str | None
+    properties: Mapping[str, str]
+    content_type: str | None
+    born_time_ms: TimestampMs
+    store_time_ms: TimestampMs
+    reconsume_times: int
+
+
+def check_message(message: Message, limits: Limits) -> None:
+    """Raise the fitting `InvalidRequest` when `message` breaks a rule or a limit."""
+    if len(message.body) > limits.body_bytes_max:
+        raise BodyTooLarge(
+            f"the body has {len(message.body)} bytes; at most {limits.body_bytes_max} are taken",
+            hint="send the payload to an object store and its address as the message",
+            fields={"limit_bytes": limits.body_bytes_max},
+        )
+    if message.tag is not None:
+        _check_tag(message.tag, limits)
+    _check_keys(message.keys, limits)
+    for name in ("sharding_key", "content_type", "message_id"):
+        value = getattr(message, name)
+        if value is not None and not _is_storable(value):
+            raise IllegalProperty(f"{name} is empty or has a control character", pointer=f"/{name}")
+    if message.properties:
+        _check_properties(message.properties, limits)
+
+
+def _is_storable(text: str) -> bool:
+    return bool(text) and NAME_VALUE_SEPARATOR not in text and PROPERTY_SEPARATOR not in text
+
+
+def _check_tag(tag: str, limits: Limits) -> None:
+    if not _is_storable(tag) or tag != tag.strip() or "|" in tag or not tag.isprintable():
+        raise IllegalTag(
+            f"tag {tag!r} is not allowed",
+            hint="use printable characters without '|' and without spaces at the ends",
+            pointer="/tag",
+        )
+    if len(tag.encode()) > limits.tag_bytes_max:
+        raise IllegalTag(f"the tag has over {limits.tag_bytes_max} bytes", pointer="/tag")
+
+
+def _check_keys(keys: tuple[str, ...], limits: Limits) -> None:
+    if len(keys) > limits.keys_count_max:
+        raise IllegalKey(f"{len(keys)} keys; at most {limits.keys_count_max} are taken")
+    for index, key in enumerate(keys):
+        if not _is_storable(key) or any(c.isspace() for c in key):
+            raise IllegalKey(
+                f"key {key!r} is not allowed",
+                hint="keys are stored separated by spaces; a key is not empty and has none",
+                pointer=f"/keys/{index}",
+            )
+
+
+def _check_properties(properties: Mapping[str, str], limits: Limits) -> None:
+    if len(properties) > limits.properties_count_max:
+        raise PropertiesTooLarge(
+            f"{len(properties)} properties; at most {limits.properties_count_max} are taken"
+        )
+    total = 0
+    for name, value in properties.items():
+        if name in RESERVED_PROPERTIES:
+            raise IllegalProperty(
+                f"property name {name!r} is reserved", pointer=f"/properties/{name}"
+            )
+        if not _is_storable(name) or not _is_storable(value):
+            raise IllegalProperty(
+                f"property {name!r} cannot be stored",
+                hint="names and values are not empty and have no U+0001 or U+0002",
+                pointer=f"/properties/{name}",
+            )
+        total += len(name.encode()) + len(value.encode()) + 2
+    if total > limits.properties_bytes_max:
+        raise PropertiesTooLarge(
+            f"the properties have {total} bytes; at most {limits.properties_bytes_max} are taken"
+        )
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode` over UTF-16 code units, as a signed 32-bit integer.
+
+    RocketMQ hashes tags, keys and sharding keys with it; the same in server, clients and Spark.
+    """
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for index in range(0, len(units), 2):
+        value = (31 * value + ((units[index] << 8) | units[index + 1])) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
+
+
+def queue_for_sharding_key(sharding_key: str, queues: int) -> int:
+    """The queue of a sharding key: RocketMQ's SelectMessageQueueByHash, `abs(hash % queues)`."""
+    return abs(java_hash(sharding_key)) % queues

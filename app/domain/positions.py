@@ -1,0 +1,23 @@
+"""Positions in the log and in queues, one type each, so that they cannot be mixed up.
+
+All bounds are half-open: an `end` is one past the last.
+"""
+
+from enum import StrEnum
+from typing import NewType
+
+PhysicalOffset = NewType("PhysicalOffset", int)
+"""Byte position in the commit log of one node, counted over all segments."""
+
+QueueOffset = NewType("QueueOffset", int)
+"""Index of a message in its queue; the next message has the next number."""
+
+TimestampMs = NewType("TimestampMs", int)
+"""Wall time, milliseconds since the Unix epoch."""
+
+
+class FlushMode(StrEnum):
+    """When a send is answered: after the data is on the medium, or after the write."""
+
+    SYNC = "sync"
+    ASYNC = "async"

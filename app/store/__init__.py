@@ -1,0 +1,1 @@
+"""The local durable log: synchronous, no event loop, no HTTP, no SQL."""

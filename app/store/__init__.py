@@ -1,1 +1,35 @@
-"""The local durable log: synchronous, no event loop, no HTTP, no SQL."""
+"""The local durable log: synchronous, no event loop, no HTTP, no SQL.
+
+What is named here is public; nothing deeper is, except `formats`, which is pure.
+"""
+
+from app.store.config import StoreConfig
+from app.store.files import ColdRead, FileSystem, OsFiles, StoreLocked
+from app.store.message_store import (
+    Appended,
+    Checkpointing,
+    MessageStore,
+    QueueBounds,
+    StoreStatus,
+)
+from app.store.opening import StoreUnusable
+from app.store.reading import Gap, ReadResult
+from app.store.writer import Done, Turns
+
+__all__ = [
+    "Appended",
+    "Checkpointing",
+    "ColdRead",
+    "Done",
+    "FileSystem",
+    "Gap",
+    "MessageStore",
+    "OsFiles",
+    "QueueBounds",
+    "ReadResult",
+    "StoreConfig",
+    "StoreLocked",
+    "StoreStatus",
+    "StoreUnusable",
+    "Turns",
+]

@@ -1,0 +1,171 @@
+"""The commit log: ordered segments as one byte space.
+
+Every record of every topic, in the order of arrival. Segments have a fixed size and are named by
+their first physical offset; a record never crosses a segment: when it does not fit, an end-of-file
+record closes the segment. A new segment is allocated in full before anything is written to it, so
+a disk without room is noticed before any byte of a batch is on it.
+
+`AppendCursor` decides where records go (event loop). `CommitLog` moves bytes: `prepare`, `write`
+and `sync` belong to the writer, one at a time; `read` may be called from any thread.
+"""
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from app.store import paths
+from app.store.files import Buffer, File, FileSystem
+from app.store.formats.record import END_OF_FILE_BYTES, encode_end_of_file
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Records `first` to `end` (exclusive) of a block, one behind the other from `start`."""
+
+    start: int
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
+class Placement:
+    """Where the records of one block go. `closing` are the end-of-file records in between."""
+
+    physical_offsets: list[int]
+    stretches: list[Stretch]
+    closing: list[tuple[int, bytes]] = field(default_factory=list)
+
+
+class AppendCursor:
+    """The end of the log as assigned so far, and the rule where the next record goes. Pure."""
+
+    __slots__ = ("_segment_bytes", "end")
+
+    def __init__(self, end: int, segment_bytes: int) -> None:
+        self.end = end
+        self._segment_bytes = segment_bytes
+
+    def place(self, sizes: Sequence[int]) -> Placement:
+        """Assign a position to each record and move the end behind the last."""
+        offsets: list[int] = []
+        placement = Placement(offsets, [])
+        start, first = self.end, 0
+        end = start
+        room = self._segment_bytes - end % self._segment_bytes
+        for index, size in enumerate(sizes):
+            if size + END_OF_FILE_BYTES > room:
+                if index > first:
+                    placement.stretches.append(Stretch(start, first, index))
+                placement.closing.append((end, encode_end_of_file(room)))
+                end += room
+                room = self._segment_bytes
+                start, first = end, index
+            offsets.append(end)
+            end += size
+            room -= size
+        placement.stretches.append(Stretch(start, first, len(sizes)))
+        self.end = end
+        return placement
+
+
+class CommitLog:
+    """The segments of one store."""
+
+    def __init__(self, files: FileSystem, segment_bytes: int) -> None:
+        self._files = files
+        self.segment_bytes = segment_bytes
+        self._segments: dict[int, File] = {}
+        self.bases: list[int] = []
+        """First physical offset of each segment, ascending. Appended to by the writer only."""
+        for name in files.list(paths.COMMIT_LOG):
+            base = paths.parse_file_name(name)
+            if base is not None:
+                self._segments[base] = files.open(paths.segment(base))
+                self.bases.append(base)
+        self._dirty: set[int] = set()
+
+    @property
+    def start(self) -> int:
+        """First physical offset that is still there."""
+        return self.bases[0] if self.bases else 0
+
+    @property
+    def end_of_segments(self) -> int:
+        """Physical offset behind the last segment, whatever is in it."""
+        return self.bases[-1] + self.segment_bytes if self.bases else 0
+
+    def base_of(self, physical_offset: int) -> int:
+        """Base of the segment that holds `physical_offset`."""
+        return physical_offset - physical_offset % self.segment_bytes
+
+    def prepare(self, base: int) -> None:
+        """Make the segment of `base`, allocated in full, its name on the medium.
+
+        Raises `OSError` (ENOSPC) with nothing changed when there is no room for it.
+        """
+        if base in self._segments:
+            return
+        path = paths.segment(base)
+        file = self._files.open(path, create=True)
+        try:
+            file.allocate(self.segment_bytes)
+        except OSError:
+            file.close()
+            self._files.remove(path)
+            raise
+        self._files.sync_directory(paths.COMMIT_LOG)
+        self._segments[base] = file
+        bisect.insort(self.bases, base)
+
+    def is_prepared(self, end: int) -> bool:
+        """Whether records up to `end` (exclusive) need no new segment."""
+        return self.base_of(end - 1) in self._segments
+
+    def missing_next(self) -> int | None:
+        """Base of the segment behind the one in use, when it is not made yet."""
+        base = max(self._dirty, default=-self.segment_bytes) + self.segment_bytes
+        return None if base in self._segments else base
+
+    def write(self, start: int, buffers: Sequence[Buffer]) -> None:
+        """Write one stretch that lies within a prepared segment."""
+        base = self.base_of(start)
+        self._dirty.add(base)
+        self._segments[base].pwritev(buffers, start - base)
+
+    def sync(self) -> None:
+        """Bring everything written so far to the medium, oldest segment first."""
+        for base in sorted(self._dirty):
+            self._segments[base].sync()
+        self._dirty.clear()
+
+    def sync_all(self) -> None:
+        """Bring everything to the medium, also what another process wrote."""
+        for file in self._segments.values():
+            file.sync()
+        self._dirty.clear()
+
+    def read(self, physical_offset: int, size: int, *, wait_for_disk: bool = True) -> bytes:
+        """Bytes within one segment; fewer than `size` at its end. `ColdRead` as `File.pread`."""
+        base = self.base_of(physical_offset)
+        file = self._segments.get(base)
+        if file is None:
+            return b""
+        return file.pread(size, physical_offset - base, wait_for_disk=wait_for_disk)
+
+    def cut(self, end: int) -> None:
+        """Zero what stands behind `end` and drop later segments. The caller has kept a copy."""
+        for base in [base for base in self.bases if base > end]:
+            self._segments.pop(base).close()
+            self._files.remove(paths.segment(base))
+            self.bases.remove(base)
+        base = self.base_of(end)
+        file = self._segments.get(base)
+        if file is not None:
+            file.truncate(end - base)
+            file.allocate(self.segment_bytes)
+        self._files.sync_directory(paths.COMMIT_LOG)
+
+    def close(self) -> None:
+        """Close all files; the writer has stopped."""
+        for file in self._segments.values():
+            file.close()

@@ -1,0 +1,33 @@
+"""Configuration of a store: frozen, validated together, one comment per field."""
+
+from dataclasses import dataclass
+
+from app.domain.limits import MIB
+from app.store.formats.record import END_OF_FILE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """Sizes in bytes. What is recorded in the store's meta file wins over this at reopening."""
+
+    segment_bytes: int = 256 * MIB
+    """RocketMQ: 1 GiB. Smaller segments make retention finer and the scan after a crash shorter."""
+
+    queue_file_units: int = 300_000
+    """RocketMQ's number; a file has 6,000,000 bytes."""
+
+    store_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x22\x06"
+    """IPv4 address and port (8710) that RocketMQ's format keeps in every record."""
+
+    coalesce_gap_bytes: int = 16 * 1024
+    """Wanted records closer than this are read in one piece: a call costs as much as 16 KiB."""
+
+    record_bytes_max: int = 4 * MIB + 64 * 1024
+    """RocketMQ's bound: the largest body and 64 KiB."""
+
+    def __post_init__(self) -> None:
+        if self.segment_bytes < self.record_bytes_max + END_OF_FILE_BYTES:
+            raise ValueError(
+                f"segments of {self.segment_bytes} bytes cannot hold a record of "
+                f"{self.record_bytes_max} bytes"
+            )

@@ -1,0 +1,119 @@
+"""One consume queue: the fixed-size index of one (topic, queue) into the commit log.
+
+Units are appended in memory (`tail`) and moved to files by `flush`; what is lost with the process
+is dispatched again from the log. Positions follow from the queue offset, so dispatching a record
+twice writes the same unit to the same place: there is nothing to duplicate or shift.
+
+Event loop only, except `units`, which a reader thread may call: it works on values taken once.
+"""
+
+from app.store import paths
+from app.store.file_cache import FileCache
+from app.store.files import File
+from app.store.formats.consume_queue import UNIT, UNIT_BYTES
+
+Unit = tuple[int, int, int]
+"""Physical offset, size, tag hash."""
+
+
+class ConsumeQueue:
+    """Units `[min_offset, max_offset)` of one queue."""
+
+    __slots__ = (
+        "_cache",
+        "_directory",
+        "_file_bytes",
+        "_tail",
+        "max_offset",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "topic",
+    )
+
+    def __init__(self, cache: FileCache, topic: str, queue_id: int, file_units: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.min_offset = 0
+        self.max_offset = 0
+        """One past the last readable message."""
+        self.next_offset = 0
+        """What the next append gets; ahead of `max_offset` by what is not confirmed yet."""
+        self._cache = cache
+        self._directory = paths.queue_directory(topic, queue_id)
+        self._file_bytes = file_units * UNIT_BYTES
+        self._tail: tuple[int, bytearray] = (0, bytearray())
+        """Queue offset of the first unit that is in memory only, and those units."""
+
+    def begin(self, min_offset: int, max_offset: int) -> None:
+        """Set the bounds at opening; everything below `max_offset` is in the files."""
+        self.min_offset = min_offset
+        self.max_offset = self.next_offset = max_offset
+        self._tail = (max_offset, bytearray())
+
+    def append(self, units: bytes) -> None:
+        """Make units readable, the next in order."""
+        self._tail[1].extend(units)
+        self.max_offset += len(units) // UNIT_BYTES
+
+    def put(self, queue_offset: int, unit: bytes) -> None:
+        """Place one unit at recovery: repeating is harmless, what is missing before stays zero."""
+        if queue_offset >= self.max_offset:
+            self.append(bytes((queue_offset - self.max_offset) * UNIT_BYTES) + unit)
+            self.next_offset = self.max_offset
+
+    @property
+    def tail_bytes(self) -> int:
+        """Memory held by units that are not in a file yet."""
+        return len(self._tail[1])
+
+    def flush(self) -> list[File]:
+        """Move the units in memory to their files and return those, to be synced.
+
+        The units stay readable throughout.
+        """
+        first, tail = self._tail
+        data = bytes(tail)
+        written: list[File] = []
+        done = 0
+        while done < len(data):
+            position = first * UNIT_BYTES + done
+            base = position - position % self._file_bytes
+            part = data[done : done + base + self._file_bytes - position]
+            path = self._path(base)
+            file = self._cache.get(path) or self._cache.create(
+                self._directory, path, self._file_bytes
+            )
+            file.pwritev([part], position - base)
+            written.append(file)
+            done += len(part)
+        self._tail = (first + len(data) // UNIT_BYTES, tail[len(data) :])
+        return written
+
+    def units(self, first: int, end: int, *, wait_for_disk: bool = True) -> list[Unit]:
+        """Units `[first, end)`. May raise `ColdRead`. What is missing comes as zeros."""
+        tail_first, tail = self._tail
+        data = b""
+        if first < tail_first:
+            data = self._read_files(first, min(end, tail_first), wait_for_disk=wait_for_disk)
+        if end > tail_first:
+            start = max(first, tail_first) - tail_first
+            data += tail[start * UNIT_BYTES : (end - tail_first) * UNIT_BYTES]
+        return list(UNIT.iter_unpack(data))
+
+    def _read_files(self, first: int, end: int, *, wait_for_disk: bool) -> bytes:
+        parts: list[bytes] = []
+        position, stop = first * UNIT_BYTES, end * UNIT_BYTES
+        while position < stop:
+            base = position - position % self._file_bytes
+            size = min(stop, base + self._file_bytes) - position
+            file = self._cache.get(self._path(base))
+            part = b""
+            if file is not None:
+                part = file.pread(size, position - base, wait_for_disk=wait_for_disk)
+            parts.append(part.ljust(size, b"\0"))
+            position += size
+        return b"".join(parts)
+
+    def _path(self, base: int) -> str:
+        return f"{self._directory}/{paths.file_name(base)}"

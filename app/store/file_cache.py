@@ -1,0 +1,61 @@
+"""A bounded number of open files, for queues that come by the ten thousand.
+
+Event loop and reader threads. A file that is pushed out is not closed under a reader: its
+descriptor goes with the last reference to it.
+"""
+
+import threading
+from collections import OrderedDict
+
+from app.store.files import File, FileSystem
+
+OPEN_FILES_MAX = 512
+"""Half of the usual soft limit of 1,024 descriptors per process."""
+
+
+class FileCache:
+    """Files by path, the least recently used one dropped first."""
+
+    def __init__(self, files: FileSystem, open_files_max: int = OPEN_FILES_MAX) -> None:
+        self._files = files
+        self._open_files_max = open_files_max
+        self._opened: OrderedDict[str, File] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, path: str) -> File | None:
+        """The open file, or None when there is no such file."""
+        with self._lock:
+            file = self._opened.get(path)
+            if file is not None:
+                self._opened.move_to_end(path)
+                return file
+        if not self._files.exists(path):
+            return None
+        return self._remember(path, self._files.open(path))
+
+    def create(self, directory: str, path: str, size: int) -> File:
+        """Make a file of `size` zeros (sparse) and its directory, all names synced."""
+        self._files.make_directory(directory)
+        file = self._files.open(path, create=True)
+        file.truncate(size)
+        self._files.sync_directory(directory)
+        return self._remember(path, file)
+
+    def _remember(self, path: str, file: File) -> File:
+        with self._lock:
+            file = self._opened.setdefault(path, file)
+            while len(self._opened) > self._open_files_max:
+                self._opened.popitem(last=False)
+        return file
+
+    def forget(self, path: str) -> None:
+        """Drop a file that is about to be removed."""
+        with self._lock:
+            self._opened.pop(path, None)
+
+    def close(self) -> None:
+        """Close all files; no reader is left."""
+        with self._lock:
+            for file in self._opened.values():
+                file.close()
+            self._opened.clear()

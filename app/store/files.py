@@ -1,0 +1,274 @@
+"""The only module that calls the operating system about files.
+
+`FileSystem` and `File` are the ports; `OsFiles` is the real one. Tests have another that loses what
+was not synced. Paths are relative to the store's root, with '/' between parts.
+
+Rules that callers rely on: `pwritev` writes everything or raises; data is on the medium after
+`sync`, a new name after `sync_directory`; nothing is memory-mapped (a full disk must be an
+`OSError` and not a signal) and no file is opened in append mode (Linux would ignore the offset).
+"""
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from typing_extensions import override
+
+Buffer = bytes | bytearray | memoryview
+
+IOV_MAX: Final = 1024
+"""Linux' UIO_MAXIOV: buffers that one writev takes."""
+
+DIRECTORY_MODE: Final = 0o750
+FILE_MODE: Final = 0o640
+
+
+class ColdRead(Exception):
+    """The bytes are not in memory; read again where waiting for the disk is allowed."""
+
+
+class StoreLocked(Exception):
+    """Another process has the store open."""
+
+
+class File(Protocol):
+    """One open file. Reads may come from any thread, writes from one at a time."""
+
+    def size(self) -> int: ...
+
+    def pread(self, size: int, offset: int, *, wait_for_disk: bool = True) -> bytes:
+        """Up to `size` bytes, fewer only at the end. `ColdRead` if it would have to wait."""
+        ...
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None: ...
+
+    def sync(self) -> None:
+        """Data (and the size needed to read it) to the medium."""
+        ...
+
+    def allocate(self, size: int) -> None:
+        """Reserve `size` bytes of zeros, so that writing them cannot find the disk full."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """A held lock; released by `release` or by the end of the process."""
+
+    def release(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """What the store needs of a file system."""
+
+    def open(self, path: str, *, create: bool = False) -> File: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, directory: str) -> list[str]:
+        """Sorted names in `directory`; empty when it does not exist."""
+        ...
+
+    def make_directory(self, directory: str) -> None:
+        """Make it and its parents, each name synced."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def replace(self, source: str, target: str) -> None: ...
+
+    def sync_directory(self, directory: str) -> None: ...
+
+    def lock(self, path: str) -> Lock: ...
+
+
+class OsFile(File):
+    """A file descriptor. Closed at the latest when the last reference to it goes."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __del__(self) -> None:
+        self.close()
+
+    @override
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    @override
+    def pread(self, size: int, offset: int, *, wait_for_disk: bool = True) -> bytes:
+        if wait_for_disk:
+            return self._read_fully(size, offset)
+        buffer = bytearray(size)
+        try:
+            got = os.preadv(self._descriptor, [buffer], offset, os.RWF_NOWAIT)
+        except BlockingIOError as error:
+            raise ColdRead from error
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return self._read_fully(size, offset)
+        if got < size and offset + got < self.size():
+            raise ColdRead
+        return bytes(memoryview(buffer)[:got]) if got < size else bytes(buffer)
+
+    def _read_fully(self, size: int, offset: int) -> bytes:
+        first = os.pread(self._descriptor, size, offset)
+        if len(first) == size or not first:
+            return first
+        parts = [first]
+        got = len(first)
+        while got < size and (part := os.pread(self._descriptor, size - got, offset + got)):
+            parts.append(part)
+            got += len(part)
+        return b"".join(parts)
+
+    @override
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
+        for start in range(0, len(buffers), IOV_MAX):
+            group = buffers[start : start + IOV_MAX]
+            wanted = sum(map(len, group))
+            done = os.pwritev(self._descriptor, group, offset)
+            if done < wanted:
+                self._write_rest(b"".join(group), done, offset)
+            offset += wanted
+
+    def _write_rest(self, data: bytes, done: int, offset: int) -> None:
+        """Go on after a short write; the next call tells the reason if there is one."""
+        view = memoryview(data)
+        while done < len(data):
+            written = os.pwrite(self._descriptor, view[done:], offset + done)
+            if written == 0:
+                raise OSError(errno.EIO, "the write makes no progress")
+            done += written
+
+    @override
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    @override
+    def allocate(self, size: int) -> None:
+        os.posix_fallocate(self._descriptor, 0, size)
+        os.fsync(self._descriptor)
+
+    @override
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    @override
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class OsLock(Lock):
+    """An flock on a file that also names the holder."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @override
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+class OsFiles(FileSystem):
+    """The real file system below `root`, which must exist."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.fspath(root)
+
+    def _path(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    @override
+    def open(self, path: str, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(os.open(self._path(path), flags, FILE_MODE))
+
+    @override
+    def exists(self, path: str) -> bool:
+        return os.access(self._path(path), os.F_OK)
+
+    @override
+    def list(self, directory: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._path(directory)))  # noqa: PTH208 - strings throughout
+        except FileNotFoundError:
+            return []
+
+    @override
+    def make_directory(self, directory: str) -> None:
+        parent = ""
+        for part in directory.split("/"):
+            path = f"{parent}/{part}" if parent else part
+            if not self.exists(path):
+                os.mkdir(self._path(path), DIRECTORY_MODE)  # noqa: PTH102
+                self.sync_directory(parent)
+            parent = path
+
+    @override
+    def remove(self, path: str) -> None:
+        os.unlink(self._path(path))  # noqa: PTH108
+
+    @override
+    def replace(self, source: str, target: str) -> None:
+        os.replace(self._path(source), self._path(target))  # noqa: PTH105
+
+    @override
+    def sync_directory(self, directory: str) -> None:
+        descriptor = os.open(self._path(directory), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @override
+    def lock(self, path: str) -> Lock:
+        descriptor = os.open(self._path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            raise StoreLocked(
+                f"the data directory {self._root} is in use by another node (process {holder}); "
+                "stop it, or give this node another directory"
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return OsLock(descriptor)
+
+
+def write_atomically(files: FileSystem, path: str, data: bytes) -> None:
+    """Replace a small file whole: temporary file, sync, rename, sync of the directory."""
+    temporary = f"{path}.tmp"
+    file = files.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.pwritev([data], 0)
+        file.sync()
+    finally:
+        file.close()
+    files.replace(temporary, path)
+    files.sync_directory(path.rpartition("/")[0])
+
+
+def read_whole(files: FileSystem, path: str) -> bytes | None:
+    """All bytes of a small file, or None when it does not exist."""
+    if not files.exists(path):
+        return None
+    file = files.open(path)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()

@@ -1,0 +1,325 @@
+"""The commit-log record: RocketMQ's layout, with a checksum over the whole record.
+
+Big-endian. B, T and P are the lengths of body, topic and properties.
+
+    off     field                 bytes   off     field                  bytes
+    0       total size            4       56      store time ms          8
+    4       magic                 4       64      store host + port      8
+    8       CRC-32 of the body    4       72      reconsume times        4
+    12      queue id              4       76      prepared offset        8
+    16      flag                  4       84      body length            4
+    20      queue offset          8       88      body                   B
+    28      physical offset       8       88+B    topic length           1 (V1), 2 (V2)
+    36      system flag           4               topic                  T
+    40      born time ms          8               properties length      2
+    48      born host + port      8               properties             P
+
+A host has 16 + 4 bytes when its bit in the system flag says IPv6 (we write IPv4 only).
+The last property of a record of ours is the checksum as RocketMQ 5 defines it
+(`enabledAppendPropCRC`): `__CRC32#` 0x01, ten decimal digits, least significant first, 0x02. Its
+value is the CRC-32 of everything before it, cut to 31 bits. It covers the physical offset, so a
+stale or misplaced record is noticed. RocketMQ's own records may lack it; then only the body's
+CRC-32 and the lengths can be checked.
+
+An end-of-file record fills the rest of a segment: size 4, magic 4, the rest is undefined.
+"""
+
+import struct
+import zlib
+from enum import Enum
+from typing import Final, NamedTuple
+
+from app.domain.message import (
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_CHECKSUM,
+    PROPERTY_CONTENT_TYPE,
+    PROPERTY_KEYS,
+    PROPERTY_SEPARATOR,
+    PROPERTY_SHARDING_KEY,
+    PROPERTY_TAG,
+    PROPERTY_UNIQUE_KEY,
+    Message,
+    StoredMessage,
+)
+from app.domain.positions import PhysicalOffset, QueueOffset, TimestampMs
+from app.store.formats.message_id import encode_message_id
+
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+MAGIC_END_OF_FILE: Final = 0xCBD43194
+
+FIXED: Final = struct.Struct(">IIIIIqqIq8sq8siqi")
+FIXED_BYTES: Final = 88
+assert FIXED.size == FIXED_BYTES
+
+END_OF_FILE: Final = struct.Struct(">II")
+END_OF_FILE_BYTES: Final = 8
+
+CHECKSUM_NAME: Final = b"__CRC32#\x01"
+CHECKSUM_BYTES: Final = len(CHECKSUM_NAME) + 10 + 1
+assert CHECKSUM_BYTES == 20
+
+CRC_MASK: Final = 0x7FFFFFFF
+"""RocketMQ keeps CRC-32 values in a signed integer without the sign."""
+
+RECORD_BYTES_MIN: Final = FIXED_BYTES + 3
+RECORD_OVERHEAD_BYTES: Final = RECORD_BYTES_MIN + CHECKSUM_BYTES
+"""Bytes of a record of ours besides body, topic and the other properties."""
+
+OFFSET_OF_QUEUE_OFFSET: Final = 20
+
+LOOPBACK_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
+
+SYSTEM_FLAG_BORN_HOST_V6: Final = 0x10
+SYSTEM_FLAG_STORE_HOST_V6: Final = 0x20
+
+_SIZE_MAGIC: Final = struct.Struct(">II")
+_U16: Final = struct.Struct(">H")
+_I32: Final = struct.Struct(">i")
+_OF_FIELDS: Final = frozenset(
+    {
+        PROPERTY_TAG,
+        PROPERTY_KEYS,
+        PROPERTY_UNIQUE_KEY,
+        PROPERTY_SHARDING_KEY,
+        PROPERTY_CONTENT_TYPE,
+        PROPERTY_CHECKSUM,
+    }
+)
+"""Properties that a `StoredMessage` gives in a field of their own, or not at all."""
+
+
+class RecordFields(NamedTuple):
+    """Every field of a record. `properties` is the raw string, checksum included."""
+
+    total_size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    system_flag: int
+    born_time_ms: int
+    born_host: bytes
+    store_time_ms: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_offset: int
+    body: bytes
+    topic: str
+    properties: bytes
+
+
+class Found(Enum):
+    """What stands at a position of the log."""
+
+    RECORD = "record"
+    END_OF_FILE = "end of file"
+    NOTHING = "nothing"  # zeros: never written
+    TORN = "torn"  # the record would go beyond the bytes that are there
+    DAMAGED = "damaged"
+
+
+class Finding(NamedTuple):
+    """One step of a walk: `size` is the distance to the next record, 0 when it is unknown."""
+
+    found: Found
+    size: int
+    reason: str = ""
+
+
+def encode_properties(message: Message) -> bytes:
+    """The properties string of a message without the checksum; every pair ends with 0x02."""
+    parts: list[str] = []
+    for name, value in message.properties.items():
+        parts += (name, NAME_VALUE_SEPARATOR, value, PROPERTY_SEPARATOR)
+    if message.keys:
+        parts += (PROPERTY_KEYS, NAME_VALUE_SEPARATOR, " ".join(message.keys), PROPERTY_SEPARATOR)
+    for name, text in (
+        (PROPERTY_UNIQUE_KEY, message.message_id),
+        (PROPERTY_SHARDING_KEY, message.sharding_key),
+        (PROPERTY_CONTENT_TYPE, message.content_type),
+        (PROPERTY_TAG, message.tag),
+    ):
+        if text is not None:
+            parts += (name, NAME_VALUE_SEPARATOR, text, PROPERTY_SEPARATOR)
+    return "".join(parts).encode()
+
+
+def decode_properties(raw: bytes) -> dict[str, str]:
+    """RocketMQ's rules: 0x02 ends a pair, the first 0x01 separates, empty halves are dropped."""
+    pairs: dict[str, str] = {}
+    for piece in raw.decode("utf-8", "replace").split(PROPERTY_SEPARATOR):
+        name, separator, value = piece.partition(NAME_VALUE_SEPARATOR)
+        if separator and name and value:
+            pairs[name] = value
+    return pairs
+
+
+def checksum_property(crc: int) -> bytes:
+    """The last property of a record whose preceding bytes have the CRC-32 `crc`."""
+    return CHECKSUM_NAME + (b"%010d" % (crc & CRC_MASK))[::-1] + b"\x02"
+
+
+def encode_record(
+    *,
+    topic: bytes,
+    queue_id: int,
+    queue_offset: int,
+    physical_offset: int,
+    body: bytes,
+    properties: bytes,
+    born_time_ms: int,
+    store_time_ms: int,
+    store_host: bytes,
+    born_host: bytes = LOOPBACK_HOST,
+    flag: int = 0,
+    system_flag: int = 0,
+    reconsume_times: int = 0,
+    prepared_offset: int = 0,
+) -> bytes:
+    """A whole record with its checksum. `properties` comes from `encode_properties`.
+
+    Lengths are the caller's duty: `properties` plus 20 bytes at most 32,767; hosts of 8 bytes.
+    """
+    if len(topic) <= 127:
+        magic, topic_part = MAGIC_V1, bytes((len(topic),)) + topic
+    else:
+        magic, topic_part = MAGIC_V2, _U16.pack(len(topic)) + topic
+    properties_length = len(properties) + CHECKSUM_BYTES
+    head = FIXED.pack(
+        FIXED_BYTES + len(body) + len(topic_part) + 2 + properties_length,
+        magic,
+        zlib.crc32(body) & CRC_MASK,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        system_flag,
+        born_time_ms,
+        born_host,
+        store_time_ms,
+        store_host,
+        reconsume_times,
+        prepared_offset,
+        len(body),
+    )
+    covered = b"".join((head, body, topic_part, _U16.pack(properties_length), properties))
+    return covered + checksum_property(zlib.crc32(covered))
+
+
+def record_size(body: int, topic: int, properties: int) -> int:
+    """Bytes of the record that `encode_record` makes, from the lengths of its parts."""
+    return RECORD_OVERHEAD_BYTES + body + topic + (topic > 127) + properties
+
+
+def encode_end_of_file(size: int) -> bytes:
+    """The first bytes of an end-of-file record that fills `size` bytes of a segment."""
+    return END_OF_FILE.pack(size, MAGIC_END_OF_FILE)
+
+
+def inspect(
+    data: memoryview, physical_offset: int, *, left: int, checksum_required: bool = True
+) -> Finding:
+    """Say what stands at the start of `data`, which is `physical_offset` of the log.
+
+    `left` is the number of bytes to the end of the segment, and `data` holds the record as far as
+    it lies within. `checksum_required` is off only for what RocketMQ wrote.
+    """
+    if len(data) < END_OF_FILE_BYTES:
+        return Finding(Found.TORN if any(data) else Found.NOTHING, 0)
+    size, magic = _SIZE_MAGIC.unpack_from(data, 0)
+    if magic in (MAGIC_V1, MAGIC_V2):
+        if size < RECORD_BYTES_MIN:
+            return Finding(Found.DAMAGED, 0, f"record of {size} bytes")
+        if size > len(data):
+            return Finding(Found.TORN, 0, f"record of {size} bytes, {left} left")
+        reason = check(data[:size], physical_offset, checksum_required=checksum_required)
+        return Finding(Found.DAMAGED, size, reason) if reason else Finding(Found.RECORD, size)
+    if magic == MAGIC_END_OF_FILE and size == left:
+        return Finding(Found.END_OF_FILE, size)
+    if magic == 0 and size == 0:
+        return Finding(Found.NOTHING, 0)
+    return Finding(Found.DAMAGED, 0, f"size {size} and magic {magic:08X}")
+
+
+def check(record: memoryview, physical_offset: int, *, checksum_required: bool = True) -> str:
+    """Why `record` is not the intact record of `physical_offset`; empty when it is."""
+    size = len(record)
+    if _SIZE_MAGIC.unpack_from(record, 0)[0] != size:
+        return "size"
+    tail = bytes(record[size - CHECKSUM_BYTES :])
+    if tail.startswith(CHECKSUM_NAME) and tail[19] == 2 and tail[9:19].isdigit():
+        if int(tail[18:8:-1]) != zlib.crc32(record[: size - CHECKSUM_BYTES]) & CRC_MASK:
+            return "checksum"
+        if int.from_bytes(record[28:36]) != physical_offset:
+            return "the record of another position"
+        return ""
+    return "no checksum" if checksum_required else _check_foreign(record, physical_offset)
+
+
+def _check_foreign(record: memoryview, physical_offset: int) -> str:
+    """The checks that a record without our checksum allows."""
+    try:
+        fields = decode_fields(record)
+    except (struct.error, ValueError, IndexError) as error:
+        return f"lengths do not add up ({error})"
+    if fields.body and zlib.crc32(fields.body) & CRC_MASK != fields.body_crc:
+        return "body checksum"
+    if fields.physical_offset != physical_offset:
+        return "the record of another position"
+    return ""
+
+
+def decode_fields(record: memoryview | bytes) -> RecordFields:
+    """All fields of one record; V1 or V2, IPv4 or IPv6. Raises `ValueError` on wrong lengths."""
+    view = memoryview(record)
+    layout = FIXED
+    system_flag = _I32.unpack_from(view, 36)[0]
+    if system_flag & (SYSTEM_FLAG_BORN_HOST_V6 | SYSTEM_FLAG_STORE_HOST_V6):
+        born = 20 if system_flag & SYSTEM_FLAG_BORN_HOST_V6 else 8
+        store = 20 if system_flag & SYSTEM_FLAG_STORE_HOST_V6 else 8
+        layout = struct.Struct(f">IIIIIqqIq{born}sq{store}siqi")
+    values = layout.unpack_from(view, 0)
+    body_end = layout.size + values[14]
+    if values[1] == MAGIC_V2:
+        topic_length, topic_start = _U16.unpack_from(view, body_end)[0], body_end + 2
+    else:
+        topic_length, topic_start = view[body_end], body_end + 1
+    topic_end = topic_start + topic_length
+    properties_end = topic_end + 2 + _U16.unpack_from(view, topic_end)[0]
+    if properties_end != len(view) or values[0] != len(view):
+        raise ValueError(f"fields end at {properties_end} of {len(view)} bytes")
+    return RecordFields._make(
+        (
+            *values[:14],
+            bytes(view[layout.size : body_end]),
+            str(view[topic_start:topic_end], "utf-8"),
+            bytes(view[topic_end + 2 : properties_end]),
+        )
+    )
+
+
+def decode_message(record: memoryview | bytes, store_id: bytes) -> StoredMessage:
+    """One record as a message. `store_id` (4 bytes) goes into a derived message id."""
+    fields = decode_fields(record)
+    pairs = decode_properties(fields.properties)
+    keys = pairs.get(PROPERTY_KEYS)
+    return StoredMessage(
+        message_id=pairs.get(PROPERTY_UNIQUE_KEY)
+        or encode_message_id(store_id, fields.store_time_ms, fields.physical_offset),
+        topic=fields.topic,
+        queue_id=fields.queue_id,
+        queue_offset=QueueOffset(fields.queue_offset),
+        physical_offset=PhysicalOffset(fields.physical_offset),
+        body=fields.body,
+        tag=pairs.get(PROPERTY_TAG),
+        keys=tuple(keys.split(" ")) if keys else (),
+        sharding_key=pairs.get(PROPERTY_SHARDING_KEY),
+        properties={name: text for name, text in pairs.items() if name not in _OF_FIELDS},
+        content_type=pairs.get(PROPERTY_CONTENT_TYPE),
+        born_time_ms=TimestampMs(fields.born_time_ms),
+        store_time_ms=TimestampMs(fields.store_time_ms),
+        reconsume_times=fields.reconsume_times,
+    )

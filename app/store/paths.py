@@ -1,0 +1,64 @@
+"""Every file name of a store, and the parsers that invert them. All paths are relative to the root.
+
+meta                                  what never changes: store id, segment size
+lock                                  held by the one process that has the store open
+checkpoint.curlew                     how far queues and log were on the medium
+commitlog/00000000000000000000        segments, named by their first physical offset
+consumequeue/TOPIC/QUEUE/00000…       queue files, named by their first byte
+lost+found/commitlog-OFFSET           what an open cut off
+"""
+
+import re
+from typing import Final
+
+META: Final = "meta"
+LOCK: Final = "lock"
+CHECKPOINT: Final = "checkpoint.curlew"
+COMMIT_LOG: Final = "commitlog"
+CONSUME_QUEUES: Final = "consumequeue"
+LOST_AND_FOUND: Final = "lost+found"
+
+_BASE: Final = re.compile(r"\d{20}")
+_TOPIC: Final = re.compile(r"[%A-Za-z0-9_-]{1,255}")
+_QUEUE: Final = re.compile(r"0|[1-9]\d{0,5}")
+
+
+def file_name(base: int) -> str:
+    """The name of a file that begins at `base` of its byte space."""
+    return f"{base:020d}"
+
+
+def parse_file_name(name: str) -> int | None:
+    """The base in a file name, or None when it is no such name."""
+    return int(name) if _BASE.fullmatch(name) else None
+
+
+def segment(base: int) -> str:
+    """Path of the commit-log segment that begins at `base`."""
+    return f"{COMMIT_LOG}/{file_name(base)}"
+
+
+def topic_directory(topic: str) -> str:
+    """Directory of a topic's queues. Asserts that the name is safe: the caller has checked it."""
+    assert _TOPIC.fullmatch(topic), topic
+    return f"{CONSUME_QUEUES}/{topic}"
+
+
+def queue_directory(topic: str, queue_id: int) -> str:
+    """Directory of one queue."""
+    return f"{topic_directory(topic)}/{queue_id}"
+
+
+def parse_queue_id(name: str) -> int | None:
+    """The queue id in a directory name, or None when it is no such name."""
+    return int(name) if _QUEUE.fullmatch(name) else None
+
+
+def is_topic_directory(name: str) -> bool:
+    """Whether a directory below `consumequeue/` can be a topic's."""
+    return _TOPIC.fullmatch(name) is not None
+
+
+def cut_tail(physical_offset: int) -> str:
+    """Where the bytes are kept that were cut from the log at `physical_offset`."""
+    return f"{LOST_AND_FOUND}/{COMMIT_LOG}-{file_name(physical_offset)}"

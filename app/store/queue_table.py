@@ -1,0 +1,68 @@
+"""All consume queues of a store, by topic and queue id. Event loop only."""
+
+from collections.abc import Iterable, Iterator
+
+from app.store.consume_queue import ConsumeQueue
+from app.store.file_cache import FileCache
+from app.store.files import FileSystem
+from app.store.formats.state_file import QueueState
+
+
+class QueueTable:
+    """Makes queues on their first message and keeps them."""
+
+    def __init__(self, files: FileSystem, file_units: int) -> None:
+        self.cache = FileCache(files)
+        self._file_units = file_units
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(self._queues.values())
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, or None when no message was ever stored in it."""
+        return self._queues.get((topic, queue_id))
+
+    def get_or_make(self, topic: str, queue_id: int, *, first_offset: int = 0) -> ConsumeQueue:
+        """The queue; a new one begins at `first_offset`."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            queue = ConsumeQueue(self.cache, topic, queue_id, self._file_units)
+            queue.begin(first_offset, first_offset)
+            self._queues[topic, queue_id] = queue
+        return queue
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """The queues of a topic that have ever had a message."""
+        return [queue for queue in self._queues.values() if queue.topic == topic]
+
+    def states(self) -> tuple[QueueState, ...]:
+        """The bounds of all queues, for a checkpoint."""
+        return tuple(
+            QueueState(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset)
+            for queue in self._queues.values()
+        )
+
+    def load(self, states: Iterable[QueueState], dispatched_end: int) -> bool:
+        """Take the queues of a checkpoint. False: their files are not what it says.
+
+        Units that point behind `dispatched_end` are taken off: their records are dispatched again.
+        """
+        for state in states:
+            queue = self.get_or_make(state.topic, state.queue_id)
+            queue.begin(state.min_offset, state.max_offset)
+            end = state.max_offset
+            while end > state.min_offset:
+                (physical_offset, size, _tag_hash) = queue.units(end - 1, end)[0]
+                if size <= 0:
+                    return False
+                if physical_offset + size <= dispatched_end:
+                    break
+                end -= 1
+            queue.begin(state.min_offset, end)
+        return True
+
+    def reset_to_minimum(self) -> None:
+        """Empty all queues, keeping their first offsets: everything is dispatched again."""
+        for queue in self._queues.values():
+            queue.begin(queue.min_offset, queue.min_offset)

@@ -1,0 +1,266 @@
+"""The one writer of a store: batching, group commit, the three watermarks, sticky failure.
+
+Blocks are submitted on the event loop. What was submitted during one turn of the loop becomes one
+batch. A batch that needs neither a sync nor a new segment is written inline at the end of the turn;
+any other goes to the writer thread, which writes it, syncs once for all that wait, and reports back
+to the loop. While it works the next batch forms; there is no timer. (docs/adr, "Who writes".)
+
+A block that fails takes everything behind it along, because the log has no holes:
+
+- No room for a new segment: nothing was written. The blocks fail with `DiskFull` (not stored), the
+  assignment of positions goes back to what is written, and sending works again when there is room.
+- Any other failure of a write or sync is sticky. After a failed fsync the kernel may have dropped
+  the dirty pages, so a second one that succeeds proves nothing. What was in the batch has an
+  unknown outcome, what was waiting is not stored, and nothing is written any more.
+"""
+
+import contextlib
+import errno
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from app.domain.errors import CurlewError, DiskFull, Outcome, StoreFailed
+from app.store.commit_log import CommitLog
+from app.store.files import Buffer
+
+Done = Callable[[CurlewError | None], None]
+"""Called on the event loop: None when the block is confirmed, else why it failed."""
+
+THREAD_NAME: Final = "curlew-writer"
+RESTART_HINT: Final = "reading goes on; mend the disk and restart the node"
+
+
+class Turns(Protocol):
+    """What the writer needs of an event loop; an asyncio loop has it."""
+
+    def call_soon(self, callback: Callable[[], object], /) -> object: ...
+
+    def call_soon_threadsafe(self, callback: Callable[[], object], /) -> object: ...
+
+
+class Write(NamedTuple):
+    """Buffers that go one behind the other to `start`, within one segment."""
+
+    start: int
+    buffers: list[Buffer]
+
+
+class Block(NamedTuple):
+    """Bytes with assigned positions, and whom to tell."""
+
+    end: int
+    """Physical offset behind the block."""
+    writes: list[Write]
+    size: int
+    sync: bool
+    done: Done
+
+
+@dataclass(slots=True)
+class Watermarks:
+    """Ends of what is in the file, on the medium, and visible. Physical offsets."""
+
+    written: int
+    flushed: int
+    confirmed: int
+
+    def advance(self, written: int, *, synced: bool) -> None:
+        """Take note of a batch that was written; all of a batch is confirmed together."""
+        flushed = written if synced else self.flushed
+        assert self.confirmed <= self.written <= written
+        assert self.flushed <= flushed <= written
+        self.written, self.flushed, self.confirmed = written, flushed, written
+
+
+class _Attempt(NamedTuple):
+    batch: list[Block]
+    synced: bool
+    failure: OSError | None
+    touched: bool
+    """Whether anything of the batch may be in the file."""
+
+
+class Writer:
+    """Takes blocks in order and confirms them in order. Methods are for the event loop."""
+
+    def __init__(
+        self, log: CommitLog, turns: Turns, end: int, on_rollback: Callable[[], None]
+    ) -> None:
+        self.watermarks = Watermarks(end, end, end)
+        self.failed: str | None = None
+        """Why no write is taken any more."""
+        self.pending_bytes = 0
+        self._log = log
+        self._turns = turns
+        self._on_rollback = on_rollback
+        self._turn_ending = False
+        self._attempts: deque[_Attempt] = deque()
+        self._wake = threading.Condition()
+        # The rest is guarded by _wake.
+        self._pending: list[Block] = []
+        self._handed_over = False  # the thread takes what is pending, until all is settled
+        self._outstanding = 0  # batches that the thread took and the loop has not settled
+        self._halted = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+        self._thread.start()
+
+    def submit(self, block: Block) -> None:
+        """Queue a block; its positions follow those of the block before."""
+        self.pending_bytes += block.size
+        with self._wake:
+            self._pending.append(block)
+        if not self._turn_ending:
+            self._turn_ending = True
+            self._turns.call_soon(self._end_turn)
+
+    def refuse_if_failed(self) -> None:
+        """Raise `StoreFailed` when nothing is written any more."""
+        if self.failed is not None:
+            raise _store_failed(self.failed, "not_stored")
+
+    def fail(self, reason: str) -> None:
+        """Take no further writes; what waits is not stored."""
+        self.failed = self.failed or reason
+        with self._wake:
+            self._halted = True
+            waiting, self._pending = self._pending, []
+        self._settle(waiting, _store_failed(self.failed, "not_stored"))
+
+    def stop(self) -> None:
+        """Write and sync what is queued, end the thread, settle everything. Blocks."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join()
+        self._settle_attempts()
+        if self._pending:
+            self.fail("the node stopped")
+
+    def _end_turn(self) -> None:
+        self._turn_ending = False
+        with self._wake:
+            if not self._pending or self._halted:
+                return
+            if self._handed_over or self._must_leave_the_loop(self._pending):
+                self._handed_over = True
+                self._wake.notify()
+                return
+            batch, self._pending = self._pending, []
+        self._settle_attempt(self._attempt(batch, sync=False))
+
+    def _must_leave_the_loop(self, batch: list[Block]) -> bool:
+        """Syncing and making a segment take long."""
+        return any(block.sync for block in batch) or not self._log.is_prepared(batch[-1].end)
+
+    def _run(self) -> None:
+        """Body of the writer thread."""
+        while True:
+            with self._wake:
+                while not self._stopping and (self._halted or not self._pending_for_thread()):
+                    self._wake.wait()
+                if self._halted or (self._stopping and not self._pending):
+                    return
+                batch, self._pending = self._pending, []
+                self._outstanding += 1
+            attempt = self._attempt(batch, sync=any(block.sync for block in batch))
+            if attempt.failure is not None:
+                with self._wake:
+                    self._halted = True
+            spare = None if attempt.failure else self._log.missing_next()
+            if spare is not None:
+                with self._wake:
+                    self._outstanding += 1
+            self._attempts.append(attempt)
+            self._turns.call_soon_threadsafe(self._settle_attempts)
+            if spare is not None:
+                self._make_ahead(spare)
+
+    def _make_ahead(self, base: int) -> None:
+        """Make the next segment before it is needed. Without room for it: then, with an error."""
+        with contextlib.suppress(OSError):
+            self._log.prepare(base)
+        with self._wake:
+            self._outstanding -= 1
+
+    def _pending_for_thread(self) -> bool:
+        return self._handed_over and bool(self._pending)
+
+    def _attempt(self, batch: list[Block], *, sync: bool) -> _Attempt:
+        """Write a batch, and sync it if asked. Either thread, never both at a time."""
+        touched = False
+        try:
+            for base in {self._log.base_of(w.start) for block in batch for w in block.writes}:
+                self._log.prepare(base)
+            touched = True
+            for start, buffers in self._joined(w for block in batch for w in block.writes):
+                self._log.write(start, buffers)
+            if sync:
+                self._log.sync()
+        except OSError as error:
+            return _Attempt(batch, synced=False, failure=error, touched=touched)
+        return _Attempt(batch, synced=sync, failure=None, touched=touched)
+
+    def _joined(self, writes: Iterable[Write]) -> Iterable[Write]:
+        """Writes of which none follows directly on the one before in the same segment."""
+        current: Write | None = None
+        end = 0
+        for write in writes:
+            if current is not None and write.start == end and write.start % self._log.segment_bytes:
+                current.buffers.extend(write.buffers)
+            else:
+                if current is not None:
+                    yield current
+                current, end = Write(write.start, list(write.buffers)), write.start
+            end += sum(map(len, write.buffers))
+        if current is not None:
+            yield current
+
+    def _settle_attempts(self) -> None:
+        while self._attempts:
+            self._settle_attempt(self._attempts.popleft())
+            with self._wake:
+                self._outstanding -= 1
+                if not self._outstanding and not self._pending:
+                    self._handed_over = False
+
+    def _settle_attempt(self, attempt: _Attempt) -> None:
+        if attempt.failure is None:
+            self.watermarks.advance(attempt.batch[-1].end, synced=attempt.synced)
+            self._settle(attempt.batch, None)
+        elif attempt.failure.errno == errno.ENOSPC and not attempt.touched:
+            self._roll_back(attempt.batch)
+        else:
+            reason = f"{attempt.failure.strerror or attempt.failure} while writing the log"
+            self.failed = self.failed or reason
+            self._settle(attempt.batch, _store_failed(reason, "unknown"))
+            self.fail(reason)
+
+    def _roll_back(self, batch: list[Block]) -> None:
+        """No room: forget what was assigned, and go on from what is written."""
+        with self._wake:
+            batch = batch + self._pending
+            self._pending = []
+            self._halted = False
+        self._on_rollback()
+        self._settle(
+            batch,
+            DiskFull(
+                "the disk has no room for another segment of the log",
+                hint="free some space or shorten the retention; sending then works again",
+                outcome="not_stored",
+                retry_after_s=5,
+            ),
+        )
+
+    def _settle(self, blocks: list[Block], error: CurlewError | None) -> None:
+        for block in blocks:
+            self.pending_bytes -= block.size
+            block.done(error)
+
+
+def _store_failed(reason: str, outcome: Outcome) -> StoreFailed:
+    return StoreFailed(f"the store takes no writes: {reason}", hint=RESTART_HINT, outcome=outcome)

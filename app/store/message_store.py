@@ -144,7 +144,7 @@ class MessageStore:
         self._store_time_ms = recovery.store_time_ms
         self._cursor = AppendCursor(recovery.end, meta.segment_bytes)
         self._writer = Writer(log, turns, recovery.end, self._roll_back)
-        self._checkpoint_end = recovery.end
+        self._closed = False
 
     @classmethod
     def open(
@@ -439,7 +439,10 @@ class MessageStore:
         )
 
     def close(self) -> None:
-        """Write and sync what is queued; the clean marker is written last. Blocks."""
+        """Write and sync what is queued; the clean marker is written last. Blocks. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
         if self._writer.failed is None:
             self.flush(lambda _error: None)
         self._writer.stop()

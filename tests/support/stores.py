@@ -1,0 +1,82 @@
+"""Small stores for tests: tiny segments, so that rolling and many files come soon."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from app.domain.errors import CurlewError
+from app.domain.message import Message
+from app.domain.positions import FlushMode
+from app.store import Appended, FileSystem, MessageStore, StoreConfig
+from tests.support.clock import FakeClock
+from tests.support.turns import ManualTurns
+
+SMALL = StoreConfig(segment_bytes=4096, queue_file_units=16, record_bytes_max=2048)
+
+
+@dataclass
+class OpenStore:
+    """A store on manual turns, and what its callers were told."""
+
+    store: MessageStore
+    turns: ManualTurns
+    clock: FakeClock
+    outcomes: list[CurlewError | None] = field(default_factory=list)
+
+    def append(
+        self,
+        body: bytes,
+        *,
+        queue_id: int = 0,
+        flush: FlushMode = FlushMode.SYNC,
+        topic: str = "orders",
+        tag: str | None = None,
+    ) -> Appended:
+        """Append without waiting for the outcome."""
+        return self.append_all(
+            [Message(body, tag=tag)], queue_id=queue_id, flush=flush, topic=topic
+        )
+
+    def append_all(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue_id: int = 0,
+        flush: FlushMode = FlushMode.SYNC,
+        topic: str = "orders",
+    ) -> Appended:
+        return self.store.append(topic, queue_id, messages, flush, self.outcomes.append)
+
+    def settle(self, outcomes: int | None = None) -> None:
+        """Run turns until every append so far (or `outcomes` of them) has its outcome."""
+        wanted = outcomes if outcomes is not None else len(self.outcomes) + 1
+        self.turns.run_until(lambda: len(self.outcomes) >= wanted)
+
+    def send(self, body: bytes, **place: object) -> Appended:
+        """Append and wait; the send must succeed."""
+        appended = self.append(body, **place)  # type: ignore[arg-type]
+        self.settle(len(self.outcomes) + 1)
+        assert self.outcomes[-1] is None
+        return appended
+
+    def bodies(self, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
+        """Every readable body of a queue, in order; a gap shows as b'GAP'."""
+        bounds = self.store.bounds(topic, queue_id)
+        found: dict[int, bytes] = {}
+        offset = bounds.min_offset
+        while offset < bounds.max_offset:
+            result = self.store.read(topic, queue_id, offset, max_messages=7, max_bytes=3000)
+            for queue_offset, record in zip(result.queue_offsets, result.records, strict=True):
+                message = self.store.decode(record)
+                assert message.queue_offset == queue_offset
+                found[queue_offset] = message.body
+            for gap in result.gaps:
+                found.update(dict.fromkeys(range(gap.from_offset, gap.to_offset), b"GAP"))
+            assert result.next_offset > offset
+            offset = result.next_offset
+        assert sorted(found) == list(range(bounds.min_offset, bounds.max_offset))
+        return [found[offset] for offset in sorted(found)]
+
+
+def open_store(files: FileSystem, config: StoreConfig = SMALL) -> OpenStore:
+    turns, clock = ManualTurns(), FakeClock()
+    return OpenStore(MessageStore.open(files, config, clock, turns), turns, clock)

@@ -1,0 +1,198 @@
+"""The batch frame: what is taken, what is refused, and that placing equals encoding."""
+
+import struct
+from collections.abc import Callable, Sequence
+
+import google_crc32c
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.errors import BatchTooLarge, BodyTooLarge, CurlewError, MalformedFrame
+from app.domain.limits import Limits
+from app.domain.message import Message, java_hash
+from app.store.formats import batch_frame
+from app.store.formats.record import encode_properties, encode_record
+
+LIMITS = Limits(body_bytes_max=1000, batch_messages_max=50)
+HOST = b"\x7f\0\0\1\0\0\x22\x06"
+
+
+def request_record(message: Message, topic: str = "orders") -> bytes:
+    """A record as a producer makes it, by struct and nothing else."""
+    properties = encode_properties(message) + b"__CRC32#\x010000000000\x02"
+    tail = bytes([len(topic)]) + topic.encode() + struct.pack(">H", len(properties)) + properties
+    size = 88 + len(message.body) + len(tail)
+    head = struct.pack(">IIIII", size, 0xDAA320A7, 0, 0, 9) + bytes(20)
+    head += struct.pack(">Q8s", message.born_time_ms or 0, b"\x0a\0\0\1\0\0\0\1") + bytes(28)
+    return head + struct.pack(">I", len(message.body)) + message.body + tail
+
+
+def request_frame(records: Sequence[bytes], hashes: Sequence[int] | None = None) -> bytes:
+    """A request frame by struct and nothing else."""
+    rest = b"".join(struct.pack(">I", len(record)) for record in records)
+    rest += b"".join(struct.pack(">q", value) for value in hashes or ())
+    block = b"".join(records)
+    rest += block
+    flags = 0 if hashes is None else 4
+    crc = google_crc32c.value(rest)
+    return struct.pack(">4sBBHIIqq", b"CRLW", 1, flags, 0, len(records), crc, 0, len(block)) + rest
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=9)
+messages = st.builds(
+    Message,
+    body=st.binary(max_size=60),
+    tag=st.none() | texts,
+    keys=st.lists(st.text("abc", min_size=1, max_size=3), max_size=2).map(tuple),
+    properties=st.dictionaries(st.text("xyz", min_size=1, max_size=5), texts, max_size=2),
+    born_time_ms=st.none() | st.integers(1, 2**40),
+)
+
+
+@given(st.lists(messages, min_size=1, max_size=8), st.booleans())
+def test_placing_a_frame_equals_encoding_each_record(
+    batch: list[Message], given_hashes: bool
+) -> None:
+    hashes = [java_hash(m.tag) if m.tag else 0 for m in batch]
+    body = request_frame([request_record(m) for m in batch], hashes if given_hashes else None)
+    frame = batch_frame.parse_request(body, topic="orders", limits=LIMITS)
+    assert frame.tag_hashes.tolist() == hashes
+    offsets = [1_000 * (index + 1) for index in range(len(batch))]
+    batch_frame.place(
+        frame,
+        queue_id=2,
+        first_queue_offset=500,
+        physical_offsets=offsets,
+        store_time_ms=1_700_000_000_000,
+        store_host=HOST,
+    )
+    expected = b"".join(
+        encode_record(
+            topic=b"orders",
+            queue_id=2,
+            queue_offset=500 + index,
+            physical_offset=offsets[index],
+            body=message.body,
+            properties=encode_properties(message),
+            born_time_ms=message.born_time_ms or 1_700_000_000_000,
+            born_host=b"\x0a\0\0\1\0\0\0\1",
+            store_time_ms=1_700_000_000_000,
+            store_host=HOST,
+            flag=9,
+        )
+        for index, message in enumerate(batch)
+    )
+    assert bytes(frame.records) == expected
+    units = struct.iter_unpack(">qiq", frame.units(offsets))
+    assert [unit[0] for unit in units] == offsets
+
+
+def test_an_answer_says_where_every_record_is() -> None:
+    records = [b"first", b"the second"]
+    buffers = batch_frame.encode_answer([memoryview(r) for r in records], [7, -8], 41)
+    data = b"".join(bytes(buffer) for buffer in buffers)
+    magic, version, flags, _, count, crc, first, size = struct.unpack_from(">4sBBHIIqq", data)
+    assert (magic, version, flags, count, first, size) == (b"CRLW", 1, 5, 2, 41, 15)
+    assert crc == google_crc32c.value(data[32:])
+    assert struct.unpack_from(">2I2q", data, 32) == (5, 10, 7, -8)
+    assert data[56:] == b"firstthe second"
+
+
+GOOD = [request_record(Message(b"body", tag="a", properties={"p": "v"})) for _ in range(3)]
+
+
+def patched(record: bytes, offset: int, data: bytes) -> bytes:
+    return record[:offset] + data + record[offset + len(data) :]
+
+
+def second(record: bytes) -> bytes:
+    return request_frame([GOOD[0], record, GOOD[2]])
+
+
+def with_properties(raw: bytes) -> bytes:
+    tail = b"\x06orders" + struct.pack(">H", len(raw) + 20) + raw + b"__CRC32#\x010000000000\x02"
+    return struct.pack(">II", 88 + len(tail), 0xDAA320A7) + bytes(80) + tail
+
+
+BAD_RECORDS: dict[str, bytes] = {
+    "size field": patched(GOOD[1], 0, b"\0\0\0\1"),
+    "magic": patched(GOOD[1], 4, b"\0\0\0\0"),
+    "queue id": patched(GOOD[1], 12, b"\0\0\0\1"),
+    "queue offset": patched(GOOD[1], 27, b"\1"),
+    "physical offset": patched(GOOD[1], 35, b"\1"),
+    "system flag": patched(GOOD[1], 39, b"\1"),
+    "store time": patched(GOOD[1], 63, b"\1"),
+    "store host": patched(GOOD[1], 64, b"\1"),
+    "reconsume times": patched(GOOD[1], 75, b"\1"),
+    "prepared offset": patched(GOOD[1], 83, b"\1"),
+    "body length": patched(GOOD[1], 84, b"\0\0\xff\xff"),
+    "body length off by one": patched(GOOD[1], 84, b"\0\0\0\5"),
+    "topic": request_record(Message(b""), topic="others"),
+    "longer topic": request_record(Message(b""), topic="orders2"),
+    "no checksum": patched(GOOD[1], len(GOOD[1]) - 20, b"x"),
+    "checksum filled": patched(GOOD[1], len(GOOD[1]) - 5, b"1"),
+    "property without end": with_properties(b"a\x01b"),
+    "property without separator": with_properties(b"ab\x02"),
+    "property without name": with_properties(b"\x01b\x02"),
+    "property without value": with_properties(b"a\x01\x02"),
+    "empty pair": with_properties(b"\x02"),
+    "not UTF-8": with_properties(b"a\x01\xff\x02"),
+    "reserved name": with_properties(b"a\x01b\x02DELAY\x013\x02"),
+    "reserved transaction mark": with_properties(b"TRAN_MSG\x01true\x02"),
+    "too short": bytes(50),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_RECORDS.values(), ids=BAD_RECORDS)
+def test_the_first_bad_record_is_named(bad: bytes) -> None:
+    with pytest.raises(MalformedFrame) as caught:
+        batch_frame.parse_request(second(bad), topic="orders", limits=LIMITS)
+    assert caught.value.fields["index"] == 1
+
+
+def test_the_good_frame_is_taken() -> None:
+    assert batch_frame.parse_request(request_frame(GOOD), topic="orders", limits=LIMITS).count == 3
+
+
+def damage(change: Callable[[bytearray], object]) -> bytes:
+    data = bytearray(request_frame(GOOD))
+    change(data)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"CRLW",
+        damage(lambda d: d.__setitem__(0, 0)),
+        damage(lambda d: d.__setitem__(4, 2)),
+        damage(lambda d: d.__setitem__(5, 1)),
+        damage(lambda d: d.__setitem__(5, 2)),
+        damage(lambda d: d.__setitem__(7, 1)),
+        damage(lambda d: d.__setitem__(11, 2)),
+        damage(lambda d: d.__setitem__(15, d[15] ^ 1)),
+        damage(lambda d: d.__setitem__(23, 1)),
+        damage(lambda d: d.__setitem__(31, d[31] ^ 1)),
+        damage(lambda d: d.__setitem__(60, d[60] ^ 1)),
+        damage(lambda d: d.append(0)),
+        damage(lambda d: d.pop()),
+    ],
+)
+def test_a_frame_that_does_not_check_out_is_refused(body: bytes) -> None:
+    with pytest.raises(MalformedFrame):
+        batch_frame.parse_request(body, topic="orders", limits=LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (request_frame([]), BatchTooLarge),
+        (request_frame(GOOD * 17), BatchTooLarge),
+        (request_frame([request_record(Message(bytes(1001)))]), BodyTooLarge),
+    ],
+)
+def test_bounds(body: bytes, error: type[CurlewError]) -> None:
+    with pytest.raises(error):
+        batch_frame.parse_request(body, topic="orders", limits=LIMITS)

@@ -1,0 +1,341 @@
+"""The store's facade on real files: append, read, reopen, and what it does about trouble."""
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.domain.errors import DiskFull, StoreFailed
+from app.domain.limits import Limits
+from app.domain.message import Message, java_hash
+from app.domain.positions import FlushMode
+from app.store import OsFiles, StoreLocked, StoreUnusable
+from app.store.formats.batch_frame import parse_request
+from tests.support.simulated_files import Fault, SimulatedFiles
+from tests.support.stores import OpenStore, open_store
+from tests.unit.store.test_batch_frame import request_frame, request_record
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def opened(root: Path) -> Iterator[OpenStore]:
+    opened = open_store(OsFiles(root))
+    yield opened
+    opened.store.close()
+
+
+def reopen(opened: OpenStore, root: Path) -> OpenStore:
+    opened.store.close()
+    return open_store(OsFiles(root))
+
+
+@pytest.mark.parametrize("flush", list(FlushMode))
+def test_what_was_sent_is_read_back_in_order(opened: OpenStore, flush: FlushMode) -> None:
+    sent = [b"m%d" % index for index in range(100)]
+    for body in sent:
+        opened.append(body, flush=flush)
+    opened.settle(100)
+    assert opened.outcomes == [None] * 100
+    assert opened.bodies() == sent
+    assert opened.store.status().segments >= 3
+
+
+def test_nothing_is_visible_before_it_is_confirmed(opened: OpenStore) -> None:
+    opened.append(b"one")
+    assert opened.store.bounds("orders", 0) == (0, 0)
+    opened.settle()
+    assert opened.store.bounds("orders", 0) == (0, 1)
+
+
+def test_arrivals_are_told_after_the_message_is_readable(opened: OpenStore) -> None:
+    seen: list[tuple[str, int, int]] = []
+    opened.store.on_arrival = lambda topic, queue_id: seen.append(
+        (topic, queue_id, opened.store.bounds(topic, queue_id).max_offset)
+    )
+    opened.send(b"x", queue_id=3)
+    assert seen == [("orders", 3, 1)]
+
+
+def test_async_behind_sync_becomes_visible_with_it(opened: OpenStore) -> None:
+    opened.append(b"slow", flush=FlushMode.SYNC)
+    opened.append(b"fast", flush=FlushMode.ASYNC)
+    opened.settle(2)
+    assert opened.bodies() == [b"slow", b"fast"]
+    status = opened.store.status()
+    assert status.flushed_end == status.written_end
+
+
+def test_async_is_flushed_on_request(opened: OpenStore) -> None:
+    opened.send(b"x", flush=FlushMode.ASYNC)
+    assert opened.store.status().flushed_end == 0
+    opened.store.flush(opened.outcomes.append)
+    opened.settle()
+    status = opened.store.status()
+    assert status.flushed_end == status.written_end > 0
+
+
+def test_store_time_never_runs_backwards(opened: OpenStore) -> None:
+    first = opened.send(b"a").store_time_ms
+    opened.clock.set_wall(first - 3_600_000)
+    assert opened.send(b"b").store_time_ms == first
+
+
+def test_a_message_is_found_by_its_id(opened: OpenStore, root: Path) -> None:
+    message_id = opened.send(b"body", tag="t").message_ids[0]
+    found = opened.store.read_message(message_id)
+    assert found is not None
+    assert (found.body, found.tag, found.message_id) == (b"body", "t", message_id)
+    assert opened.store.read_message(message_id[:-1] + "1") is None
+    assert opened.store.read_message("01" + "0" * 32) is None
+    assert opened.store.read_message("nonsense") is None
+
+
+def test_a_client_may_give_the_id(opened: OpenStore) -> None:
+    appended = opened.append_all([Message(b"x", message_id="my-id")])
+    opened.settle()
+    assert list(appended.message_ids) == ["my-id"]
+
+
+def test_reading_is_bounded_and_filtered(opened: OpenStore) -> None:
+    for index in range(30):
+        opened.send(b"%d" % index, tag="even" if index % 2 == 0 else "odd")
+    read = opened.store.read
+    result = read("orders", 0, 3, max_messages=4, max_bytes=10**6)
+    assert (result.queue_offsets, result.next_offset, result.scanned) == ([3, 4, 5, 6], 7, 4)
+    one = read("orders", 0, 3, max_messages=4, max_bytes=1)
+    assert one.queue_offsets == [3]
+    odd = read(
+        "orders", 0, 0, max_messages=3, max_bytes=10**6, tag_hashes=frozenset({java_hash("odd")})
+    )
+    assert (odd.queue_offsets, odd.next_offset) == ([1, 3, 5], 7)
+    none = read("orders", 0, 0, max_messages=3, max_bytes=10**6, tag_hashes=frozenset({1}))
+    assert (none.queue_offsets, none.next_offset, none.scanned) == ([], 30, 30)
+    ended = read("orders", 0, 28, max_messages=9, max_bytes=10**6, end_offset=29)
+    assert ended.queue_offsets == [28]
+    assert read("orders", 9, 0, max_messages=1, max_bytes=1).records == []
+
+
+def test_a_frame_is_stored_like_single_messages(opened: OpenStore) -> None:
+    batch = [Message(b"body %d" % index, tag="t", keys=("k",)) for index in range(60)]
+    body = request_frame([request_record(message) for message in batch])
+    frame = parse_request(body, topic="orders", limits=Limits())
+    appended = opened.store.append_frame("orders", 1, frame, FlushMode.SYNC, opened.outcomes.append)
+    opened.settle()
+    assert opened.outcomes == [None]
+    assert opened.bodies(queue_id=1) == [message.body for message in batch]
+    found = opened.store.read_message(appended.message_ids[59])
+    assert found is not None
+    assert found.body == b"body 59"
+
+
+def test_reopening_after_a_clean_stop_reads_nothing(opened: OpenStore, root: Path) -> None:
+    for index in range(50):
+        opened.send(b"%d" % index, queue_id=index % 3)
+    again = reopen(opened, root)
+    try:
+        assert again.store.status().recovery.scanned_bytes == 0
+        assert again.bodies(queue_id=1) == [b"%d" % index for index in range(50) if index % 3 == 1]
+        assert again.send(b"more", queue_id=1).first_queue_offset == 17
+        assert again.bodies(queue_id=1)[-1] == b"more"
+    finally:
+        again.store.close()
+
+
+def test_a_second_process_is_refused_in_one_sentence(opened: OpenStore, root: Path) -> None:
+    with pytest.raises(StoreLocked, match=f"in use by another node .process {os.getpid()}."):
+        open_store(OsFiles(root))
+
+
+def test_a_deleted_topic_stays_empty_and_its_offsets_go_on(opened: OpenStore, root: Path) -> None:
+    message_id = opened.send(b"old").message_ids[0]
+    opened.store.delete_topic("orders")
+    assert opened.store.bounds("orders", 0) == (1, 1)
+    assert opened.store.read_message(message_id) is None
+    assert opened.send(b"new").first_queue_offset == 1
+    again = reopen(opened, root)
+    assert again.bodies() == [b"new"]
+    again.store.close()
+
+
+class TestTrouble:
+    """A simulated disk that fails on demand."""
+
+    def test_a_failed_sync_is_sticky_and_reads_go_on(self) -> None:
+        files = SimulatedFiles()
+        opened = open_store(files)
+        opened.send(b"safe")
+        files.fault = Fault("sync", 1)
+        opened.append(b"lost")
+        opened.settle(2)
+        error = opened.outcomes[-1]
+        assert isinstance(error, StoreFailed)
+        assert error.outcome == "unknown"
+        files.fault = None
+        with pytest.raises(StoreFailed) as caught:
+            opened.append(b"later")
+        assert caught.value.outcome == "not_stored"
+        assert opened.bodies() == [b"safe"]
+        assert opened.store.status().failed is not None
+        opened.store.close()
+
+    def test_what_waits_behind_a_failed_write_is_not_stored(self) -> None:
+        files = SimulatedFiles()
+        opened = open_store(files)
+        opened.send(b"safe")
+        files.fault = Fault("write", 1)
+        opened.append(b"a", flush=FlushMode.ASYNC)
+        opened.settle(2)
+        assert isinstance(opened.outcomes[1], StoreFailed)
+        opened.store.close()
+
+    def test_a_full_disk_refuses_and_recovers_by_itself(self) -> None:
+        files = SimulatedFiles()
+        opened = open_store(files)
+        opened.send(b"first")
+        files.fault = Fault("allocate", 1, errno.ENOSPC, lasting=True)
+        stored = [b"first"]
+        while True:
+            opened.append(bytes(900))
+            opened.settle(len(opened.outcomes) + 1)
+            if opened.outcomes[-1] is not None:
+                break
+            stored.append(bytes(900))
+        error = opened.outcomes[-1]
+        assert isinstance(error, DiskFull)
+        assert error.outcome == "not_stored"
+        assert opened.bodies() == stored
+        files.fault = None
+        offset = opened.send(b"after").first_queue_offset
+        assert offset == len(stored)
+        assert opened.bodies() == [*stored, b"after"]
+        assert opened.store.status().failed is None
+        opened.store.close()
+
+    def test_everything_that_waits_for_a_full_disk_is_refused(self) -> None:
+        files = SimulatedFiles()
+        opened = open_store(files)
+        opened.send(b"first")
+        files.fault = Fault("allocate", 1, errno.ENOSPC, lasting=True)
+        for _ in range(40):
+            opened.append(bytes(900))
+        opened.settle(41)
+        assert all(isinstance(outcome, DiskFull) for outcome in opened.outcomes[1:])
+        files.fault = None
+        assert opened.send(b"after").first_queue_offset == 1
+        assert opened.bodies() == [b"first", b"after"]
+        opened.store.close()
+
+
+class TestDamage:
+    """Files changed behind the store's back."""
+
+    def segment(self, root: Path, number: int = 0) -> Path:
+        return sorted((root / "commitlog").iterdir())[number]
+
+    def flip(self, path: Path, offset: int) -> None:
+        data = bytearray(path.read_bytes())
+        data[offset] ^= 0x40
+        path.write_bytes(data)
+
+    def test_a_damaged_record_is_a_gap_and_nothing_else_is_lost(
+        self, opened: OpenStore, root: Path
+    ) -> None:
+        for index in range(20):
+            opened.send(b"message %d" % index)
+        self.flip(self.segment(root), 300)
+        bodies = opened.bodies()
+        assert bodies.count(b"GAP") == 1
+        assert [b for b in bodies if b != b"GAP"] == [
+            b"message %d" % i for i in range(20) if bodies[i] != b"GAP"
+        ]
+
+    def test_a_lost_checkpoint_means_reading_the_log(self, opened: OpenStore, root: Path) -> None:
+        sent = [b"message %d" % index for index in range(60)]
+        for body in sent:
+            opened.send(body)
+        opened.store.close()
+        (root / "checkpoint.curlew").unlink()
+        again = open_store(OsFiles(root))
+        assert again.store.status().recovery.scanned_records == 60
+        assert again.bodies() == sent
+        again.store.close()
+
+    @pytest.mark.parametrize("how", ["delete", "zero"])
+    def test_lost_queues_are_rebuilt(self, opened: OpenStore, root: Path, how: str) -> None:
+        sent = [b"message %d" % index for index in range(40)]
+        for body in sent:
+            opened.send(body)
+        opened.store.close()
+        for path in (root / "consumequeue" / "orders" / "0").iterdir():
+            if how == "delete":
+                path.unlink()
+            else:
+                path.write_bytes(bytes(path.stat().st_size))
+        again = open_store(OsFiles(root))
+        assert again.bodies() == sent
+        assert again.send(b"next").first_queue_offset == 40
+        again.store.close()
+
+    def test_damage_in_the_middle_is_stepped_over_at_opening(
+        self, opened: OpenStore, root: Path
+    ) -> None:
+        sent = [b"message %02d" % index for index in range(60)]
+        for body in sent:
+            opened.send(body)
+        opened.store.close()
+        (root / "checkpoint.curlew").unlink()
+        self.flip(self.segment(root), 4)  # the magic of the very first record
+        self.flip(self.segment(root, 1), 200)
+        again = open_store(OsFiles(root))
+        recovery = again.store.status().recovery
+        assert len(recovery.damages) == 2
+        assert recovery.cut_bytes == 0
+        bodies = again.bodies()
+        assert len(bodies) + again.store.bounds("orders", 0).min_offset == 60
+        assert sum(body != b"GAP" for body in bodies) == 58
+        again.store.close()
+
+    def test_a_torn_tail_is_cut_and_kept(self, opened: OpenStore, root: Path) -> None:
+        for index in range(3):
+            opened.send(b"message %d" % index)
+        end = opened.store.status().written_end
+        opened.store.close()
+        (root / "checkpoint.curlew").unlink()
+        path = self.segment(root)
+        data = bytearray(path.read_bytes())
+        data[end : end + 9] = b"half a re"
+        path.write_bytes(data)
+        again = open_store(OsFiles(root))
+        assert again.store.status().recovery.cut_bytes == 9
+        assert (root / "lost+found" / f"commitlog-{end:020d}").read_bytes() == b"half a re"
+        assert again.bodies() == [b"message 0", b"message 1", b"message 2"]
+        again.send(b"message 3")
+        again.store.close()
+
+    def test_missing_segments_are_refused(self, opened: OpenStore, root: Path) -> None:
+        for _ in range(30):
+            opened.send(bytes(500))
+        opened.store.close()
+        for path in sorted((root / "commitlog").iterdir())[2:]:
+            path.unlink()
+        with pytest.raises(StoreUnusable, match="segments are missing"):
+            open_store(OsFiles(root))
+
+    @pytest.mark.parametrize("data", [b"", b"CRLM", bytes(100)])
+    def test_a_damaged_meta_file_is_refused(
+        self, opened: OpenStore, root: Path, data: bytes
+    ) -> None:
+        opened.store.close()
+        (root / "meta").write_bytes(data)
+        with pytest.raises(StoreUnusable, match="meta file"):
+            open_store(OsFiles(root))
+        (root / "meta").unlink()
+        (root / "commitlog" / "00000000000000000000").touch()
+        with pytest.raises(StoreUnusable, match="no meta file"):
+            open_store(OsFiles(root))

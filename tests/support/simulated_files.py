@@ -1,12 +1,12 @@
 """A file system in memory that forgets what was not synced.
 
 `SimulatedFiles` implements `app.store.FileSystem`. It keeps, for every file, the bytes on the
-medium and the writes since the last sync; and, for every directory, the names on the medium and the name
-changes since its last sync. `crash` makes the file system that a machine may find after a power
-loss: any subset of the unsynced writes is there, one of them torn at a 512-byte boundary, and a
-prefix of the unsynced name changes. `kill` makes what a killed process leaves: everything.
+medium and the writes since the last sync; and, for every directory, the names on the medium and
+the name changes since its last sync. `crash` makes the file system that a machine may find after a
+power loss: any subset of the unsynced writes is there, one of them torn at a 512-byte boundary, and
+a prefix of the unsynced name changes. `kill` makes what a killed process leaves: everything.
 
-`fail_at` makes the n-th call of a kind raise an `OSError`, once or from then on.
+A `Fault` makes the n-th call of a kind raise an `OSError`, once or from then on.
 """
 
 import errno

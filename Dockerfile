@@ -1,0 +1,31 @@
+# One node: one process on one data directory. Every RUN, HEALTHCHECK and start command below is a
+# command of the Makefile, which runs them where no Docker is (tests/unit/test_dockerfile.py).
+#
+#   docker build -t curlew .
+#   docker run -v curlew-data:/data curlew migrate
+#   docker run -v curlew-data:/data -p 127.0.0.1:8710:8710 curlew serve --insecure-anonymous
+
+FROM python:3.11-slim-bookworm AS build
+WORKDIR /curlew
+COPY requirements/build.txt requirements/run.txt requirements/
+RUN python3 -m venv .venv
+RUN .venv/bin/python -m pip install --quiet --no-build-isolation --require-hashes -r requirements/build.txt
+RUN .venv/bin/python -m pip install --quiet --no-build-isolation --require-hashes -r requirements/run.txt
+COPY pyproject.toml README.md ./
+COPY app app
+COPY migrations migrations
+RUN .venv/bin/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+RUN mkdir -p data
+
+FROM python:3.11-slim-bookworm
+WORKDIR /curlew
+COPY --from=build /curlew /curlew
+COPY --from=build --chown=10001:10001 /curlew/data /data
+ENV CURLEW_HOST=0.0.0.0 CURLEW_DATA_DIR=/data PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+VOLUME /data
+EXPOSE 8710
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=6s --start-period=30s CMD .venv/bin/python -c 'import urllib.request as u; u.urlopen("http://127.0.0.1:8710/healthz", timeout=5)'
+ENTRYPOINT [".venv/bin/curlew"]
+CMD ["serve"]

@@ -1,0 +1,98 @@
+# `make run` starts a node and `make test` runs every test; each installs what it needs first.
+# Needs Python 3.11 or newer; the tests also need Java 17 or newer (for Spark).
+
+PYTHON ?= python3
+ARGS   ?=
+BIN    := .venv/bin
+PIP    := $(BIN)/python -m pip install --quiet --no-build-isolation
+TYPED  := $(wildcard app migrations tests benchmarks)
+LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links $(ARGS)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run serve migrate health venv test check format bench demo openapi lock clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: .venv/run.stamp ## start a node on 127.0.0.1:8710 with its data in ./data
+	mkdir -p data
+	$(BIN)/curlew dev $(ARGS)
+
+serve: .venv/run.stamp ## start a production node (after `make migrate`)
+	$(BIN)/curlew serve $(ARGS)
+
+migrate: .venv/run.stamp ## bring the metadata database to the newest schema
+	$(BIN)/curlew migrate $(ARGS)
+
+health: ## ask the node on this machine whether it is alive
+	$(BIN)/python -c 'import urllib.request as u; u.urlopen("http://127.0.0.1:8710/healthz", timeout=5)'
+
+test: .venv/test.stamp ## run all tests; ARGS="-k name" narrows
+	tests/install_servers.sh
+	$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/test.stamp ## lint, format, types, import contracts, tidiness, fresh OpenAPI
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/unit/test_tidy.py tests/unit/test_requirements.py
+	mkdir -p build
+	$(BIN)/curlew openapi > build/openapi.json
+	diff -u openapi/openapi.json build/openapi.json
+
+format: .venv/test.stamp ## let ruff fix and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/test.stamp ## measure against the ceilings of this machine
+	$(BIN)/python -m benchmarks $(ARGS)
+
+demo: .venv/demo.stamp ## send a year of flights through Curlew and Spark
+	$(BIN)/python -m pyspark_curlew.demo $(ARGS)
+
+openapi: .venv/run.stamp ## write openapi/openapi.json anew
+	mkdir -p build
+	$(BIN)/curlew openapi > build/openapi.json
+	mv build/openapi.json openapi/openapi.json
+
+lock: .venv/test.stamp ## pin requirements/*.txt anew; ARGS=--upgrade takes newer versions
+	$(LOCK) -o requirements/build.txt requirements/build.in
+	$(LOCK) -o requirements/run.txt -c requirements/build.txt pyproject.toml
+	$(LOCK) -o requirements/demo.txt -c requirements/build.txt -c requirements/run.txt \
+		pyproject.toml requirements/demo.in
+	$(LOCK) -o requirements/test.txt -c requirements/build.txt -c requirements/demo.txt \
+		pyproject.toml requirements/demo.in requirements/test.in
+
+venv: .venv/run.stamp ## make .venv with what a node needs
+
+clean: ## remove what can be made again (data/ stays)
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+# --- the environment: one virtual environment in four steps, each stamped when it is done
+
+.venv/build.stamp: requirements/build.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+		"Curlew needs Python 3.11 or newer; name one: make PYTHON=python3.12 run")'
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "install Debian's python3-venv"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(PIP) --require-hashes -r requirements/build.txt
+	@touch $@
+
+.venv/run.stamp: .venv/build.stamp requirements/run.txt pyproject.toml
+	$(PIP) --require-hashes -r requirements/run.txt
+	$(PIP) --no-deps --editable .
+	@touch $@
+
+.venv/demo.stamp: .venv/run.stamp requirements/demo.txt $(wildcard spark_connector/pyproject.toml)
+	$(PIP) --require-hashes -r requirements/demo.txt
+	$(if $(wildcard spark_connector/pyproject.toml),$(PIP) --no-deps --editable spark_connector)
+	@touch $@
+
+.venv/test.stamp: .venv/demo.stamp requirements/test.txt
+	$(PIP) --require-hashes -r requirements/test.txt
+	@touch $@

@@ -1,0 +1,45 @@
+"""Static files: read once, named by the hash of their content, so that browsers may keep them.
+
+`curlew.css` is served as `static/curlew.<hash>.css`. A page that names it therefore always gets the
+content it was written for, also during an upgrade behind a proxy.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+MEDIA_TYPES: Final = {"css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
+
+
+class Asset(NamedTuple):
+    """A static file in memory."""
+
+    content: bytes
+    media_type: str
+
+
+class Assets:
+    """All static files of the package. Immutable."""
+
+    def __init__(self, contents: Mapping[str, bytes]) -> None:
+        self._served: dict[str, Asset] = {}
+        self._hashed_names: dict[str, str] = {}
+        for name, content in contents.items():
+            stem, _, suffix = name.rpartition(".")
+            hashed = f"{stem}.{hashlib.sha256(content).hexdigest()[:12]}.{suffix}"
+            self._hashed_names[name] = hashed
+            self._served[hashed] = Asset(content, MEDIA_TYPES[suffix])
+
+    def path(self, name: str) -> str:
+        """Where the file named `name` is served, relative to the pages' root."""
+        return f"static/{self._hashed_names[name]}"
+
+    def find(self, hashed_name: str) -> Asset | None:
+        return self._served.get(hashed_name)
+
+
+def packaged_assets() -> Assets:
+    """The files beside this module. Blocks; called once, at the start."""
+    folder = files("app.web") / "static"
+    return Assets({entry.name: entry.read_bytes() for entry in folder.iterdir()})

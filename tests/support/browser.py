@@ -1,0 +1,116 @@
+"""Drives Debian's Chromium, and notes what a page must not do.
+
+Nothing is downloaded: Playwright gets the installed browser. Each test has a context of its own.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Final, Literal, cast
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+
+Theme = Literal["light", "dark"]
+
+CHROMIUM: Final = "/usr/bin/chromium"
+FLAGS: Final = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+SCREENSHOTS: Final = Path(__file__).parents[2] / "build" / "screenshots"
+
+AXE_SCRIPT: Final = (files("axe_playwright_python") / "axe.min.js").read_text()
+AXE_RUN: Final = """
+async () => (await axe.run(document, {resultTypes: ['violations']})).violations.map(
+    found => `${found.id}: ${found.help}: ${found.nodes.map(node => node.html).join(' | ')}`)
+"""
+
+NOTE_VIOLATIONS: Final = """
+window.policyViolations = [];
+document.addEventListener('securitypolicyviolation',
+    event => window.policyViolations.push(`${event.violatedDirective} ${event.blockedURI}`));
+"""
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser with a new profile."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@dataclass(slots=True)
+class Watched:
+    """A page, and what was noticed while it was used."""
+
+    page: Page
+    console: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def policy_violations(self) -> list[str]:
+        return cast("list[str]", self.page.evaluate("window.policyViolations"))
+
+    def accessibility_violations(self) -> list[str]:
+        """axe-core's findings; only on a page opened with `inspect`."""
+        self.page.evaluate(AXE_SCRIPT)
+        return cast("list[str]", self.page.evaluate(AXE_RUN))
+
+    def is_wider_than_the_window(self) -> bool:
+        return bool(
+            self.page.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1")
+        )
+
+    def foreign_requests(self, origin: str) -> list[str]:
+        return [url for url in self.requests if not url.startswith(f"{origin}/")]
+
+    def keep_picture(self, name: str) -> None:
+        """Take a picture of the whole page, for people to look at."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+
+
+@contextmanager
+def watched_page(
+    browser: Browser,
+    *,
+    theme: Theme = "light",
+    width: int = 1_200,
+    scripts: bool = True,
+    inspect: bool = False,
+) -> Iterator[Watched]:
+    """A page in a context of its own; `inspect` lets axe in past the policy of the page."""
+    context = browser.new_context(
+        color_scheme=theme,
+        viewport={"width": width, "height": 800},
+        java_script_enabled=scripts,
+        bypass_csp=inspect,
+        reduced_motion="reduce",
+    )
+    try:
+        context.add_init_script(NOTE_VIOLATIONS)
+        watched = Watched(page := context.new_page())
+
+        def note_console(message: ConsoleMessage) -> None:
+            watched.console.append(f"{message.type}: {message.text}")
+
+        def note_request(request: Request) -> None:
+            watched.requests.append(request.url)
+
+        page.on("console", note_console)
+        page.on("request", note_request)
+        page.on("pageerror", lambda error: watched.console.append(f"uncaught: {error}"))
+        yield watched
+    finally:
+        context.close()

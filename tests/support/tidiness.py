@@ -1,0 +1,75 @@
+"""The house rules that no linter knows, as functions from a file's text to complaints.
+
+Pure: the tests feed them the repository, and a made-up offence each, to see that they bite.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
+from typing import Final
+
+MODULE_LINES_MAX: Final = 600
+FUNCTION_LINES_MAX: Final = 70
+
+EMPTY_NAMES: Final = frozenset(
+    ["util", "utils", "helper", "helpers", "common", "core", "base", "manager", "misc"]
+)
+"""Names that say nothing about what is inside."""
+
+_MARKER: Final = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
+_MACHINE_PATH: Final = re.compile(r"(?<![\w.:/])/(home|root|Users|work|tmp)/\w|\b[A-Z]:\\\w")
+
+Rule = Callable[[str, str], Iterator[str]]
+"""(path relative to the repository, text) -> complaints."""
+
+
+def module_length(path: str, text: str) -> Iterator[str]:
+    lines = text.count("\n")
+    if path.endswith(".py") and lines > MODULE_LINES_MAX:
+        yield f"{path} has {lines} lines; at most {MODULE_LINES_MAX}"
+
+
+def function_length(path: str, text: str) -> Iterator[str]:
+    if not path.endswith(".py"):
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                yield f"{path}:{node.lineno} {node.name} has {lines} lines"
+
+
+def module_docstring(path: str, text: str) -> Iterator[str]:
+    if path.endswith(".py") and text.strip() and ast.get_docstring(ast.parse(text)) is None:
+        yield f"{path} does not open with a docstring"
+
+
+def module_name(path: str, text: str) -> Iterator[str]:
+    if not path.endswith(".py"):
+        return
+    parts = PurePosixPath(path).with_suffix("").parts
+    for name in EMPTY_NAMES.intersection(part.lstrip("_") for part in parts):
+        yield f"{path}: the name {name!r} says nothing"
+
+
+def unfinished_work(path: str, text: str) -> Iterator[str]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if _MARKER.search(line):
+            yield f"{path}:{number} marks unfinished work"
+
+
+def machine_path(path: str, text: str) -> Iterator[str]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := _MACHINE_PATH.search(line):
+            yield f"{path}:{number} names a path of one machine: {found.group()}"
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    module_length,
+    function_length,
+    module_docstring,
+    module_name,
+    unfinished_work,
+    machine_path,
+)

@@ -1,0 +1,67 @@
+"""The repository keeps the house rules of `tests.support.tidiness`, and each rule bites."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support import tidiness
+
+REPOSITORY = Path(__file__).parents[2]
+
+OFFENCES: dict[tidiness.Rule, tuple[str, str]] = {
+    tidiness.module_length: ("app/long.py", '"""Long."""\n' + "pass\n" * tidiness.MODULE_LINES_MAX),
+    tidiness.function_length: (
+        "app/long.py",
+        '"""Long."""\n\ndef f():\n' + "    pass\n" * tidiness.FUNCTION_LINES_MAX,
+    ),
+    tidiness.module_docstring: ("app/silent.py", "value = 1\n"),
+    tidiness.module_name: ("app/broker/_helpers.py", '"""Odds and ends."""\n'),
+    tidiness.unfinished_work: ("docs/page.md", "TO" + "DO: finish\n"),
+    tidiness.machine_path: ("Makefile", "run:\n\tcat /" + "home/me/notes\n"),
+}
+
+
+def committed_texts() -> list[tuple[str, str]]:
+    """Every text file that git tracks or would track."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        check=True,
+        capture_output=True,
+    ).stdout.decode()
+    texts = []
+    for name in filter(None, listing.split("\0")):
+        path = REPOSITORY / name
+        if path.is_file() and b"\0" not in (content := path.read_bytes()):
+            texts.append((name, content.decode()))
+    return texts
+
+
+@pytest.mark.parametrize("rule", tidiness.RULES, ids=lambda rule: rule.__name__)
+def test_repository_keeps(rule: tidiness.Rule) -> None:
+    texts = committed_texts()
+    assert len(texts) > 20
+    complaints = [complaint for name, text in texts for complaint in rule(name, text)]
+    assert not complaints, "\n".join(complaints)
+
+
+@pytest.mark.parametrize("rule", tidiness.RULES, ids=lambda rule: rule.__name__)
+def test_rule_bites(rule: tidiness.Rule) -> None:
+    path, text = OFFENCES[rule]
+    assert list(rule(path, text))
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    [
+        (tidiness.module_length, "docs/long.md", "line\n" * 1_000),
+        (tidiness.function_length, "app/ok.py", "def f():\n" + "    pass\n" * 69),
+        (tidiness.module_docstring, "app/store/__init__.py", ""),
+        (tidiness.module_name, "app/broker/broker.py", '"""Facade."""\n'),
+        (tidiness.unfinished_work, "app/ok.py", "METHOD_TODO_LIST = ()\n"),
+        (tidiness.machine_path, "app/ok.py", 'get("/v1/home/x", "http://a/tmp/b")\n'),
+    ],
+)
+def test_rule_lets_pass(rule: tidiness.Rule, path: str, text: str) -> None:
+    assert not list(rule(path, text))

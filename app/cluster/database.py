@@ -86,7 +86,7 @@ def _postgres_engines(
         pool_pre_ping=True,
         hide_parameters=True,
     )
-    reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    reader = engine.execution_options(isolation_level="REPEATABLE READ")
     return engine, reader
 
 

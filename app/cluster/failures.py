@@ -40,7 +40,7 @@ _SQLITE: Final = (
 
 _POSTGRES: Final = {
     # SQLSTATE, or its first two characters for a whole class
-    "42P01": ("lacks a table of Curlew", MIGRATE_HINT),
+    "42P01": ("has lost a table of Curlew", _RESTORE_HINT),
     "42501": ("denies this user the right", "grant the user all rights on Curlew's tables"),
     "25006": ("is read-only", "give the address of the primary server"),
     "53100": ("has no disk space left", "make room on the database server"),
@@ -97,7 +97,7 @@ def _explain_sqlite(cause: sqlite3.Error) -> tuple[str, str]:
         if any(code.startswith(name) for name in names.split()):
             return what, hint
     if "no such table" in str(cause):
-        return "lacks a table of Curlew", MIGRATE_HINT
+        return "has lost a table of Curlew", _RESTORE_HINT
     return "refused a statement", "see whether another program changed the file"
 
 

@@ -28,7 +28,6 @@ class Page(Generic[Item]):
 
 def page_of(
     by_name: Mapping[str, Item],
-    *,
     prefix: str,
     page_size: int,
     page_token: str | None,

@@ -118,13 +118,8 @@ class Metadata:
         self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
     ) -> Page[TopicView]:
         """Topics by name, from the snapshot."""
-        return page_of(
-            self._snapshot.topics,
-            prefix=prefix,
-            page_size=page_size,
-            page_token=page_token,
-            page_size_max=self._limits.page_size_max,
-        )
+        size_max = self._limits.page_size_max
+        return page_of(self._snapshot.topics, prefix, page_size, page_token, size_max)
 
     # Consumer groups
 
@@ -165,13 +160,8 @@ class Metadata:
         self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
     ) -> Page[GroupView]:
         """Groups by name, from the snapshot."""
-        return page_of(
-            self._snapshot.groups,
-            prefix=prefix,
-            page_size=page_size,
-            page_token=page_token,
-            page_size_max=self._limits.page_size_max,
-        )
+        size_max = self._limits.page_size_max
+        return page_of(self._snapshot.groups, prefix, page_size, page_token, size_max)
 
     # Committed offsets
 

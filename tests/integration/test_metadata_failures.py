@@ -2,67 +2,31 @@
 
 import asyncio
 import sqlite3
-import time
-import traceback
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
 
-import psycopg
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.cluster import ClusterConfig, CommittedOffset, Metadata, migrate
+from app.cluster import CommittedOffset
 from app.cluster.schema import SchemaMismatch
 from app.domain.errors import MetadataUnavailable
 from app.domain.positions import QueueOffset
-from app.domain.settings import TopicSettings
-from tests.support.clock import FakeClock
 from tests.support.databases import (
     Databases,
-    PostgresDatabases,
     SqliteDatabases,
-    sync_engine,
 )
-from tests.support.postgres import PASSWORD, PostgresServer
+from tests.support.metadata_failures import (
+    LOCK_WAIT_MS,
+    execute,
+    failure_of_both,
+    failure_of_migrating,
+    failure_of_opening,
+    opened,
+)
 
 pytestmark = pytest.mark.anyio
-
-LOCK_WAIT_MS = 100
-
-
-@asynccontextmanager
-async def opened(url: str, **settings: int) -> AsyncIterator[Metadata]:
-    metadata = await Metadata.open(ClusterConfig(url, **settings), FakeClock())
-    try:
-        yield metadata
-    finally:
-        await metadata.close()
-
-
-async def failure_of_opening(url: str) -> MetadataUnavailable:
-    with pytest.raises(MetadataUnavailable) as caught:
-        async with opened(url):
-            pass
-    return caught.value
-
-
-def failure_of_migrating(url: str) -> MetadataUnavailable:
-    with pytest.raises(MetadataUnavailable) as caught:
-        migrate(url)
-    return caught.value
-
-
-async def failure_of_both(url: str) -> list[MetadataUnavailable]:
-    return [await failure_of_opening(url), failure_of_migrating(url)]
-
-
-def execute(url: str, statement: str) -> None:
-    engine = sync_engine(url)
-    with engine.begin() as connection:
-        connection.execute(text(statement))
-    engine.dispose()
 
 
 def file_of(url: str) -> Path:
@@ -206,115 +170,10 @@ class TestSqliteFile:
                 holder.execute("ROLLBACK")
             assert (await first).name == "a"
 
-    async def test_a_database_that_refuses_writes(
-        self, sqlite_databases: SqliteDatabases
-    ) -> None:
+    async def test_a_database_that_refuses_writes(self, sqlite_databases: SqliteDatabases) -> None:
         url = sqlite_databases.migrated()
         async with opened(url) as metadata:
             async with metadata._database._writer.connect() as connection:
                 await connection.exec_driver_sql("PRAGMA query_only = ON")
             with pytest.raises(MetadataUnavailable, match="cannot be written"):
-                await metadata.ensure_topic("orders")
-
-
-@pytest.mark.postgres
-class TestPostgresServer:
-    def shown(self, error: MetadataUnavailable) -> str:
-        """All that may reach a log: the sentence, the hint and the whole chain of causes."""
-        return f"{error.detail} {error.hint} " + "".join(traceback.format_exception(error))
-
-    async def test_a_server_that_is_not_there(self, own_postgres_server: PostgresServer) -> None:
-        url = own_postgres_server.url("curlew")
-        own_postgres_server.stop()
-        for error in await failure_of_both(url):
-            where = f"PostgreSQL at 127.0.0.1:{own_postgres_server.port}, database 'curlew'"
-            assert error.detail.startswith(f"{where} cannot be reached: ")
-            assert "Connection refused" in error.detail
-            assert "\n" not in error.detail
-            assert "host, port, user and password" in str(error.hint)
-            assert isinstance(error.__cause__, SQLAlchemyError)
-            assert PASSWORD not in self.shown(error)
-
-    async def test_a_server_that_stops_and_comes_back(
-        self, own_postgres_server: PostgresServer
-    ) -> None:
-        url = PostgresDatabases(own_postgres_server).migrated()
-        async with opened(url) as metadata:
-            before = (await metadata.ensure_topic("orders"), metadata.snapshot)
-            own_postgres_server.stop()
-            calls: list[Callable[[], object]] = [
-                metadata.refresh,
-                metadata.load_offsets,
-                lambda: metadata.put_topic("b", TopicSettings()),
-                lambda: metadata.secret("a"),
-            ]
-            for call in calls:
-                with pytest.raises(MetadataUnavailable) as caught:
-                    await call()  # type: ignore[misc]
-                assert caught.value.__cause__
-                assert PASSWORD not in self.shown(caught.value)
-            assert metadata.snapshot is before[1], "the data plane goes on with what it knows"
-            own_postgres_server.start()
-            assert not await metadata.refresh()
-            assert (await metadata.put_topic("b", TopicSettings()))[1]
-
-    async def test_connections_that_the_server_closed_are_replaced(
-        self, postgres_databases: PostgresDatabases
-    ) -> None:
-        url = postgres_databases.migrated()
-        async with opened(url) as metadata:
-            await asyncio.gather(*(metadata.list_nodes() for _ in range(5)))
-            execute(
-                url,
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()",
-            )
-            await metadata.ensure_topic("orders")
-
-    async def test_a_wrong_password(self, postgres_server: PostgresServer) -> None:
-        url = postgres_server.url("postgres", password="wrong-but-secret")
-        for error in await failure_of_both(url):
-            assert "password authentication failed" in error.detail
-            assert "wrong-but-secret" not in self.shown(error)
-
-    async def test_a_database_that_does_not_exist(self, postgres_server: PostgresServer) -> None:
-        for error in await failure_of_both(postgres_server.url("nowhere")):
-            assert 'database "nowhere" does not exist' in error.detail
-
-    async def test_a_lock_held_by_another_program(
-        self, postgres_databases: PostgresDatabases
-    ) -> None:
-        url = postgres_databases.migrated()
-        async with opened(url, lock_wait_ms=LOCK_WAIT_MS) as metadata:
-            with psycopg.connect(url) as holder:
-                holder.execute("SELECT * FROM metadata_version FOR UPDATE")
-                with pytest.raises(MetadataUnavailable, match="holds a lock for too long"):
-                    await metadata.ensure_topic("orders")
-            await metadata.ensure_topic("orders")
-
-    async def test_a_statement_that_takes_too_long(
-        self, postgres_databases: PostgresDatabases
-    ) -> None:
-        url = postgres_databases.migrated()
-        async with opened(url, statement_ms_max=50, lock_wait_ms=60_000) as metadata:
-            with psycopg.connect(url) as holder:
-                holder.execute("SELECT * FROM metadata_version FOR UPDATE")
-                started = time.monotonic()
-                with pytest.raises(MetadataUnavailable, match="took too long"):
-                    await metadata.ensure_topic("orders")
-                assert time.monotonic() - started < 30
-
-    async def test_a_user_without_rights(self, postgres_databases: PostgresDatabases) -> None:
-        url = postgres_databases.migrated()
-        role = f"reader_{make_url(url).database}"
-        execute(url, f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
-        error = await failure_of_opening(
-            make_url(url).set(username=role, password="x").render_as_string(hide_password=False)
-        )
-        assert "denies this user the right" in error.detail
-
-    async def test_options_of_the_url_are_kept(self, postgres_databases: PostgresDatabases) -> None:
-        url = postgres_databases.migrated() + "?options=-c%20default_transaction_read_only%3Don"
-        async with opened(url) as metadata:
-            with pytest.raises(MetadataUnavailable, match="is read-only"):
                 await metadata.ensure_topic("orders")

@@ -12,7 +12,7 @@ NAMES = st.text(alphabet="ab%_-Z9", min_size=1, max_size=4)
 
 def page(names: set[str], prefix: str = "", size: int = 100, token: str | None = None) -> Page[str]:
     by_name = {name: name for name in names}
-    return page_of(by_name, prefix=prefix, page_size=size, page_token=token, page_size_max=100)
+    return page_of(by_name, prefix, size, token, 100)
 
 
 @given(st.sets(NAMES), st.text(alphabet="a%", max_size=1), st.integers(1, 5))

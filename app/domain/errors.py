@@ -4,13 +4,14 @@
     ├── InvalidRequest            the request can never succeed as it is
     │   ├── IllegalTopic · IllegalGroup · IllegalTag · IllegalKey · IllegalProperty
     │   ├── IllegalOffset · IllegalInvisibleTime · IllegalFilter · IllegalWait
+    │   ├── IllegalSetting · IllegalPage
     │   ├── InvalidReceiptHandle · MalformedBody · MalformedFrame
     │   ├── BodyTooLarge · PropertiesTooLarge · BatchTooLarge
     │   └── UnsupportedContentType
     ├── NotFound                  TopicNotFound · QueueNotFound · GroupNotFound · MessageNotFound
     ├── StateConflict             the state of the resource forbids it
     │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired
-    │   └── TopicTypeConflict
+    │   └── TopicTypeConflict · PreconditionFailed
     ├── TryAgain                  the same request may succeed later
     │   └── TooManyRequests · ShuttingDown · MetadataUnavailable
     └── NodeFault                 we are broken: StoreFailed · DiskFull · InternalError
@@ -125,6 +126,20 @@ class IllegalFilter(InvalidRequest):
     title = "The filter expression is not valid"
 
 
+class IllegalSetting(InvalidRequest):
+    """A setting of a topic or group outside its range; `pointer` says which."""
+
+    code = "ILLEGAL_SETTING"
+    title = "A setting is not allowed"
+
+
+class IllegalPage(InvalidRequest):
+    """A page size outside the limits, or a page token that this service did not issue."""
+
+    code = "ILLEGAL_PAGE"
+    title = "The page asked for is not valid"
+
+
 class InvalidReceiptHandle(InvalidRequest):
     """A receipt handle that this cluster did not issue."""
 
@@ -235,6 +250,13 @@ class ReceiptHandleExpired(StateConflict):
 
     code = "RECEIPT_HANDLE_EXPIRED"
     title = "The receipt handle has expired"
+
+
+class PreconditionFailed(StateConflict):
+    """The resource has changed since the version that the request names (`If-Match`)."""
+
+    code = "PRECONDITION_FAILED"
+    title = "The resource has another version"
 
 
 class TryAgain(CurlewError):

@@ -42,12 +42,18 @@ class Limits:
     page_size_max: int = 1_000
     pending_append_bytes_max: int = 256 * MIB
     group_in_flight_max: int = 20_000
+    retention_ms_min: int = 60_000
+    retention_ms_max: int = 3_650 * 86_400_000
+    attempts_max: int = 1_000
+    delay_ms_max: int = 40 * 86_400_000
+    retry_delays_max: int = 64
 
     def __post_init__(self) -> None:
         assert self.body_bytes_max <= self.batch_bytes_max
         assert self.properties_bytes_max <= PROPERTIES_ENCODED_BYTES_MAX
         assert 0 < self.invisible_ms_min <= self.invisible_ms_max
         assert self.batch_bytes_max <= self.pending_append_bytes_max
+        assert 0 < self.retention_ms_min <= self.retention_ms_max
 
 
 DEFAULT_PULL_MESSAGES = 32
@@ -59,6 +65,9 @@ DEFAULT_INVISIBLE_MS = 30_000
 
 DEFAULT_MAX_ATTEMPTS = 16
 """RocketMQ's maxReconsumeTimes for push consumers."""
+
+DEFAULT_MAX_IN_FLIGHT = 20_000
+"""SQS allows 20,000 in flight on a first-in-first-out queue, 120,000 on a standard one."""
 
 DEFAULT_QUEUES = 4
 """RocketMQ's defaultTopicQueueNums."""

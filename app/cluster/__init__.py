@@ -1,0 +1,28 @@
+"""The cluster's metadata in SQL: topics, groups, offsets, nodes. The only importer of sqlalchemy.
+
+Outside this package use what is named here, and nothing deeper.
+"""
+
+from app.cluster.config import ClusterConfig
+from app.cluster.listing import Page
+from app.cluster.metadata import Metadata
+from app.cluster.migrate import migrate
+from app.cluster.snapshot import (
+    ClusterSnapshot,
+    CommittedOffset,
+    GroupView,
+    NodeView,
+    TopicView,
+)
+
+__all__ = [
+    "ClusterConfig",
+    "ClusterSnapshot",
+    "CommittedOffset",
+    "GroupView",
+    "Metadata",
+    "NodeView",
+    "Page",
+    "TopicView",
+    "migrate",
+]

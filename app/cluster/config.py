@@ -1,0 +1,25 @@
+"""How to reach the metadata database. Read once by `config`, handed over by the node."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """Frozen settings of this package."""
+
+    url: str = field(repr=False)
+    """`sqlite:///path` or `postgresql://user:password@host:port/name`. Not in `repr`: it may hold
+    a password."""
+
+    lock_wait_ms: int = 5_000
+    """Longest wait for another writer (SQLite's busy timeout, PostgreSQL's lock timeout). Well over
+    the few milliseconds that our transactions take, well under a client's patience."""
+
+    statement_ms_max: int = 15_000
+    """PostgreSQL stops a statement after this; loading all offsets at start is the longest one."""
+
+    connect_s_max: int = 5
+    """Longest wait for a connection, from PostgreSQL or from the pool."""
+
+    connections_max: int = 5
+    """Size of the pool. Metadata traffic is light; PostgreSQL shares its connections by nodes."""

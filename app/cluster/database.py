@@ -1,0 +1,136 @@
+"""The connection to the metadata database: engine, transactions, and nothing about tables.
+
+`transaction()` is for changes and `reading()` for a consistent look at several tables. On SQLite a
+change begins with `BEGIN IMMEDIATE`: a deferred one could fail half way, when it first writes. On
+PostgreSQL changes are serialised by the row that `versions.lock` takes. Whatever a driver throws
+leaves both as `MetadataUnavailable`. Event loop only.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import Engine as SyncEngine
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from app.cluster.address import DatabaseAddress, Engine
+from app.cluster.config import ClusterConfig
+from app.cluster.failures import translated
+
+
+class Database:
+    """An open database. Close it, or its connections outlive the loop."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self.address = DatabaseAddress.parse(config.url)
+        if self.address.engine is Engine.SQLITE:
+            self._writer, self._reader = _sqlite_engines(self.address, config)
+        else:
+            self._writer, self._reader = _postgres_engines(self.address, config)
+
+    async def close(self) -> None:
+        await self._writer.dispose()
+        await self._reader.dispose()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that writes: committed at the end of the block, undone on any error."""
+        with translated(self.address):
+            async with self._writer.begin() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that only reads, all of it from the same moment."""
+        with translated(self.address):
+            async with self._reader.begin() as connection:
+                yield connection
+
+
+def _sqlite_engines(
+    address: DatabaseAddress, config: ClusterConfig
+) -> tuple[AsyncEngine, AsyncEngine]:
+    """One connection that writes, because SQLite has one writer: waiting for the pool is fair and
+    bounded, waiting in SQLite's busy handler is neither. Several that read."""
+    engines = [
+        create_async_engine(
+            address.async_url,
+            connect_args=sqlite_arguments(config.lock_wait_ms),
+            pool_size=size,
+            max_overflow=0,
+            pool_timeout=config.connect_s_max,
+            hide_parameters=True,
+        )
+        for size in (1, config.connections_max)
+    ]
+    writer, reader = engines
+    prepare_sqlite(writer.sync_engine, begin="BEGIN IMMEDIATE")
+    prepare_sqlite(reader.sync_engine, begin="BEGIN")
+    return writer, reader
+
+
+def _postgres_engines(
+    address: DatabaseAddress, config: ClusterConfig
+) -> tuple[AsyncEngine, AsyncEngine]:
+    """One pool, with two kinds of transactions."""
+    engine = create_async_engine(
+        address.async_url,
+        connect_args=_postgres_arguments(address, config),
+        pool_size=config.connections_max,
+        max_overflow=0,
+        pool_timeout=config.connect_s_max,
+        # A restarted server must not cost one failed request per pooled connection.
+        pool_pre_ping=True,
+        hide_parameters=True,
+    )
+    reader = engine.execution_options(isolation_level="REPEATABLE READ")
+    return engine, reader
+
+
+def sqlite_arguments(lock_wait_ms: int) -> dict[str, Any]:
+    """Driver arguments. `isolation_level=None` leaves BEGIN to `prepare_sqlite`."""
+    return {"timeout": lock_wait_ms / 1_000, "isolation_level": None}
+
+
+def prepare_sqlite(engine: SyncEngine, *, begin: str, foreign_keys: bool = True) -> None:
+    """Set up every new connection, and begin transactions explicitly (SQLAlchemy's recipe)."""
+
+    @event.listens_for(engine, "connect")
+    def set_pragmas(dbapi_connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+        try:
+            cursor = dbapi_connection.cursor()
+            cursor.execute("PRAGMA journal_mode = WAL")
+            # An acknowledged change survives power loss; NORMAL would only promise consistency.
+            cursor.execute("PRAGMA synchronous = FULL")
+            cursor.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
+            cursor.close()
+        except BaseException:
+            # The pool does not yet own the connection and would leak it (a damaged file).
+            dbapi_connection.close()
+            raise
+
+    @event.listens_for(engine, "begin")
+    def begin_explicitly(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+
+def _postgres_arguments(address: DatabaseAddress, config: ClusterConfig) -> dict[str, Any]:
+    given = address.url.query.get("options")
+    options = [
+        *([given] if isinstance(given, str) else []),
+        f"-c lock_timeout={config.lock_wait_ms}",
+        f"-c statement_timeout={config.statement_ms_max}",
+    ]
+    return {
+        "application_name": "curlew",
+        "connect_timeout": config.connect_s_max,
+        # A server that lost power sends nothing: notice it within half a minute.
+        "tcp_user_timeout": 10_000,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "options": " ".join(options),
+    }

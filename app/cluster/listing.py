@@ -1,0 +1,68 @@
+"""Pages of a listing by name. Pure.
+
+A page token names the last item of its page, so a page is right whatever was added or deleted in
+between. It is opaque to clients: base64 of the name, marked with a version.
+"""
+
+import base64
+import binascii
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from app.domain.errors import IllegalPage
+
+Item = TypeVar("Item")
+
+_FORMAT_MARK: Final = "1:"
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Item]):
+    """Items in the order of their names; `next_page_token` is None on the last page."""
+
+    items: tuple[Item, ...]
+    next_page_token: str | None
+
+
+def page_of(
+    by_name: Mapping[str, Item],
+    prefix: str,
+    page_size: int,
+    page_token: str | None,
+    page_size_max: int,
+) -> Page[Item]:
+    """The items whose name begins with `prefix`, from behind `page_token` on."""
+    if not 1 <= page_size <= page_size_max:
+        raise IllegalPage(
+            f"page_size is {page_size}; it must be from 1 to {page_size_max}",
+            fields={"min": 1, "max": page_size_max},
+        )
+    after = _name_in(page_token) if page_token else ""
+    wanted = (name for name in by_name if name > after and name.startswith(prefix))
+    names = heapq.nsmallest(page_size + 1, wanted)
+    shown = names[:page_size]
+    more = len(names) > page_size
+    return Page(tuple(by_name[name] for name in shown), _token(shown[-1]) if more else None)
+
+
+def _token(name: str) -> str:
+    return base64.urlsafe_b64encode((_FORMAT_MARK + name).encode()).decode()
+
+
+def _name_in(token: str) -> str:
+    try:
+        text = base64.b64decode(token.encode("ascii"), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, UnicodeError) as error:
+        raise _bad_token() from error
+    if not text.startswith(_FORMAT_MARK):
+        raise _bad_token()
+    return text.removeprefix(_FORMAT_MARK)
+
+
+def _bad_token() -> IllegalPage:
+    return IllegalPage(
+        "the page token was not issued by this service",
+        hint="begin again without page_token",
+    )

@@ -1,0 +1,241 @@
+"""The metadata of the cluster: the one door to SQL for broker, API and node.
+
+The data plane reads `snapshot`, a plain attribute; everything else awaits the database. A change
+is in the database before it is in the snapshot, and the snapshot never goes back to an older
+version. Event loop only. Any method may raise `MetadataUnavailable`; then nothing was changed, or,
+when the connection broke at the commit, it is unknown: all changes may be repeated.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self
+
+from app.cluster import groups, nodes, offsets, shared_secrets, topics, versions
+from app.cluster.config import ClusterConfig
+from app.cluster.database import Database
+from app.cluster.listing import Page, page_of
+from app.cluster.schema import check_file, check_schema
+from app.cluster.snapshot import (
+    ClusterSnapshot,
+    CommittedOffset,
+    GroupView,
+    NodeView,
+    TopicView,
+)
+from app.domain.clock import Clock
+from app.domain.errors import GroupNotFound, TopicNotFound
+from app.domain.limits import Limits
+from app.domain.names import check_group, check_topic, nearest
+from app.domain.positions import TimestampMs
+from app.domain.settings import (
+    GroupSettings,
+    TopicSettings,
+    check_group_settings,
+    check_topic_settings,
+    default_group_settings,
+    default_topic_settings,
+)
+
+
+class Metadata:
+    """Open it, use it from one event loop, close it."""
+
+    def __init__(self, database: Database, clock: Clock, limits: Limits) -> None:
+        self._database = database
+        self._clock = clock
+        self._limits = limits
+        self._snapshot = ClusterSnapshot()
+
+    @classmethod
+    async def open(cls, config: ClusterConfig, clock: Clock, limits: Limits | None = None) -> Self:
+        """Connect, check that the schema is this program's, and load the first snapshot.
+
+        Never migrates; raises `SchemaMismatch` that says what to run.
+        """
+        database = Database(config)
+        try:
+            check_file(database.address)
+            async with database.reading() as connection:
+                await check_schema(connection, database.address)
+            metadata = cls(database, clock, limits or Limits())
+            await metadata._load()
+        except BaseException:
+            await database.close()
+            raise
+        return metadata
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        return self._snapshot
+
+    async def refresh(self) -> bool:
+        """Take over what other nodes changed; say whether there was anything."""
+        async with self._database.reading() as connection:
+            version = await versions.current(connection)
+        if version <= self._snapshot.version:
+            return False
+        await self._load()
+        return True
+
+    # Topics
+
+    async def put_topic(
+        self, name: str, settings: TopicSettings, *, if_version: int | None = None
+    ) -> tuple[TopicView, bool]:
+        """Make or change a topic; say whether it was made. `if_version=0`: only make it."""
+        check_topic(name)
+        check_topic_settings(settings, self._limits)
+        async with self._database.transaction() as connection:
+            topic, created = await topics.put(
+                connection, name, settings, now_ms=self._clock.now_ms(), if_version=if_version
+            )
+        await self._show(topic.version, lambda now: now.with_topic(topic))
+        return topic, created
+
+    async def ensure_topic(self, name: str) -> TopicView:
+        """The topic; made with the defaults when there is none."""
+        if present := self._snapshot.topics.get(name):
+            return present
+        check_topic(name)
+        settings = default_topic_settings(self._limits)
+        async with self._database.transaction() as connection:
+            topic = await topics.ensure(connection, name, settings, now_ms=self._clock.now_ms())
+        await self._show(topic.version, lambda now: now.with_topic(topic))
+        return topic
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic with the offsets that groups have in it, or raise `TopicNotFound`."""
+        async with self._database.transaction() as connection:
+            version = await topics.remove(connection, name)
+        if version is None:
+            hint = _did_you_mean(name, self._snapshot.topics)
+            raise TopicNotFound(f"there is no topic {name!r}", hint=hint)
+        await self._show(version, lambda now: now.without_topic(name, version))
+
+    def list_topics(
+        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+    ) -> Page[TopicView]:
+        """Topics by name, from the snapshot."""
+        size_max = self._limits.page_size_max
+        return page_of(self._snapshot.topics, prefix, page_size, page_token, size_max)
+
+    # Consumer groups
+
+    async def put_group(
+        self, name: str, settings: GroupSettings, *, if_version: int | None = None
+    ) -> tuple[GroupView, bool]:
+        """Make or change a group; say whether it was made. `if_version=0`: only make it."""
+        check_group(name)
+        check_group_settings(settings, self._limits)
+        async with self._database.transaction() as connection:
+            group, created = await groups.put(
+                connection, name, settings, now_ms=self._clock.now_ms(), if_version=if_version
+            )
+        await self._show(group.version, lambda now: now.with_group(group))
+        return group, created
+
+    async def ensure_group(self, name: str) -> GroupView:
+        """The group; made with the defaults when there is none. Offsets need a group."""
+        if present := self._snapshot.groups.get(name):
+            return present
+        check_group(name)
+        settings = default_group_settings(self._limits)
+        async with self._database.transaction() as connection:
+            group = await groups.ensure(connection, name, settings, now_ms=self._clock.now_ms())
+        await self._show(group.version, lambda now: now.with_group(group))
+        return group
+
+    async def delete_group(self, name: str) -> None:
+        """Delete a group with its offsets, or raise `GroupNotFound`."""
+        async with self._database.transaction() as connection:
+            version = await groups.remove(connection, name)
+        if version is None:
+            hint = _did_you_mean(name, self._snapshot.groups)
+            raise GroupNotFound(f"there is no consumer group {name!r}", hint=hint)
+        await self._show(version, lambda now: now.without_group(name, version))
+
+    def list_groups(
+        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+    ) -> Page[GroupView]:
+        """Groups by name, from the snapshot."""
+        size_max = self._limits.page_size_max
+        return page_of(self._snapshot.groups, prefix, page_size, page_token, size_max)
+
+    # Committed offsets
+
+    async def load_offsets(self) -> list[CommittedOffset]:
+        """All committed offsets of the cluster."""
+        async with self._database.reading() as connection:
+            return await offsets.load(connection)
+
+    async def commit_offsets(
+        self, rows: Sequence[CommittedOffset], *, force: bool = False
+    ) -> list[CommittedOffset]:
+        """Store all rows in one transaction; an offset never goes back unless forced.
+
+        Returns the rows that were left out because their group or topic does not exist (any more).
+        """
+        if not rows:
+            return []
+        async with self._database.transaction() as connection:
+            return await offsets.commit(connection, rows, force=force, now_ms=self._clock.now_ms())
+
+    async def delete_offsets(self, group: str, topic: str) -> None:
+        """Forget the group's offsets in the topic."""
+        async with self._database.transaction() as connection:
+            await offsets.remove(connection, group, topic)
+
+    # Nodes and secrets
+
+    async def register_node(
+        self, node_id: str, address: str, store_id: bytes, started_ms: TimestampMs
+    ) -> None:
+        """Enter this node, or replace what its last start entered."""
+        node = NodeView(node_id, address, store_id, started_ms, self._clock.now_ms())
+        async with self._database.transaction() as connection:
+            await nodes.register(connection, node)
+
+    async def heartbeat(self, node_id: str) -> bool:
+        """Note a sign of life; False asks the node to register again."""
+        async with self._database.transaction() as connection:
+            return await nodes.heartbeat(connection, node_id, self._clock.now_ms())
+
+    async def list_nodes(self) -> list[NodeView]:
+        """All nodes that ever registered, by id."""
+        async with self._database.reading() as connection:
+            return await nodes.load(connection)
+
+    async def secret(self, name: str) -> bytes:
+        """32 random bytes, the same on every node; made by the first that asks."""
+        async with self._database.transaction() as connection:
+            return await shared_secrets.get_or_create(connection, name, self._clock.now_ms())
+
+    # The snapshot
+
+    async def _show(
+        self, version: int, change: Callable[[ClusterSnapshot], ClusterSnapshot]
+    ) -> None:
+        """Put a committed change into the snapshot. When changes of others lie between, which
+        only the database knows, read everything again."""
+        if version == self._snapshot.version + 1:
+            self._snapshot = change(self._snapshot)
+        elif version > self._snapshot.version:
+            await self._load()
+
+    async def _load(self) -> None:
+        async with self._database.reading() as connection:
+            loaded = ClusterSnapshot.of(
+                await topics.load(connection),
+                await groups.load(connection),
+                await versions.current(connection),
+            )
+        # While we were reading, a change of our own may have brought a newer one.
+        if loaded.version >= self._snapshot.version:
+            self._snapshot = loaded
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    match = nearest(name, known)
+    return f"did you mean {match!r}?" if match else None

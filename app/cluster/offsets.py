@@ -1,0 +1,115 @@
+"""Committed offsets in SQL: how far each group is in each queue.
+
+They have no part in the snapshot and do not raise the metadata version: the broker keeps them in
+memory and writes them behind. Lock order on PostgreSQL, so that two nodes cannot deadlock: groups,
+then topics, then offsets, each in sorted order.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Column, delete, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.cluster.snapshot import CommittedOffset
+from app.cluster.tables import committed_offsets, consumer_groups, topics
+from app.cluster.upserts import upsert
+from app.domain.positions import QueueOffset, TimestampMs
+
+_NAMES_PER_QUERY = 500
+"""Far below the number of parameters that a statement may have in either database."""
+
+
+async def load(connection: AsyncConnection) -> list[CommittedOffset]:
+    """All committed offsets, in the order of group, topic and queue."""
+    row = committed_offsets.c
+    query = select(row.consumer_group, row.topic, row.queue_id, row.committed_offset).order_by(
+        row.consumer_group, row.topic, row.queue_id
+    )
+    return [
+        CommittedOffset(group, topic, queue_id, QueueOffset(offset))
+        for group, topic, queue_id, offset in await connection.execute(query)
+    ]
+
+
+async def commit(
+    connection: AsyncConnection,
+    rows: Sequence[CommittedOffset],
+    *,
+    force: bool,
+    now_ms: TimestampMs,
+) -> list[CommittedOffset]:
+    """Store the offsets; one that is lower than the stored one changes nothing unless forced.
+
+    Rows whose group or topic does not exist are left out and returned: it may have been deleted
+    while they waited to be written, and the others must not wait with them.
+    """
+    groups = await _existing(connection, consumer_groups.c.name, {row.group for row in rows})
+    known_topics = await _existing(connection, topics.c.name, {row.topic for row in rows})
+    kept = [row for row in rows if row.group in groups and row.topic in known_topics]
+    if kept:
+        await _write(connection, _merged(kept, force=force), force=force, now_ms=now_ms)
+    return [row for row in rows if row.group not in groups or row.topic not in known_topics]
+
+
+async def remove(connection: AsyncConnection, group: str, topic: str) -> None:
+    """Forget the group's offsets in the topic; nothing happens when there are none."""
+    # Commits hold a share of the group's row. Wait for them here, and not row by row in an
+    # order that may cross theirs.
+    name = consumer_groups.c.name
+    await connection.execute(select(name).where(name == group).with_for_update())
+    row = committed_offsets.c
+    await connection.execute(
+        delete(committed_offsets).where(row.consumer_group == group, row.topic == topic)
+    )
+
+
+async def _existing(connection: AsyncConnection, column: Column[str], names: set[str]) -> set[str]:
+    """Those of `names` that exist; they cannot be deleted until the transaction ends."""
+    found: set[str] = set()
+    wanted = sorted(names)
+    for start in range(0, len(wanted), _NAMES_PER_QUERY):
+        query = (
+            select(column)
+            .where(column.in_(wanted[start : start + _NAMES_PER_QUERY]))
+            .order_by(column)
+            .with_for_update(read=True, key_share=True)
+        )
+        found.update((await connection.execute(query)).scalars())
+    return found
+
+
+def _merged(rows: Sequence[CommittedOffset], *, force: bool) -> list[CommittedOffset]:
+    """One row per queue: the highest, or when forced the last. Sorted, against deadlocks."""
+    merged: dict[tuple[str, str, int], CommittedOffset] = {}
+    for row in rows:
+        key = (row.group, row.topic, row.queue_id)
+        if force or key not in merged or row.offset > merged[key].offset:
+            merged[key] = row
+    return [merged[key] for key in sorted(merged)]
+
+
+async def _write(
+    connection: AsyncConnection,
+    rows: Sequence[CommittedOffset],
+    *,
+    force: bool,
+    now_ms: TimestampMs,
+) -> None:
+    insertion = upsert(connection, committed_offsets)
+    new = insertion.excluded
+    statement = insertion.on_conflict_do_update(
+        index_elements=["consumer_group", "topic", "queue_id"],
+        set_={"committed_offset": new.committed_offset, "updated_ms": new.updated_ms},
+        where=None if force else new.committed_offset > committed_offsets.c.committed_offset,
+    )
+    values = [
+        {
+            "consumer_group": row.group,
+            "topic": row.topic,
+            "queue_id": row.queue_id,
+            "committed_offset": row.offset,
+            "updated_ms": now_ms,
+        }
+        for row in rows
+    ]
+    await connection.execute(statement, values)

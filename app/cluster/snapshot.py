@@ -1,0 +1,125 @@
+"""The metadata as the data plane sees it: immutable values, looked up in plain dicts.
+
+A snapshot is never changed, only replaced as a whole, so a reader that holds one sees topics and
+groups of the same moment. Pure: no SQL here.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Self
+
+from app.domain.positions import FlushMode, QueueOffset, TimestampMs
+from app.domain.settings import (
+    DeliveryOrder,
+    GroupSettings,
+    RetryPolicy,
+    StartPosition,
+    TopicSettings,
+    TopicType,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic. `version` is the cluster's metadata version at its last change: it never repeats,
+    not even for a name that was deleted and made again. `generation` counts those."""
+
+    name: str
+    queues: int
+    type: TopicType
+    flush: FlushMode
+    retention_ms: int
+    generation: int
+    created_ms: TimestampMs
+    updated_ms: TimestampMs
+    version: int
+
+    @property
+    def settings(self) -> TopicSettings:
+        return TopicSettings(self.queues, self.type, self.flush, self.retention_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A consumer group. `version` as in `TopicView`."""
+
+    name: str
+    max_attempts: int
+    retry_policy: RetryPolicy
+    order: DeliveryOrder
+    invisible_ms: int
+    start: StartPosition
+    max_in_flight: int
+    created_ms: TimestampMs
+    updated_ms: TimestampMs
+    version: int
+
+    @property
+    def settings(self) -> GroupSettings:
+        return GroupSettings(
+            self.max_attempts,
+            self.retry_policy,
+            self.order,
+            self.invisible_ms,
+            self.start,
+            self.max_in_flight,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """Everything of the queue below `offset` is done for the group."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: QueueOffset
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as it registered itself; `seen_ms` is its last sign of life."""
+
+    node_id: str
+    address: str
+    store_id: bytes
+    started_ms: TimestampMs
+    seen_ms: TimestampMs
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """Topics and groups by name, all of the metadata version `version`."""
+
+    topics: Mapping[str, TopicView] = field(default_factory=lambda: MappingProxyType({}))
+    groups: Mapping[str, GroupView] = field(default_factory=lambda: MappingProxyType({}))
+    version: int = 0
+
+    @classmethod
+    def of(cls, topics: Iterable[TopicView], groups: Iterable[GroupView], version: int) -> Self:
+        return cls(
+            MappingProxyType({topic.name: topic for topic in topics}),
+            MappingProxyType({group.name: group for group in groups}),
+            version,
+        )
+
+    def with_topic(self, topic: TopicView) -> Self:
+        """The next snapshot, after `topic` was put."""
+        topics = MappingProxyType({**self.topics, topic.name: topic})
+        return replace(self, topics=topics, version=topic.version)
+
+    def without_topic(self, name: str, version: int) -> Self:
+        """The next snapshot, after the topic was deleted in `version`."""
+        kept = {key: topic for key, topic in self.topics.items() if key != name}
+        return replace(self, topics=MappingProxyType(kept), version=version)
+
+    def with_group(self, group: GroupView) -> Self:
+        """The next snapshot, after `group` was put."""
+        groups = MappingProxyType({**self.groups, group.name: group})
+        return replace(self, groups=groups, version=group.version)
+
+    def without_group(self, name: str, version: int) -> Self:
+        """The next snapshot, after the group was deleted in `version`."""
+        kept = {key: group for key, group in self.groups.items() if key != name}
+        return replace(self, groups=MappingProxyType(kept), version=version)

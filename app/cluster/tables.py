@@ -1,0 +1,117 @@
+"""The tables of the metadata database, for SQLite and PostgreSQL alike.
+
+Times are epoch milliseconds. A change here needs a new file in `migrations/versions`; a test
+compares the two. Constraints have names, because a migration can only drop what has one.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+NAME = String(255)
+"""Client names have 127 characters; retry and dead-letter names put a prefix before one."""
+
+topics = Table(
+    "topics",
+    metadata,
+    Column("name", NAME, primary_key=True),
+    Column("queues", Integer, nullable=False),
+    Column("type", String(32), nullable=False),
+    Column("flush", String(32), nullable=False),
+    Column("retention_ms", BigInteger, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    CheckConstraint("queues > 0", name="queues_positive"),
+    CheckConstraint("retention_ms > 0", name="retention_positive"),
+)
+
+topic_generations = Table(
+    "topic_generations",
+    metadata,
+    Column("topic", NAME, primary_key=True),
+    Column("generation", BigInteger, nullable=False),
+    comment="outlives the topic: a name that is made again gets the next generation",
+)
+
+consumer_groups = Table(
+    "consumer_groups",
+    metadata,
+    Column("name", NAME, primary_key=True),
+    Column("max_attempts", Integer, nullable=False),
+    Column("retry_policy", Text, nullable=False, comment="JSON"),
+    Column("delivery_order", String(32), nullable=False),
+    Column("invisible_ms", BigInteger, nullable=False),
+    Column("start_position", String(32), nullable=False, comment="earliest, latest, or a time"),
+    Column("max_in_flight", Integer, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    CheckConstraint("max_attempts > 0", name="attempts_positive"),
+)
+
+committed_offsets = Table(
+    "committed_offsets",
+    metadata,
+    Column(
+        "consumer_group",
+        NAME,
+        ForeignKey(consumer_groups.c.name, ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("topic", NAME, ForeignKey(topics.c.name, ondelete="CASCADE"), primary_key=True),
+    Column("queue_id", Integer, primary_key=True, autoincrement=False),
+    Column("committed_offset", BigInteger, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+    CheckConstraint("committed_offset >= 0", name="offset_not_negative"),
+    # The primary key serves the group's cascade; this one serves the topic's.
+    Index(None, "topic"),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("node_id", NAME, primary_key=True),
+    Column("address", Text, nullable=False),
+    Column("store_id", LargeBinary, nullable=False),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("name", NAME, primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+)
+
+metadata_version = Table(
+    "metadata_version",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),
+    CheckConstraint("id = 1", name="one_row"),
+    comment="one row, raised by every change of topics and groups; also their lock",
+)

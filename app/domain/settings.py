@@ -1,0 +1,188 @@
+"""What an operator may set on a topic or a consumer group: values, defaults and their rules.
+
+Pure. The settings are what a client asks for; what the cluster made of them (with versions and
+times) are the views in `app.cluster`. Every rule is checked here, once, by whoever stores them.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal
+
+from app.domain.errors import IllegalSetting
+from app.domain.limits import (
+    DEFAULT_INVISIBLE_MS,
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_MAX_IN_FLIGHT,
+    DEFAULT_QUEUES,
+    DEFAULT_RETENTION_MS,
+    Limits,
+)
+from app.domain.positions import FlushMode
+
+_SECOND: Final = 1_000
+_MINUTE: Final = 60 * _SECOND
+_HOUR: Final = 60 * _MINUTE
+
+
+class TopicType(StrEnum):
+    """What may be sent to a topic: a declaration that is checked on send."""
+
+    NORMAL = "normal"
+    FIFO = "fifo"
+    DELAY = "delay"
+    TRANSACTION = "transaction"
+
+
+class DeliveryOrder(StrEnum):
+    """Whether a group gets the messages of one sharding key one after the other."""
+
+    CONCURRENT = "concurrent"
+    FIFO = "fifo"
+
+
+StartPosition = Literal["earliest", "latest"] | int
+"""Where a new group begins in a queue; an integer is a time in epoch milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class CustomizedRetry:
+    """A delay for each attempt; attempts beyond the list use its last delay."""
+
+    delays_ms: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialRetry:
+    """`initial_ms`, then `multiplier` times the delay before, never over `max_ms`."""
+
+    initial_ms: int
+    multiplier: float
+    max_ms: int
+
+
+RetryPolicy = CustomizedRetry | ExponentialRetry
+
+DEFAULT_RETRY: Final = CustomizedRetry(
+    (
+        *(10 * _SECOND, 30 * _SECOND),
+        *(minutes * _MINUTE for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+        *(_HOUR, 2 * _HOUR),
+    )
+)
+"""RocketMQ's delay levels from the third on, which is where its retries begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What a client may set on a topic."""
+
+    queues: int = DEFAULT_QUEUES
+    type: TopicType = TopicType.NORMAL
+    flush: FlushMode = FlushMode.SYNC
+    retention_ms: int = DEFAULT_RETENTION_MS
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """What a client may set on a consumer group."""
+
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    retry_policy: RetryPolicy = DEFAULT_RETRY
+    order: DeliveryOrder = DeliveryOrder.CONCURRENT
+    invisible_ms: int = DEFAULT_INVISIBLE_MS
+    start: StartPosition = "earliest"
+    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
+
+
+def default_topic_settings(limits: Limits) -> TopicSettings:
+    """The settings of a topic that is made by its first send."""
+    return TopicSettings(queues=min(DEFAULT_QUEUES, limits.queues_per_topic_max))
+
+
+def default_group_settings(limits: Limits) -> GroupSettings:
+    """The settings of a group that is made by its first use."""
+    return GroupSettings(
+        max_attempts=min(DEFAULT_MAX_ATTEMPTS, limits.attempts_max),
+        invisible_ms=_within(
+            DEFAULT_INVISIBLE_MS, limits.invisible_ms_min, limits.invisible_ms_max
+        ),
+        max_in_flight=min(DEFAULT_MAX_IN_FLIGHT, limits.group_in_flight_max),
+    )
+
+
+def check_topic_settings(settings: TopicSettings, limits: Limits) -> None:
+    """Raise `IllegalSetting` when a setting of the topic is outside its range."""
+    _check_range("queues", settings.queues, 1, limits.queues_per_topic_max)
+    _check_range(
+        "retention_ms", settings.retention_ms, limits.retention_ms_min, limits.retention_ms_max
+    )
+    _check_choice("type", settings.type, TopicType)
+    _check_choice("flush", settings.flush, FlushMode)
+
+
+def check_group_settings(settings: GroupSettings, limits: Limits) -> None:
+    """Raise `IllegalSetting` when a setting of the group is outside its range."""
+    _check_range("max_attempts", settings.max_attempts, 1, limits.attempts_max)
+    _check_range(
+        "invisible_ms", settings.invisible_ms, limits.invisible_ms_min, limits.invisible_ms_max
+    )
+    _check_range("max_in_flight", settings.max_in_flight, 1, limits.group_in_flight_max)
+    _check_choice("order", settings.order, DeliveryOrder)
+    _check_start(settings.start)
+    if isinstance(settings.retry_policy, CustomizedRetry):
+        _check_customized(settings.retry_policy, limits)
+    else:
+        _check_exponential(settings.retry_policy, limits)
+
+
+def _within(value: int, low: int, high: int) -> int:
+    return max(low, min(value, high))
+
+
+def _check_range(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise IllegalSetting(
+            f"{name} is {value}; it must be from {low} to {high}",
+            fields={"min": low, "max": high},
+            pointer="/" + name,
+        )
+
+
+def _check_choice(name: str, value: str, choices: type[StrEnum]) -> None:
+    if value not in frozenset(choices):
+        raise IllegalSetting(
+            f"{name} is {value!r}; it must be one of {', '.join(choices)}", pointer="/" + name
+        )
+
+
+def _check_start(start: StartPosition) -> None:
+    if isinstance(start, int):
+        _check_range("start", start, 0, 2**63 - 1)
+    elif start not in {"earliest", "latest"}:
+        raise IllegalSetting(
+            f"start is {start!r}; it must be earliest, latest, or a time in epoch milliseconds",
+            pointer="/start",
+        )
+
+
+def _check_customized(policy: CustomizedRetry, limits: Limits) -> None:
+    if not 1 <= len(policy.delays_ms) <= limits.retry_delays_max:
+        raise IllegalSetting(
+            f"the retry policy has {len(policy.delays_ms)} delays; "
+            f"it must have from 1 to {limits.retry_delays_max}",
+            pointer="/retry_policy/customized",
+        )
+    for index, delay_ms in enumerate(policy.delays_ms):
+        _check_range(f"retry_policy/customized/{index}", delay_ms, 0, limits.delay_ms_max)
+
+
+def _check_exponential(policy: ExponentialRetry, limits: Limits) -> None:
+    at = "retry_policy/exponential"
+    _check_range(f"{at}/initial_ms", policy.initial_ms, 1, limits.delay_ms_max)
+    _check_range(f"{at}/max_ms", policy.max_ms, policy.initial_ms, limits.delay_ms_max)
+    if not math.isfinite(policy.multiplier) or policy.multiplier < 1:
+        raise IllegalSetting(
+            f"the retry multiplier is {policy.multiplier}; it must be a number from 1 on",
+            pointer=f"/{at}/multiplier",
+        )

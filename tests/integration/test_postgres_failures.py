@@ -1,0 +1,129 @@
+"""What an operator reads when PostgreSQL fails, in every way we could make it fail."""
+
+import asyncio
+import time
+import traceback
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.domain.errors import MetadataUnavailable
+from app.domain.settings import TopicSettings
+from tests.support.databases import PostgresDatabases
+from tests.support.metadata_failures import (
+    LOCK_WAIT_MS,
+    execute,
+    failure_of_both,
+    failure_of_opening,
+    opened,
+)
+from tests.support.postgres import PASSWORD, PostgresServer
+
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
+
+
+def shown(error: MetadataUnavailable) -> str:
+    """All that may reach a log: the sentence, the hint and the whole chain of causes."""
+    return f"{error.detail} {error.hint} " + "".join(traceback.format_exception(error))
+
+
+async def test_a_server_that_is_not_there(own_postgres_server: PostgresServer) -> None:
+    url = own_postgres_server.url("curlew")
+    own_postgres_server.stop()
+    for error in await failure_of_both(url):
+        where = f"PostgreSQL at 127.0.0.1:{own_postgres_server.port}, database 'curlew'"
+        assert error.detail.startswith(f"{where} cannot be reached: ")
+        assert "Connection refused" in error.detail
+        assert "\n" not in error.detail
+        assert "host, port, user and password" in str(error.hint)
+        assert isinstance(error.__cause__, SQLAlchemyError)
+        assert PASSWORD not in shown(error)
+
+
+async def test_a_server_that_stops_and_comes_back(own_postgres_server: PostgresServer) -> None:
+    url = PostgresDatabases(own_postgres_server).migrated()
+    async with opened(url) as metadata:
+        before = (await metadata.ensure_topic("orders"), metadata.snapshot)
+        own_postgres_server.stop()
+        calls: list[Callable[[], object]] = [
+            metadata.refresh,
+            metadata.load_offsets,
+            lambda: metadata.put_topic("b", TopicSettings()),
+            lambda: metadata.secret("a"),
+        ]
+        for call in calls:
+            with pytest.raises(MetadataUnavailable) as caught:
+                await call()  # type: ignore[misc]
+            assert caught.value.__cause__
+            assert PASSWORD not in shown(caught.value)
+        assert metadata.snapshot is before[1], "the data plane goes on with what it knows"
+        own_postgres_server.start()
+        assert not await metadata.refresh()
+        assert (await metadata.put_topic("b", TopicSettings()))[1]
+
+
+async def test_connections_that_the_server_closed_are_replaced(
+    postgres_databases: PostgresDatabases,
+) -> None:
+    url = postgres_databases.migrated()
+    async with opened(url) as metadata:
+        await asyncio.gather(*(metadata.list_nodes() for _ in range(5)))
+        execute(
+            url,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        )
+        await metadata.ensure_topic("orders")
+
+
+async def test_a_wrong_password(postgres_server: PostgresServer) -> None:
+    url = postgres_server.url("postgres", password="wrong-but-secret")
+    for error in await failure_of_both(url):
+        assert "password authentication failed" in error.detail
+        assert "wrong-but-secret" not in shown(error)
+
+
+async def test_a_database_that_does_not_exist(postgres_server: PostgresServer) -> None:
+    for error in await failure_of_both(postgres_server.url("nowhere")):
+        assert 'database "nowhere" does not exist' in error.detail
+
+
+async def test_a_lock_held_by_another_program(postgres_databases: PostgresDatabases) -> None:
+    url = postgres_databases.migrated()
+    async with opened(url, lock_wait_ms=LOCK_WAIT_MS) as metadata:
+        with psycopg.connect(url) as holder:
+            holder.execute("SELECT * FROM metadata_version FOR UPDATE")
+            with pytest.raises(MetadataUnavailable, match="holds a lock for too long"):
+                await metadata.ensure_topic("orders")
+        await metadata.ensure_topic("orders")
+
+
+async def test_a_statement_that_takes_too_long(postgres_databases: PostgresDatabases) -> None:
+    url = postgres_databases.migrated()
+    async with opened(url, statement_ms_max=50, lock_wait_ms=60_000) as metadata:
+        with psycopg.connect(url) as holder:
+            holder.execute("SELECT * FROM metadata_version FOR UPDATE")
+            started = time.monotonic()
+            with pytest.raises(MetadataUnavailable, match="took too long"):
+                await metadata.ensure_topic("orders")
+            assert time.monotonic() - started < 30
+
+
+async def test_a_user_without_rights(postgres_databases: PostgresDatabases) -> None:
+    url = postgres_databases.migrated()
+    role = f"reader_{make_url(url).database}"
+    execute(url, f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
+    error = await failure_of_opening(
+        make_url(url).set(username=role, password="x").render_as_string(hide_password=False)
+    )
+    assert "denies this user the right" in error.detail
+
+
+async def test_options_of_the_url_are_kept(postgres_databases: PostgresDatabases) -> None:
+    url = postgres_databases.migrated() + "?options=-c%20default_transaction_read_only%3Don"
+    async with opened(url) as metadata:
+        with pytest.raises(MetadataUnavailable, match="is read-only"):
+            await metadata.ensure_topic("orders")

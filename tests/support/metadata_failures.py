@@ -1,0 +1,47 @@
+"""What the tests of failing metadata databases share."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from sqlalchemy import text
+
+from app.cluster import ClusterConfig, Metadata, migrate
+from app.domain.errors import MetadataUnavailable
+from tests.support.clock import FakeClock
+from tests.support.databases import sync_engine
+
+LOCK_WAIT_MS = 100
+
+
+@asynccontextmanager
+async def opened(url: str, **settings: int) -> AsyncIterator[Metadata]:
+    metadata = await Metadata.open(ClusterConfig(url, **settings), FakeClock())
+    try:
+        yield metadata
+    finally:
+        await metadata.close()
+
+
+async def failure_of_opening(url: str) -> MetadataUnavailable:
+    with pytest.raises(MetadataUnavailable) as caught:
+        async with opened(url):
+            pass
+    return caught.value
+
+
+def failure_of_migrating(url: str) -> MetadataUnavailable:
+    with pytest.raises(MetadataUnavailable) as caught:
+        migrate(url)
+    return caught.value
+
+
+async def failure_of_both(url: str) -> list[MetadataUnavailable]:
+    return [await failure_of_opening(url), failure_of_migrating(url)]
+
+
+def execute(url: str, statement: str) -> None:
+    engine = sync_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text(statement))
+    engine.dispose()

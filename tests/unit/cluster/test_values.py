@@ -1,0 +1,100 @@
+"""The pure parts of the metadata: stored text of group settings, snapshots, preconditions."""
+
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.cluster.group_columns import (
+    policy_from_json,
+    policy_to_json,
+    start_from_text,
+    start_to_text,
+)
+from app.cluster.preconditions import check_version
+from app.cluster.snapshot import ClusterSnapshot, GroupView, TopicView
+from app.domain.errors import PreconditionFailed, StateConflict
+from app.domain.positions import FlushMode, TimestampMs
+from app.domain.settings import (
+    CustomizedRetry,
+    DeliveryOrder,
+    ExponentialRetry,
+    RetryPolicy,
+    StartPosition,
+    TopicType,
+)
+
+NOW = TimestampMs(7)
+TOPIC = TopicView("orders", 4, TopicType.FIFO, FlushMode.ASYNC, 60_000, 1, NOW, NOW, version=1)
+GROUP = GroupView(
+    *("billing", 16, CustomizedRetry((1,)), DeliveryOrder.FIFO, 30_000, "latest", 9),
+    created_ms=NOW,
+    updated_ms=NOW,
+    version=2,
+)
+
+POLICIES = st.builds(
+    CustomizedRetry, st.lists(st.integers(0, 2**40), min_size=1).map(tuple)
+) | st.builds(ExponentialRetry, st.integers(1, 2**40), st.floats(1, 1e9), st.integers(1, 2**40))
+
+
+@given(POLICIES)
+def test_retry_policies_come_back_from_json(policy: RetryPolicy) -> None:
+    assert policy_from_json(policy_to_json(policy)) == policy
+
+
+def test_stored_policies_have_the_documented_form() -> None:
+    assert policy_to_json(CustomizedRetry((10_000, 30_000))) == '{"customized": [10000, 30000]}'
+    assert policy_to_json(ExponentialRetry(5_000, 2.0, 7_200_000)) == (
+        '{"exponential": {"initial_ms": 5000, "max_ms": 7200000, "multiplier": 2.0}}'
+    )
+
+
+@given(st.sampled_from(["earliest", "latest"]) | st.integers(0, 2**63 - 1))
+def test_start_positions_come_back_from_text(start: StartPosition) -> None:
+    assert start_from_text(start_to_text(start)) == start
+
+
+def test_each_change_makes_a_new_snapshot_and_leaves_the_old_one() -> None:
+    empty = ClusterSnapshot()
+    one = empty.with_topic(TOPIC)
+    two = one.with_group(GROUP)
+    three = two.without_topic("orders", version=3)
+    four = three.without_group("billing", version=4)
+    assert [s.version for s in (empty, one, two, three, four)] == [0, 1, 2, 3, 4]
+    assert (one.topics, one.groups) == ({"orders": TOPIC}, {})
+    assert (two.topics, two.groups) == ({"orders": TOPIC}, {"billing": GROUP})
+    assert (three.topics, three.groups) == ({}, {"billing": GROUP})
+    assert four == replace(empty, version=4)
+
+
+def test_a_snapshot_cannot_be_changed() -> None:
+    snapshot = ClusterSnapshot.of([TOPIC], [GROUP], 2)
+    with pytest.raises(TypeError):
+        snapshot.topics["x"] = TOPIC  # type: ignore[index]
+    with pytest.raises(FrozenInstanceError):
+        snapshot.version = 3  # type: ignore[misc]
+
+
+def test_views_give_their_settings_back() -> None:
+    assert TOPIC.settings.queues == 4
+    assert TOPIC.settings.type is TopicType.FIFO
+    assert GROUP.settings.retry_policy == CustomizedRetry((1,))
+    assert GROUP.settings.start == "latest"
+
+
+@pytest.mark.parametrize(("present", "asked"), [(5, None), (5, 5), (0, None), (0, 0)])
+def test_preconditions_that_hold(present: int, asked: int | None) -> None:
+    check_version("topic 'a'", present, asked)
+
+
+@pytest.mark.parametrize(
+    ("present", "asked", "words"), [(5, 4, "at version 5"), (5, 0, "at version 5"), (0, 5, "exist")]
+)
+def test_preconditions_that_fail(present: int, asked: int, words: str) -> None:
+    with pytest.raises(PreconditionFailed, match=words) as caught:
+        check_version("topic 'a'", present, asked)
+    assert isinstance(caught.value, StateConflict)
+    assert caught.value.code == "PRECONDITION_FAILED"
+    assert caught.value.fields == {"version": present}

@@ -17,6 +17,8 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 REQUEST_ID: Final = b"mq-request-id"
+REQUEST_ID_KEY: Final = "curlew.request_id"
+"""Where applications behind the shell find the request id in the scope."""
 
 
 class ClientGone(Exception):

@@ -23,7 +23,16 @@ from app.api.errors import (
     render_problem,
     with_outcome_of_send,
 )
-from app.api.exchange import REQUEST_ID, AsgiApp, ClientGone, Exchange, Receive, Scope, Send
+from app.api.exchange import (
+    REQUEST_ID,
+    REQUEST_ID_KEY,
+    AsgiApp,
+    ClientGone,
+    Exchange,
+    Receive,
+    Scope,
+    Send,
+)
 from app.api.lane.metadata import refuse_mq_headers
 from app.api.lane.routing import Lane
 from app.domain.errors import CurlewError, InternalError, ShuttingDown
@@ -76,6 +85,7 @@ class RequestShell:
             if found is None:
                 if exchange.mq_headers and scope["path"].startswith(_API_PREFIX):
                     refuse_mq_headers(exchange.mq_headers)
+                scope[REQUEST_ID_KEY] = exchange.request_id
                 await self._fallback(scope, receive, exchange.send_with_request_id)
                 return
             operation, names = found

@@ -5,8 +5,10 @@ real ones fit structurally.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
+from app.broker import ports as broker_ports
+from app.broker.ports import Group, Topic
 from app.broker.results import (
     BatchItem,
     Delivery,
@@ -25,6 +27,7 @@ from app.broker.results import (
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
+from app.domain.settings import GroupSettings, TopicSettings
 
 
 class DataPlane(Protocol):
@@ -80,12 +83,77 @@ class DataPlane(Protocol):
 
     async def settle_one(self, action: str | Nack | Extend) -> SettleResult: ...
 
-    def offsets(
-        self, topic: str, at: Literal["earliest", "latest"] | int
-    ) -> list[QueuePosition]: ...
+
+class Broker(DataPlane, Protocol):
+    """The whole facade: the data plane, and what the control plane asks of the broker."""
+
+    def offsets(self, topic: str, at: Literal["earliest", "latest"] | int) -> list[QueuePosition]:
+        """Where reading would start in every queue of the topic."""
+        ...
 
     def queue_bounds(self, topic: str) -> list[QueueRange]: ...
 
     async def message(self, topic: str, message_id: str) -> StoredMessage: ...
 
-    def readiness(self) -> list[str]: ...
+    def committed_offsets(self, group: str, topic: str) -> list[QueuePosition]: ...
+
+    async def commit_offsets(
+        self, group: str, topic: str, rows: Sequence[QueuePosition], *, force: bool = False
+    ) -> None: ...
+
+    async def put_topic(
+        self, name: str, settings: TopicSettings, *, if_version: int | None = None
+    ) -> tuple[Topic, bool]: ...
+
+    async def delete_topic(self, name: str) -> None: ...
+
+    async def put_group(
+        self, name: str, settings: GroupSettings, *, if_version: int | None = None
+    ) -> tuple[Group, bool]: ...
+
+    async def delete_group(self, name: str) -> None: ...
+
+    def readiness(self) -> list[str]:
+        """Why the node is not ready; empty when it is."""
+        ...
+
+
+_Item = TypeVar("_Item", covariant=True)
+
+
+class Page(Protocol[_Item]):
+    """One page of a listing."""
+
+    @property
+    def items(self) -> Sequence[_Item]: ...
+    @property
+    def next_page_token(self) -> str | None: ...
+
+
+class Node(Protocol):
+    """A node as it registered itself."""
+
+    @property
+    def node_id(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def store_id(self) -> bytes: ...
+    @property
+    def started_ms(self) -> int: ...
+    @property
+    def seen_ms(self) -> int: ...
+
+
+class Metadata(broker_ports.Metadata, Protocol):
+    """The cluster's metadata: what the broker needs of it, and listings."""
+
+    def list_topics(
+        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+    ) -> Page[Topic]: ...
+
+    def list_groups(
+        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+    ) -> Page[Group]: ...
+
+    async def list_nodes(self) -> Sequence[Node]: ...

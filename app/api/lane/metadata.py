@@ -76,9 +76,9 @@ def decode_header(name: bytes, value: bytes) -> str:
         return (unquote_to_bytes(value) if b"%" in value else value).decode()
     except UnicodeDecodeError as error:
         raise InvalidRequest(
-            f"header {_display(name)} is not UTF-8",
+            f"header {display_header(name)} is not UTF-8",
             hint="percent-encode UTF-8 bytes, or send raw UTF-8",
-            fields={"header": _display(name)},
+            fields={"header": display_header(name)},
         ) from error
 
 
@@ -147,7 +147,8 @@ def _read_headers(mq_headers: Headers, given: _Given) -> None:
     for name, value in mq_headers:
         if name in seen:
             raise InvalidRequest(
-                f"header {_display(name)} is given twice", fields={"header": _display(name)}
+                f"header {display_header(name)} is given twice",
+                fields={"header": display_header(name)},
             )
         seen.add(name)
         if name == b"mq-keys":
@@ -225,7 +226,7 @@ def refuse_later_headers(headers: Iterable[bytes]) -> None:
 
 
 def _refusal(name: bytes, known: Collection[bytes]) -> InvalidRequest:
-    shown = _display(name)
+    shown = display_header(name)
     if name in HEADERS_OF_LATER_VERSIONS:
         return UnsupportedFeature(
             f"this version does not have {shown} yet",
@@ -235,11 +236,11 @@ def _refusal(name: bytes, known: Collection[bytes]) -> InvalidRequest:
     if name.startswith(PROPERTY_PREFIX) or name in MESSAGE_HEADERS:
         hint: str | None = "message metadata goes with a single send, or into each entry of a batch"
     else:
-        hint = did_you_mean(shown, sorted(_display(each) for each in known))
+        hint = did_you_mean(shown, sorted(display_header(each) for each in known))
     return UnknownParameter(f"unknown header {shown} here", hint=hint, fields={"header": shown})
 
 
-def _display(name: bytes) -> str:
+def display_header(name: bytes) -> str:
     """A header name as people write it: `mq-queue-id` → `MQ-Queue-Id`."""
     words = name.decode("latin-1").split("-")
     return "-".join("MQ" if word == "mq" else word.capitalize() for word in words)

@@ -4,11 +4,13 @@ The composition root calls `build_api` with open collaborators and mounts the re
 opens or closes anything, and nothing is global.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from app.api.control_plane import build_control_plane
 from app.api.dependencies import Services
@@ -36,11 +38,17 @@ def build_api(
     *,
     state: ServingState,
     config: ApiConfig | None = None,
+    mounts: Mapping[str, ASGIApp] | None = None,
 ) -> RequestShell:
-    """The ASGI application. `state` is the caller's, to be switched to draining on shutdown."""
+    """The ASGI application. `state` is the caller's, to be switched to draining on shutdown.
+
+    `mounts` are neighbours (the pages) by path, served behind the same shell.
+    """
     config = config or ApiConfig()
     control_plane = build_control_plane(Services(broker, metadata, limits, state))
     control_plane.router.routes += _documentation_routes()
+    for path, app in (mounts or {}).items():
+        control_plane.mount(path, app)
     return RequestShell(
         build_lane(broker, limits),
         control_plane,

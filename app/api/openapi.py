@@ -1,11 +1,10 @@
 """The OpenAPI 3.1 document: FastAPI's for the control plane, the lane's own, one set of schemas.
 
-`python -m app.api.openapi` writes `openapi/openapi.json`; a test fails when the file is stale.
+`curlew openapi` prints it; `make openapi` puts that into `openapi/openapi.json`, and a test fails
+when the file is stale.
 """
 
 import json
-import sys
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -74,13 +73,3 @@ def _struct_schemas() -> Json:
 def encode_document(document: Json) -> bytes:
     """The document as it is committed and served."""
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def main(arguments: list[str]) -> None:
-    """Write the document to the file named, or to `openapi/openapi.json`."""
-    target = Path(arguments[0]) if arguments else Path("openapi/openapi.json")
-    target.write_bytes(encode_document(build_document()))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -22,6 +22,7 @@ from app.broker.results import (
     ReceiveRequest,
     ReceiveResult,
     SendResult,
+    SettleAction,
     SettleResult,
 )
 from app.domain.errors import CurlewError
@@ -76,18 +77,29 @@ class DataPlane(Protocol):
         self,
         topic: str,
         group: str,
-        acks: Sequence[str],
-        nacks: Sequence[Nack],
-        extends: Sequence[Extend],
+        *,
+        acks: Sequence[str] = (),
+        nacks: Sequence[Nack] = (),
+        extends: Sequence[Extend] = (),
     ) -> list[SettleResult]: ...
 
-    async def settle_one(self, action: str | Nack | Extend) -> SettleResult: ...
+    async def settle_one(
+        self,
+        handle: str,
+        action: SettleAction,
+        *,
+        delay_ms: int | None = None,
+        invisible_ms: int | None = None,
+        reason: str | None = None,
+    ) -> SettleResult: ...
 
 
 class Broker(DataPlane, Protocol):
     """The whole facade: the data plane, and what the control plane asks of the broker."""
 
-    def offsets(self, topic: str, at: Literal["earliest", "latest"] | int) -> list[QueuePosition]:
+    async def offsets(
+        self, topic: str, at: Literal["earliest", "latest"] | int
+    ) -> list[QueuePosition]:
         """Where reading would start in every queue of the topic."""
         ...
 
@@ -99,7 +111,7 @@ class Broker(DataPlane, Protocol):
 
     async def commit_offsets(
         self, group: str, topic: str, rows: Sequence[QueuePosition], *, force: bool = False
-    ) -> None: ...
+    ) -> list[QueuePosition]: ...
 
     async def put_topic(
         self, name: str, settings: TopicSettings, *, if_version: int | None = None
@@ -118,14 +130,14 @@ class Broker(DataPlane, Protocol):
         ...
 
 
-_Item = TypeVar("_Item", covariant=True)
+_Item_co = TypeVar("_Item_co", covariant=True)
 
 
-class Page(Protocol[_Item]):
+class Page(Protocol[_Item_co]):
     """One page of a listing."""
 
     @property
-    def items(self) -> Sequence[_Item]: ...
+    def items(self) -> Sequence[_Item_co]: ...
     @property
     def next_page_token(self) -> str | None: ...
 

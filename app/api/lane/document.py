@@ -8,7 +8,12 @@ from typing import Any, Final
 
 from app.api.documentation import problem_responses
 from app.api.lane import media
-from app.api.lane.metadata import BATCH_HEADERS, MESSAGE_HEADERS, display_header
+from app.api.lane.metadata import (
+    BATCH_HEADERS,
+    MESSAGE_HEADERS,
+    SEND_PARAMETERS,
+    display_header,
+)
 from app.api.lane.operations import build_lane
 from app.api.lane.pulling import PULL_PARAMETERS
 from app.api.lane.receiving import RECEIVE_PARAMETERS

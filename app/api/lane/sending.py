@@ -131,7 +131,7 @@ class Sending:
             topic=result.topic,
             queue_id=result.queue_id,
             first_queue_offset=result.first_queue_offset,
-            count=result[3],
+            count=result.count,
             store_time_ms=result.store_time_ms,
             message_ids=list(result.message_ids) if _REPRESENTATION in wishes else UNSET,
         )

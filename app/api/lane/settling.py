@@ -1,7 +1,7 @@
 """Settling over HTTP: ack, nack and extend by receipt handle, many at once or one by its URL."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from msgspec import UNSET
 
@@ -69,9 +69,7 @@ class Settling:
 
     async def delete_receipt(self, exchange: Exchange, handle: str) -> None:
         Query(exchange.query, _NO_PARAMETERS)
-        result = await self._broker.settle_one(handle)
-        if result.error is not None:
-            raise result.error
+        await self._broker.settle_one(handle, "ack")
         await exchange.answer_empty(204, [])
 
     async def change_receipt(self, exchange: Exchange, handle: str) -> None:
@@ -81,12 +79,17 @@ class Settling:
         if body:
             media.require_json(exchange.headers.get(b"content-type"))
             asked = receipt_change_decoder.decode(body)
-        result = await self._broker.settle_one(_change_of(handle, asked, query))
-        if result.error is not None:
-            raise result.error
+        change = _change_of(asked, query)
+        result = await self._broker.settle_one(
+            handle,
+            change.action,
+            delay_ms=change.delay_ms,
+            invisible_ms=change.invisible_ms,
+            reason=change.reason,
+        )
         answer = ReceiptAnswer(
             receipt_handle=result.new_handle or handle,
-            action="extend" if result.action == "extend" else "nack",
+            action=change.action,
             invisible_until_ms=UNSET
             if result.invisible_until_ms is None
             else result.invisible_until_ms,
@@ -108,7 +111,7 @@ class Settling:
         extends: Sequence[Extend],
     ) -> None:
         self._check_count(len(acks) + len(nacks) + len(extends))
-        settled = await self._broker.settle(topic, group, acks, nacks, extends)
+        settled = await self._broker.settle(topic, group, acks=acks, nacks=nacks, extends=extends)
         failures = [each.error for each in settled if each.error is not None]
         views = [_view_of(each) for each in settled]
         answer = SettleAnswer(views, len(settled) - len(failures), len(failures))
@@ -138,7 +141,14 @@ def _view_of(result: results.SettleResult) -> SettleResult:
     )
 
 
-def _change_of(handle: str, asked: ReceiptChange, query: Query) -> Nack | Extend:
+class _Change(NamedTuple):
+    action: Literal["extend", "nack"]
+    delay_ms: int | None = None
+    invisible_ms: int | None = None
+    reason: str | None = None
+
+
+def _change_of(asked: ReceiptChange, query: Query) -> _Change:
     action = query.choice("action", _ACTIONS) or asked.action
     invisible_ms = invisible_ms_of(asked.invisible, asked.invisible_ms, query)
     delay_ms = _query_delay_ms(asked, query)
@@ -148,11 +158,11 @@ def _change_of(handle: str, asked: ReceiptChange, query: Query) -> Nack | Extend
             raise InvalidRequest("delay and reason belong to action=nack")
         if invisible_ms is None:
             raise _missing_invisible()
-        return Extend(handle, invisible_ms)
+        return _Change("extend", invisible_ms=invisible_ms)
     if action == "nack":
         if invisible_ms is not None:
             raise InvalidRequest("invisible belongs to action=extend")
-        return Nack(handle, delay_ms, reason)
+        return _Change("nack", delay_ms, reason=reason)
     raise InvalidRequest(
         "action is missing", hint="say action=extend&invisible=60s, or action=nack"
     )

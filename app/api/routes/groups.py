@@ -114,8 +114,8 @@ async def commit_group_offsets(
 ) -> GroupOffsets:
     """Commit, and answer what is committed now. Offsets never go back unless `force` says so."""
     rows = [QueuePosition(entry.queue_id, entry.offset) for entry in body.offsets]
-    await services.broker.commit_offsets(group, topic, rows, force=body.force)
-    return GroupOffsets.of(group, topic, services.broker.committed_offsets(group, topic))
+    committed = await services.broker.commit_offsets(group, topic, rows, force=body.force)
+    return GroupOffsets.of(group, topic, committed)
 
 
 def _find_group(services: Services, name: str) -> Group:

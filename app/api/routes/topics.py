@@ -1,6 +1,7 @@
 """Topics: settings, listing, offsets, statistics, one message by id."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
@@ -16,7 +17,11 @@ from app.domain.errors import InvalidRequest
 
 router = APIRouter(tags=["topics"])
 
-_OCTETS = "application/octet-stream"
+_OCTETS: Final = "application/octet-stream"
+_POINTS: Final[Mapping[str, Literal["earliest", "latest"] | int]] = {
+    "earliest": "earliest",
+    "latest": "latest",
+}
 _ETAG_HEADER = {"ETag": {"description": "the version", "schema": {"type": "string"}}}
 
 
@@ -116,12 +121,10 @@ async def get_topic_offsets(
     at: Annotated[str, Query(description="earliest, latest, or epoch milliseconds")],
 ) -> TopicOffsets:
     """Where to start reading each queue: at its beginning, at its end, or from a time on."""
-    point: Literal["earliest", "latest"] | int
-    if at == "earliest" or at == "latest":
-        point = at
-    else:
+    point = _POINTS.get(at)
+    if point is None:
         point = integer_of("at", at, error=InvalidRequest)
-    return TopicOffsets.of(topic, at, services.broker.offsets(topic, point))
+    return TopicOffsets.of(topic, at, await services.broker.offsets(topic, point))
 
 
 @router.get(
@@ -152,7 +155,7 @@ async def get_message(
         Literal["auto", "base64"], Query(description="base64: the bytes, whatever they are")
     ] = "auto",
 ) -> Response:
-    """The message as JSON, or raw: asked for by `format=raw` or `Accept: application/octet-stream`."""
+    """As JSON; or raw, asked for by `format=raw` or `Accept: application/octet-stream`."""
     message = await services.broker.message(topic, message_id)
     wants_raw = format is None and request.headers.get("accept", "").startswith(_OCTETS)
     if format == "raw" or wants_raw:

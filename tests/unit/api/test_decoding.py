@@ -99,7 +99,11 @@ def test_a_field_of_a_later_version_is_refused_by_name(field: str) -> None:
 
 def test_a_faulty_entry_leaves_the_others_alone() -> None:
     entries = decode_batch(b'{"messages":[{"text":"a"},{"tex":"b"},{"id":"c","body":[1]}]}')
-    assert [type(entry).__name__ for entry in entries] == ["BatchEntry", "InvalidBody", "BatchEntry"]
+    assert [type(entry).__name__ for entry in entries] == [
+        "BatchEntry",
+        "InvalidBody",
+        "BatchEntry",
+    ]
     assert entries[2].id == "c"  # type: ignore[union-attr]
 
 
@@ -111,7 +115,11 @@ def test_a_fault_outside_the_entries_refuses_the_batch() -> None:
 
 def test_lines_are_entries_of_their_own() -> None:
     entries = decode_lines(b'{"text":"a"}\n\n{"text":\r\n  {"body":2}\r\n')
-    assert [type(entry).__name__ for entry in entries] == ["BatchEntry", "InvalidBody", "BatchEntry"]
+    assert [type(entry).__name__ for entry in entries] == [
+        "BatchEntry",
+        "InvalidBody",
+        "BatchEntry",
+    ]
 
 
 def test_the_field_names_of_nested_structs_are_known() -> None:

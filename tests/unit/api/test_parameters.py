@@ -29,7 +29,9 @@ def test_a_planned_name_is_refused_as_unsupported() -> None:
         Query(b"delay=30s", KNOWN)
 
 
-@pytest.mark.parametrize("query", [b"offset=1&offset=2", b"filter=%ff", b"filter=\xff", b"a&" * 999])
+@pytest.mark.parametrize(
+    "query", [b"offset=1&offset=2", b"filter=%ff", b"filter=\xff", b"a&" * 999]
+)
 def test_damaged_and_repeated_parameters_are_refused(query: bytes) -> None:
     with pytest.raises(InvalidRequest):
         Query(query, KNOWN)

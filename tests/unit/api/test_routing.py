@@ -70,7 +70,10 @@ def test_other_paths_fall_through(lane: Lane, path: str) -> None:
 
 
 def test_an_encoded_slash_does_not_change_the_path(lane: Lane) -> None:
-    assert lane.find(scope("POST", "/v1/topics%2Forders/messages", "/v1/topics/orders/messages")) is None
+    assert (
+        lane.find(scope("POST", "/v1/topics%2Forders/messages", "/v1/topics/orders/messages"))
+        is None
+    )
 
 
 def test_another_method_is_refused_with_those_allowed(lane: Lane) -> None:

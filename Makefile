@@ -39,6 +39,7 @@ check: .venv/test.stamp ## lint, format, types, import contracts, tidiness, fres
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(TYPED)
+	cd spark_connector && ../$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/unit/test_tidy.py tests/unit/test_requirements.py
 	mkdir -p build

@@ -36,7 +36,7 @@ from pyspark_curlew.planning import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-POLL_PAUSE_S: Final = 0.05
+POLL_PAUSE_MS: Final = 50
 """Between two looks at an idle topic. Spark itself would ask some 80 times a second."""
 
 
@@ -108,19 +108,15 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _available(self, begin: StreamOffset) -> dict[TopicQueue, int]:
         """The end of what may be read, never behind `begin`; waits while there is nothing new."""
-        waited_s = 0.0
+        may_wait = self._target is None and not begin.fresh
+        pauses = self._options.poll_wait_ms // POLL_PAUSE_MS if may_wait else 0
         while True:
             self._newest = self._offsets("latest")
             end = self._reconciled(begin.positions, self._newest)
-            may_wait = self._target is None and not begin.fresh
-            waited_s += POLL_PAUSE_S
-            if (
-                end != begin.positions
-                or not may_wait
-                or waited_s * 1000 > self._options.poll_wait_ms
-            ):
+            if end != begin.positions or pauses == 0:
                 return end
-            self._sleep(POLL_PAUSE_S)
+            self._sleep(POLL_PAUSE_MS / 1000)
+            pauses -= 1
 
     def _reconciled(self, begin: Positions, latest: Positions) -> dict[TopicQueue, int]:
         """`latest` within the target; queues that were cut or are gone are reported as loss."""

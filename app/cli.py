@@ -56,9 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         config = _load(options)
-        logging.basicConfig(
-            level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
-        )
+        _set_up_logging(config)
         if options.command in {"dev", "migrate"}:
             _migrate(config)
         if options.command != "migrate":
@@ -68,6 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"curlew: {error}{f' ({hint})' if hint else ''}\n")
         return EXIT_UNUSABLE
     return 0
+
+
+def _set_up_logging(config: Config) -> None:
+    logging.basicConfig(
+        level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    if config.log_level != "debug":
+        for chatty in ("alembic", "uvicorn"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -135,8 +142,8 @@ Curlew is running. Ctrl-C stops it; nothing that was acknowledged is lost.
 Try it:
 
   curl -i {url}/v1/topics/orders/messages -H 'MQ-Tag: created' -d '{{"id":17}}'
-  curl '{url}/v1/topics/orders/messages?direction=forward'
-  curl -X POST '{receive}?format=raw&wait=5' -i
+  curl {url}/v1/topics/orders/stats
+  curl -X POST '{receive}?wait=5'
 
 """
 

@@ -12,7 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from typing_extensions import override
 
-from app.api.app_factory import build_api
+from app.api import build_api
 from app.config import Config
 from app.node import Node
 from app.web import build_web
@@ -34,10 +34,10 @@ def create_app(node: Node) -> ASGIApp:
     return build_api(
         node.broker,
         node.metadata,
-        limits=node.limits,
-        store_id=node.store.store_id,
-        local_only=node.config.is_local and not node.config.insecure_anonymous,
-        web=build_web(node.broker, node.metadata),
+        node.limits,
+        local_only=not node.config.insecure_anonymous,
+        default_flush=node.config.flush,
+        web=build_web(node.broker, node.metadata, node.clock),
     )
 
 
@@ -62,6 +62,7 @@ class NodeServer(uvicorn.Server):
     """Uvicorn, told to answer the long polls before it waits for connections to end."""
 
     def __init__(self, node: Node) -> None:
+        self._node = node
         super().__init__(
             uvicorn.Config(
                 create_app(node),
@@ -77,7 +78,6 @@ class NodeServer(uvicorn.Server):
                 timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             )
         )
-        self._node = node
 
     @contextlib.contextmanager
     @override

@@ -46,6 +46,7 @@ class Node:
         self,
         config: Config,
         limits: Limits,
+        clock: Clock,
         store: MessageStore,
         metadata: Metadata,
         broker: Broker,
@@ -53,6 +54,7 @@ class Node:
     ) -> None:
         self.config = config
         self.limits = limits
+        self.clock = clock
         self.store = store
         self.metadata = metadata
         self.broker = broker
@@ -80,13 +82,12 @@ class Node:
                 clock,
                 limits,
                 BrokerConfig(auto_create_topics=config.auto_create_topics),
-                receipt_key=await metadata.secret("receipt_key"),
             )
             await broker.start()
             stack.push_async_callback(broker.stop)
-            node = cls(config, limits, store, metadata, broker, stack)
-            await node._register(clock)
-            for service in node._services(clock):
+            node = cls(config, limits, clock, store, metadata, broker, stack)
+            await node._register()
+            for service in node._services():
                 await service.start()
                 stack.push_async_callback(service.stop)
             node._stack = stack.pop_all()
@@ -101,12 +102,12 @@ class Node:
         """Stop the services, write what is left, close in reverse order. Idempotent."""
         await self._stack.aclose()
 
-    def _services(self, clock: Clock) -> list[Service]:
+    def _services(self) -> list[Service]:
         return [
             Service("flush", FLUSH_SECONDS, self._flush),
             Service("checkpoint", CHECKPOINT_SECONDS, self._checkpoint),
             Service("metadata refresh", REFRESH_SECONDS, self._refresh),
-            Service("heartbeat", HEARTBEAT_SECONDS, lambda: self._heartbeat(clock)),
+            Service("heartbeat", HEARTBEAT_SECONDS, self._heartbeat),
         ]
 
     async def _flush(self) -> None:
@@ -133,16 +134,16 @@ class Node:
         except CurlewError as error:
             _LOG.warning("the metadata is not refreshed: %s", error.detail)
 
-    async def _register(self, clock: Clock) -> None:
+    async def _register(self) -> None:
         address = f"{self.config.host}:{self.config.port}"
         await self.metadata.register_node(
-            self.node_id, address, self.store.store_id, clock.now_ms()
+            self.node_id, address, self.store.store_id, self.clock.now_ms()
         )
 
-    async def _heartbeat(self, clock: Clock) -> None:
+    async def _heartbeat(self) -> None:
         try:
             if not await self.metadata.heartbeat(self.node_id):
-                await self._register(clock)
+                await self._register()
         except CurlewError as error:
             _LOG.warning("no heartbeat: %s", error.detail)
 

@@ -6,13 +6,14 @@ load scripts from elsewhere.
 
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from typing import Final
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import Match, Route
 
 from app.api.dependencies import Services, refuse_unknown_parameters
 from app.api.errors import MethodNotAllowed, PathNotFound, render_problem
@@ -24,6 +25,9 @@ DESCRIPTION = """A message service over plain HTTP, with RocketMQ's semantics.
 
 The body of a single send is the message, byte for byte; metadata travels in `MQ-*` headers or their
 query aliases. Every error is `application/problem+json`; `code` is stable."""
+
+
+_ROUTERS: Final = (topics.router, groups.router, service.router)
 
 
 def build_control_plane(services: Services | None = None) -> FastAPI:
@@ -39,8 +43,8 @@ def build_control_plane(services: Services | None = None) -> FastAPI:
         dependencies=[Depends(refuse_unknown_parameters)],
     )
     app.state.services = services
-    for module in (topics, groups, service):
-        app.include_router(module.router)
+    for router in _ROUTERS:
+        app.include_router(router)
     app.add_exception_handler(CurlewError, _handler(_itself))
     app.add_exception_handler(RequestValidationError, _handler(_of_validation))
     app.add_exception_handler(HTTPException, _handler(_of_framework))
@@ -101,11 +105,12 @@ def _of_framework(request: Request, error: Exception) -> CurlewError:
 def _methods_of_path(request: Request) -> set[str]:
     """The methods of all routes with this path; the framework names those of one only."""
     methods: set[str] = set()
-    for route in request.app.routes:
-        match, _ = route.matches(request.scope)
-        if match is not Match.NONE:
-            methods |= route.methods
-    return methods
+    for router in _ROUTERS:
+        for route in router.routes:
+            match, _ = route.matches(request.scope)
+            if match is not Match.NONE and isinstance(route, Route):
+                methods |= route.methods or set()
+    return methods or {"GET"}
 
 
 def _of_the_unexpected(_: Request, error: Exception) -> CurlewError:

@@ -15,11 +15,11 @@ from starlette.requests import ClientDisconnect
 from app.api.errors import FieldError, InvalidBody, did_you_mean
 from app.api.exchange import ClientGone, batch_too_large
 from app.api.lane.media import require_json
-from app.api.middleware import ServingState
 from app.api.parameters import refuse_unknown
 from app.api.ports import Broker, Metadata
 from app.domain.errors import InvalidRequest
 from app.domain.limits import MIB, Limits
+from app.domain.positions import FlushMode
 
 CONTROL_BODY_BYTES_MAX: Final = MIB
 """Far more than any settings or list of offsets needs."""
@@ -34,7 +34,8 @@ class Services:
     broker: Broker
     metadata: Metadata
     limits: Limits
-    state: ServingState
+    default_flush: FlushMode = FlushMode.SYNC
+    """Flush mode of topics whose settings do not name one."""
 
 
 async def services_of(request: Request) -> Services:

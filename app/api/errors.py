@@ -218,8 +218,9 @@ def render_problem(
         hint=error.hint,
         errors=error_entries(error),
     )
-    document: dict[str, object] = {**error.fields, **(extra or {})}
-    document.update(msgspec.to_builtins(problem))
+    document: dict[str, object] = msgspec.to_builtins(problem)
+    for name, value in (*error.fields.items(), *(extra or {}).items()):
+        document.setdefault(name, value)
     body = msgspec.json.encode(document)
     headers = [
         (b"content-type", PROBLEM_CONTENT_TYPE),

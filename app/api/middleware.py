@@ -3,7 +3,7 @@
 - every answer has `MQ-Request-Id` (the client's own when it is sane);
 - a header block over the limit is refused;
 - an open loopback server serves local Host names only and no foreign Origin;
-- a draining node refuses new work;
+- a refusal because of a shutdown closes the connection, so that the client goes elsewhere;
 - every failure becomes a problem document; unexpected ones are logged with their traceback.
 
 Pure ASGI and no wrapper per call: hot requests go straight from here to the lane's handler.
@@ -13,7 +13,6 @@ import itertools
 import logging
 import re
 import secrets
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -41,16 +40,7 @@ _log: Final = logging.getLogger(__name__)
 
 _SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _LOCAL_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
-_PATHS_WHILE_DRAINING: Final = frozenset({"/healthz", "/readyz"})
 _API_PREFIX: Final = "/v1/"
-
-
-@dataclass(slots=True)
-class ServingState:
-    """Switches that the node turns while it runs."""
-
-    draining: bool = field(default=False)
-    """Set on shutdown: new requests are refused, those in flight finish."""
 
 
 class RequestShell:
@@ -60,14 +50,12 @@ class RequestShell:
         self,
         lane: Lane,
         fallback: AsgiApp,
-        state: ServingState,
         *,
         header_block_bytes_max: int,
         local_only: bool,
     ) -> None:
         self._lane = lane
         self._fallback = fallback
-        self._state = state
         self._header_bytes_max = header_block_bytes_max
         self._local_only = local_only
         self._id_prefix = secrets.token_hex(4).encode("ascii")
@@ -115,8 +103,6 @@ class RequestShell:
             )
         if self._local_only:
             _check_local(exchange.headers.get(b"host"), exchange.headers.get(b"origin"))
-        if self._state.draining and exchange.scope["path"] not in _PATHS_WHILE_DRAINING:
-            raise ShuttingDown("this node takes no new requests", hint="retry, or use another node")
 
     @staticmethod
     def _note_mq_header(exchange: Exchange, name: bytes, value: bytes) -> None:

@@ -70,6 +70,6 @@ def _struct_schemas() -> Json:
     return schemas
 
 
-def encode_document(document: Json) -> bytes:
+def render_document(document: Json | None = None) -> str:
     """The document as it is committed and served."""
-    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
+    return json.dumps(document or build_document(), indent=1, ensure_ascii=False) + "\n"

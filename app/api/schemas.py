@@ -78,7 +78,7 @@ class TopicBody(RequestModel):
 
     queues: int = DEFAULT_QUEUES
     type: TopicType = TopicType.NORMAL
-    flush: FlushMode = FlushMode.SYNC
+    flush: FlushMode | None = Field(default=None, description="default: the node's setting")
     retention: Duration | None = None
     retention_ms: Count | None = None
 
@@ -87,9 +87,10 @@ class TopicBody(RequestModel):
         _one_ms("retention", self.retention, self.retention_ms, 0)
         return self
 
-    def settings(self) -> TopicSettings:
+    def settings(self, default_flush: FlushMode) -> TopicSettings:
+        flush = default_flush if self.flush is None else self.flush
         retention_ms = _one_ms("retention", self.retention, self.retention_ms, DEFAULT_RETENTION_MS)
-        return TopicSettings(self.queues, self.type, self.flush, retention_ms)
+        return TopicSettings(self.queues, self.type, flush, retention_ms)
 
 
 class TopicDocument(AnswerModel):

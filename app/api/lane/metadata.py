@@ -54,7 +54,7 @@ _NAMES_OF_DURABILITY: Final = {"memory": FlushMode.ASYNC, "flushed": FlushMode.S
 _decode_properties: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SendOptions:
     """What a send says beside its body. None: not given."""
 
@@ -63,8 +63,22 @@ class SendOptions:
     sharding_key: str | None = None
     queue_id: int | None = None
     born_time_ms: TimestampMs | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
     flush: FlushMode | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def take(self, alias: str, text: str) -> None:
+        """Set what `alias` names; keys and properties have rules of their own elsewhere."""
+        if alias == "tag":
+            self.tag = text
+        elif alias == "sharding_key":
+            self.sharding_key = text
+        elif alias == "queue_id":
+            self.queue_id = integer_of(alias, text, error=InvalidRequest)
+        elif alias == "born_time_ms":
+            self.born_time_ms = TimestampMs(integer_of(alias, text, error=InvalidRequest))
+        else:
+            assert alias == "durability", alias
+            self.flush = _flush_of(text)
 
 
 NO_OPTIONS: Final = SendOptions()
@@ -87,90 +101,70 @@ def encode_header(text: str) -> bytes:
     return quote(text, safe=_SAFE_IN_HEADERS).encode("ascii")
 
 
-@dataclass(slots=True)
-class _Given:
-    """What was given, by alias, before it is checked."""
-
-    values: dict[str, str] = field(default_factory=dict)
-    keys: tuple[str, ...] | None = None
-    properties: dict[str, str] = field(default_factory=dict)
-
-    def options(self) -> SendOptions:
-        queue_id = self.values.get("queue_id")
-        born = self.values.get("born_time_ms")
-        return SendOptions(
-            tag=self.values.get("tag"),
-            keys=self.keys,
-            sharding_key=self.values.get("sharding_key"),
-            queue_id=None
-            if queue_id is None
-            else integer_of("queue_id", queue_id, error=InvalidRequest),
-            born_time_ms=None
-            if born is None
-            else TimestampMs(integer_of("born_time_ms", born, error=InvalidRequest)),
-            properties=self.properties,
-            flush=_flush_of(self.values.get("durability")),
-        )
-
-
 def read_send_options(
     mq_headers: Headers, headers: Mapping[bytes, bytes], query: bytes
 ) -> SendOptions:
     """The options of a single send: headers first, then the query over them."""
-    given = _Given()
+    options = SendOptions()
     for name in TRACE_HEADERS:
         if name in headers:
-            given.properties[name.decode("ascii")] = decode_header(name, headers[name])
-    _read_headers(mq_headers, given)
+            options.properties[name.decode("ascii")] = decode_header(name, headers[name])
+    if mq_headers:
+        _read_headers(mq_headers, options)
     if query:
-        parameters = Query(query, SEND_PARAMETERS, prefix=PROPERTY_PARAMETER_PREFIX)
-        _read_parameters(parameters, SEND_PARAMETERS, given)
-        given.properties.update(_json_properties(parameters.text("properties")))
-        given.properties.update(parameters.prefixed(PROPERTY_PARAMETER_PREFIX))
-        keys = parameters.text("keys")
-        if keys is not None:
-            given.keys = tuple(keys.split())
-    return given.options()
+        _read_query(Query(query, SEND_PARAMETERS, prefix=PROPERTY_PARAMETER_PREFIX), options)
+    return options
 
 
 def read_batch_options(mq_headers: Headers, parameters: Query) -> SendOptions:
     """The options of a batch: queue and durability; the rest is in each message."""
     refuse_mq_headers(mq_headers, BATCH_HEADERS)
-    given = _Given()
-    _read_headers(mq_headers, given)
-    _read_parameters(parameters, BATCH_HEADERS.values(), given)
-    return given.options()
-
-
-def _read_headers(mq_headers: Headers, given: _Given) -> None:
-    seen: set[bytes] = set()
-    for name, value in mq_headers:
-        if name in seen:
-            raise InvalidRequest(
-                f"header {display_header(name)} is given twice",
-                fields={"header": display_header(name)},
-            )
-        seen.add(name)
-        if name == b"mq-keys":
-            # Split before decoding, or an encoded space would part a key instead of being refused.
-            given.keys = tuple(decode_header(name, key) for key in value.split())
-        elif name == b"mq-properties":
-            given.properties.update(_json_properties(decode_header(name, value)))
-        elif name in MESSAGE_HEADERS:
-            given.values[MESSAGE_HEADERS[name]] = decode_header(name, value)
-        elif not name.startswith(PROPERTY_PREFIX):
-            raise _refusal(name, MESSAGE_HEADERS)
-    for name in seen:
-        if name.startswith(PROPERTY_PREFIX):
-            value = next(v for n, v in mq_headers if n == name)
-            given.properties[_property_name(name)] = decode_header(name, value)
-
-
-def _read_parameters(parameters: Query, names: Iterable[str], given: _Given) -> None:
-    for name in names:
+    options = SendOptions()
+    _read_headers(mq_headers, options)
+    for name in BATCH_HEADERS.values():
         text = parameters.text(name)
         if text is not None:
-            given.values[name] = text
+            options.take(name, text)
+    return options
+
+
+def _read_headers(mq_headers: Headers, options: SendOptions) -> None:
+    given = dict(mq_headers)
+    if len(given) != len(mq_headers):
+        raise _given_twice([name for name, _ in mq_headers])
+    for name, value in given.items():
+        alias = MESSAGE_HEADERS.get(name)
+        if alias is None:
+            if not name.startswith(PROPERTY_PREFIX):
+                raise _refusal(name, MESSAGE_HEADERS)
+            options.properties[_property_name(name)] = decode_header(name, value)
+        elif alias == "keys":
+            # Split before decoding, or an encoded space would part a key instead of being refused.
+            options.keys = tuple([decode_header(name, key) for key in value.split()])
+        elif alias == "properties":
+            for each, text in _json_properties(decode_header(name, value)).items():
+                options.properties.setdefault(each, text)
+        else:
+            options.take(alias, decode_header(name, value))
+
+
+def _read_query(parameters: Query, options: SendOptions) -> None:
+    for alias in SEND_PARAMETERS:
+        text = parameters.text(alias)
+        if text is None:
+            continue
+        if alias == "keys":
+            options.keys = tuple(text.split())
+        elif alias == "properties":
+            options.properties.update(_json_properties(text))
+        else:
+            options.take(alias, text)
+    options.properties.update(parameters.prefixed(PROPERTY_PARAMETER_PREFIX))
+
+
+def _given_twice(names: list[bytes]) -> InvalidRequest:
+    shown = next(display_header(name) for name in names if names.count(name) > 1)
+    return InvalidRequest(f"header {shown} is given twice", fields={"header": shown})
 
 
 def _property_name(header: bytes) -> str:
@@ -182,9 +176,7 @@ def _property_name(header: bytes) -> str:
     return name
 
 
-def _json_properties(text: str | None) -> dict[str, str]:
-    if text is None:
-        return {}
+def _json_properties(text: str) -> dict[str, str]:
     try:
         return _decode_properties(text)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -194,9 +186,7 @@ def _json_properties(text: str | None) -> dict[str, str]:
         ) from error
 
 
-def _flush_of(durability: str | None) -> FlushMode | None:
-    if durability is None:
-        return None
+def _flush_of(durability: str) -> FlushMode:
     if durability == "replicated":
         raise UnsupportedFeature(
             "this version does not have replication, so it cannot promise it",

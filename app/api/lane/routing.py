@@ -26,6 +26,11 @@ class Operation(NamedTuple):
     """Its errors say whether the message was stored (`outcome`)."""
     takes_mq_headers: bool = False
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether clients use one path again and again; a receipt's is used once."""
+        return not self.path.startswith("/v1/receipts/")
+
 
 Names = tuple[str, ...]
 
@@ -33,6 +38,8 @@ _TOPIC_SEGMENTS: Final = 5  # "", v1, topics, {topic}, messages…
 _NESTED_SEGMENTS: Final = 7  # "", v1, topics, {topic}, queues|groups, {name}, messages…
 _RECEIPT_SEGMENTS: Final = 4  # "", v1, receipts, {handle}
 _RECEIPTS: Final = "receipts"
+_RECENT_MAX: Final = 4_096
+"""Paths remembered, so that a busy one costs one look-up; when full, remembering starts anew."""
 
 
 class Lane:
@@ -40,6 +47,7 @@ class Lane:
 
     def __init__(self, operations: list[Operation]) -> None:
         self.operations = tuple(operations)
+        self._recent: dict[tuple[str, bytes | str], tuple[Operation, Names]] = {}
         self._methods: dict[tuple[str, str], dict[str, Operation]] = {}
         for operation in operations:
             key = _key(operation.path.split("/"))
@@ -50,6 +58,17 @@ class Lane:
 
     def find(self, scope: Scope) -> tuple[Operation, Names] | None:
         """The operation of the request and the names in its path; None: not the lane's."""
+        key = (scope["method"], scope.get("raw_path") or scope["path"])
+        found = self._recent.get(key)
+        if found is None:
+            found = self._look_up(scope)
+            if found is not None and found[0].is_repeated:
+                if len(self._recent) >= _RECENT_MAX:
+                    self._recent.clear()
+                self._recent[key] = found
+        return found
+
+    def _look_up(self, scope: Scope) -> tuple[Operation, Names] | None:
         raw_path: bytes | None = scope.get("raw_path")
         if raw_path is not None and b"%" in raw_path:
             segments = [unquote(part) for part in raw_path.decode("latin-1").split("/")]

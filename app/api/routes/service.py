@@ -42,8 +42,6 @@ async def get_health() -> Health:
 async def get_readiness(services: WithServices, response: Response) -> Readiness:
     """Ready, or 503 with the reasons."""
     reasons = services.broker.readiness()
-    if services.state.draining:
-        reasons = ["the node is shutting down", *reasons]
     if reasons:
         response.status_code = 503
     return Readiness(status="not_ready" if reasons else "ready", reasons=reasons)

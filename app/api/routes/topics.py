@@ -52,7 +52,8 @@ async def put_topic(
 
     Queues can grow, never shrink.
     """
-    view, created = await services.broker.put_topic(topic, body.settings(), if_version=if_version)
+    settings = body.settings(services.default_flush)
+    view, created = await services.broker.put_topic(topic, settings, if_version=if_version)
     response.status_code = 201 if created else 200
     response.headers["ETag"] = etag_of(view.version)
     return TopicDocument.of(view)

@@ -183,7 +183,7 @@ def test_an_answer_outside_the_contract_is_said_to_be_one(
         pull(client)
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"queues":[{"queue_id":0}]}'])
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"offsets":[{"queue_id":0}]}'])
 def test_offsets_that_cannot_be_read(client: CurlewClient, node: FakeNode, body: bytes) -> None:
     node.faults = [lambda _: Reply(200, {}, body)]
     with pytest.raises(ProtocolViolation, match="the offsets cannot be read"):

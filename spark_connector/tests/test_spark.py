@@ -1,6 +1,5 @@
 """The connector inside a real Spark, two threads on this machine. Needs Java 17."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,17 +14,15 @@ from spark_connector.tests.support.fake_node import FakeNode, run_fake_node
 
 pytestmark = pytest.mark.spark
 
-SOURCES = str(Path(__file__).resolve().parents[1] / "src")
 DEADLINE_S = 120
 
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session for the module; its Python workers find the connector by PYTHONPATH."""
+    """One session for the module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patch.setenv("PYTHONPATH", os.pathsep.join([SOURCES, os.environ.get("PYTHONPATH", "")]))
         session = (
             SparkSession.builder.master("local[2]")
             .appName("curlew tests")

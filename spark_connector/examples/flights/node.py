@@ -11,15 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from flights.failures import StageFailed
 from flights.service import Service
 
 _START_S: Final = 60
 _STOP_S: Final = 30
 _LOOK_S: Final = 0.05
+_LOG_SHOWN: Final = 2_000
 
 
-class NodeFailed(Exception):
-    """The node did not start; the text has the end of its log."""
+class NodeFailed(StageFailed):
+    """The node did not start or did not stay; the text has the end of its log."""
 
 
 @contextmanager
@@ -44,6 +46,10 @@ def started_node(folder: Path) -> Iterator[str]:
         endpoint = f"http://127.0.0.1:{port}"
         _wait_until_ready(process, endpoint, log_path)
         yield endpoint
+    except Exception:
+        if process.poll() is not None:
+            raise _failure(process, log_path) from None
+        raise
     finally:
         process.terminate()
         try:
@@ -72,7 +78,13 @@ def _wait_until_ready(process: subprocess.Popen[bytes], endpoint: str, log_path:
     deadline = time.monotonic() + _START_S
     while not service.is_ready():
         if process.poll() is not None or time.monotonic() > deadline:
-            ended = f"ended with {process.returncode}" if process.poll() is not None else "is late"
-            tail = log_path.read_text("utf-8", "replace")[-2000:]
-            raise NodeFailed(f"the node {ended}; the end of its log:\n{tail}")
+            raise _failure(process, log_path)
         time.sleep(_LOOK_S)
+
+
+def _failure(process: subprocess.Popen[bytes], log_path: Path) -> NodeFailed:
+    """Whatever went wrong in the demo, a node that is not there any more is the reason."""
+    status = process.poll()
+    what = f"is not ready after {_START_S} s" if status is None else f"ended with status {status}"
+    tail = log_path.read_text("utf-8", "replace")[-_LOG_SHOWN:]
+    return NodeFailed(f"the node {what}; the end of its log:\n{tail}")

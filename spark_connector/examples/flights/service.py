@@ -6,11 +6,13 @@ from typing import Final, NamedTuple
 
 import urllib3
 
+from flights.failures import StageFailed
+
 _JSON: Final = {"Content-Type": "application/json"}
 _NDJSON: Final = {"Content-Type": "application/x-ndjson"}
 
 
-class ServiceError(Exception):
+class ServiceError(StageFailed):
     """The node answered something else than success; the text has its own words."""
 
 

@@ -5,23 +5,30 @@ whole numbers, so the result does not depend on the order in which Spark adds th
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody gives it
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark_curlew import register
 
 from flights.dataset import Delays, Group
+from flights.failures import StageFailed
 
 _BATCHES: Final = 4
 _LOOK_S: Final = 1
 _BODY: Final = "carrier STRING, month INT, dep_delay INT"
 _TABLE: Final = "flight_delays"
+
+
+class StreamFailed(StageFailed):
+    """The streaming query ended with an error; the text says which."""
 
 
 @contextmanager
@@ -35,6 +42,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.local.dir", str(folder / "spark"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
@@ -75,13 +83,22 @@ def streamed_delays(
         .trigger(availableNow=True)
         .start()
     )
-    _follow(query, on_rows)
+    try:
+        _follow(query, on_rows)
+    except StreamingQueryException as failure:
+        raise StreamFailed(_first_words(str(failure))) from None
     return {
         Group(row["carrier"], row["month"]): Delays(
             row["flights"], row["departed"], row["delay_minutes"] or 0
         )
         for row in session.table(_TABLE).collect()
     }
+
+
+def _first_words(text: str) -> str:
+    """The connector's own words, which Spark wraps in two stack traces."""
+    found = re.search(r"CURLEW_\w+: [^\n]*", text)
+    return found.group() if found else text
 
 
 def _by_carrier_and_month(stream: DataFrame) -> DataFrame:

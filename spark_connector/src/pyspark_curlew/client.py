@@ -178,7 +178,7 @@ def _problem(body: bytes) -> Mapping[str, object]:
 
 
 def _offsets_of(body: bytes) -> dict[int, int]:
-    queues = _problem(body).get("queues")
+    queues = _problem(body).get("offsets")
     try:
         assert isinstance(queues, list)
         return {int(row["queue_id"]): int(row["offset"]) for row in queues}

@@ -90,7 +90,9 @@ class FakeNode:
         if topic is None:
             return _problem(404, code="TOPIC_NOT_FOUND", detail=f"no topic {path[0]!r}")
         if path[1] == "offsets":
-            return _json(200, {"topic": path[0], "queues": _offsets(topic, query["at"])})
+            return _json(
+                200, {"topic": path[0], "at": query["at"], "offsets": _offsets(topic, query["at"])}
+            )
         return _pull(topic[int(path[2])], {name: int(value) for name, value in query.items()})
 
 

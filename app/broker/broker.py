@@ -147,6 +147,11 @@ class Broker:
         """What an operator should look at although requests are served."""
         return [self._book.problem] if self._book.problem is not None else []
 
+    @property
+    def waiting_count(self) -> int:
+        """Requests that wait for messages now."""
+        return self._waiters.count
+
     def _check_open(self) -> None:
         if self._closed_because:
             raise ShuttingDown(

@@ -7,8 +7,6 @@ The value types are the store's own and the domain's.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from app.domain.errors import CurlewError
-from app.domain.limits import Limits
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import CommittedOffset, FlushMode
 from app.domain.settings import (
@@ -19,10 +17,8 @@ from app.domain.settings import (
     TopicSettings,
     TopicType,
 )
-from app.store import Appended, QueueBounds, ReadResult
-
-Done = Callable[[CurlewError | None], None]
-"""Called on the event loop: None when the data is as durable as its flush mode demands."""
+from app.store import Appended, Done, QueueBounds, ReadResult
+from app.store.formats.batch_frame import RequestFrame
 
 
 class StoreStatus(Protocol):
@@ -53,11 +49,9 @@ class Store(Protocol):
         done: Done,
     ) -> Appended: ...
 
-    def append_body(
-        self, topic: str, queue_id: int, body: bytes, limits: Limits, flush: FlushMode, done: Done
-    ) -> Appended:
-        """Parse a batch frame and append it in one piece."""
-        ...
+    def append_frame(
+        self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
+    ) -> Appended: ...
 
     def bounds(self, topic: str, queue_id: int) -> QueueBounds: ...
 

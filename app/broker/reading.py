@@ -59,18 +59,23 @@ def find_offset_at(
     """
     low, high = bounds
     while low < high:
-        middle = (low + high) // 2
-        read = store.read(
-            topic,
-            queue_id,
-            middle,
-            max_messages=1,
-            max_bytes=1,
-            end_offset=high,
-            wait_for_disk=wait_for_disk,
-        )
-        if read.records and store.decode(read.records[0]).store_time_ms < timestamp_ms:
-            low = read.queue_offsets[0] + 1
+        middle = probe = (low + high) // 2
+        records: list[memoryview] = []
+        while probe < high and not records:
+            # One step, unless records are damaged here: look for the next whole one.
+            read = store.read(
+                topic,
+                queue_id,
+                probe,
+                max_messages=1,
+                max_bytes=1,
+                end_offset=high,
+                wait_for_disk=wait_for_disk,
+            )
+            records = read.records
+            probe = max(read.next_offset, probe + 1)
+        if records and store.decode(records[0]).store_time_ms < timestamp_ms:
+            low = probe
         else:
             high = middle
     return low

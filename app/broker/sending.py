@@ -17,6 +17,7 @@ from app.domain.limits import Limits
 from app.domain.message import Message, check_message, queue_for_sharding_key
 from app.domain.positions import FlushMode
 from app.store import Appended
+from app.store.formats.batch_frame import parse_request
 
 
 class _Confirmation:
@@ -96,14 +97,10 @@ class Sender:
                 queue_id = self._choose_queue(topic, None)
             else:
                 check_queue(topic, queue_id)
+            frame = parse_request(body, topic=topic_name, limits=self._limits)
             confirmation = _Confirmation()
-            appended = self._store.append_body(
-                topic_name,
-                queue_id,
-                body,
-                self._limits,
-                flush or topic.flush,
-                confirmation.done,
+            appended = self._store.append_frame(
+                topic_name, queue_id, frame, flush or topic.flush, confirmation.done
             )
         except CurlewError as error:
             _set_outcome(error, "not_stored")

@@ -7,13 +7,8 @@ from app.cluster.config import ClusterConfig
 from app.cluster.listing import Page
 from app.cluster.metadata import Metadata
 from app.cluster.migrate import migrate
-from app.cluster.snapshot import (
-    ClusterSnapshot,
-    CommittedOffset,
-    GroupView,
-    NodeView,
-    TopicView,
-)
+from app.cluster.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
+from app.domain.positions import CommittedOffset
 
 __all__ = [
     "ClusterConfig",

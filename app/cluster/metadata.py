@@ -14,18 +14,12 @@ from app.cluster.config import ClusterConfig
 from app.cluster.database import Database
 from app.cluster.listing import Page, page_of
 from app.cluster.schema import check_file, check_schema
-from app.cluster.snapshot import (
-    ClusterSnapshot,
-    CommittedOffset,
-    GroupView,
-    NodeView,
-    TopicView,
-)
+from app.cluster.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, TopicNotFound
 from app.domain.limits import Limits
 from app.domain.names import check_group, check_topic, nearest
-from app.domain.positions import TimestampMs
+from app.domain.positions import CommittedOffset, TimestampMs
 from app.domain.settings import (
     GroupSettings,
     TopicSettings,

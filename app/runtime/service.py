@@ -57,7 +57,7 @@ class Service:
             await asyncio.wait({task})
         if self._task is task:
             self._task = None
-        self._release()
+        _release(self._waiting)
 
     async def run_now(self) -> None:
         """Start a turn without waiting for the interval, and wait until it is over.
@@ -82,9 +82,8 @@ class Service:
             except Exception:  # noqa: BLE001  # one bad turn must not end the service
                 self.failures += 1
                 _LOG.exception("service %s failed; it goes on", self.name)
-            for done in waiting:
-                if not done.done():
-                    done.set_result(None)
+            finally:
+                _release(waiting)
 
     async def _pause(self) -> None:
         timer = asyncio.get_running_loop().call_later(self._interval_s, self._wake.set)
@@ -94,8 +93,10 @@ class Service:
             timer.cancel()
         self._wake.clear()
 
-    def _release(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for done in waiting:
-            if not done.done():
-                done.set_result(None)
+
+def _release(waiting: list[asyncio.Future[None]]) -> None:
+    """Tell those who wait for a turn that it is over."""
+    for done in waiting:
+        if not done.done():
+            done.set_result(None)
+    waiting.clear()

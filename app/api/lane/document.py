@@ -275,9 +275,11 @@ _OPERATIONS: Final[dict[str, Json]] = {
         "summary": "Lease messages for a group",
         "description": (
             "Each message is given to one consumer of the group, until it is settled or its "
-            "invisible time ends. The body may be empty; query parameters win over it."
+            "invisible time ends. The body may be empty; query parameters win over it. One more "
+            "parameter, `body=base64`, forces bytes; it is not listed, because generated clients "
+            "call the request body `body`."
         ),
-        "parameters": _query(RECEIVE_PARAMETERS),
+        "parameters": _query(RECEIVE_PARAMETERS - {"body"}),
         "requestBody": _json_body("ReceiveBody", required=False),
         "responses": {
             "200": _answer(

@@ -45,7 +45,7 @@ def test_a_stopped_node_starts_again_with_all_its_data(tmp_path: Path) -> None:
         assert node.stop() == 0
     with run_node(tmp_path / "data") as node:
         assert read_all(node.url) == sent
-        assert send(node.url, b"more")["queue_offset"] == 12
+        assert send(node.url, b"more")["queue_offset"] == 13
 
 
 def test_a_stop_answers_long_polls_and_leaves_a_clean_store(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """A broker on a store and metadata in memory, on a clock that stands still."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count
 
 from app.broker import Broker, BrokerConfig
 from app.broker.results import Delivery, PullRequest, PullResult, ReceiveRequest, SendResult
@@ -24,15 +22,6 @@ IDLE = BrokerConfig(offset_flush_seconds=3600, lease_check_seconds=3600)
 
 def never_gone() -> bool:
     return False
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until `condition` holds; other threads get their time, too."""
-    async with asyncio.timeout(10):
-        for _ in count():
-            if condition():
-                return
-            await asyncio.sleep(0)
 
 
 @dataclass

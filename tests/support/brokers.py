@@ -5,7 +5,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from app.broker import Broker, BrokerConfig
-from app.broker.results import Delivery, PullRequest, PullResult, ReceiveRequest, SendResult
+from app.broker.results import (
+    Delivery,
+    Nack,
+    PullRequest,
+    PullResult,
+    QueuePosition,
+    ReceiveRequest,
+    SendResult,
+)
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
@@ -83,6 +91,15 @@ class World:
         handles = [delivery.receipt_handle for delivery in deliveries]
         results = await self.broker.settle(TOPIC, group, acks=handles)
         return [type(result.error) if result.error else None for result in results]
+
+    async def nack(self, *deliveries: Delivery, delay_ms: int = 0) -> None:
+        nacks = [Nack(delivery.receipt_handle, delay_ms) for delivery in deliveries]
+        results = await self.broker.settle(TOPIC, GROUP, nacks=nacks)
+        assert [result.error for result in results] == [None] * len(deliveries)
+
+    async def commit(self, offset: int, *, queue_id: int = 0, force: bool = False) -> None:
+        rows = [QueuePosition(queue_id, offset)]
+        await self.broker.commit_offsets(GROUP, TOPIC, rows, force=force)
 
     def committed(self, group: str = GROUP) -> dict[int, int]:
         return dict(self.broker.committed_offsets(group, TOPIC))

@@ -25,11 +25,16 @@ from app.domain.limits import Limits
 from app.domain.message import Message, queue_for_sharding_key
 from app.domain.positions import FlushMode
 from tests.support.brokers import IDLE, TOPIC, running
+from tests.support.memory_store import Held
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 SMALL = Limits(body_bytes_max=10, batch_messages_max=5, batch_bytes_max=20)
+
+
+def no_confirmations() -> list[Held]:
+    return []
 
 
 def placed(results: list[SendResult | CurlewError]) -> list[tuple[int, int]]:
@@ -137,7 +142,7 @@ async def test_a_failed_write_is_unknown_unless_the_store_knows_better() -> None
 
 async def test_a_send_waits_until_it_is_confirmed() -> None:
     async with running() as world, asyncio.TaskGroup() as tasks:
-        world.store.held = held = []
+        world.store.held = held = no_confirmations()
         send = tasks.create_task(world.broker.send(TOPIC, Message(b"a")))
         await until(lambda: len(held) == 1)
         assert not send.done()
@@ -147,7 +152,7 @@ async def test_a_send_waits_until_it_is_confirmed() -> None:
 
 async def test_a_cancelled_send_leaves_the_append_to_finish() -> None:
     async with running() as world:
-        world.store.held = held = []
+        world.store.held = held = no_confirmations()
         async with asyncio.TaskGroup() as tasks:
             send = tasks.create_task(world.broker.send(TOPIC, Message(b"kept")))
             await until(lambda: len(held) == 1)
@@ -230,6 +235,7 @@ async def test_a_strict_batch_is_all_or_nothing() -> None:
 async def test_a_batch_that_fails_to_be_written_says_so_per_entry() -> None:
     async with running(queues=2) as world:
         world.store.failure = StoreFailed("fsync failed")
+        items: list[BatchItem | CurlewError]
         items = [BatchItem(Message(b"a")), InvalidRequest("bad"), BatchItem(Message(b"b"))]
         results = await world.broker.send_batch(TOPIC, items, spread=True)
         outcomes = [result.outcome for result in results if isinstance(result, CurlewError)]

@@ -35,13 +35,11 @@ STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "ILLEGAL_POLLING_TIME": 400,
     "ILLEGAL_SETTING": 400,
     "ILLEGAL_TOPIC": 400,
-    "INTERNAL_ERROR": 500,
     "INTERNAL_SERVER_ERROR": 500,
     "INVALID_RECEIPT_HANDLE": 400,
     "MALFORMED_BODY": 400,
     "MALFORMED_FRAME": 400,
     "MESSAGE_BODY_TOO_LARGE": 413,
-    "MESSAGE_CORRUPTED": 500,
     "MESSAGE_NOT_FOUND": 404,
     "MESSAGE_PROPERTIES_TOO_LARGE": 431,
     "METADATA_UNAVAILABLE": 503,
@@ -59,7 +57,6 @@ STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "STORE_FAILED": 503,
     "TOO_MANY_REQUESTS": 429,
     "TOPIC_NOT_FOUND": 404,
-    "UNAVAILABLE": 503,
     "UNSUPPORTED": 400,
     "UNSUPPORTED_MEDIA_TYPE": 415,
 }
@@ -254,25 +251,26 @@ class ErrorCode(NamedTuple):
 
 
 def error_codes() -> list[ErrorCode]:
-    """All codes this service can answer with, sorted, each once."""
+    """All codes this service can answer with, sorted, each explained by the class that names it."""
     rows: dict[str, ErrorCode] = {}
-    for kind in _walk(CurlewError):
-        if kind.code not in rows:
-            rows[kind.code] = ErrorCode(
+    for kind in _descendants(CurlewError):
+        if "code" in vars(kind):
+            row = ErrorCode(
                 kind.code,
                 STATUS_OF_CODE[kind.code],
                 kind.title,
                 kind.retryable,
                 (kind.__doc__ or kind.title).strip().splitlines()[0],
             )
+            rows.setdefault(kind.code, row)
     return [rows[code] for code in sorted(rows)]
 
 
-def _walk(kind: type[CurlewError]) -> Iterator[type[CurlewError]]:
-    """`kind` and its subclasses, parents first."""
-    yield kind
+def _descendants(kind: type[CurlewError]) -> Iterator[type[CurlewError]]:
+    """All subclasses of `kind`, parents first."""
     for child in kind.__subclasses__():
-        yield from _walk(child)
+        yield child
+        yield from _descendants(child)
 
 
 def with_outcome_of_send(error: CurlewError) -> CurlewError:

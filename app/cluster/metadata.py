@@ -19,7 +19,7 @@ from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, TopicNotFound
 from app.domain.limits import Limits
 from app.domain.names import check_group, check_topic, nearest
-from app.domain.positions import CommittedOffset, TimestampMs
+from app.domain.positions import CommittedOffset, FlushMode, TimestampMs
 from app.domain.settings import (
     GroupSettings,
     TopicSettings,

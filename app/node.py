@@ -74,7 +74,9 @@ class Node:
         async with AsyncExitStack() as stack:
             store = _open_store(config, limits, clock)
             stack.callback(store.close)
-            metadata = await Metadata.open(ClusterConfig(config.database), clock, limits)
+            metadata = await Metadata.open(
+                ClusterConfig(config.database, config.flush), clock, limits
+            )
             stack.push_async_callback(metadata.close)
             broker = Broker(
                 store,

@@ -5,7 +5,7 @@ opens or closes anything, and nothing is global.
 """
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -39,12 +39,18 @@ def build_api(
     control_plane.router.routes += _documentation_routes()
     if web is not None:
         control_plane.mount("/ui", web)
+        control_plane.router.routes.append(Route("/ui", _to_the_pages))
     return RequestShell(
         build_lane(broker, limits),
         control_plane,
         header_block_bytes_max=limits.header_block_bytes_max,
         local_only=local_only,
     )
+
+
+async def _to_the_pages(request: Request) -> Response:
+    """`/ui` itself lies outside of what is mounted there."""
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/ui/")
 
 
 def _documentation_routes() -> list[Route]:

@@ -119,9 +119,15 @@ class Broker:
             signer=signer,
             lease_ids=self._lease_ids,
             book=self._book,
+            groups=self._groups,
         )
         self._settler = Settler(
-            self._clock, self.limits, signer=signer, lease_ids=self._lease_ids, book=self._book
+            self._clock,
+            self.limits,
+            signer=signer,
+            lease_ids=self._lease_ids,
+            book=self._book,
+            groups=self._groups,
         )
 
     async def stop(self) -> None:
@@ -272,8 +278,7 @@ class Broker:
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """The client went away before the answer was written: others may have the messages."""
-        handles = [delivery.receipt_handle for delivery in deliveries]
-        self._settler.give_back(handles, self._groups.find)
+        self._settler.give_back([delivery.receipt_handle for delivery in deliveries])
 
     async def settle(
         self,
@@ -290,11 +295,7 @@ class Broker:
         subscription = self._groups.find(group, topic)
         if subscription is None:
             subscription = await self._first_use(topic, group)
-        results = self._settler.settle(subscription, acks, nacks, extends)
-        if subscription.in_flight.has_refused:
-            subscription.in_flight.has_refused = False
-            self._groups.wake_all(group)
-        return results
+        return self._settler.settle(subscription, acks, nacks, extends)
 
     async def settle_one(
         self,

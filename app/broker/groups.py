@@ -6,7 +6,7 @@ group's `start` says. What was decided is committed, so that a restart does not 
 Event loop only.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 
 from app.broker.leases import InFlight
@@ -39,14 +39,13 @@ class Groups:
         self._readers = readers
         self._lease_ids = lease_ids
         self._book = book
-        self._subscriptions: dict[tuple[str, str], Subscription] = {}
+        self._subscriptions: dict[str, dict[str, Subscription]] = {}
+        """Group → topic → subscription."""
         self._in_flight: dict[str, InFlight] = {}
 
-    def __iter__(self) -> Iterator[Subscription]:
-        return iter(self._subscriptions.values())
-
     def find(self, group: str, topic: str) -> Subscription | None:
-        return self._subscriptions.get((group, topic))
+        topics = self._subscriptions.get(group)
+        return None if topics is None else topics.get(topic)
 
     async def find_or_create_group(self, name: str) -> Group:
         """A group is made by its first use, with the defaults."""
@@ -58,12 +57,11 @@ class Groups:
 
     async def subscribe(self, group: Group, topic: Topic) -> Subscription:
         """The group's subscription, made if this is its first use."""
-        key = (group.name, topic.name)
-        subscription = self._subscriptions.get(key)
+        subscription = self.find(group.name, topic.name)
         if subscription is None:
             offsets = await self._start_offsets(group, topic)
             # Another first use may have been quicker while this one read.
-            subscription = self._subscriptions.get(key)
+            subscription = self.find(group.name, topic.name)
             if subscription is None:
                 subscription = self._make(group, topic, offsets)
         if len(subscription.queues) < topic.queues:
@@ -75,7 +73,7 @@ class Groups:
         subscription = Subscription(group.name, topic.name, [], in_flight)
         for offset in offsets:
             self._add_queue(subscription, offset)
-        self._subscriptions[(group.name, topic.name)] = subscription
+        self._subscriptions.setdefault(group.name, {})[topic.name] = subscription
         return subscription
 
     def _add_queues(self, subscription: Subscription, topic: Topic) -> None:
@@ -161,7 +159,7 @@ class Groups:
                     for queue_id, offset in rows
                 ]
             )
-        subscription = self._subscriptions.get((group, topic.name))
+        subscription = self.find(group, topic.name)
         for queue_id, offset in rows:
             if subscription is not None and queue_id < len(subscription.queues):
                 queue = subscription.queues[queue_id]
@@ -189,23 +187,43 @@ class Groups:
 
     def wake_all(self, group: str) -> None:
         """Let one parked receive of each topic of the group look again."""
-        for subscription in self._subscriptions.values():
-            if subscription.group == group:
-                subscription.line.wake_one()
+        for subscription in self._subscriptions.get(group, {}).values():
+            subscription.line.wake_one()
+
+    def tell_of_room(self, in_flight: InFlight, group: str) -> None:
+        """The group holds fewer messages than before: whoever got too few looks again."""
+        if in_flight.has_refused:
+            in_flight.has_refused = False
+            self.wake_all(group)
+
+    def expire_group(self, group: str, now_s: float) -> None:
+        """Return what has run out on any topic of the group, to make room in it."""
+        in_flight = self._in_flight[group]
+        count = in_flight.count
+        for subscription in self._subscriptions[group].values():
+            subscription.expire(now_s)
+        if in_flight.count < count:
+            self.tell_of_room(in_flight, group)
 
     def expire(self, now_s: float) -> None:
         """Wake parked receives for which leases or delays have ended."""
-        for subscription in self._subscriptions.values():
-            if subscription.line.waiting and subscription.expire(now_s):
-                subscription.line.wake_one()
+        for group, topics in self._subscriptions.items():
+            for subscription in topics.values():
+                if subscription.line.waiting:
+                    if subscription.in_flight.has_refused:
+                        self.expire_group(group, now_s)
+                    if subscription.expire(now_s):
+                        subscription.line.wake_one()
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Drop the subscriptions of a topic or a group that was deleted."""
-        for key in [key for key in self._subscriptions if key[0] == group or key[1] == topic]:
-            subscription = self._subscriptions.pop(key)
+        gone = list(self._subscriptions.pop(group, {}).values()) if group is not None else []
+        if topic is not None:
+            for topics in self._subscriptions.values():
+                if topic in topics:
+                    gone.append(topics.pop(topic))
+        for subscription in gone:
             subscription.close()
-            while subscription.line.wake_one():
-                pass
         if group is not None:
             self._in_flight.pop(group, None)
         self._book.forget(topic=topic, group=group)

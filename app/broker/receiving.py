@@ -17,6 +17,7 @@ from functools import partial
 
 from app.broker.config import BrokerConfig
 from app.broker.filters import TagFilter, parse_filter
+from app.broker.groups import Groups
 from app.broker.leases import Lease
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Store
@@ -103,6 +104,7 @@ class Receiver:
         signer: ReceiptSigner,
         lease_ids: LeaseIds,
         book: OffsetBook,
+        groups: Groups,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -113,6 +115,7 @@ class Receiver:
         self._signer = signer
         self._lease_ids = lease_ids
         self._book = book
+        self._groups = groups
 
     async def receive(
         self,
@@ -160,14 +163,16 @@ class Receiver:
     ) -> None:
         in_flight = take.subscription.in_flight
         limits = self._limits
+        now_s = self._clock.monotonic_s()
+        take.subscription.expire(now_s)
         wanted = min(request.max_messages, limits.receive_messages_max)
+        if group.max_in_flight - in_flight.count < wanted:
+            self._groups.expire_group(group.name, now_s)
+            in_flight.has_refused |= group.max_in_flight - in_flight.count < wanted
         take.messages_left = min(wanted, group.max_in_flight - in_flight.count)
-        if take.messages_left < wanted:
-            in_flight.has_refused = True
         take.bytes_left = min(request.max_bytes, limits.receive_bytes_max)
         take.scans_left = limits.pull_scan_units_max
         take.hold_for(invisible_ms, self._clock)
-        take.subscription.expire(take.expires_s - invisible_ms / 1000)
 
     def _finish(
         self, take: _Take, attempt_id: str | None, gone: Callable[[], bool]
@@ -180,6 +185,7 @@ class Receiver:
                 for queue, offset, lease_id in take.leased:
                     queue.leases.give_back(offset, lease_id)
                 subscription.line.wake_one()
+                self._groups.tell_of_room(subscription.in_flight, subscription.group)
                 return ReceiveResult([], backlog)
             if backlog:
                 subscription.line.wake_one()
@@ -266,6 +272,7 @@ class Receiver:
             in_flight.count -= reserved
             if queue.leases is leases:
                 queue.is_being_read = False
+            self._groups.tell_of_room(in_flight, take.subscription.group)
         if take.subscription.is_closed or queue.leases is not leases:
             return
         take.hold_for(invisible_ms, self._clock)

@@ -5,8 +5,9 @@ A handle works while its lease lasts and is the message's newest; afterwards it 
 No await in here, so that a settle is one step. Event loop only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from app.broker.groups import Groups
 from app.broker.offset_book import OffsetBook
 from app.broker.receiving import check_invisible
 from app.broker.results import Extend, Nack, SettleResult
@@ -33,12 +34,14 @@ class Settler:
         signer: ReceiptSigner,
         lease_ids: LeaseIds,
         book: OffsetBook,
+        groups: Groups,
     ) -> None:
         self._clock = clock
         self._limits = limits
         self._signer = signer
         self._lease_ids = lease_ids
         self._book = book
+        self._groups = groups
 
     def settle(
         self,
@@ -52,6 +55,7 @@ class Settler:
         results = self._ack_all(subscription, acks, now_s) if acks else []
         results += [self._nack(subscription, nack, now_s) for nack in nacks]
         results += [self._extend(subscription, extend, now_s) for extend in extends]
+        self._groups.tell_of_room(subscription.in_flight, subscription.group)
         return results
 
     def _ack_all(
@@ -116,18 +120,17 @@ class Settler:
         until_ms = self._clock.now_ms() + invisible_ms
         return SettleResult(text, "extend", None, new_handle, until_ms)
 
-    def give_back(
-        self, handles: Sequence[str], find: Callable[[str, str], Subscription | None]
-    ) -> None:
+    def give_back(self, handles: Sequence[str]) -> None:
         """Return leases whose messages never reached their consumer."""
         for text in handles:
             handle = self._signer.read(text)
-            subscription = find(handle.group, handle.topic)
+            subscription = self._groups.find(handle.group, handle.topic)
             if subscription is None or handle.queue_id >= len(subscription.queues):
                 continue
             leases = subscription.queues[handle.queue_id].leases
             if leases.give_back(handle.queue_offset, handle.lease_id):
                 subscription.line.wake_one()
+                self._groups.tell_of_room(subscription.in_flight, handle.group)
 
     def _locate(self, subscription: Subscription, text: str) -> tuple[LeasedQueue, ReceiptHandle]:
         handle = self._signer.read(text)

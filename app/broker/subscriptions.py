@@ -9,7 +9,7 @@ delayed, returned or acked.
 
 from typing import Final
 
-from app.broker.leases import NEVER, InFlight, LeaseTable
+from app.broker.leases import InFlight, LeaseTable
 from app.broker.progress import QueueProgress
 from app.broker.waiters import ReceiverLine
 from app.domain.receipt import receipt_prefix
@@ -136,9 +136,12 @@ class Subscription:
         self.replayed_count = 0
 
     def close(self) -> None:
+        """The topic or group was deleted: whoever waits looks again, and sees it."""
         self.is_closed = True
         for queue in self.queues:
             queue.leases.close()
+        while self.line.wake_one():
+            pass
 
     def expire(self, now_s: float) -> bool:
         """Return messages whose lease or delay has ended. True: some are ready."""
@@ -150,10 +153,6 @@ class Subscription:
             if leases.returned_count:
                 is_ready = True
         return is_ready
-
-    @property
-    def next_change_s(self) -> float:
-        return min((queue.leases.next_change_s for queue in self.queues), default=NEVER)
 
     # --- replays of receives
 

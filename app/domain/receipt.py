@@ -1,6 +1,6 @@
 """Receipt handles: the proof of one delivery, as text that a client passes back. Pure.
 
-Layout, before URL-safe Base64 without padding:
+Layout, before URL-safe Base64:
 
     1   version, 1
     1   length t of the topic's name      1   length g of the group's name
@@ -9,17 +9,17 @@ Layout, before URL-safe Base64 without padding:
     8   lease id                          2   attempt (saturated)
     1   flags; bit 0: first lease of this offset
     8   end of the lease, milliseconds of the issuing node's monotonic clock
-    16  HMAC-SHA256 of all before, truncated to 128 bits (RFC 2104, section 5)
+    16  to 18: HMAC-SHA256 of all before, truncated (RFC 2104, section 5) to at least 128 bits,
+        so that the whole is a multiple of 3 and Base64 has neither padding nor spare bits
 
-67 characters and 4 for every 3 characters of the names; at most 120 while both names together have
-up to 39 characters. Any node with the cluster's key can check a handle without a look-up.
-Changing one bit, or cutting anything off, makes it `InvalidReceiptHandle`.
+68 characters and 4 for every 3 characters of the names; at most 120 while both names together have
+up to 40 characters. Any node with the cluster's key can check a handle without a look-up.
+Changing one bit, cutting anything off or adding to it makes it `InvalidReceiptHandle`.
 """
 
 import hashlib
-from base64 import urlsafe_b64encode
 from binascii import Error as Base64Error
-from binascii import a2b_base64
+from binascii import a2b_base64, b2a_base64
 from hmac import compare_digest
 from struct import Struct
 from typing import Final, NamedTuple
@@ -27,16 +27,16 @@ from typing import Final, NamedTuple
 from app.domain.errors import InvalidReceiptHandle
 
 VERSION: Final = 1
-MAC_BYTES: Final = 16
+MAC_BYTES_MIN: Final = 16
 ATTEMPT_MAX: Final = 0xFFFF
 HANDLE_CHARS_MAX: Final = 512
 
 _FIELDS: Final = Struct(">IqQHBQ")
 _FIRST: Final = 1
-_TAIL_BYTES: Final = _FIELDS.size + MAC_BYTES
 _NAMES_START: Final = 3
 _BLOCK_BYTES: Final = 64  # of SHA-256
-_URL_SAFE: Final = str.maketrans("-_", "+/", "+/=\n")
+_TO_URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
+_FROM_URL_SAFE: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
 
 
 class ReceiptHandle(NamedTuple):
@@ -75,7 +75,7 @@ class ReceiptSigner:
         inner.update(payload)
         outer = self._outer.copy()
         outer.update(inner.digest())
-        return outer.digest()[:MAC_BYTES]
+        return outer.digest()[: MAC_BYTES_MIN + (-len(payload) - MAC_BYTES_MIN) % 3]
 
     def issue(
         self,
@@ -96,39 +96,41 @@ class ReceiptSigner:
             is_first,
             expires_monotonic_ms,
         )
-        return urlsafe_b64encode(payload + self._mac(payload)).rstrip(b"=").decode()
+        text = b2a_base64(payload + self._mac(payload), newline=False)
+        return text.translate(_TO_URL_SAFE).decode()
 
     def read(self, handle: str) -> ReceiptHandle:
         """Return what `handle` says, or raise `InvalidReceiptHandle`."""
         raw = _decode_base64(handle)
-        payload = raw[:-MAC_BYTES]
-        if not compare_digest(self._mac(payload), raw[-MAC_BYTES:]) or raw[0] != VERSION:
-            raise _invalid()
         topic_end = _NAMES_START + raw[1]
-        fields = _FIELDS.unpack_from(raw, len(payload) - _FIELDS.size)
+        group_end = topic_end + raw[2]
+        end = group_end + _FIELDS.size
+        if not compare_digest(self._mac(raw[:end]), raw[end:]) or raw[0] != VERSION:
+            raise _invalid()
+        queue_id, queue_offset, lease_id, attempt, flags, expires_ms = _FIELDS.unpack_from(
+            raw, group_end
+        )
         return ReceiptHandle(
             raw[_NAMES_START:topic_end].decode(),
-            raw[topic_end : topic_end + raw[2]].decode(),
-            fields[0],
-            fields[1],
-            fields[2],
-            fields[3],
-            fields[4] & _FIRST != 0,
-            fields[5],
+            raw[topic_end:group_end].decode(),
+            queue_id,
+            queue_offset,
+            lease_id,
+            attempt,
+            flags & _FIRST != 0,
+            expires_ms,
         )
 
 
 def _decode_base64(handle: str) -> bytes:
+    """Return at least as many bytes as the shortest handle has, or raise."""
     if len(handle) > HANDLE_CHARS_MAX:
         raise _invalid()
     try:
-        raw = a2b_base64(handle.translate(_URL_SAFE) + "=" * (-len(handle) % 4), strict_mode=True)
-    except (Base64Error, ValueError):
+        raw = a2b_base64(handle.encode("ascii").translate(_FROM_URL_SAFE), strict_mode=True)
+    except (Base64Error, UnicodeEncodeError):
         raise _invalid() from None
-    if len(raw) < _NAMES_START + _TAIL_BYTES:
-        raise _invalid()
-    # Base64 ignores the last spare bits: only the canonical text is accepted.
-    if urlsafe_b64encode(raw).rstrip(b"=") != handle.encode():
+    if len(raw) < _NAMES_START + _FIELDS.size + MAC_BYTES_MIN:
         raise _invalid()
     return raw
 

@@ -45,7 +45,7 @@ def test_a_stopped_node_starts_again_with_all_its_data(tmp_path: Path) -> None:
         assert node.stop() == 0
     with run_node(tmp_path / "data") as node:
         assert read_all(node.url) == sent
-        assert send(node.url, b"more")["queue_offset"] == 12
+        assert send(node.url, b"more")["queue_offset"] == 13
 
 
 def test_a_stop_answers_long_polls_and_leaves_a_clean_store(tmp_path: Path) -> None:
@@ -55,7 +55,11 @@ def test_a_stop_answers_long_polls_and_leaves_a_clean_store(tmp_path: Path) -> N
         first = httpx.post(poll, timeout=TIMEOUT).json()
         assert len(first["messages"]) == 1
         waiting = subprocess.Popen(
-            [sys.executable, "-c", f"import httpx; print(httpx.post('{poll}?wait=60').status_code)"],
+            [
+                sys.executable,
+                "-c",
+                f"import httpx; print(httpx.post('{poll}?wait=60').status_code)",
+            ],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -73,9 +77,7 @@ def wait_until_parked(url: str) -> None:
     needle = f"0100007F:{port:04X}"
     for _ in range(10_000):
         rows = Path("/proc/net/tcp").read_text().splitlines()[1:]
-        parked = [
-            row for row in rows if row.split()[1] == needle and row.split()[3] == "01"
-        ]
+        parked = [row for row in rows if row.split()[1] == needle and row.split()[3] == "01"]
         if parked and all(row.split()[4].endswith(":00000000") for row in parked):
             return
     raise AssertionError("no connection came")
@@ -130,7 +132,14 @@ class TestRefusals:
         log = tmp_path / "out.log"
         with log.open("w") as errors:
             status = subprocess.run(
-                [sys.executable, "-m", "app.cli", "dev", "--data-dir", str(tmp_path / "file" / "d")],
+                [
+                    sys.executable,
+                    "-m",
+                    "app.cli",
+                    "dev",
+                    "--data-dir",
+                    str(tmp_path / "file" / "d"),
+                ],
                 cwd=ROOT,
                 stderr=errors,
                 timeout=TIMEOUT,
@@ -183,4 +192,3 @@ class TestRefusals:
 
     def test_other_machines_need_a_word(self, tmp_path: Path) -> None:
         assert "--insecure-anonymous" in self.refused(tmp_path / "data", "--host", "0.0.0.0")
-

@@ -1,13 +1,19 @@
 """A broker on a store and metadata in memory, on a clock that stands still."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count
 
 from app.broker import Broker, BrokerConfig
-from app.broker.results import Delivery, PullRequest, PullResult, ReceiveRequest, SendResult
+from app.broker.results import (
+    Delivery,
+    Nack,
+    PullRequest,
+    PullResult,
+    QueuePosition,
+    ReceiveRequest,
+    SendResult,
+)
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
@@ -24,15 +30,6 @@ IDLE = BrokerConfig(offset_flush_seconds=3600, lease_check_seconds=3600)
 
 def never_gone() -> bool:
     return False
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until `condition` holds; other threads get their time, too."""
-    async with asyncio.timeout(10):
-        for _ in count():
-            if condition():
-                return
-            await asyncio.sleep(0)
 
 
 @dataclass
@@ -94,6 +91,15 @@ class World:
         handles = [delivery.receipt_handle for delivery in deliveries]
         results = await self.broker.settle(TOPIC, group, acks=handles)
         return [type(result.error) if result.error else None for result in results]
+
+    async def nack(self, *deliveries: Delivery, delay_ms: int = 0) -> None:
+        nacks = [Nack(delivery.receipt_handle, delay_ms) for delivery in deliveries]
+        results = await self.broker.settle(TOPIC, GROUP, nacks=nacks)
+        assert [result.error for result in results] == [None] * len(deliveries)
+
+    async def commit(self, offset: int, *, queue_id: int = 0, force: bool = False) -> None:
+        rows = [QueuePosition(queue_id, offset)]
+        await self.broker.commit_offsets(GROUP, TOPIC, rows, force=force)
 
     def committed(self, group: str = GROUP) -> dict[int, int]:
         return dict(self.broker.committed_offsets(group, TOPIC))

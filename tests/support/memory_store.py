@@ -32,6 +32,10 @@ class MemoryQueue:
     tag_hashes: list[int] = field(default_factory=list)
 
 
+Held = tuple[MemoryQueue, str, int, int, Done]
+"""A confirmation that a test holds back."""
+
+
 @dataclass
 class MemoryStatus:
     """What the broker asks of a store's status."""
@@ -46,7 +50,7 @@ class MemoryStore:
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
         self.clock = clock
         self.queues: dict[tuple[str, int], MemoryQueue] = {}
-        self.held: list[tuple[MemoryQueue, str, int, int, Done]] | None = None
+        self.held: list[Held] | None = None
         """A list here takes the confirmations, until `confirm`."""
         self.refusal: CurlewError | None = None
         """Appends raise this."""

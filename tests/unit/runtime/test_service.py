@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from app.runtime.service import Service
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -32,8 +33,7 @@ async def test_it_runs_again_and_again() -> None:
     work = Work()
     service = Service("work", 0.000_001, work)
     await service.start()
-    while work.turns < 3:
-        await asyncio.sleep(0)
+    await until(lambda: work.turns >= 3)
     await service.stop()
     turns = work.turns
     await asyncio.sleep(0)
@@ -90,8 +90,7 @@ async def test_stop_lets_the_turn_in_progress_finish() -> None:
     await service.start()
     async with asyncio.TaskGroup() as tasks:
         turn = tasks.create_task(service.run_now())
-        while work.turns == 0:
-            await asyncio.sleep(0)
+        await until(lambda: work.turns == 1)
         stop = tasks.create_task(service.stop())
         await asyncio.sleep(0)
         assert not stop.done()
@@ -107,8 +106,7 @@ async def test_stop_cancels_a_turn_that_hangs() -> None:
     await service.start()
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(service.run_now())
-        while work.turns == 0:
-            await asyncio.sleep(0)
+        await until(lambda: work.turns == 1)
         await service.stop(within_s=0.001)
     assert waiting.done()
     assert not service.running

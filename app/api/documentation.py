@@ -31,6 +31,25 @@ _REASONS: Final = {
 
 Json = dict[str, Any]
 
+_TEXT: Final[Json] = {"schema": {"type": "string"}}
+_INTEGER: Final[Json] = {"schema": {"type": "integer", "minimum": 0}}
+
+RAW_MESSAGE_HEADERS: Final[Json] = {
+    "MQ-Message-Id": _TEXT,
+    "MQ-Topic": _TEXT,
+    "MQ-Queue-Id": _INTEGER,
+    "MQ-Queue-Offset": _INTEGER,
+    "MQ-Tag": _TEXT,
+    "MQ-Keys": _TEXT,
+    "MQ-Sharding-Key": _TEXT,
+    "MQ-Properties": _TEXT,
+    "MQ-Born-Time-Ms": _INTEGER,
+    "MQ-Store-Time-Ms": _INTEGER,
+    "traceparent": _TEXT,
+    "tracestate": _TEXT,
+}
+"""What `lane.receiving.raw_headers` gives beside `MQ-Prop-<name>`, which no document can list."""
+
 
 def problem_responses(*statuses: int) -> dict[int | str, Json]:
     """The error answers of an operation: its own and those that any has."""

@@ -6,7 +6,7 @@ tables, so that none is forgotten. A test sends through the lane and validates a
 
 from typing import Any, Final
 
-from app.api.documentation import problem_responses
+from app.api.documentation import RAW_MESSAGE_HEADERS, problem_responses
 from app.api.lane import media
 from app.api.lane.metadata import (
     BATCH_HEADERS,
@@ -70,7 +70,15 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
 }
 """Query parameters, and headers by their alias."""
 
-_MESSAGE_ID_HEADER: Final[Json] = {"MQ-Message-Id": {"schema": _TEXT}}
+_POSITION_HEADERS: Final[Json] = {
+    "MQ-Message-Id": {"schema": _TEXT},
+    "MQ-Queue-Id": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
+    "MQ-Queue-Offset": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
+    "MQ-Store-Time-Ms": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
+}
+_APPLIED_HEADER: Final[Json] = {
+    "Preference-Applied": {"schema": _TEXT, "description": "handling=strict, when asked for"}
+}
 _TOPIC_ERRORS: Final = (404, 429, 507)
 
 
@@ -173,13 +181,11 @@ _PULL_HEADERS: Final[Json] = {
     "MQ-Gaps": {"schema": _TEXT, "description": "JSON, as `gaps` of the JSON answer"},
 }
 
-_RAW_HEADERS: Final[Json] = {
-    name: {"schema": _TEXT}
-    for name in (
-        *("MQ-Receipt-Handle", "MQ-Message-Id", "MQ-Topic", "MQ-Queue-Id", "MQ-Queue-Offset"),
-        *("MQ-Tag", "MQ-Keys", "MQ-Sharding-Key", "MQ-Properties", "MQ-Born-Time-Ms"),
-        *("MQ-Store-Time-Ms", "MQ-Delivery-Attempt", "MQ-Max-Attempts", "MQ-Invisible-Until-Ms"),
-    )
+_LEASE_HEADERS: Final[Json] = {
+    "MQ-Receipt-Handle": {"schema": _TEXT},
+    "MQ-Delivery-Attempt": {"schema": _POSITIVE},
+    "MQ-Max-Attempts": {"schema": _POSITIVE},
+    "MQ-Invisible-Until-Ms": {"schema": _INTEGER},
 }
 
 _OPERATIONS: Final[dict[str, Json]] = {
@@ -202,7 +208,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
         ),
         "responses": {
             "201": _answer(
-                "The message is stored", {media.JSON: _reference("SendAnswer")}, _MESSAGE_ID_HEADER
+                "The message is stored", {media.JSON: _reference("SendAnswer")}, _POSITION_HEADERS
             ),
             **_problems(*_TOPIC_ERRORS, 413, 415),
         },
@@ -237,6 +243,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                         }
                     }
                 },
+                _APPLIED_HEADER,
             ),
             "207": _answer("Some are stored", {media.JSON: _reference("BatchAnswer")}),
             **_problems(*_TOPIC_ERRORS, 413, 415),
@@ -268,15 +275,17 @@ _OPERATIONS: Final[dict[str, Json]] = {
         "summary": "Lease messages for a group",
         "description": (
             "Each message is given to one consumer of the group, until it is settled or its "
-            "invisible time ends. The body may be empty; query parameters win over it."
+            "invisible time ends. The body may be empty; query parameters win over it. One more "
+            "parameter, `body=base64`, forces bytes; it is not listed, because generated clients "
+            "call the request body `body`."
         ),
-        "parameters": _query(RECEIVE_PARAMETERS),
+        "parameters": _query(RECEIVE_PARAMETERS - {"body"}),
         "requestBody": _json_body("ReceiveBody", required=False),
         "responses": {
             "200": _answer(
                 "Messages, or none; with format=raw the body of one message",
                 {media.JSON: _reference("ReceiveAnswer"), _OCTETS: {"schema": _BINARY}},
-                _RAW_HEADERS,
+                {**RAW_MESSAGE_HEADERS, **_LEASE_HEADERS},
             ),
             "204": {"description": "No message (format=raw)"},
             **_problems(404, 413, 415, 429),

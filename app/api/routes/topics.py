@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.api.dependencies import IfVersion, WithServices, etag_of, json_body
-from app.api.documentation import json_request, problem_responses
+from app.api.documentation import RAW_MESSAGE_HEADERS, json_request, problem_responses
 from app.api.lane.receiving import raw_headers
 from app.api.parameters import integer_of
 from app.api.rendering import view_of
@@ -139,6 +139,7 @@ async def get_topic_offsets(
                 "application/json": {"schema": {"$ref": "#/components/schemas/MessageView"}},
                 _OCTETS: {"schema": {"type": "string", "format": "binary"}},
             },
+            "headers": RAW_MESSAGE_HEADERS,
         },
         **problem_responses(404),
     },

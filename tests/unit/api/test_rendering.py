@@ -40,7 +40,7 @@ def form(body: bytes, content_type: str | None = None) -> str:
     document = msgspec.json.decode(rendered(body, content_type))
     forms = {"body", "text", "body_base64"} & document.keys()
     assert len(forms) == 1
-    return forms.pop()
+    return str(forms.pop())
 
 
 JSON = "application/json"

@@ -248,6 +248,11 @@ class Broker:
         self._check_open()
         return await self._puller.pull(topic, queue_id, request)
 
+    @property
+    def store_id(self) -> bytes:
+        """Whoever decodes records elsewhere needs it for the ids of messages that have no own."""
+        return self._store.store_id
+
     def decode(self, record: memoryview) -> StoredMessage:
         """A record of a `PullResult` as a message."""
         return self._store.decode(record)

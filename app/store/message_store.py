@@ -40,7 +40,7 @@ from app.store.opening import load_or_make_meta, open_log
 from app.store.queue_table import QueueTable
 from app.store.reading import ReadResult, read_queue
 from app.store.recovery import Recovery
-from app.store.writer import Block, Done, Turns, Write, Writer
+from app.store.writer import Block, Done, Turns, Workers, Write, Writer, WriterThread
 
 assert PROPERTIES_ENCODED_BYTES_MAX > CHECKSUM_BYTES
 
@@ -128,6 +128,7 @@ class MessageStore:
         turns: Turns,
         lock: Lock,
         limits: Limits,
+        workers: Workers,
     ) -> None:
         self.store_id = bytes.fromhex(meta.store_id)
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
@@ -143,7 +144,7 @@ class MessageStore:
         self._limits = limits
         self._store_time_ms = recovery.store_time_ms
         self._cursor = AppendCursor(recovery.end, meta.segment_bytes)
-        self._writer = Writer(log, turns, recovery.end, self._roll_back)
+        self._writer = Writer(log, turns, recovery.end, self._roll_back, workers)
         self._closed = False
 
     @classmethod
@@ -154,6 +155,7 @@ class MessageStore:
         clock: Clock,
         turns: Turns,
         limits: Limits | None = None,
+        workers: Workers = WriterThread,
     ) -> "MessageStore":
         """Lock, recover, sync. Blocks. Raises `StoreLocked`, `StoreUnusable` or `OSError`."""
         lock = files.lock(paths.LOCK)
@@ -175,6 +177,7 @@ class MessageStore:
                 turns,
                 lock,
                 limits or Limits(),
+                workers,
             )
             store.begin_checkpoint().run()
         except BaseException:

@@ -14,7 +14,6 @@ A block that fails takes everything behind it along, because the log has no hole
   unknown outcome, what was waiting is not stored, and nothing is written any more.
 """
 
-import contextlib
 import errno
 import threading
 from collections import deque
@@ -133,7 +132,7 @@ class Watermarks:
 class _Attempt(NamedTuple):
     batch: list[Block]
     synced: bool
-    failure: OSError | None
+    failure: Exception | None
     touched: bool
     """Whether anything of the batch may be in the file."""
 
@@ -236,8 +235,15 @@ class Writer:
 
     def _make_ahead(self, base: int) -> None:
         """Make the next segment before it is needed. Without room for it: then, with an error."""
-        with contextlib.suppress(OSError):
+        try:
             self._log.prepare(base)
+        except Exception as error:  # noqa: BLE001 - as in _attempt
+            if not _is_disk_full(error):
+                with self._lock:
+                    self._halted = True
+                    self._outstanding += 1
+                self._attempts.append(_Attempt([], synced=False, failure=error, touched=False))
+                self._turns.call_soon_threadsafe(self._settle_attempts)
         with self._lock:
             self._outstanding -= 1
 
@@ -252,7 +258,7 @@ class Writer:
                 self._log.write(start, buffers)
             if sync:
                 self._log.sync()
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - a writer that dies would let everyone wait
             return _Attempt(batch, synced=False, failure=error, touched=touched)
         return _Attempt(batch, synced=sync, failure=None, touched=touched)
 
@@ -283,10 +289,10 @@ class Writer:
         if attempt.failure is None:
             self.watermarks.advance(attempt.batch[-1].end, synced=attempt.synced)
             self._settle(attempt.batch, None)
-        elif attempt.failure.errno == errno.ENOSPC and not attempt.touched:
+        elif _is_disk_full(attempt.failure) and not attempt.touched:
             self._roll_back(attempt.batch)
         else:
-            reason = f"{attempt.failure.strerror or attempt.failure} while writing the log"
+            reason = f"{_text(attempt.failure)} while writing the log"
             self.failed = self.failed or reason
             self._settle(attempt.batch, _store_failed(reason, "unknown"))
             self.fail(reason)
@@ -312,6 +318,14 @@ class Writer:
         for block in blocks:
             self.pending_bytes -= block.size
             block.done(error)
+
+
+def _is_disk_full(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.ENOSPC
+
+
+def _text(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or repr(error)
 
 
 def _store_failed(reason: str, outcome: Outcome) -> StoreFailed:

@@ -34,6 +34,9 @@ from app.domain.settings import GroupSettings, TopicSettings
 class DataPlane(Protocol):
     """The broker's facade, as far as HTTP uses it."""
 
+    @property
+    def store_id(self) -> bytes: ...
+
     async def send(
         self,
         topic: str,

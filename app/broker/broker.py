@@ -6,6 +6,8 @@ raises `ShuttingDown`; requests that wait then are answered at once, with nothin
 `principal` says who asks. Nothing looks at it until there is authentication.
 """
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Literal
@@ -54,6 +56,8 @@ from app.domain.positions import FlushMode
 from app.domain.receipt import ReceiptSigner
 from app.domain.settings import GroupSettings, TopicSettings
 from app.runtime.service import Service
+
+_LOG: Final = logging.getLogger(__name__)
 
 RECEIPT_KEY_NAME: Final = "receipt-handles"
 """Under this name the metadata keeps the key that signs receipt handles."""
@@ -137,9 +141,15 @@ class Broker:
         self._closed_because = "the node is shutting down"
         self._waiters.close()
         await self._lease_watch.stop()
-        await self._offset_writer.stop()
-        await self._book.write()
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        await self._offset_writer.stop(self._config.last_write_seconds)
+        try:
+            async with asyncio.timeout(self._config.last_write_seconds):
+                await self._book.write()
+        except TimeoutError:
+            self._book.problem = "committed offsets cannot be written: the database is too slow"
+        if self._book.problem is not None:
+            _LOG.warning("%s; messages will be delivered again", self._book.problem)
+        self._readers.shutdown(wait=False)
 
     def readiness(self) -> list[str]:
         """Why this node should get no requests; empty when it should."""
@@ -237,6 +247,11 @@ class Broker:
         """Read from an offset. Nothing is leased."""
         self._check_open()
         return await self._puller.pull(topic, queue_id, request)
+
+    @property
+    def store_id(self) -> bytes:
+        """Whoever decodes records elsewhere needs it for the ids of messages that have no own."""
+        return self._store.store_id
 
     def decode(self, record: memoryview) -> StoredMessage:
         """A record of a `PullResult` as a message."""

@@ -13,6 +13,9 @@ class BrokerConfig:
     offset_flush_seconds: float = 1.0
     """How often committed offsets go to SQL. A crash repeats at most that much work."""
 
+    last_write_seconds: float = 3.0
+    """How long stopping waits for the database, twice at most (shutdown has 10 s)."""
+
     lease_check_seconds: float = 0.1
     """How often parked receives look for expired leases. Bounds the lateness of a redelivery."""
 

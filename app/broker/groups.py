@@ -198,12 +198,11 @@ class Groups:
 
     def expire_group(self, group: str, now_s: float) -> None:
         """Return what has run out on any topic of the group, to make room in it."""
-        in_flight = self._in_flight[group]
-        count = in_flight.count
-        for subscription in self._subscriptions[group].values():
+        for subscription in self._subscriptions.get(group, {}).values():
+            count = subscription.in_flight.count
             subscription.expire(now_s)
-        if in_flight.count < count:
-            self.tell_of_room(in_flight, group)
+            if subscription.in_flight.count < count:
+                self.tell_of_room(subscription.in_flight, group)
 
     def expire(self, now_s: float) -> None:
         """Wake parked receives for which leases or delays have ended."""

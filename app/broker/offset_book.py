@@ -70,7 +70,6 @@ class OffsetBook:
             await self._metadata.commit_offsets(rows, force=True)
             for row in rows:
                 self._offsets.setdefault((row.group, row.topic), {})[row.queue_id] = row.offset
-                self._dirty.discard((row.group, row.topic, row.queue_id))
 
     async def write(self) -> None:
         """Bring SQL up to date, in one transaction."""

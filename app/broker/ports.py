@@ -40,6 +40,11 @@ class Store(Protocol):
 
     on_arrival: Callable[[str, int], object]
 
+    @property
+    def store_id(self) -> bytes:
+        """Four bytes; part of the message ids that the store derives from positions."""
+        ...
+
     def append(
         self,
         topic: str,

@@ -130,7 +130,7 @@ class Receiver:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.wait_s
         is_waiting = request.wait_s > 0
-        while True:
+        while not subscription.is_closed:
             take = _Take(subscription, tags, disk, group.max_attempts)
             if request.attempt_id is not None and await self._replay(take, request.attempt_id):
                 return self._finish(take, None, gone)
@@ -143,9 +143,10 @@ class Receiver:
                 is_waiting = loop.time() < deadline
                 continue
             is_waiting = await self._waiters.wait_in_line(subscription.line, deadline - loop.time())
-            if subscription.is_closed or gone():
+            if gone():
                 subscription.line.wake_one()
-                return ReceiveResult([], 0)
+                break
+        return ReceiveResult([], 0)
 
     def _check_request(self, request: ReceiveRequest, group: Group) -> int:
         """Return the invisible time to use."""
@@ -202,7 +203,7 @@ class Receiver:
         count = 0
         for queue in subscription.queues:
             ahead = bounds(topic, queue.queue_id).max_offset - queue.fetch_offset
-            count += queue.leases.returned_count + (max(0, ahead))
+            count += queue.leases.returned_count + max(0, ahead)
         return count
 
     # --- taking

@@ -83,6 +83,10 @@ class CommitLog:
                 self._segments[base] = files.open(paths.segment(base))
                 self.bases.append(base)
         self._dirty: set[int] = set()
+        self._prepared = {
+            base for base, file in self._segments.items() if file.size() >= segment_bytes
+        }
+        """Segments with all their room. A process that was killed may leave a shorter one."""
 
     @property
     def start(self) -> int:
@@ -103,8 +107,20 @@ class CommitLog:
 
         Raises `OSError` (ENOSPC) with nothing changed when there is no room for it.
         """
-        if base in self._segments:
+        if base in self._prepared:
             return
+        file = self._segments.get(base)
+        if file is not None:
+            file.allocate(self.segment_bytes)
+        else:
+            file = self._make(base)
+        self._files.sync_directory(paths.COMMIT_LOG)
+        self._prepared.add(base)
+        if base not in self._segments:
+            self._segments[base] = file
+            bisect.insort(self.bases, base)
+
+    def _make(self, base: int) -> File:
         path = paths.segment(base)
         file = self._files.open(path, create=True)
         try:
@@ -113,18 +129,16 @@ class CommitLog:
             file.close()
             self._files.remove(path)
             raise
-        self._files.sync_directory(paths.COMMIT_LOG)
-        self._segments[base] = file
-        bisect.insort(self.bases, base)
+        return file
 
     def is_prepared(self, end: int) -> bool:
         """Whether records up to `end` (exclusive) need no new segment."""
-        return self.base_of(end - 1) in self._segments
+        return self.base_of(end - 1) in self._prepared
 
     def missing_next(self) -> int | None:
         """Base of the segment behind the one in use, when it is not made yet."""
         base = max(self._dirty, default=-self.segment_bytes) + self.segment_bytes
-        return None if base in self._segments else base
+        return None if base in self._prepared else base
 
     def write(self, start: int, buffers: Sequence[Buffer]) -> None:
         """Write one stretch that lies within a prepared segment."""
@@ -139,10 +153,17 @@ class CommitLog:
         self._dirty.clear()
 
     def sync_all(self) -> None:
-        """Bring everything to the medium, also what another process wrote."""
+        """Bring everything to the medium, also what another process wrote and the names it made."""
         for file in self._segments.values():
             file.sync()
+        self._files.sync_directory(paths.COMMIT_LOG)
         self._dirty.clear()
+
+    def drop_cached(self, start: int) -> None:
+        """Let what stands from `start` on be read from the medium; it has been synced."""
+        for base, file in self._segments.items():
+            if base + self.segment_bytes > start:
+                file.drop_cached()
 
     def read(self, physical_offset: int, size: int, *, wait_for_disk: bool = True) -> bytes:
         """Bytes within one segment; fewer than `size` at its end. `ColdRead` as `File.pread`."""
@@ -156,6 +177,7 @@ class CommitLog:
         """Zero what stands behind `end` and drop later segments. The caller has kept a copy."""
         for base in [base for base in self.bases if base > end]:
             self._segments.pop(base).close()
+            self._prepared.discard(base)
             self._files.remove(paths.segment(base))
             self.bases.remove(base)
         base = self.base_of(end)

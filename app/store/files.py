@@ -26,6 +26,9 @@ DIRECTORY_MODE: Final = 0o750
 FILE_MODE: Final = 0o640
 
 
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
 class ColdRead(Exception):
     """The bytes are not in memory; read again where waiting for the disk is allowed."""
 
@@ -54,6 +57,14 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None: ...
+
+    def drop_cached(self) -> None:
+        """Let reads come from the medium; what is not synced stays in memory.
+
+        After a sync that failed, memory shows bytes which are not on the medium and which no later
+        sync brings there.
+        """
+        ...
 
     def close(self) -> None: ...
 
@@ -86,6 +97,10 @@ class FileSystem(Protocol):
     def sync_directory(self, directory: str) -> None: ...
 
     def lock(self, path: str) -> Lock: ...
+
+    def boot_id(self) -> str:
+        """Another one after each start of the machine; empty where that cannot be told."""
+        ...
 
 
 class OsFile(File):
@@ -162,6 +177,10 @@ class OsFile(File):
     @override
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
+
+    @override
+    def drop_cached(self) -> None:
+        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     @override
     def close(self) -> None:
@@ -247,6 +266,13 @@ class OsFiles(FileSystem):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return OsLock(descriptor)
+
+    @override
+    def boot_id(self) -> str:
+        try:
+            return _BOOT_ID.read_text().strip()
+        except OSError:
+            return ""
 
 
 def write_atomically(files: FileSystem, path: str, data: bytes) -> None:

@@ -8,6 +8,8 @@ All methods are for the event loop, except `read` and `read_message`, which may 
 reader threads, and `Checkpointing.run`.
 """
 
+import errno
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,7 +25,8 @@ from app.store import paths
 from app.store.commit_log import AppendCursor, CommitLog
 from app.store.config import StoreConfig
 from app.store.consume_queue import ConsumeQueue
-from app.store.files import File, FileSystem, Lock, write_atomically
+from app.store.file_cache import FileCache
+from app.store.files import FileSystem, Lock, write_atomically
 from app.store.formats.batch_frame import RequestFrame, place
 from app.store.formats.consume_queue import UNIT
 from app.store.formats.message_id import decode_message_id, encode_message_id
@@ -40,7 +43,7 @@ from app.store.opening import load_or_make_meta, open_log
 from app.store.queue_table import QueueTable
 from app.store.reading import ReadResult, read_queue
 from app.store.recovery import Recovery
-from app.store.writer import Block, Done, Turns, Write, Writer
+from app.store.writer import Block, Done, Turns, Workers, Write, Writer, WriterThread
 
 assert PROPERTIES_ENCODED_BYTES_MAX > CHECKSUM_BYTES
 
@@ -76,20 +79,48 @@ class StoreStatus(NamedTuple):
     recovery: Recovery
 
 
-@dataclass(slots=True)
-class Checkpointing:
-    """A checkpoint under way: taken on the loop, `run` on any thread, then `finish` on the loop."""
+class _Checkpoints:
+    """Writes checkpoints one at a time, never an older one over a newer one. Any thread."""
 
-    _files: FileSystem
-    _synced: list[File]
-    _checkpoint: Checkpoint
+    def __init__(self, files: FileSystem, cache: FileCache) -> None:
+        self._files = files
+        self._cache = cache
+        self._lock = threading.Lock()
+        self._last_written = 0
+        self._failed = False
+        self.last_begun = 0
+
+    def write(self, number: int, checkpoint: Checkpoint) -> None:
+        with self._lock:
+            if number < self._last_written:
+                return
+            if self._failed:
+                raise OSError(errno.EIO, "an earlier sync of a queue failed")
+            try:
+                for file in self._cache.take_dirty():
+                    file.sync()
+            except OSError:
+                self._failed = True
+                raise
+            data = encode_state(KIND_CHECKPOINT, checkpoint)
+            write_atomically(self._files, paths.CHECKPOINT, data)
+            self._last_written = number
+
+
+class Checkpointing(NamedTuple):
+    """A checkpoint under way: begun on the loop, `run` on any thread."""
+
+    checkpoints: _Checkpoints
+    number: int
+    checkpoint: Checkpoint
 
     def run(self) -> None:
-        """Sync the queues and write the checkpoint. Blocks. Raises `OSError`."""
-        for file in self._synced:
-            file.sync()
-        data = encode_state(KIND_CHECKPOINT, self._checkpoint)
-        write_atomically(self._files, paths.CHECKPOINT, data)
+        """Sync the queues and write the checkpoint, unless a newer one is. Blocks.
+
+        Raises `OSError`. After a sync that failed no other checkpoint is written: it would count
+        on units that may not be on the medium.
+        """
+        self.checkpoints.write(self.number, self.checkpoint)
 
 
 class _Append:
@@ -128,6 +159,7 @@ class MessageStore:
         turns: Turns,
         lock: Lock,
         limits: Limits,
+        workers: Workers,
     ) -> None:
         self.store_id = bytes.fromhex(meta.store_id)
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
@@ -143,7 +175,8 @@ class MessageStore:
         self._limits = limits
         self._store_time_ms = recovery.store_time_ms
         self._cursor = AppendCursor(recovery.end, meta.segment_bytes)
-        self._writer = Writer(log, turns, recovery.end, self._roll_back)
+        self._writer = Writer(log, turns, recovery.end, self._roll_back, workers)
+        self._checkpoints = _Checkpoints(files, queues.cache)
         self._closed = False
 
     @classmethod
@@ -154,6 +187,7 @@ class MessageStore:
         clock: Clock,
         turns: Turns,
         limits: Limits | None = None,
+        workers: Workers = WriterThread,
     ) -> "MessageStore":
         """Lock, recover, sync. Blocks. Raises `StoreLocked`, `StoreUnusable` or `OSError`."""
         lock = files.lock(paths.LOCK)
@@ -175,10 +209,16 @@ class MessageStore:
                 turns,
                 lock,
                 limits or Limits(),
+                workers,
             )
-            store.begin_checkpoint().run()
         except BaseException:
             lock.release()
+            raise
+        try:
+            store.begin_checkpoint().run()
+        except BaseException as error:
+            store.fail(f"opening failed: {error}")
+            store.close()
             raise
         return store
 
@@ -402,15 +442,18 @@ class MessageStore:
         return self._checkpoint(clean=False)
 
     def _checkpoint(self, *, clean: bool) -> Checkpointing:
-        written = [file for queue in self._queues for file in queue.flush()]
+        for queue in self._queues:
+            queue.flush()
+        self._checkpoints.last_begun += 1
         return Checkpointing(
-            self._files,
-            written,
+            self._checkpoints,
+            self._checkpoints.last_begun,
             Checkpoint(
                 dispatched_end=self._writer.watermarks.flushed,
                 store_time_ms=self._store_time_ms,
                 clean=clean,
                 queues=self._queues.states(),
+                boot_id=self._files.boot_id(),
             ),
         )
 
@@ -443,14 +486,16 @@ class MessageStore:
         if self._closed:
             return
         self._closed = True
-        if self._writer.failed is None:
-            self.flush(lambda _error: None)
-        self._writer.stop()
-        if self._writer.failed is None:
-            self._checkpoint(clean=True).run()
-        self._queues.cache.close()
-        self._log.close()
-        self._lock.release()
+        try:
+            if self._writer.failed is None:
+                self.flush(lambda _error: None)
+            self._writer.stop()
+            if self._writer.failed is None:
+                self._checkpoint(clean=True).run()
+        finally:
+            self._queues.cache.close()
+            self._log.close()
+            self._lock.release()
 
 
 class _DerivedIds(Sequence[str]):

@@ -26,14 +26,22 @@ class StoreUnusable(Exception):
 
 def load_or_make_meta(files: FileSystem, config: StoreConfig, clock: Clock) -> StoreMeta:
     """The store's meta, made at its first opening. Raises `StoreUnusable`."""
-    data = read_whole(files, paths.META)
-    if data is not None:
+    damage: StateFileError | None = None
+    for path, copy in ((paths.META, paths.META_COPY), (paths.META_COPY, paths.META)):
+        data = read_whole(files, path)
         try:
-            return decode_meta(data)
+            meta = decode_meta(data) if data is not None else None
         except StateFileError as error:
-            raise StoreUnusable(
-                f"the store's meta file is damaged ({error}); restore it from a backup"
-            ) from error
+            damage = error
+            continue
+        if meta is not None and data is not None:
+            if read_whole(files, copy) != data:
+                write_atomically(files, copy, data)
+            return meta
+    if damage is not None:
+        raise StoreUnusable(
+            f"the store's meta file and its copy are damaged ({damage}); restore it from a backup"
+        ) from damage
     if files.list(paths.COMMIT_LOG):
         raise StoreUnusable(
             "the directory has a commit log but no meta file; restore it, or use another directory"
@@ -44,7 +52,8 @@ def load_or_make_meta(files: FileSystem, config: StoreConfig, clock: Clock) -> S
         queue_file_units=config.queue_file_units,
         created_ms=clock.now_ms(),
     )
-    write_atomically(files, paths.META, encode_state(KIND_META, meta))
+    for path in (paths.META, paths.META_COPY):
+        write_atomically(files, path, encode_state(KIND_META, meta))
     return meta
 
 
@@ -64,10 +73,24 @@ def open_log(files: FileSystem, meta: StoreMeta, log: CommitLog, queues: QueueTa
             queues.reset_to_minimum()
     if checkpoint is not None and checkpoint.clean and start == checkpoint.dispatched_end:
         return Recovery(start, store_time_ms=checkpoint.store_time_ms)
-    recovery = recover(files, log, queues, start, unchecked_end=meta.unchecked_end)
+    recovery = recover(
+        files,
+        log,
+        queues,
+        start,
+        unchecked_end=meta.unchecked_end,
+        flushed_end=_flushed_end_of_a_power_loss(files, checkpoint),
+    )
     if checkpoint is not None:
         recovery.store_time_ms = max(recovery.store_time_ms, checkpoint.store_time_ms)
     return recovery
+
+
+def _flushed_end_of_a_power_loss(files: FileSystem, checkpoint: Checkpoint | None) -> int | None:
+    if checkpoint is None or checkpoint.clean or not checkpoint.boot_id:
+        return None
+    boot_id = files.boot_id()
+    return checkpoint.dispatched_end if boot_id and boot_id != checkpoint.boot_id else None
 
 
 def _load_checkpoint(files: FileSystem) -> Checkpoint | None:

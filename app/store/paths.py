@@ -1,6 +1,7 @@
 """Every file name of a store, and the parsers that invert them. All paths are relative to the root.
 
 meta                                  what never changes: store id, segment size
+meta.copy                             the same, for when that is damaged
 lock                                  held by the one process that has the store open
 checkpoint.curlew                     how far queues and log were on the medium
 commitlog/00000000000000000000        segments, named by their first physical offset
@@ -12,6 +13,7 @@ import re
 from typing import Final
 
 META: Final = "meta"
+META_COPY: Final = "meta.copy"
 LOCK: Final = "lock"
 CHECKPOINT: Final = "checkpoint.curlew"
 COMMIT_LOG: Final = "commitlog"

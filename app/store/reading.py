@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from app.store.commit_log import CommitLog
 from app.store.consume_queue import ConsumeQueue, Unit
-from app.store.formats.record import OFFSET_OF_QUEUE_OFFSET, check
+from app.store.formats.record import RECORD_BYTES_MIN, belongs_to, check
 
 GAP_CORRUPT = "CORRUPT"
 
@@ -70,7 +70,8 @@ def read_queue(
     bad: list[int] = []
     for item, record in _read_records(log, wanted, gap_bytes, wait_for_disk=wait_for_disk):
         physical_offset, _, tag_hash = item.unit
-        if _is_intact(record, item, checksum_required=physical_offset >= unchecked_end):
+        required = physical_offset >= unchecked_end
+        if _is_intact(record, queue, item, checksum_required=required):
             records.append(record)
             offsets.append(item.queue_offset)
             hashes.append(tag_hash)
@@ -79,13 +80,14 @@ def read_queue(
     return ReadResult(records, offsets, hashes, next_offset, next_offset - offset, _gaps(bad))
 
 
-def _is_intact(record: memoryview, item: _Wanted, *, checksum_required: bool) -> bool:
-    if len(record) != item.unit[1] or not len(record):
+def _is_intact(
+    record: memoryview, queue: ConsumeQueue, item: _Wanted, *, checksum_required: bool
+) -> bool:
+    if len(record) != item.unit[1] or len(record) < RECORD_BYTES_MIN:
         return False
-    at = OFFSET_OF_QUEUE_OFFSET
-    if int.from_bytes(record[at : at + 8]) != item.queue_offset:
+    if check(record, item.unit[0], checksum_required=checksum_required):
         return False
-    return not check(record, item.unit[0], checksum_required=checksum_required)
+    return belongs_to(record, queue.topic, queue.queue_id, item.queue_offset)
 
 
 def _read_records(
@@ -95,7 +97,7 @@ def _read_records(
     for run in _runs(log, wanted, gap_bytes):
         start = run[0].unit[0]
         last = run[-1].unit
-        size = last[0] + last[1] - start
+        size = min(last[0] + last[1], log.base_of(start) + log.segment_bytes) - start
         data = memoryview(log.read(start, size, wait_for_disk=wait_for_disk) if size > 0 else b"")
         for item in run:
             at = item.unit[0] - start

@@ -9,6 +9,9 @@ write that nobody was told to be safe. It is cut, and a copy kept in `lost+found
 good records behind them are damage: they are stepped over, the records behind them are kept (a
 record is found again by its magic, its own physical offset and its checksum), and the damage is
 reported. RocketMQ would cut everything behind the first bad byte.
+
+After a power loss (the boot id of the checkpoint is not this one) there is a third kind: what was
+not flushed may have survived in any order. See `recover`.
 """
 
 from collections.abc import Iterator
@@ -62,7 +65,9 @@ class Recovery:
 class LogScanner:
     """Walks a commit log from a position to its end."""
 
-    def __init__(self, log: CommitLog, *, unchecked_end: int = 0) -> None:
+    def __init__(
+        self, log: CommitLog, *, unchecked_end: int = 0, flushed_end: int | None = None
+    ) -> None:
         self.end = 0
         """Behind the last good record or closed segment; valid after `records` is exhausted."""
         self.torn = False
@@ -70,6 +75,7 @@ class LogScanner:
         self.damages: list[Damage] = []
         self._log = log
         self._unchecked_end = unchecked_end
+        self._flushed_end = flushed_end
         self._window = memoryview(b"")
         self._window_start = 0
 
@@ -89,6 +95,8 @@ class LogScanner:
                 self.end = position
                 continue
             bad = bad or (position, finding.reason or finding.found.value)
+            if self._flushed_end is not None and position >= self._flushed_end:
+                break
             position = self._next_good(position + 1)
         self.torn = bad is not None and self._anything_behind(bad[0])
 
@@ -98,15 +106,18 @@ class LogScanner:
             base = self._log.base_of(position)
             segment_end = base + self._log.segment_bytes
             while position < segment_end:
-                data = bytes(self._load(position, min(WINDOW_BYTES, segment_end - position)))
+                wanted = min(WINDOW_BYTES, segment_end - position)
+                data = bytes(self._load(position, wanted))
                 at = data.find(_MAGIC_BYTES)
                 while at >= 0:
                     candidate = position + at - _MAGIC_AT
                     if candidate >= base and self._inspect(candidate).found is Found.RECORD:
                         return candidate
                     at = data.find(_MAGIC_BYTES, at + 1)
-                step = len(data) - len(_MAGIC_BYTES) + 1
-                position = segment_end if segment_end - position <= len(data) else position + step
+                if len(data) < wanted or position + wanted == segment_end:
+                    position = segment_end
+                else:
+                    position += wanted - len(_MAGIC_BYTES) + 1
         return position
 
     def _anything_behind(self, position: int) -> bool:
@@ -146,10 +157,22 @@ def dispatch_unit(fields: RecordFields) -> bytes:
 
 
 def recover(
-    files: FileSystem, log: CommitLog, queues: QueueTable, start: int, *, unchecked_end: int
+    files: FileSystem,
+    log: CommitLog,
+    queues: QueueTable,
+    start: int,
+    *,
+    unchecked_end: int,
+    flushed_end: int | None,
 ) -> Recovery:
-    """Scan from `start`, fill the queues, cut a torn tail. The log is synced when it returns."""
-    scanner = LogScanner(log, unchecked_end=unchecked_end)
+    """Scan from `start`, fill the queues, cut a torn tail. The log is synced when it returns.
+
+    `flushed_end` is given after a power loss. Behind it writes were lost or kept in any order:
+    there the first bad byte ends the log, so that no queue gets a hole.
+    """
+    log.sync_all()
+    log.drop_cached(start)
+    scanner = LogScanner(log, unchecked_end=unchecked_end, flushed_end=flushed_end)
     recovery = Recovery(start)
     for position, record in scanner.records(start):
         fields = decode_fields(record)
@@ -162,7 +185,7 @@ def recover(
     recovery.damages = scanner.damages
     if scanner.torn:
         recovery.cut_bytes = keep_and_cut(files, log, scanner.end)
-    log.sync_all()
+        log.sync_all()
     return recovery
 
 

@@ -48,6 +48,7 @@ class MemoryStore:
 
     def __init__(self, clock: Clock) -> None:
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
+        self.store_id = b"\x00\x00\x00\x01"
         self.clock = clock
         self.queues: dict[tuple[str, int], MemoryQueue] = {}
         self.held: list[Held] | None = None

@@ -177,6 +177,10 @@ _PULL_HEADERS: Final[Json] = {
     "MQ-Max-Offset": {"schema": _INTEGER},
     "MQ-Up-To-Date": {"schema": {"type": "boolean"}},
     "MQ-Scanned": {"schema": _INTEGER},
+    "MQ-Store-Id": {
+        "schema": _TEXT,
+        "description": "frames only: 8 hex digits, part of ids derived from positions",
+    },
     "MQ-Clamped": {"schema": {"type": "boolean"}},
     "MQ-Gaps": {"schema": _TEXT, "description": "JSON, as `gaps` of the JSON answer"},
 }

@@ -92,7 +92,9 @@ class Pulling:
             read = result.read
             first = read.queue_offsets[0] if read.queue_offsets else read.next_offset
             body = b"".join(encode_answer(read.records, read.tag_hashes, first))
-            await exchange.answer(200, [media.FRAMES_HEADER, *_pull_headers(result)], body)
+            store_id = (b"mq-store-id", self._broker.store_id.hex().encode("ascii"))
+            headers = [media.FRAMES_HEADER, *_pull_headers(result), store_id]
+            await exchange.answer(200, headers, body)
             return
         decode = self._broker.decode
         views = [view_of(decode(r), force_base64=force_base64) for r in result.read.records]

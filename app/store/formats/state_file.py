@@ -47,7 +47,7 @@ class QueueState(msgspec.Struct, frozen=True, array_like=True):
     max_offset: int
 
 
-class Checkpoint(msgspec.Struct, frozen=True):
+class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything below `dispatched_end` is in the queues, and both are on the medium."""
 
     dispatched_end: int
@@ -55,6 +55,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     clean: bool
     """True: the node stopped in order and the log ends at `dispatched_end`."""
     queues: tuple[QueueState, ...]
+    boot_id: str = ""
+    """Of the machine's start that wrote it; empty when unknown."""
 
 
 _State = TypeVar("_State", StoreMeta, Checkpoint)

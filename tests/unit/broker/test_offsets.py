@@ -1,6 +1,7 @@
 """Where groups begin, how far they are, and what the metadata hears of it."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from app.domain.errors import (
 )
 from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.settings import GroupSettings, TopicSettings
-from tests.support.brokers import GROUP, TOPIC, World, offsets, running
+from tests.support.brokers import GROUP, IDLE, TOPIC, World, offsets, running
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -166,6 +167,22 @@ async def test_stopping_without_a_database_ends_all_the_same() -> None:
         world.metadata.is_down = True
         await world.broker.stop()
         assert world.broker.degraded()
+
+
+async def test_stopping_does_not_wait_for_a_database_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(config=replace(IDLE, last_write_seconds=0.001)) as world:
+
+        async def hang(*_: object, **__: object) -> list[CommittedOffset]:
+            never: asyncio.Future[list[CommittedOffset]] = asyncio.Future()
+            return await never
+
+        monkeypatch.setattr(world.metadata, "commit_offsets", hang)
+        world.store.fill(TOPIC, 0, numbered(1))
+        await world.ack(*await world.receive())
+        await world.broker.stop()
+        assert "delivered again" in caplog.text
 
 
 async def test_the_writer_survives_a_failure_of_its_own(

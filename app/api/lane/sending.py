@@ -150,8 +150,6 @@ class Sending:
         strict = _STRICT in wishes
         self._check_count(len(entries))
         items = [_item_of(entry) for entry in entries]
-        if strict:
-            _refuse_faulty(items)
         outcomes = await self._broker.send_batch(
             topic,
             items,
@@ -240,14 +238,6 @@ def _item_of(entry: BatchEntry | CurlewError) -> BatchItem | CurlewError:
         return BatchItem(message_of(entry), entry.queue_id)
     except CurlewError as error:
         return error
-
-
-def _refuse_faulty(items: Sequence[BatchItem | CurlewError]) -> None:
-    """All or nothing: the first fault refuses the batch and says where it is."""
-    for index, item in enumerate(items):
-        if isinstance(item, CurlewError):
-            item.fields.setdefault("index", index)
-            raise item
 
 
 def _result_of(index: int, entry_id: str | None, outcome: SendResult | CurlewError) -> BatchResult:

@@ -32,6 +32,11 @@ def test_a_topic_lives(http: httpx.Client) -> None:
     assert http.get("/v1/topics/life").status_code == 404
 
 
+def test_a_large_body_without_a_length_is_refused(http: httpx.Client) -> None:
+    answer = http.put("/v1/topics/large", content=iter([b" " * 600_000] * 2))
+    assert (answer.status_code, answer.json()["code"]) == (413, "PAYLOAD_TOO_LARGE")
+
+
 def test_a_group_lives(http: httpx.Client) -> None:
     made = http.put(
         "/v1/groups/life",

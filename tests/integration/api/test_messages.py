@@ -79,6 +79,12 @@ def test_a_message_comes_back_with_all_that_was_said_about_it(
     }
 
 
+def test_trace_context_alone_is_kept(http: httpx.Client, topic: str) -> None:
+    sent = send(http, topic, b"x", headers={"traceparent": "00-1-2-01", "tracestate": "a=b"})
+    message = pull(http, topic, sent["queue_id"])["messages"][0]
+    assert message["properties"] == {"traceparent": "00-1-2-01", "tracestate": "a=b"}
+
+
 def test_the_envelope_says_the_same(http: httpx.Client, topic: str) -> None:
     envelope = {
         "body": {"id": 17},

@@ -189,8 +189,8 @@ def test_a_parked_pull_is_answered_by_a_send(
     http: httpx.Client, node: RunningNode, topic: str
 ) -> None:
     path = f"/v1/topics/{topic}/queues/0/messages?offset=0&wait=20&min_messages=2"
-    parked = HalfRequest(node, "GET", path)
     send(http, topic, "one", queue_id=0)
+    parked = HalfRequest(node, "GET", path)
     send(http, topic, "two", queue_id=0)
     assert [each["text"] for each in parked.answer()["messages"]] == ["one", "two"]
 

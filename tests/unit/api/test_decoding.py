@@ -1,3 +1,5 @@
+"""Request bodies: what they become, and where a fault points."""
+
 import msgspec
 import pytest
 

@@ -1,3 +1,5 @@
+"""Durations as text: what is taken, what is refused."""
+
 import pytest
 
 from app.api.durations import format_duration, parse_duration_ms

@@ -1,3 +1,5 @@
+"""Media types: how a body is read, and which form an answer takes."""
+
 import pytest
 
 from app.api.errors import NotAcceptable, UnsupportedFeature

@@ -1,3 +1,5 @@
+"""`MQ-*` headers and their query aliases."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

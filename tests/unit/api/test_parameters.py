@@ -1,3 +1,5 @@
+"""Query parameters: typed, bounded, unknown ones refused."""
+
 from collections.abc import Callable
 
 import pytest

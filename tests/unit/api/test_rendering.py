@@ -1,3 +1,5 @@
+"""The form that a stored body takes in JSON, and that no byte is lost."""
+
 import base64
 
 import msgspec

@@ -1,3 +1,5 @@
+"""Paths of the hot operations."""
+
 import pytest
 
 from app.api.errors import MethodNotAllowed

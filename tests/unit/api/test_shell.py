@@ -104,6 +104,12 @@ async def test_a_large_body_without_a_length_is_refused_while_it_is_read(
     assert (await call(shell(), "POST", TOPIC, *parts)).status == 413
 
 
+async def test_reading_stops_at_the_limit() -> None:
+    receive = events_of(*[b"x" * 6] * 100)
+    assert (await call(shell(), "POST", TOPIC, receive=receive)).status == 413
+    assert receive.taken == 2  # type: ignore[attr-defined]
+
+
 async def test_a_body_in_parts_is_joined() -> None:
     assert (await call(shell(), "POST", TOPIC, b"ab", b"", b"c")).body == b"orders:abc"
 

@@ -1,3 +1,5 @@
+"""Waiting for messages, and for the client that leaves meanwhile."""
+
 import asyncio
 from collections.abc import Callable
 

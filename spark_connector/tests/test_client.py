@@ -207,6 +207,18 @@ def test_other_errors_pass_through_a_retry() -> None:
         RetryPolicy(0, 0, 0).run("trying", lambda: (_ for _ in ()).throw(TryLater("no")))
 
 
+def test_a_connection_is_kept_but_not_beyond_a_fork(
+    client: CurlewClient, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark forks its workers; two of them on one socket would read each other's answers."""
+    pull(client)
+    pull(client)
+    assert node.connections == 1
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    pull(client)
+    assert node.connections == 2
+
+
 def test_errors_survive_the_way_from_executor_to_driver() -> None:
     error = pickle.loads(pickle.dumps(ServiceUnavailable("down")))
     assert str(error) == "CURLEW_UNAVAILABLE: down"

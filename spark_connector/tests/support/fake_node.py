@@ -51,6 +51,7 @@ class FakeNode:
         self.topics: dict[str, dict[int, Queue]] = {}
         self.faults: list[Callable[[Reply], Reply]] = []
         self.requests: list[str] = []
+        self.connections = 0
         self.after_request: Callable[[str], None] = lambda _path: None
         self.base_url = ""
         self._lock = threading.Lock()
@@ -189,6 +190,10 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.node.connections += 1
 
     def do_GET(self) -> None:
         reply = self.server.node.answer(self.path)

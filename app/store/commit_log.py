@@ -10,6 +10,7 @@ and `sync` belong to the writer, one at a time; `read` may be called from any th
 """
 
 import bisect
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -147,9 +148,18 @@ class CommitLog:
         self._segments[base].pwritev(buffers, start - base)
 
     def sync(self) -> None:
-        """Bring everything written so far to the medium, oldest segment first."""
-        for base in sorted(self._dirty):
-            self._segments[base].sync()
+        """Bring everything written so far to the medium, oldest segment first.
+
+        When that fails, later writes may be on the medium and earlier ones not. The next start is
+        told by a file, which need not be synced: a power loss it will notice itself.
+        """
+        try:
+            for base in sorted(self._dirty):
+                self._segments[base].sync()
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._files.open(paths.SYNC_FAILED, create=True).close()
+            raise
         self._dirty.clear()
 
     def sync_all(self) -> None:

@@ -216,6 +216,8 @@ class MessageStore:
             raise
         try:
             store.begin_checkpoint().run()
+            if files.exists(paths.SYNC_FAILED):
+                files.remove(paths.SYNC_FAILED)
         except BaseException as error:
             store.fail(f"opening failed: {error}")
             store.close()

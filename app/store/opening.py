@@ -79,18 +79,22 @@ def open_log(files: FileSystem, meta: StoreMeta, log: CommitLog, queues: QueueTa
         queues,
         start,
         unchecked_end=meta.unchecked_end,
-        flushed_end=_flushed_end_of_a_power_loss(files, checkpoint),
+        flushed_end=_flushed_end_if_writes_were_lost(files, checkpoint),
     )
     if checkpoint is not None:
         recovery.store_time_ms = max(recovery.store_time_ms, checkpoint.store_time_ms)
     return recovery
 
 
-def _flushed_end_of_a_power_loss(files: FileSystem, checkpoint: Checkpoint | None) -> int | None:
-    if checkpoint is None or checkpoint.clean or not checkpoint.boot_id:
+def _flushed_end_if_writes_were_lost(
+    files: FileSystem, checkpoint: Checkpoint | None
+) -> int | None:
+    """Behind which position writes may be missing, because the power or a sync failed."""
+    if checkpoint is None or checkpoint.clean:
         return None
-    boot_id = files.boot_id()
-    return checkpoint.dispatched_end if boot_id and boot_id != checkpoint.boot_id else None
+    power_lost = files.boot_id() != checkpoint.boot_id and checkpoint.boot_id and files.boot_id()
+    lost = power_lost or files.exists(paths.SYNC_FAILED)
+    return checkpoint.dispatched_end if lost else None
 
 
 def _load_checkpoint(files: FileSystem) -> Checkpoint | None:

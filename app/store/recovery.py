@@ -10,8 +10,8 @@ good records behind them are damage: they are stepped over, the records behind t
 record is found again by its magic, its own physical offset and its checksum), and the damage is
 reported. RocketMQ would cut everything behind the first bad byte.
 
-After a power loss (the boot id of the checkpoint is not this one) there is a third kind: what was
-not flushed may have survived in any order. See `recover`.
+After a power loss (the boot id of the checkpoint is not this one) or a failed sync there is a third
+kind: what was not flushed may have survived in any order. See `recover`.
 """
 
 from collections.abc import Iterator
@@ -167,8 +167,8 @@ def recover(
 ) -> Recovery:
     """Scan from `start`, fill the queues, cut a torn tail. The log is synced when it returns.
 
-    `flushed_end` is given after a power loss. Behind it writes were lost or kept in any order:
-    there the first bad byte ends the log, so that no queue gets a hole.
+    `flushed_end` is given after a power loss or a failed sync. Behind it writes were lost or kept
+    in any order: there the first bad byte ends the log, so that no queue gets a hole.
     """
     log.sync_all()
     log.drop_cached(start)

@@ -72,10 +72,10 @@ def start_node(
 
 @contextmanager
 def run_node(
-    data_dir: Path, *flags: str, environment: Mapping[str, str] | None = None
+    data_dir: Path, *flags: str, command: str = "dev", environment: Mapping[str, str] | None = None
 ) -> Iterator[RunningNode]:
     """A node for the length of a block; it is stopped in order, or killed if that fails."""
-    node = start_node(data_dir, *flags, environment=environment)
+    node = start_node(data_dir, *flags, command=command, environment=environment)
     try:
         yield node
     finally:

@@ -144,6 +144,29 @@ class CommitLog:
             file.sync()
         self._dirty.clear()
 
+    def extend_short_segments(self) -> list[int]:
+        """Give segments that lost their end their full size again (zeros); their bases."""
+        short = [b for b in self.bases if self._segments[b].size() < self.segment_bytes]
+        for base in short:
+            self._segments[base].truncate(self.segment_bytes)
+            self._segments[base].sync()
+        return short
+
+    def forget_cached(self) -> None:
+        """Make reads see what is on the medium and not what a failed sync left in memory."""
+        for file in self._segments.values():
+            file.forget_cached()
+
+    def drop_first(self) -> str:
+        """Remove the oldest segment; its path. Readers that have it open go on."""
+        base = self.bases[0]
+        assert len(self.bases) > 1
+        self.bases.remove(base)
+        self._segments.pop(base)
+        path = paths.segment(base)
+        self._files.remove(path)
+        return path
+
     def read(self, physical_offset: int, size: int, *, wait_for_disk: bool = True) -> bytes:
         """Bytes within one segment; fewer than `size` at its end. `ColdRead` as `File.pread`."""
         base = self.base_of(physical_offset)

@@ -13,7 +13,7 @@ import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from typing_extensions import override
 
@@ -25,6 +25,8 @@ IOV_MAX: Final = 1024
 DIRECTORY_MODE: Final = 0o750
 FILE_MODE: Final = 0o640
 
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
 
 class ColdRead(Exception):
     """The bytes are not in memory; read again where waiting for the disk is allowed."""
@@ -32,6 +34,19 @@ class ColdRead(Exception):
 
 class StoreLocked(Exception):
     """Another process has the store open."""
+
+
+class DiskUsage(NamedTuple):
+    """Bytes of the file system that holds the store."""
+
+    total: int
+    free: int
+    """What an ordinary process may still use."""
+
+    @property
+    def used_ratio(self) -> float:
+        """Between 0 (empty) and 1 (full)."""
+        return 1 - self.free / self.total if self.total else 0.0
 
 
 class File(Protocol):
@@ -54,6 +69,10 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None: ...
+
+    def forget_cached(self) -> None:
+        """Drop clean pages from memory: after a failed sync they are not what is on the medium."""
+        ...
 
     def close(self) -> None: ...
 
@@ -84,6 +103,12 @@ class FileSystem(Protocol):
     def replace(self, source: str, target: str) -> None: ...
 
     def sync_directory(self, directory: str) -> None: ...
+
+    def disk_usage(self) -> DiskUsage: ...
+
+    def boot_id(self) -> str:
+        """Changes with each start of the machine; empty when there is no such thing."""
+        ...
 
     def lock(self, path: str) -> Lock: ...
 
@@ -164,6 +189,10 @@ class OsFile(File):
         os.ftruncate(self._descriptor, size)
 
     @override
+    def forget_cached(self) -> None:
+        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    @override
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
@@ -231,6 +260,19 @@ class OsFiles(FileSystem):
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    @override
+    def disk_usage(self) -> DiskUsage:
+        found = os.statvfs(self._root)
+        used = found.f_blocks - found.f_bfree
+        return DiskUsage((used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize)
+
+    @override
+    def boot_id(self) -> str:
+        try:
+            return BOOT_ID.read_text().strip()
+        except OSError:
+            return ""
 
     @override
     def lock(self, path: str) -> Lock:

@@ -23,24 +23,29 @@ from app.store import paths
 from app.store.commit_log import AppendCursor, CommitLog
 from app.store.config import StoreConfig
 from app.store.consume_queue import ConsumeQueue
-from app.store.files import File, FileSystem, Lock, write_atomically
+from app.store.files import ColdRead, File, FileSystem, Lock, write_atomically
 from app.store.formats.batch_frame import RequestFrame, place
 from app.store.formats.consume_queue import UNIT
 from app.store.formats.message_id import decode_message_id, encode_message_id
 from app.store.formats.record import (
     CHECKSUM_BYTES,
-    check,
     decode_message,
     encode_properties,
     encode_record,
     record_size,
 )
 from app.store.formats.state_file import KIND_CHECKPOINT, Checkpoint, StoreMeta, encode_state
-from app.store.opening import load_or_make_meta, open_log
+from app.store.key_index import KeyIndex
+from app.store.lookups import find_by_key, offset_for_time, read_record
+from app.store.mending import Mender
+from app.store.opening import load_or_make_meta, open_log, write_clean_stop, write_marker
 from app.store.queue_table import QueueTable
-from app.store.reading import ReadResult, read_queue
+from app.store.reading import ReadResult, Source, Wanted, read_queue
 from app.store.recovery import Recovery
 from app.store.writer import Block, Done, Turns, Write, Writer
+
+MAX_TIME_MS = 1 << 62
+"""Later than any store time."""
 
 assert PROPERTIES_ENCODED_BYTES_MAX > CHECKSUM_BYTES
 
@@ -93,21 +98,31 @@ class Checkpointing:
 
 
 class _Append:
-    """Settles one block: units into the queue, then whoever waits."""
+    """Settles one block: units into the queue, keys into the index, then whoever waits."""
 
-    __slots__ = ("_count", "_done", "_queue", "_store", "_units")
+    __slots__ = ("_done", "_keyed", "_queue", "_store", "_store_time_ms", "_units")
 
     def __init__(
-        self, store: "MessageStore", queue: ConsumeQueue, units: bytes, done: Done
+        self,
+        store: "MessageStore",
+        queue: ConsumeQueue,
+        units: bytes,
+        keyed: Sequence[tuple[int, list[str]]],
+        store_time_ms: int,
+        done: Done,
     ) -> None:
         self._store = store
         self._queue = queue
         self._units = units
+        self._keyed = keyed
+        self._store_time_ms = store_time_ms
         self._done = done
 
     def __call__(self, error: CurlewError | None) -> None:
         if error is None:
             self._queue.append(self._units)
+            for physical_offset, keys in self._keyed:
+                self._store.index.add(physical_offset, self._store_time_ms, self._queue.topic, keys)
         self._done(error)
         if error is None:
             self._store.on_arrival(self._queue.topic, self._queue.queue_id)
@@ -123,6 +138,7 @@ class MessageStore:
         meta: StoreMeta,
         log: CommitLog,
         queues: QueueTable,
+        index: KeyIndex,
         recovery: Recovery,
         clock: Clock,
         turns: Turns,
@@ -137,6 +153,7 @@ class MessageStore:
         self._meta = meta
         self._log = log
         self._queues = queues
+        self.index = index
         self._recovery = recovery
         self._clock = clock
         self._lock = lock
@@ -145,6 +162,8 @@ class MessageStore:
         self._cursor = AppendCursor(recovery.end, meta.segment_bytes)
         self._writer = Writer(log, turns, recovery.end, self._roll_back)
         self._closed = False
+        self._source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes)
+        self._mender = Mender(self._source)
 
     @classmethod
     def open(
@@ -163,13 +182,16 @@ class MessageStore:
             files.make_directory(paths.CONSUME_QUEUES)
             log = CommitLog(files, meta.segment_bytes)
             queues = QueueTable(files, meta.queue_file_units)
-            recovery = open_log(files, meta, log, queues)
+            files.make_directory(paths.INDEX)
+            index = KeyIndex(files, meta.index_slots, meta.index_entries)
+            recovery = open_log(files, meta, log, queues, index)
             store = cls(
                 files,
                 config,
                 meta,
                 log,
                 queues,
+                index,
                 recovery,
                 clock,
                 turns,
@@ -177,6 +199,7 @@ class MessageStore:
                 limits or Limits(),
             )
             store.begin_checkpoint().run()
+            write_marker(files)
         except BaseException:
             lock.release()
             raise
@@ -212,6 +235,8 @@ class MessageStore:
         records: list[bytes] = []
         units: list[bytes] = []
         ids: list[str] = []
+        keyed: list[tuple[int, list[str]]] = []
+        synced_end = self._writer.watermarks.flushed
         queue_offset = first
         for message, encoded, size, physical_offset in zip(
             messages, properties, sizes, placement.physical_offsets, strict=True
@@ -227,15 +252,19 @@ class MessageStore:
                     born_time_ms=now if message.born_time_ms is None else message.born_time_ms,
                     store_time_ms=now,
                     store_host=self._config.store_host,
+                    prepared_offset=synced_end,
                 )
             )
+            if message.keys or message.message_id:
+                keyed.append((physical_offset, _keys_of(message)))
             tag_hash = java_hash(message.tag) if message.tag else 0
             units.append(UNIT.pack(physical_offset, size, tag_hash))
             ids.append(message.message_id or encode_message_id(self.store_id, now, physical_offset))
             queue_offset += 1
         writes = [Write(at, [record]) for at, record in placement.closing]
         writes += [Write(s.start, list(records[s.first : s.end])) for s in placement.stretches]
-        self._submit(queue, writes, sum(sizes), b"".join(units), flush, done)
+        settle = _Append(self, queue, b"".join(units), keyed, now, done)
+        self._submit(writes, sum(sizes), flush, settle)
         return Appended(first, len(messages), now, ids)
 
     def append_frame(
@@ -259,6 +288,7 @@ class MessageStore:
             physical_offsets=placement.physical_offsets,
             store_time_ms=now,
             store_host=self._config.store_host,
+            synced_end=self._writer.watermarks.flushed,
         )
         view = memoryview(frame.records)
         positions = [*frame.positions.tolist(), len(view)]
@@ -269,7 +299,11 @@ class MessageStore:
             if s.end > s.first
         ]
         units = frame.units(placement.physical_offsets)
-        self._submit(queue, writes, len(view), units, flush, done)
+        keyed: dict[int, list[str]] = {}
+        for number, key in frame.keyed:
+            keyed.setdefault(placement.physical_offsets[number], []).append(key)
+        settle = _Append(self, queue, units, list(keyed.items()), now, done)
+        self._submit(writes, len(view), flush, settle)
         ids = _DerivedIds(self.store_id, now, placement.physical_offsets)
         return Appended(first, frame.count, now, ids)
 
@@ -280,15 +314,7 @@ class MessageStore:
         else:
             self._writer.submit(Block(self._cursor.end, [], 0, sync=True, done=done))
 
-    def _submit(
-        self,
-        queue: ConsumeQueue,
-        writes: list[Write],
-        size: int,
-        units: bytes,
-        flush: FlushMode,
-        done: Done,
-    ) -> None:
+    def _submit(self, writes: list[Write], size: int, flush: FlushMode, settle: Done) -> None:
         writes.sort()
         self._writer.submit(
             Block(
@@ -296,7 +322,7 @@ class MessageStore:
                 writes,
                 size,
                 flush is FlushMode.SYNC,
-                _Append(self, queue, units, done),
+                settle,
             )
         )
 
@@ -341,23 +367,101 @@ class MessageStore:
     ) -> ReadResult:
         """Messages from `offset` (within the bounds) on, at least one if there is one.
 
-        Scans at most `pull_scan_units_max` units. Raises `ColdRead` when it would have to wait for
-        the disk and may not; call again from a reader thread with `wait_for_disk`.
+        Scans at most `pull_scan_units_max` units. A wrong unit of the queue is put right from the
+        log; what is reported as a gap is a damaged record. Raises `ColdRead` when it would have to
+        wait for the disk and may not; call again from a reader thread with `wait_for_disk`.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return ReadResult([], [], [], offset, 0, [])
         end = queue.max_offset if end_offset is None else min(end_offset, queue.max_offset)
-        return read_queue(
-            self._log,
-            queue,
-            offset,
-            min(end, offset + self._limits.pull_scan_units_max),
+        end = min(end, offset + self._limits.pull_scan_units_max)
+        wanted = Wanted(offset, end, max_messages, max_bytes, tag_hashes)
+        return self._read(queue, wanted, wait_for_disk=wait_for_disk)
+
+    def read_before(
+        self,
+        topic: str,
+        queue_id: int,
+        end_offset: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        wait_for_disk: bool = False,
+    ) -> ReadResult:
+        """The last messages before `end_offset`, in their order; at least one if there is one.
+
+        To go on backwards, call again with `next_offset - scanned`. `ColdRead` as for `read`.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return ReadResult([], [], [], end_offset, 0, [])
+        end = min(end_offset, queue.max_offset)
+        first = max(queue.min_offset, end - min(max_messages, self._limits.pull_messages_max))
+        units = queue.units(first, end, wait_for_disk=wait_for_disk)
+        total = 0
+        start = end
+        while start > first and (start == end or total + units[start - 1 - first][1] <= max_bytes):
+            start -= 1
+            total += max(units[start - first][1], 0)
+        wanted = Wanted(start, end, max_messages, max(total, max_bytes))
+        return self._read(queue, wanted, wait_for_disk=wait_for_disk)
+
+    def _read(self, queue: ConsumeQueue, wanted: Wanted, *, wait_for_disk: bool) -> ReadResult:
+        result = read_queue(self._source, queue, wanted, wait_for_disk=wait_for_disk)
+        if result.gaps and self._mender.is_worth_trying(queue, result.gaps):
+            if not wait_for_disk:
+                raise ColdRead
+            if self._mender.mend(queue, result.gaps, self._writer.watermarks.confirmed):
+                return read_queue(self._source, queue, wanted, wait_for_disk=True)
+        return result
+
+    def offset_for_time(
+        self, topic: str, queue_id: int, time_ms: int, *, wait_for_disk: bool = False
+    ) -> int:
+        """The first offset stored at `time_ms` or later, the end when there is none.
+
+        `ColdRead` as for `read`.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        return offset_for_time(self._source, queue, time_ms, wait_for_disk=wait_for_disk)
+
+    def find_by_key(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int = 0,
+        end_ms: int = MAX_TIME_MS,
+        max_messages: int = 64,
+        *,
+        wait_for_disk: bool = False,
+    ) -> list[memoryview]:
+        """The newest records of a topic that have a key (or an id given by the client).
+
+        In the order of the log; both times are included. Follows `key_probes_max` index entries at
+        most. `ColdRead` as for `read`.
+        """
+        return find_by_key(
+            self._source,
+            self._queues,
+            self.index,
+            (topic, key, begin_ms, end_ms),
+            end=self._writer.watermarks.confirmed,
             max_messages=max_messages,
-            max_bytes=max_bytes,
-            tag_hashes=tag_hashes,
-            unchecked_end=self._meta.unchecked_end,
-            gap_bytes=self._config.coalesce_gap_bytes,
+            probes_max=self._config.key_probes_max,
+            record_bytes_max=self._config.record_bytes_max,
+            wait_for_disk=wait_for_disk,
+        )
+
+    def read_at(self, physical_offset: int, *, wait_for_disk: bool = False) -> memoryview | None:
+        """The confirmed record that begins at a physical offset, or None. `ColdRead` as above."""
+        return read_record(
+            self._source,
+            physical_offset,
+            self._writer.watermarks.confirmed,
+            self._config.record_bytes_max,
             wait_for_disk=wait_for_disk,
         )
 
@@ -365,20 +469,23 @@ class MessageStore:
         """One record of a `ReadResult` as a message."""
         return decode_message(record, self.store_id)
 
-    def read_message(self, message_id: str, *, wait_for_disk: bool = False) -> StoredMessage | None:
-        """The message with an id that this store gave, or None. `ColdRead` as for `read`."""
+    def read_message(
+        self, message_id: str, *, topic: str | None = None, wait_for_disk: bool = False
+    ) -> StoredMessage | None:
+        """The message with an id that this store gave, or None. `ColdRead` as for `read`.
+
+        With `topic` an id that a client gave is found as well, the newest if there are several.
+        """
+        if topic is not None:
+            found = self.find_by_key(topic, message_id, max_messages=1, wait_for_disk=wait_for_disk)
+            if found:
+                message = self.decode(found[-1])
+                return message if message.message_id == message_id else None
         placed = decode_message_id(message_id)
         if placed is None or placed.store_id != self.store_id:
             return None
-        at = placed.physical_offset
-        if not self._log.start <= at < self._writer.watermarks.confirmed:
-            return None
-        size = int.from_bytes(self._log.read(at, 4, wait_for_disk=wait_for_disk))
-        if not 0 < size <= self._config.record_bytes_max:
-            return None
-        record = memoryview(self._log.read(at, size, wait_for_disk=wait_for_disk))
-        checksum_required = at >= self._meta.unchecked_end
-        if len(record) != size or check(record, at, checksum_required=checksum_required):
+        record = self.read_at(placed.physical_offset, wait_for_disk=wait_for_disk)
+        if record is None:
             return None
         message = decode_message(record, self.store_id)
         queue = self._queues.find(message.topic, message.queue_id)
@@ -402,15 +509,20 @@ class MessageStore:
         return self._checkpoint(clean=False)
 
     def _checkpoint(self, *, clean: bool) -> Checkpointing:
-        written = [file for queue in self._queues for file in queue.flush()]
+        written, index_files = self.index.flush()
+        written += [file for queue in self._queues for file in queue.flush()]
+        end = self._writer.watermarks.flushed
+        damaged_from = self.index.damaged_from
         return Checkpointing(
             self._files,
             written,
             Checkpoint(
-                dispatched_end=self._writer.watermarks.flushed,
+                dispatched_end=end,
                 store_time_ms=self._store_time_ms,
                 clean=clean,
                 queues=self._queues.states(),
+                indexed_end=end if damaged_from is None else min(end, damaged_from),
+                index_files=index_files,
             ),
         )
 
@@ -448,9 +560,16 @@ class MessageStore:
         self._writer.stop()
         if self._writer.failed is None:
             self._checkpoint(clean=True).run()
+            write_clean_stop(self._files, self._store_time_ms, self._writer.watermarks.flushed)
         self._queues.cache.close()
+        self.index.close()
         self._log.close()
         self._lock.release()
+
+
+def _keys_of(message: Message) -> list[str]:
+    """The keys under which a message is indexed, in RocketMQ's order."""
+    return [message.message_id, *message.keys] if message.message_id else list(message.keys)
 
 
 class _DerivedIds(Sequence[str]):

@@ -1,12 +1,16 @@
 """What happens before a store serves: meta file, checkpoint, and whether the log must be read."""
 
+import os
 import secrets
+from typing import Final, NamedTuple
 
 from app.domain.clock import Clock
 from app.store import paths
 from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
 from app.store.files import FileSystem, read_whole, write_atomically
+from app.store.formats.record import END_OF_FILE_BYTES
+from app.store.formats.rocketmq_files import RocketCheckpoint, encode_rocket_checkpoint
 from app.store.formats.state_file import (
     KIND_META,
     Checkpoint,
@@ -16,8 +20,21 @@ from app.store.formats.state_file import (
     decode_meta,
     encode_state,
 )
+from app.store.key_index import KeyIndex
+from app.store.log_scan import Damage
 from app.store.queue_table import QueueTable
-from app.store.recovery import Recovery, recover
+from app.store.recovery import Recovery, ScanPlan, recover
+
+_SYNC_FAILED: Final = "sync-failed"
+
+
+class RunMarker(NamedTuple):
+    """What `abort` says about the run before; both False when it stopped in order."""
+
+    power_lost: bool
+    """The machine was started anew since, so writes that were not synced may be missing."""
+    sync_failed: bool
+    """Memory may show what is not on the medium."""
 
 
 class StoreUnusable(Exception):
@@ -42,32 +59,109 @@ def load_or_make_meta(files: FileSystem, config: StoreConfig, clock: Clock) -> S
         store_id=secrets.token_hex(4),
         segment_bytes=config.segment_bytes,
         queue_file_units=config.queue_file_units,
+        index_slots=config.index_slots,
+        index_entries=config.index_entries,
         created_ms=clock.now_ms(),
     )
     write_atomically(files, paths.META, encode_state(KIND_META, meta))
     return meta
 
 
-def open_log(files: FileSystem, meta: StoreMeta, log: CommitLog, queues: QueueTable) -> Recovery:
-    """Bring queues and log together, by the checkpoint if it is good."""
+def open_log(
+    files: FileSystem, meta: StoreMeta, log: CommitLog, queues: QueueTable, index: KeyIndex
+) -> Recovery:
+    """Bring queues, index and log together, by the checkpoint if it is good."""
+    marker = read_marker(files)
+    if marker.sync_failed:
+        log.forget_cached()
     checkpoint = _load_checkpoint(files)
-    start = log.start
-    if checkpoint is not None:
-        if checkpoint.dispatched_end > log.end_of_segments:
-            raise StoreUnusable(
-                f"segments are missing: the log ends at {log.end_of_segments}, but it was written "
-                f"to {checkpoint.dispatched_end}; restore the files of commitlog/"
-            )
-        if queues.load(checkpoint.queues, checkpoint.dispatched_end):
-            start = max(start, checkpoint.dispatched_end)
-        else:
-            queues.reset_to_minimum()
-    if checkpoint is not None and checkpoint.clean and start == checkpoint.dispatched_end:
-        return Recovery(start, store_time_ms=checkpoint.store_time_ms)
-    recovery = recover(files, log, queues, start, unchecked_end=meta.unchecked_end)
-    if checkpoint is not None:
-        recovery.store_time_ms = max(recovery.store_time_ms, checkpoint.store_time_ms)
+    log.extend_short_segments()
+    if checkpoint is None:
+        plan = ScanPlan(
+            log.start, index.load((), log.start), 0, meta.unchecked_end, marker.power_lost
+        )
+        recovery = recover(files, log, queues, index, plan)
+    else:
+        recovery = _open_by(checkpoint, marker, files, meta, log, queues, index)
+    _correct_minima(log, queues)
     return recovery
+
+
+def _open_by(
+    checkpoint: Checkpoint,
+    marker: RunMarker,
+    files: FileSystem,
+    meta: StoreMeta,
+    log: CommitLog,
+    queues: QueueTable,
+    index: KeyIndex,
+) -> Recovery:
+    end = min(checkpoint.dispatched_end, log.end_of_segments)
+    if end < checkpoint.dispatched_end and (checkpoint.clean or not log.bases):
+        raise StoreUnusable(
+            f"segments are missing: the log ends at {end}, but it was written "
+            f"to {checkpoint.dispatched_end}; restore the files of commitlog/"
+        )
+    lost = queues.load(checkpoint.queues, end)
+    indexed_end = max(
+        index.load(checkpoint.index_files, min(checkpoint.indexed_end, end)), log.start
+    )
+    start = max(log.start, log.start if lost else min(end, indexed_end))
+    clean = checkpoint.clean and start >= end and not _anything_at(log, end)
+    if clean:
+        return Recovery(end, store_time_ms=checkpoint.store_time_ms)
+    plan = ScanPlan(start, indexed_end, end, meta.unchecked_end, marker.power_lost)
+    recovery = recover(files, log, queues, index, plan)
+    recovery.store_time_ms = max(recovery.store_time_ms, checkpoint.store_time_ms)
+    recovery.rebuilt_queues = len(lost)
+    recovery.index_rebuilt_from = indexed_end if indexed_end < end else None
+    if checkpoint.clean:
+        for state in lost:
+            queues.get_or_make(state.topic, state.queue_id).extend(state.max_offset)
+    if end < checkpoint.dispatched_end:
+        lost_segments = Damage(end, checkpoint.dispatched_end, "missing segments")
+        recovery.damages.append(lost_segments)
+    return recovery
+
+
+def _anything_at(log: CommitLog, end: int) -> bool:
+    """Whether somebody else wrote behind the end that we left."""
+    return end < log.end_of_segments and any(log.read(end, END_OF_FILE_BYTES))
+
+
+def _correct_minima(log: CommitLog, queues: QueueTable) -> None:
+    """No queue begins with messages of segments that are gone."""
+    if log.start:
+        for queue in queues:
+            if queue.min_offset < queue.max_offset:
+                queue.min_offset = queue.first_at_or_behind(log.start)
+
+
+def read_marker(files: FileSystem) -> RunMarker:
+    """What the last run left behind."""
+    data = read_whole(files, paths.ABORT)
+    if data is None:
+        return RunMarker(power_lost=False, sync_failed=False)
+    lines = data.decode("ascii", "replace").split()
+    boot = lines[1] if len(lines) > 1 else ""
+    return RunMarker(
+        power_lost=bool(boot) and boot != files.boot_id(), sync_failed=_SYNC_FAILED in lines
+    )
+
+
+def write_marker(files: FileSystem, *, sync_failed: bool = False) -> None:
+    """Say that the store is open, in which boot, and whether a sync has failed."""
+    words = [str(os.getpid()), files.boot_id(), *([_SYNC_FAILED] if sync_failed else [])]
+    write_atomically(files, paths.ABORT, "".join(f"{word}\n" for word in words).encode())
+
+
+def write_clean_stop(files: FileSystem, store_time_ms: int, end: int) -> None:
+    """What RocketMQ looks for after a clean stop: its checkpoint, and no `abort`."""
+    times = RocketCheckpoint(store_time_ms, store_time_ms, store_time_ms, end, end)
+    write_atomically(files, paths.ROCKET_CHECKPOINT, encode_rocket_checkpoint(times))
+    if files.exists(paths.ABORT):
+        files.remove(paths.ABORT)
+        files.sync_directory("")
 
 
 def _load_checkpoint(files: FileSystem) -> Checkpoint | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from typing_extensions import override
 
-from app.store.files import Buffer, File, FileSystem, Lock, StoreLocked
+from app.store.files import Buffer, DiskUsage, File, FileSystem, Lock, StoreLocked
 
 SECTOR_BYTES = 512
 
@@ -29,14 +29,27 @@ class Inode:
     seen: bytearray = field(default_factory=bytearray)
     safe: bytearray = field(default_factory=bytearray)
     unsynced: list[tuple[int, bytes]] = field(default_factory=list)
+    lost: bool = False
+    """Bytes are seen that a failed sync will never bring to the medium."""
 
     def write(self, data: bytes, offset: int) -> None:
         _write(self.seen, data, offset)
         self.unsynced.append((offset, data))
 
     def sync(self) -> None:
-        self.safe = bytearray(self.seen)
+        for offset, data in self.unsynced:
+            _write(self.safe, data, offset)
         self.unsynced.clear()
+
+    def lose(self) -> None:
+        """A sync failed: what was not safe is in memory only, and no later sync will bring it."""
+        self.lost = True
+        self.unsynced.clear()
+
+    def forget_cached(self) -> None:
+        if self.lost:
+            self.seen = bytearray(self.safe)
+            self.lost = False
 
     def after_crash(self, chance: random.Random) -> "Inode":
         content = bytearray(self.safe)
@@ -91,6 +104,8 @@ class SimulatedFiles(FileSystem):
         """The writer thread may be at work while a test crashes the machine."""
         self._locked = False
         self._skip_sync = skip_sync
+        self.boot = 0
+        self.usage = DiskUsage(1000, 900)
 
     def call(self, kind: str) -> None:
         self.on_call(kind)
@@ -105,6 +120,7 @@ class SimulatedFiles(FileSystem):
                 path: Inode(bytearray(inode.seen), bytearray(inode.safe), list(inode.unsynced))
                 for path, inode in self.names.items()
             }
+        after.boot = self.boot
         after.directories = set(self.directories)
         after._safe_names = {path: after.names[path] for path in self.names}
         after._safe_directories = set(self.directories)
@@ -123,6 +139,7 @@ class SimulatedFiles(FileSystem):
             else:
                 names[path] = inode
         after = SimulatedFiles()
+        after.boot = self.boot + 1
         after.names = {path: inode.after_crash(chance) for path, inode in names.items()}
         after.directories = set(self._safe_directories)
         for path in after.names:
@@ -196,6 +213,14 @@ class SimulatedFiles(FileSystem):
         self._changes = keep
 
     @override
+    def disk_usage(self) -> DiskUsage:
+        return self.usage
+
+    @override
+    def boot_id(self) -> str:
+        return f"boot-{self.boot}"
+
+    @override
     def lock(self, path: str) -> Lock:
         if self._locked:
             raise StoreLocked("in use")
@@ -240,8 +265,18 @@ class SimulatedFile(File):
             self._inode.write(b"".join(bytes(buffer) for buffer in buffers), offset)
 
     @override
+    def forget_cached(self) -> None:
+        with self._files.mutex:
+            self._inode.forget_cached()
+
+    @override
     def sync(self) -> None:
-        self._files.call("sync")
+        try:
+            self._files.call("sync")
+        except OSError:
+            with self._files.mutex:
+                self._inode.lose()
+            raise
         with self._files.mutex:
             self._files.sync(self._inode)
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from app.domain.errors import BatchTooLarge, BodyTooLarge, MalformedFrame
 from app.domain.limits import Limits
 from app.domain.message import RESERVED_PROPERTIES, java_hash
-from app.store.formats.consume_queue import UNIT_BYTES
+from app.store.formats.consume_queue import UNITS
 from app.store.formats.record import (
     CHECKSUM_BYTES,
     CHECKSUM_NAME,
@@ -66,11 +66,9 @@ _REFUSED_NAMES: Final = {
     for length in {len(name) for name in RESERVED_PROPERTIES - _TAKEN_FROM_CLIENTS - {"__CRC32#"}}
 }
 _PLACE: Final = struct.Struct(">IIIqqI")  # body crc, queue id, flag, offsets, system flag
-_STORE: Final = struct.Struct(">q8s")
+_STORE: Final = struct.Struct(">q8siq")
 _I64: Final = struct.Struct(">q")
 
-_UNITS: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_hash", ">i8")])
-assert _UNITS.itemsize == UNIT_BYTES
 
 Ints = NDArray[np.int64]
 
@@ -85,6 +83,8 @@ class RequestFrame:
     """Start of each record in `records`."""
     body_lengths: Ints
     tag_hashes: Ints
+    keyed: list[tuple[int, str]]
+    """Keys for the index, as (number of the record, key), in rising order."""
 
     @property
     def count(self) -> int:
@@ -93,7 +93,7 @@ class RequestFrame:
 
     def units(self, physical_offsets: Sequence[int]) -> bytes:
         """The consume-queue units of all records at the positions they were given."""
-        units = np.empty(self.count, _UNITS)
+        units = np.empty(self.count, UNITS)
         units["physical_offset"] = physical_offsets
         units["size"] = self.sizes
         units["tag_hash"] = self.tag_hashes
@@ -123,7 +123,8 @@ def parse_request(body: bytes, *, topic: str, limits: Limits) -> RequestFrame:
         tag_hashes = np.frombuffer(body, ">i8", count, sizes_end).astype(np.int64)
     else:
         tag_hashes = _tag_hashes(properties, starts, separators, ends)
-    return RequestFrame(records, sizes, positions, body_lengths, tag_hashes)
+    keyed = _keys(properties, starts, separators, ends)
+    return RequestFrame(records, sizes, positions, body_lengths, tag_hashes, keyed)
 
 
 def place(
@@ -134,12 +135,13 @@ def place(
     physical_offsets: Sequence[int],
     store_time_ms: int,
     store_host: bytes,
+    synced_end: int = 0,
 ) -> None:
     """Fill the fields that the server assigns, the checksums last."""
     records = frame.records
     view = memoryview(records)
     crc32 = zlib.crc32
-    store = _STORE.pack(store_time_ms, store_host)
+    store = _STORE.pack(store_time_ms, store_host, 0, synced_end)
     born = _I64.pack(store_time_ms)
     queue_offset = first_queue_offset
     for start, size, body_length, physical_offset in zip(
@@ -157,7 +159,7 @@ def place(
         )
         if not any(view[start + 40 : start + 48]):
             records[start + 40 : start + 48] = born
-        records[start + 56 : start + 72] = store
+        records[start + 56 : start + 84] = store
         end = start + size
         crc = crc32(view[start : end - CHECKSUM_BYTES]) & CRC_MASK
         records[end - 11 : end - 1] = (b"%010d" % crc)[::-1]
@@ -329,3 +331,20 @@ def _tag_hashes(properties: bytes, starts: Ints, separators: Ints, ends: Ints) -
             known[tag] = java_hash(tag.decode())
         hashes[int(np.searchsorted(ends, start, "right"))] = known[tag]
     return hashes
+
+
+def _keys(properties: bytes, starts: Ints, separators: Ints, ends: Ints) -> list[tuple[int, str]]:
+    """UNIQ_KEY and the words of KEYS of each record that has them."""
+    if b"KEYS\x01" not in properties and b"UNIQ_KEY\x01" not in properties:
+        return []
+    found: list[tuple[int, str]] = []
+    lengths = separators - starts
+    for pair in np.flatnonzero((lengths == 4) | (lengths == 8)).tolist():
+        start, separator = int(starts[pair]), int(separators[pair])
+        name = properties[start:separator]
+        if name in (b"KEYS", b"UNIQ_KEY"):
+            text = properties[separator + 1 : properties.index(2, separator)].decode()
+            record = int(np.searchsorted(ends, start, "right"))
+            words = text.split(" ") if name == b"KEYS" else [text]
+            found += [(record, word) for word in words if word]
+    return found

@@ -58,6 +58,10 @@ class File(Protocol):
         """Up to `size` bytes, fewer only at the end. `ColdRead` if it would have to wait."""
         ...
 
+    def next_data(self, offset: int) -> int | None:
+        """The next place at or behind `offset` that may hold anything but zeros; None: no more."""
+        ...
+
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None: ...
 
     def sync(self) -> None:
@@ -155,6 +159,13 @@ class OsFile(File):
             parts.append(part)
             got += len(part)
         return b"".join(parts)
+
+    @override
+    def next_data(self, offset: int) -> int | None:
+        try:
+            return os.lseek(self._descriptor, offset, os.SEEK_DATA)
+        except OSError as error:
+            return None if error.errno == errno.ENXIO else offset
 
     @override
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:

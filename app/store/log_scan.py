@@ -160,20 +160,23 @@ class LogScanner:
 
     def _next_good(self, position: int) -> int:
         """The next position with a good record or segment end, or the end of the segments."""
-        while position < self._log.end_of_segments:
+        while (position := self._skip_zeros(position)) < self._log.end_of_segments:
             base = self._log.base_of(position)
             segment_end = base + self._log.segment_bytes
-            while position < segment_end:
-                data = bytes(self._load(position, min(WINDOW_BYTES, segment_end - position)))
-                if len(data) <= _MAGIC_AT:
-                    position = segment_end
-                    break
-                found = self._find_record(data, position, base)
-                if found is not None:
-                    return found
-                step = max(len(data) - _MAGIC_AT - len(_MAGIC_START), 1)
-                position = segment_end if segment_end - position <= len(data) else position + step
+            data = bytes(self._load(position, min(WINDOW_BYTES, segment_end - position)))
+            found = self._find_record(data, position, base)
+            if found is not None:
+                return found
+            if segment_end - position <= len(data) or len(data) <= _MAGIC_AT:
+                position = segment_end
+            else:
+                position += max(len(data) - _MAGIC_AT - len(_MAGIC_START), 1)
         return position
+
+    def _skip_zeros(self, position: int) -> int:
+        """Go on where data may stand, minus the few bytes of a record that may be zeros before."""
+        found = self._log.next_data(position)
+        return max(position, found - _MAGIC_AT - 1) if found - position > WINDOW_BYTES else position
 
     def _find_record(self, data: bytes, position: int, base: int) -> int | None:
         at = data.find(_MAGIC_START)
@@ -190,7 +193,7 @@ class LogScanner:
 
     def anything_behind(self, position: int) -> bool:
         """Whether there is anything but zeros from `position` on."""
-        while position < self._log.end_of_segments:
+        while (position := self._log.next_data(position)) < self._log.end_of_segments:
             data = self._log.read(position, WINDOW_BYTES)
             if not data:
                 position = self._log.base_of(position) + self._log.segment_bytes

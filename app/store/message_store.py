@@ -12,27 +12,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from typing_extensions import override
-
 from app.domain.clock import Clock
-from app.domain.errors import CurlewError, StoreFailed, TooManyRequests
+from app.domain.errors import StoreFailed
 from app.domain.limits import PROPERTIES_ENCODED_BYTES_MAX, Limits
-from app.domain.message import Message, StoredMessage, java_hash
+from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
 from app.store import paths
-from app.store.commit_log import AppendCursor, CommitLog
+from app.store.appending import Appended, Appender
+from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
 from app.store.consume_queue import ConsumeQueue
 from app.store.files import ColdRead, File, FileSystem, Lock, write_atomically
-from app.store.formats.batch_frame import RequestFrame, place
-from app.store.formats.consume_queue import UNIT
-from app.store.formats.message_id import decode_message_id, encode_message_id
+from app.store.formats.batch_frame import RequestFrame
+from app.store.formats.message_id import decode_message_id
 from app.store.formats.record import (
     CHECKSUM_BYTES,
     decode_message,
-    encode_properties,
-    encode_record,
-    record_size,
 )
 from app.store.formats.state_file import KIND_CHECKPOINT, Checkpoint, StoreMeta, encode_state
 from app.store.key_index import KeyIndex
@@ -42,7 +37,7 @@ from app.store.opening import load_or_make_meta, open_log, write_clean_stop, wri
 from app.store.queue_table import QueueTable
 from app.store.reading import ReadResult, Source, Wanted, read_queue
 from app.store.recovery import Recovery
-from app.store.writer import Block, Done, Turns, Write, Writer
+from app.store.writer import Block, Done, Turns, Writer
 
 MAX_TIME_MS = 1 << 62
 """Later than any store time."""
@@ -55,16 +50,6 @@ class QueueBounds(NamedTuple):
 
     min_offset: int
     max_offset: int
-
-
-@dataclass(slots=True)
-class Appended:
-    """What was assigned to the messages of one append; they follow one another in their queue."""
-
-    first_queue_offset: int
-    count: int
-    store_time_ms: int
-    message_ids: Sequence[str]
 
 
 class StoreStatus(NamedTuple):
@@ -97,37 +82,6 @@ class Checkpointing:
         write_atomically(self._files, paths.CHECKPOINT, data)
 
 
-class _Append:
-    """Settles one block: units into the queue, keys into the index, then whoever waits."""
-
-    __slots__ = ("_done", "_keyed", "_queue", "_store", "_store_time_ms", "_units")
-
-    def __init__(
-        self,
-        store: "MessageStore",
-        queue: ConsumeQueue,
-        units: bytes,
-        keyed: Sequence[tuple[int, list[str]]],
-        store_time_ms: int,
-        done: Done,
-    ) -> None:
-        self._store = store
-        self._queue = queue
-        self._units = units
-        self._keyed = keyed
-        self._store_time_ms = store_time_ms
-        self._done = done
-
-    def __call__(self, error: CurlewError | None) -> None:
-        if error is None:
-            self._queue.append(self._units)
-            for physical_offset, keys in self._keyed:
-                self._store.index.add(physical_offset, self._store_time_ms, self._queue.topic, keys)
-        self._done(error)
-        if error is None:
-            self._store.on_arrival(self._queue.topic, self._queue.queue_id)
-
-
 class MessageStore:
     """One data directory, open. Made by `open`."""
 
@@ -155,12 +109,13 @@ class MessageStore:
         self._queues = queues
         self.index = index
         self._recovery = recovery
-        self._clock = clock
         self._lock = lock
         self._limits = limits
-        self._store_time_ms = recovery.store_time_ms
-        self._cursor = AppendCursor(recovery.end, meta.segment_bytes)
         self._writer = Writer(log, turns, recovery.end, self._roll_back)
+        self._appender = Appender(
+            self.store_id, config, self._writer, queues, index, clock, limits, self._arrived
+        )
+        self._appender.start(recovery, meta.segment_bytes)
         self._closed = False
         self._source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes)
         self._mender = Mender(self._source)
@@ -220,52 +175,7 @@ class MessageStore:
         `done` is called when all are confirmed (None), or with the error; never before this
         returns. Raises `StoreFailed` or `TooManyRequests` with nothing stored.
         """
-        self._admit()
-        queue = self._queues.get_or_make(topic, queue_id)
-        now = self._stamp()
-        topic_bytes = topic.encode()
-        properties = [encode_properties(message) for message in messages]
-        sizes = [
-            record_size(len(message.body), len(topic_bytes), len(encoded))
-            for message, encoded in zip(messages, properties, strict=True)
-        ]
-        placement = self._cursor.place(sizes)
-        first = queue.next_offset
-        queue.next_offset += len(messages)
-        records: list[bytes] = []
-        units: list[bytes] = []
-        ids: list[str] = []
-        keyed: list[tuple[int, list[str]]] = []
-        synced_end = self._writer.watermarks.flushed
-        queue_offset = first
-        for message, encoded, size, physical_offset in zip(
-            messages, properties, sizes, placement.physical_offsets, strict=True
-        ):
-            records.append(
-                encode_record(
-                    topic=topic_bytes,
-                    queue_id=queue_id,
-                    queue_offset=queue_offset,
-                    physical_offset=physical_offset,
-                    body=message.body,
-                    properties=encoded,
-                    born_time_ms=now if message.born_time_ms is None else message.born_time_ms,
-                    store_time_ms=now,
-                    store_host=self._config.store_host,
-                    prepared_offset=synced_end,
-                )
-            )
-            if message.keys or message.message_id:
-                keyed.append((physical_offset, _keys_of(message)))
-            tag_hash = java_hash(message.tag) if message.tag else 0
-            units.append(UNIT.pack(physical_offset, size, tag_hash))
-            ids.append(message.message_id or encode_message_id(self.store_id, now, physical_offset))
-            queue_offset += 1
-        writes = [Write(at, [record]) for at, record in placement.closing]
-        writes += [Write(s.start, list(records[s.first : s.end])) for s in placement.stretches]
-        settle = _Append(self, queue, b"".join(units), keyed, now, done)
-        self._submit(writes, sum(sizes), flush, settle)
-        return Appended(first, len(messages), now, ids)
+        return self._appender.append(topic, queue_id, messages, flush, done)
 
     def append_frame(
         self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
@@ -274,77 +184,20 @@ class MessageStore:
 
         Ids that the client gave in the records stay; `message_ids` has the derived ones.
         """
-        self._admit()
-        queue = self._queues.get_or_make(topic, queue_id)
-        now = self._stamp()
-        sizes = frame.sizes.tolist()
-        placement = self._cursor.place(sizes)
-        first = queue.next_offset
-        queue.next_offset += frame.count
-        place(
-            frame,
-            queue_id=queue_id,
-            first_queue_offset=first,
-            physical_offsets=placement.physical_offsets,
-            store_time_ms=now,
-            store_host=self._config.store_host,
-            synced_end=self._writer.watermarks.flushed,
-        )
-        view = memoryview(frame.records)
-        positions = [*frame.positions.tolist(), len(view)]
-        writes = [Write(at, [record]) for at, record in placement.closing]
-        writes += [
-            Write(s.start, [view[positions[s.first] : positions[s.end]]])
-            for s in placement.stretches
-            if s.end > s.first
-        ]
-        units = frame.units(placement.physical_offsets)
-        keyed: dict[int, list[str]] = {}
-        for number, key in frame.keyed:
-            keyed.setdefault(placement.physical_offsets[number], []).append(key)
-        settle = _Append(self, queue, units, list(keyed.items()), now, done)
-        self._submit(writes, len(view), flush, settle)
-        ids = _DerivedIds(self.store_id, now, placement.physical_offsets)
-        return Appended(first, frame.count, now, ids)
+        return self._appender.append_frame(topic, queue_id, frame, flush, done)
+
+    def _roll_back(self) -> None:
+        self._appender.roll_back(self._writer.watermarks.written)
 
     def flush(self, done: Done) -> None:
         """Bring everything appended so far to the medium; `done` as for `append`."""
         if self._writer.failed is not None:
             done(StoreFailed(self._writer.failed))
         else:
-            self._writer.submit(Block(self._cursor.end, [], 0, sync=True, done=done))
+            self._writer.submit(Block(self._appender.end, [], 0, sync=True, done=done))
 
-    def _submit(self, writes: list[Write], size: int, flush: FlushMode, settle: Done) -> None:
-        writes.sort()
-        self._writer.submit(
-            Block(
-                self._cursor.end,
-                writes,
-                size,
-                flush is FlushMode.SYNC,
-                settle,
-            )
-        )
-
-    def _admit(self) -> None:
-        self._writer.refuse_if_failed()
-        if self._writer.pending_bytes > self._limits.pending_append_bytes_max:
-            raise TooManyRequests(
-                "too many bytes wait to be written",
-                hint="send again after a pause",
-                outcome="not_stored",
-                retry_after_s=1,
-            )
-
-    def _stamp(self) -> int:
-        """Store time: the wall clock, never running backwards, so that time can be bisected."""
-        self._store_time_ms = max(self._store_time_ms, self._clock.now_ms())
-        return self._store_time_ms
-
-    def _roll_back(self) -> None:
-        self._cursor = AppendCursor(self._writer.watermarks.written, self._meta.segment_bytes)
-        for queue in self._queues:
-            queue.next_offset = queue.max_offset
+    def _arrived(self, topic: str, queue_id: int) -> None:
+        self.on_arrival(topic, queue_id)
 
     # --- reading
 
@@ -518,7 +371,7 @@ class MessageStore:
             written,
             Checkpoint(
                 dispatched_end=end,
-                store_time_ms=self._store_time_ms,
+                store_time_ms=self._appender.store_time_ms,
                 clean=clean,
                 queues=self._queues.states(),
                 indexed_end=end if damaged_from is None else min(end, damaged_from),
@@ -560,30 +413,10 @@ class MessageStore:
         self._writer.stop()
         if self._writer.failed is None:
             self._checkpoint(clean=True).run()
-            write_clean_stop(self._files, self._store_time_ms, self._writer.watermarks.flushed)
+            write_clean_stop(
+                self._files, self._appender.store_time_ms, self._writer.watermarks.flushed
+            )
         self._queues.cache.close()
         self.index.close()
         self._log.close()
         self._lock.release()
-
-
-def _keys_of(message: Message) -> list[str]:
-    """The keys under which a message is indexed, in RocketMQ's order."""
-    return [message.message_id, *message.keys] if message.message_id else list(message.keys)
-
-
-class _DerivedIds(Sequence[str]):
-    """Ids of a frame's messages, made when asked for."""
-
-    def __init__(self, store_id: bytes, store_time_ms: int, offsets: list[int]) -> None:
-        self._store_id = store_id
-        self._store_time_ms = store_time_ms
-        self._offsets = offsets
-
-    @override
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    @override
-    def __getitem__(self, index: int) -> str:  # type: ignore[override]  # no slices
-        return encode_message_id(self._store_id, self._store_time_ms, self._offsets[index])

@@ -259,6 +259,12 @@ class SimulatedFile(File):
         return bytes(self._inode.seen[offset : offset + size])
 
     @override
+    def next_data(self, offset: int) -> int | None:
+        rest = self._inode.seen[offset:]
+        stripped = rest.lstrip(b"\0")
+        return offset + len(rest) - len(stripped) if stripped else None
+
+    @override
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
         self._files.call("write")
         with self._files.mutex:

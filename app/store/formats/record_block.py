@@ -7,13 +7,13 @@ Arrays run in parallel, one item for each record. `positions` are places in `dat
 """
 
 import struct
-import zlib
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.store.formats.checksum import crc32
 from app.store.formats.record import (
     CHECKSUM_BYTES,
     CHECKSUM_NAME,
@@ -54,7 +54,7 @@ _PLACES: Final = np.dtype([("queue_offset", ">i8"), ("physical_offset", ">i8")])
 _PLACES_AT: Final = 20
 _NAME: Final = np.frombuffer(CHECKSUM_NAME, np.uint8)
 _NAME_BYTES: Final = len(CHECKSUM_NAME)
-_POWERS: Final = 10 ** np.arange(10, dtype=np.int64)
+CHECKSUM_POWERS: Final = 10 ** np.arange(10, dtype=np.int64)
 _HEAD_STEPS: Final = np.arange(HEAD_BYTES)
 _PLACES_STEPS: Final = np.arange(_PLACES_AT, _PLACES_AT + _PLACES.itemsize)
 _TAIL_STEPS: Final = np.arange(CHECKSUM_BYTES)
@@ -113,10 +113,9 @@ def intact(
     good &= (tails[:, :_NAME_BYTES] == _NAME).all(axis=1) & (tails[:, -1] == 2)
     digits = tails[:, _NAME_BYTES:-1] - np.uint8(ord("0"))
     good &= (digits <= 9).all(axis=1)
-    crc32 = zlib.crc32
     sums = [
         crc32(data[start : start + size - CHECKSUM_BYTES])
         for start, size in zip(starts, sizes, strict=True)
     ]
-    good &= digits @ _POWERS == np.array(sums, np.int64) & CRC_MASK
+    good &= digits @ CHECKSUM_POWERS == np.array(sums, np.int64) & CRC_MASK
     return good

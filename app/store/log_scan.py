@@ -28,7 +28,8 @@ from app.store.formats.record import (
 )
 from app.store.formats.record_block import heads, intact, walk
 
-WINDOW_BYTES: Final = 2 * MIB
+WINDOW_BYTES: Final = MIB
+_ZEROS: Final = bytes(WINDOW_BYTES)
 _MAGIC_START: Final = MAGIC_V1.to_bytes(4)[:3]
 _MAGICS: Final = (MAGIC_V1.to_bytes(4), MAGIC_V2.to_bytes(4))
 _MAGIC_AT: Final = 4
@@ -138,7 +139,8 @@ class LogScanner:
         segment_end = self._log.base_of(position) + self._log.segment_bytes
         while True:
             size = min(WINDOW_BYTES, segment_end - position)
-            data = bytes(self._load(position, size)[:size])
+            data = self._log.read(position, size)
+            self._window.data, self._window.start = data, position
             marks = walk(data, 0, len(data))
             starts = marks[:-1]
             if not starts:
@@ -164,7 +166,7 @@ class LogScanner:
             base = self._log.base_of(position)
             segment_end = base + self._log.segment_bytes
             data = bytes(self._load(position, min(WINDOW_BYTES, segment_end - position)))
-            found = self._find_record(data, position, base)
+            found = None if data == _ZEROS else self._find_record(data, position, base)
             if found is not None:
                 return found
             if segment_end - position <= len(data) or len(data) <= _MAGIC_AT:
@@ -198,7 +200,7 @@ class LogScanner:
             if not data:
                 position = self._log.base_of(position) + self._log.segment_bytes
                 continue
-            if data.count(0) != len(data):
+            if data != _ZEROS and data.count(0) != len(data):
                 return True
             position += len(data)
         return False

@@ -39,6 +39,7 @@ check: .venv/test.stamp ## lint, format, types, import contracts, tidiness, fres
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(TYPED)
+	cd spark_connector && ../$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/unit/test_tidy.py tests/unit/test_requirements.py
 	mkdir -p build
@@ -53,7 +54,7 @@ bench: .venv/test.stamp ## measure against the ceilings of this machine
 	$(BIN)/python -m benchmarks $(ARGS)
 
 demo: .venv/demo.stamp ## send a year of flights through Curlew and Spark
-	$(BIN)/python -m pyspark_curlew.demo $(ARGS)
+	PYTHONPATH=spark_connector/examples $(BIN)/python -m flights $(ARGS)
 
 openapi: .venv/run.stamp ## write openapi/openapi.json anew
 	mkdir -p build
@@ -64,9 +65,9 @@ lock: .venv/test.stamp ## pin requirements/*.txt anew; ARGS=--upgrade takes newe
 	$(LOCK) -o requirements/build.txt requirements/build.in
 	$(LOCK) -o requirements/run.txt -c requirements/build.txt pyproject.toml
 	$(LOCK) -o requirements/demo.txt -c requirements/build.txt -c requirements/run.txt \
-		pyproject.toml requirements/demo.in
+		pyproject.toml spark_connector/pyproject.toml requirements/demo.in
 	$(LOCK) -o requirements/test.txt -c requirements/build.txt -c requirements/demo.txt \
-		pyproject.toml requirements/demo.in requirements/test.in
+		pyproject.toml spark_connector/pyproject.toml requirements/demo.in requirements/test.in
 
 venv: .venv/run.stamp ## make .venv with what a node needs
 
@@ -88,9 +89,9 @@ clean: ## remove what can be made again (data/ stays)
 	$(PIP) --no-deps --editable .
 	@touch $@
 
-.venv/demo.stamp: .venv/run.stamp requirements/demo.txt $(wildcard spark_connector/pyproject.toml)
+.venv/demo.stamp: .venv/run.stamp requirements/demo.txt spark_connector/pyproject.toml
 	$(PIP) --require-hashes -r requirements/demo.txt
-	$(if $(wildcard spark_connector/pyproject.toml),$(PIP) --no-deps --editable spark_connector)
+	$(PIP) --no-deps --editable spark_connector
 	@touch $@
 
 .venv/test.stamp: .venv/demo.stamp requirements/test.txt

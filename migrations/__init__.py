@@ -1,4 +1,4 @@
-"""Migrations of the metadata database, run by `app.cluster.migrate`; there is no alembic.ini.
+"""Migrations of the metadata database, run by `app.cluster.migration`; there is no alembic.ini.
 
 A new one is written by hand as `versions/NNNN_what.py`, numbered in order; it must work on SQLite
 (through alembic's batch mode) and PostgreSQL. A test compares the result with `app.cluster.tables`.

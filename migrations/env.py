@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations in the transaction that `app.cluster.migrate` has open."""
+"""Alembic's entry: runs the migrations in the transaction that `app.cluster.migration` has open."""
 
 from alembic import context
 
@@ -8,8 +8,6 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
     render_as_batch=True,
-    # True for SQLite too, because our connections begin their transactions themselves.
-    transactional_ddl=True,
 )
 with context.begin_transaction():
     context.run_migrations()

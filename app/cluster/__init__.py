@@ -6,14 +6,9 @@ Outside this package use what is named here, and nothing deeper.
 from app.cluster.config import ClusterConfig
 from app.cluster.listing import Page
 from app.cluster.metadata import Metadata
-from app.cluster.migrate import migrate
-from app.cluster.snapshot import (
-    ClusterSnapshot,
-    CommittedOffset,
-    GroupView,
-    NodeView,
-    TopicView,
-)
+from app.cluster.migration import migrate
+from app.cluster.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
+from app.domain.positions import CommittedOffset
 
 __all__ = [
     "ClusterConfig",

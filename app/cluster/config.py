@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from app.domain.positions import FlushMode
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
@@ -10,6 +12,9 @@ class ClusterConfig:
     url: str = field(repr=False)
     """`sqlite:///path` or `postgresql://user:password@host:port/name`. Not in `repr`: it may hold
     a password."""
+
+    default_flush: FlushMode = FlushMode.SYNC
+    """Flush mode of topics that are made by their first send."""
 
     lock_wait_ms: int = 5_000
     """Longest wait for another writer (SQLite's busy timeout, PostgreSQL's lock timeout). Well over

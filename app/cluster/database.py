@@ -100,17 +100,12 @@ def prepare_sqlite(engine: SyncEngine, *, begin: str, foreign_keys: bool = True)
 
     @event.listens_for(engine, "connect")
     def set_pragmas(dbapi_connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
-        try:
-            cursor = dbapi_connection.cursor()
-            cursor.execute("PRAGMA journal_mode = WAL")
-            # An acknowledged change survives power loss; NORMAL would only promise consistency.
-            cursor.execute("PRAGMA synchronous = FULL")
-            cursor.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
-            cursor.close()
-        except BaseException:
-            # The pool does not yet own the connection and would leak it (a damaged file).
-            dbapi_connection.close()
-            raise
+        cursor = dbapi_connection.cursor()
+        cursor.execute("PRAGMA journal_mode = WAL")
+        # An acknowledged change survives power loss; NORMAL would only promise consistency.
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
+        cursor.close()
 
     @event.listens_for(engine, "begin")
     def begin_explicitly(connection: Connection) -> None:

@@ -14,18 +14,12 @@ from app.cluster.config import ClusterConfig
 from app.cluster.database import Database
 from app.cluster.listing import Page, page_of
 from app.cluster.schema import check_file, check_schema
-from app.cluster.snapshot import (
-    ClusterSnapshot,
-    CommittedOffset,
-    GroupView,
-    NodeView,
-    TopicView,
-)
+from app.cluster.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, TopicNotFound
 from app.domain.limits import Limits
 from app.domain.names import check_group, check_topic, nearest
-from app.domain.positions import TimestampMs
+from app.domain.positions import CommittedOffset, FlushMode, TimestampMs
 from app.domain.settings import (
     GroupSettings,
     TopicSettings,
@@ -39,10 +33,13 @@ from app.domain.settings import (
 class Metadata:
     """Open it, use it from one event loop, close it."""
 
-    def __init__(self, database: Database, clock: Clock, limits: Limits) -> None:
+    def __init__(
+        self, database: Database, clock: Clock, limits: Limits, default_flush: FlushMode
+    ) -> None:
         self._database = database
         self._clock = clock
         self._limits = limits
+        self._default_flush = default_flush
         self._snapshot = ClusterSnapshot()
 
     @classmethod
@@ -56,7 +53,7 @@ class Metadata:
             check_file(database.address)
             async with database.reading() as connection:
                 await check_schema(connection, database.address)
-            metadata = cls(database, clock, limits or Limits())
+            metadata = cls(database, clock, limits or Limits(), config.default_flush)
             await metadata._load()
         except BaseException:
             await database.close()
@@ -99,7 +96,7 @@ class Metadata:
         if present := self._snapshot.topics.get(name):
             return present
         check_topic(name)
-        settings = default_topic_settings(self._limits)
+        settings = default_topic_settings(self._limits, self._default_flush)
         async with self._database.transaction() as connection:
             topic = await topics.ensure(connection, name, settings, now_ms=self._clock.now_ms())
         await self._show(topic.version, lambda now: now.with_topic(topic))

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from sqlalchemy import Column, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster.snapshot import CommittedOffset
 from app.cluster.tables import committed_offsets, consumer_groups, topics
 from app.cluster.upserts import upsert
-from app.domain.positions import QueueOffset, TimestampMs
+from app.domain.positions import CommittedOffset, QueueOffset, TimestampMs
 
 _NAMES_PER_QUERY = 500
 """Far below the number of parameters that a statement may have in either database."""

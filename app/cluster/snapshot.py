@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 
-from app.domain.positions import FlushMode, QueueOffset, TimestampMs
+from app.domain.positions import FlushMode, TimestampMs
 from app.domain.settings import (
     DeliveryOrder,
     GroupSettings,
@@ -65,16 +65,6 @@ class GroupView:
             self.start,
             self.max_in_flight,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    """Everything of the queue below `offset` is done for the group."""
-
-    group: str
-    topic: str
-    queue_id: int
-    offset: QueueOffset
 
 
 @dataclass(frozen=True, slots=True)

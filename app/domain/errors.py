@@ -33,7 +33,7 @@ class CurlewError(Exception):
     JSON pointer into the request body where one applies.
     """
 
-    code: ClassVar[str] = "INTERNAL_ERROR"
+    code: ClassVar[str] = "INTERNAL_SERVER_ERROR"
     title: ClassVar[str] = "The request failed"
     retryable: ClassVar[bool] = False
 
@@ -262,7 +262,6 @@ class PreconditionFailed(StateConflict):
 class TryAgain(CurlewError):
     """The same request may succeed later."""
 
-    code = "UNAVAILABLE"
     title = "The service cannot answer now"
     retryable = True
 
@@ -291,7 +290,6 @@ class MetadataUnavailable(TryAgain):
 class NodeFault(CurlewError):
     """We are broken; another node may do better."""
 
-    code = "INTERNAL_ERROR"
     title = "The node failed"
 
 
@@ -315,10 +313,3 @@ class DiskFull(NodeFault):
     code = "DISK_FULL"
     title = "The disk is full"
     retryable = True
-
-
-class MessageCorrupted(NodeFault):
-    """A stored record fails its checksum; other records are not affected."""
-
-    code = "MESSAGE_CORRUPTED"
-    title = "The stored message is damaged"

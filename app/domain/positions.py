@@ -3,6 +3,7 @@
 All bounds are half-open: an `end` is one past the last.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
@@ -21,3 +22,13 @@ class FlushMode(StrEnum):
 
     SYNC = "sync"
     ASYNC = "async"
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """Everything of the queue below `offset` is done for the group."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: QueueOffset

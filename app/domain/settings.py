@@ -95,9 +95,9 @@ class GroupSettings:
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
 
 
-def default_topic_settings(limits: Limits) -> TopicSettings:
+def default_topic_settings(limits: Limits, flush: FlushMode = FlushMode.SYNC) -> TopicSettings:
     """The settings of a topic that is made by its first send."""
-    return TopicSettings(queues=min(DEFAULT_QUEUES, limits.queues_per_topic_max))
+    return TopicSettings(queues=min(DEFAULT_QUEUES, limits.queues_per_topic_max), flush=flush)
 
 
 def default_group_settings(limits: Limits) -> GroupSettings:

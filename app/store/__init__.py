@@ -4,10 +4,10 @@ What is named here is public; nothing deeper is, except `formats`, which is pure
 """
 
 from app.store.appending import Appended
+from app.store.checkpoints import Checkpointing
 from app.store.config import StoreConfig
 from app.store.files import ColdRead, FileSystem, OsFiles, StoreLocked
 from app.store.message_store import (
-    Checkpointing,
     MessageStore,
     QueueBounds,
     StoreStatus,

@@ -10,6 +10,7 @@ and `sync` belong to the writer, one at a time; `read` may be called from any th
 """
 
 import bisect
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -83,6 +84,10 @@ class CommitLog:
                 self._segments[base] = files.open(paths.segment(base))
                 self.bases.append(base)
         self._dirty: set[int] = set()
+        self._prepared = {
+            base for base, file in self._segments.items() if file.size() >= segment_bytes
+        }
+        """Segments with all their room. A process that was killed may leave a shorter one."""
 
     @property
     def start(self) -> int:
@@ -103,8 +108,20 @@ class CommitLog:
 
         Raises `OSError` (ENOSPC) with nothing changed when there is no room for it.
         """
-        if base in self._segments:
+        if base in self._prepared:
             return
+        file = self._segments.get(base)
+        if file is not None:
+            file.allocate(self.segment_bytes)
+        else:
+            file = self._make(base)
+        self._files.sync_directory(paths.COMMIT_LOG)
+        self._prepared.add(base)
+        if base not in self._segments:
+            self._segments[base] = file
+            bisect.insort(self.bases, base)
+
+    def _make(self, base: int) -> File:
         path = paths.segment(base)
         file = self._files.open(path, create=True)
         try:
@@ -113,13 +130,11 @@ class CommitLog:
             file.close()
             self._files.remove(path)
             raise
-        self._files.sync_directory(paths.COMMIT_LOG)
-        self._segments[base] = file
-        bisect.insort(self.bases, base)
+        return file
 
     def is_prepared(self, end: int) -> bool:
         """Whether records up to `end` (exclusive) need no new segment."""
-        return self.base_of(end - 1) in self._segments
+        return self.base_of(end - 1) in self._prepared
 
     def is_written(self, physical_offset: int) -> bool:
         """Whether the segment of an offset has been written to since the last sync.
@@ -131,7 +146,7 @@ class CommitLog:
     def missing_next(self) -> int | None:
         """Base of the segment behind the one in use, when it is not made yet."""
         base = max(self._dirty, default=-self.segment_bytes) + self.segment_bytes
-        return None if base in self._segments else base
+        return None if base in self._prepared else base
 
     def write(self, start: int, buffers: Sequence[Buffer]) -> None:
         """Write one stretch that lies within a prepared segment."""
@@ -140,15 +155,25 @@ class CommitLog:
         self._segments[base].pwritev(buffers, start - base)
 
     def sync(self) -> None:
-        """Bring everything written so far to the medium, oldest segment first."""
-        for base in sorted(self._dirty):
-            self._segments[base].sync()
+        """Bring everything written so far to the medium, oldest segment first.
+
+        When that fails, later writes may be on the medium and earlier ones not. The next start is
+        told by a file, which need not be synced: a power loss it will notice itself.
+        """
+        try:
+            for base in sorted(self._dirty):
+                self._segments[base].sync()
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._files.open(paths.SYNC_FAILED, create=True).close()
+            raise
         self._dirty.clear()
 
     def sync_all(self) -> None:
-        """Bring everything to the medium, also what another process wrote."""
+        """Bring everything to the medium, also what another process wrote and the names it made."""
         for file in self._segments.values():
             file.sync()
+        self._files.sync_directory(paths.COMMIT_LOG)
         self._dirty.clear()
 
     def extend_short_segments(self) -> list[int]:
@@ -159,20 +184,22 @@ class CommitLog:
             self._segments[base].sync()
         return short
 
-    def forget_cached(self) -> None:
-        """Make reads see what is on the medium and not what a failed sync left in memory."""
-        for file in self._segments.values():
-            file.forget_cached()
-
     def drop_first(self) -> str:
         """Remove the oldest segment; its path. Readers that have it open go on."""
         base = self.bases[0]
         assert len(self.bases) > 1
         self.bases.remove(base)
         self._segments.pop(base)
+        self._prepared.discard(base)
         path = paths.segment(base)
         self._files.remove(path)
         return path
+
+    def drop_cached(self, start: int) -> None:
+        """Let what stands from `start` on be read from the medium; it has been synced."""
+        for base, file in self._segments.items():
+            if base + self.segment_bytes > start:
+                file.drop_cached()
 
     def read(self, physical_offset: int, size: int, *, wait_for_disk: bool = True) -> bytes:
         """Bytes within one segment; fewer than `size` at its end. `ColdRead` as `File.pread`."""
@@ -197,6 +224,7 @@ class CommitLog:
         """Zero what stands behind `end` and drop later segments. The caller has kept a copy."""
         for base in [base for base in self.bases if base > end]:
             self._segments.pop(base).close()
+            self._prepared.discard(base)
             self._files.remove(paths.segment(base))
             self.bases.remove(base)
         base = self.base_of(end)

@@ -9,7 +9,6 @@ Event loop only, except `units`, which a reader thread may call: it works on val
 
 from app.store import paths
 from app.store.file_cache import FileCache
-from app.store.files import File
 from app.store.formats.consume_queue import UNIT, UNIT_BYTES
 
 Unit = tuple[int, int, int]
@@ -110,6 +109,7 @@ class ConsumeQueue:
         base = position - position % self._file_bytes
         path = self._path(base)
         file = self._cache.get(path) or self._cache.create(self._directory, path, self._file_bytes)
+        self._cache.mark_dirty(file)
         file.pwritev([unit], position - base)
 
     def drop_below_minimum(self) -> list[str]:
@@ -129,14 +129,13 @@ class ConsumeQueue:
             removed.append(path)
         return removed
 
-    def flush(self) -> list[File]:
-        """Move the units in memory to their files and return those, to be synced.
+    def flush(self) -> None:
+        """Move the units in memory to their files, which the cache then counts as dirty.
 
         The units stay readable throughout.
         """
         first, tail = self._tail
         data = bytes(tail)
-        written: list[File] = []
         done = 0
         while done < len(data):
             position = first * UNIT_BYTES + done
@@ -146,11 +145,10 @@ class ConsumeQueue:
             file = self._cache.get(path) or self._cache.create(
                 self._directory, path, self._file_bytes
             )
+            self._cache.mark_dirty(file)
             file.pwritev([part], position - base)
-            written.append(file)
             done += len(part)
         self._tail = (first + len(data) // UNIT_BYTES, tail[len(data) :])
-        return written
 
     def units(self, first: int, end: int, *, wait_for_disk: bool = True) -> list[Unit]:
         """Units `[first, end)`. May raise `ColdRead`. What is missing comes as zeros."""

@@ -20,6 +20,7 @@ class FileCache:
         self.files = files
         self._open_files_max = open_files_max
         self._opened: OrderedDict[str, File] = OrderedDict()
+        self._dirty: dict[File, None] = {}
         self._lock = threading.Lock()
 
     def get(self, path: str) -> File | None:
@@ -47,6 +48,17 @@ class FileCache:
             while len(self._opened) > self._open_files_max:
                 self._opened.popitem(last=False)
         return file
+
+    def mark_dirty(self, file: File) -> None:
+        """Note that `file` must be synced before a checkpoint may count on it."""
+        with self._lock:
+            self._dirty[file] = None
+
+    def take_dirty(self) -> list[File]:
+        """The files that were written to and not taken since, in the order of writing."""
+        with self._lock:
+            dirty, self._dirty = list(self._dirty), {}
+        return dirty
 
     def forget(self, path: str) -> None:
         """Drop a file that is about to be removed."""

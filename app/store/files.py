@@ -25,7 +25,8 @@ IOV_MAX: Final = 1024
 DIRECTORY_MODE: Final = 0o750
 FILE_MODE: Final = 0o640
 
-BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class ColdRead(Exception):
@@ -74,8 +75,12 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
-    def forget_cached(self) -> None:
-        """Drop clean pages from memory: after a failed sync they are not what is on the medium."""
+    def drop_cached(self) -> None:
+        """Let reads come from the medium; what is not synced stays in memory.
+
+        After a sync that failed, memory shows bytes which are not on the medium and which no later
+        sync brings there.
+        """
         ...
 
     def close(self) -> None: ...
@@ -110,11 +115,11 @@ class FileSystem(Protocol):
 
     def disk_usage(self) -> DiskUsage: ...
 
-    def boot_id(self) -> str:
-        """Changes with each start of the machine; empty when there is no such thing."""
-        ...
-
     def lock(self, path: str) -> Lock: ...
+
+    def boot_id(self) -> str:
+        """Another one after each start of the machine; empty where that cannot be told."""
+        ...
 
 
 class OsFile(File):
@@ -200,7 +205,7 @@ class OsFile(File):
         os.ftruncate(self._descriptor, size)
 
     @override
-    def forget_cached(self) -> None:
+    def drop_cached(self) -> None:
         os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     @override
@@ -279,13 +284,6 @@ class OsFiles(FileSystem):
         return DiskUsage((used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize)
 
     @override
-    def boot_id(self) -> str:
-        try:
-            return BOOT_ID.read_text().strip()
-        except OSError:
-            return ""
-
-    @override
     def lock(self, path: str) -> Lock:
         descriptor = os.open(self._path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
@@ -300,6 +298,13 @@ class OsFiles(FileSystem):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return OsLock(descriptor)
+
+    @override
+    def boot_id(self) -> str:
+        try:
+            return _BOOT_ID.read_text().strip()
+        except OSError:
+            return ""
 
 
 def write_atomically(files: FileSystem, path: str, data: bytes) -> None:

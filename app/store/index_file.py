@@ -17,7 +17,6 @@ import numpy as np
 
 from app.store import paths
 from app.store.file_cache import FileCache
-from app.store.files import File
 from app.store.formats.key_index import (
     ENTRIES,
     ENTRY,
@@ -105,13 +104,14 @@ class IndexFile:
         self.next_entry = number
         self.end_ms, self.end_offset = store_time_ms, physical_offset
 
-    def flush(self) -> File | None:
-        """Write what is in memory only; the file if there was anything, to be synced."""
+    def flush(self) -> None:
+        """Write what is in memory only; the cache then counts the file as dirty."""
         first, tail = self._tail
         if not tail and not self._dirty:
-            return None
+            return
         size = file_bytes(self._slots, self._entries)
         file = self._cache.get(self._path) or self._cache.create(paths.INDEX, self._path, size)
+        self._cache.mark_dirty(file)
         data = bytes(tail)
         if data:
             file.pwritev([data], entry_at(self._slots, first))
@@ -126,7 +126,6 @@ class IndexFile:
         self._dirty.clear()
         self._crc = google_crc32c.extend(self._crc, data)
         self._tail = (first + len(data) // ENTRY_BYTES, tail[len(data) :])
-        return file
 
     def seal(self) -> None:
         """Nothing is added any more; the slots are read from the file. `flush` comes first."""
@@ -175,6 +174,7 @@ class IndexFile:
             if stored != expected:
                 file = self._cache.get(self._path)
                 assert file is not None
+                self._cache.mark_dirty(file)
                 file.pwritev([expected], HEADER_BYTES)
             self.verified = True
 

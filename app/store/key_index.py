@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 
 from app.store import paths
 from app.store.file_cache import FileCache
-from app.store.files import File, FileSystem
 from app.store.formats.key_index import index_key, key_hashes
 from app.store.formats.state_file import IndexFileState
 from app.store.index_file import IndexDamaged, IndexFile
@@ -33,15 +32,14 @@ class _Keyed(NamedTuple):
 class KeyIndex:
     """All index files of a store, oldest first; keys go into the last one."""
 
-    def __init__(self, files: FileSystem, slots: int, entries: int) -> None:
-        self._fs = files
-        self._cache = FileCache(files)
+    def __init__(self, cache: FileCache, slots: int, entries: int) -> None:
+        self._fs = cache.files
+        self._cache = cache
         self._slots = slots
         self._entries = entries
         self._files: list[IndexFile] = []
         self._pending: list[_Keyed] = []
         self._lock = threading.Lock()
-        self._unsynced: list[File] = []
         self.damaged_from: int | None = None
         """Physical offset of the first record whose keys may be missing; made again at opening."""
 
@@ -109,9 +107,7 @@ class KeyIndex:
         if last is not None and last.appendable and last.room >= count:
             return last
         if last is not None and last.appendable:
-            written = last.flush()
-            if written is not None:
-                self._unsynced.append(written)
+            last.flush()
             last.seal()
         time_ms = item.store_time_ms
         while self._files and paths.index_name(time_ms) <= self._files[-1].name:
@@ -120,16 +116,13 @@ class KeyIndex:
         self._files.append(file)
         return file
 
-    def flush(self) -> tuple[list[File], tuple[IndexFileState, ...]]:
-        """Move everything to the files: those to be synced, and the state for a checkpoint."""
+    def flush(self) -> tuple[IndexFileState, ...]:
+        """Move everything to the files, which the cache counts as dirty; for a checkpoint."""
         with self._lock:
             self._drain()
-            written, self._unsynced = self._unsynced, []
             if self._files and self._files[-1].appendable:
-                file = self._files[-1].flush()
-                if file is not None:
-                    written.append(file)
-            return written, tuple(file.state() for file in self._files)
+                self._files[-1].flush()
+            return tuple(file.state() for file in self._files)
 
     def candidates(
         self, topic: str, key: str, begin_ms: int, end_ms: int, *, wait_for_disk: bool
@@ -172,7 +165,3 @@ class KeyIndex:
                     self._fs.remove(path)
                 removed.append(path)
         return removed
-
-    def close(self) -> None:
-        """Close the files; no reader is left."""
-        self._cache.close()

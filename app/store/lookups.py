@@ -98,6 +98,6 @@ def _store_time(
     if unit[1] <= 0:
         return None
     record = memoryview(source.log.read(unit[0], unit[1], wait_for_disk=wait_for_disk))
-    if not is_intact(source, record, unit, offset):
+    if not is_intact(source, queue, record, unit, offset):
         return None
     return int.from_bytes(record[STORE_TIME_AT : STORE_TIME_AT + 8])

@@ -75,20 +75,20 @@ class Mender:
         """Behind the record of the nearest good unit before `offset`."""
         first = max(queue.min_offset, offset - NEIGHBOUR_UNITS_MAX)
         for number, unit in reversed(list(enumerate(queue.units(first, offset), first))):
-            if self._is_good(unit, number):
+            if self._is_good(queue, unit, number):
                 return unit[0] + unit[1]
         return self._source.log.start
 
     def _start_of_good(self, queue: ConsumeQueue, offset: int, otherwise: int) -> int:
         end = min(queue.max_offset, offset + NEIGHBOUR_UNITS_MAX)
         for number, unit in enumerate(queue.units(offset, end), offset):
-            if self._is_good(unit, number):
+            if self._is_good(queue, unit, number):
                 return unit[0]
         return otherwise
 
-    def _is_good(self, unit: Unit, queue_offset: int) -> bool:
+    def _is_good(self, queue: ConsumeQueue, unit: Unit, queue_offset: int) -> bool:
         log = self._source.log
         if unit[1] <= 0 or not log.start <= unit[0] < log.end_of_segments:
             return False
         record = memoryview(log.read(unit[0], unit[1]))
-        return is_intact(self._source, record, unit, queue_offset)
+        return is_intact(self._source, queue, record, unit, queue_offset)

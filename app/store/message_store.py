@@ -9,7 +9,6 @@ reader threads, and `Checkpointing.run`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from app.domain.clock import Clock
@@ -19,25 +18,26 @@ from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
 from app.store import paths
 from app.store.appending import Appended, Appender
+from app.store.checkpoints import Checkpointing, Checkpoints
 from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
 from app.store.consume_queue import ConsumeQueue
-from app.store.files import ColdRead, File, FileSystem, Lock, write_atomically
+from app.store.files import ColdRead, FileSystem, Lock
 from app.store.formats.batch_frame import RequestFrame
 from app.store.formats.message_id import decode_message_id
 from app.store.formats.record import (
     CHECKSUM_BYTES,
     decode_message,
 )
-from app.store.formats.state_file import KIND_CHECKPOINT, Checkpoint, StoreMeta, encode_state
+from app.store.formats.state_file import Checkpoint, StoreMeta
 from app.store.key_index import KeyIndex
 from app.store.lookups import find_by_key, offset_for_time, read_record
 from app.store.mending import Mender
-from app.store.opening import load_or_make_meta, open_log, write_clean_stop, write_marker
+from app.store.opening import load_or_make_meta, open_log, write_abort, write_clean_stop
 from app.store.queue_table import QueueTable
 from app.store.reading import ReadResult, Source, Wanted, read_queue
 from app.store.recovery import Recovery
-from app.store.writer import Block, Done, Turns, Writer
+from app.store.writer import Block, Done, Turns, Workers, Writer, WriterThread
 
 MAX_TIME_MS = 1 << 62
 """Later than any store time."""
@@ -66,22 +66,6 @@ class StoreStatus(NamedTuple):
     recovery: Recovery
 
 
-@dataclass(slots=True)
-class Checkpointing:
-    """A checkpoint under way: taken on the loop, `run` on any thread, then `finish` on the loop."""
-
-    _files: FileSystem
-    _synced: list[File]
-    _checkpoint: Checkpoint
-
-    def run(self) -> None:
-        """Sync the queues and write the checkpoint. Blocks. Raises `OSError`."""
-        for file in self._synced:
-            file.sync()
-        data = encode_state(KIND_CHECKPOINT, self._checkpoint)
-        write_atomically(self._files, paths.CHECKPOINT, data)
-
-
 class MessageStore:
     """One data directory, open. Made by `open`."""
 
@@ -98,6 +82,7 @@ class MessageStore:
         turns: Turns,
         lock: Lock,
         limits: Limits,
+        workers: Workers,
     ) -> None:
         self.store_id = bytes.fromhex(meta.store_id)
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
@@ -111,7 +96,8 @@ class MessageStore:
         self._recovery = recovery
         self._lock = lock
         self._limits = limits
-        self._writer = Writer(log, turns, recovery.end, self._roll_back)
+        self._writer = Writer(log, turns, recovery.end, self._roll_back, workers)
+        self._checkpoints = Checkpoints(files, queues.cache)
         self._appender = Appender(
             self.store_id, config, self._writer, queues, index, clock, limits, self._arrived
         )
@@ -128,6 +114,7 @@ class MessageStore:
         clock: Clock,
         turns: Turns,
         limits: Limits | None = None,
+        workers: Workers = WriterThread,
     ) -> "MessageStore":
         """Lock, recover, sync. Blocks. Raises `StoreLocked`, `StoreUnusable` or `OSError`."""
         lock = files.lock(paths.LOCK)
@@ -138,7 +125,7 @@ class MessageStore:
             log = CommitLog(files, meta.segment_bytes)
             queues = QueueTable(files, meta.queue_file_units)
             files.make_directory(paths.INDEX)
-            index = KeyIndex(files, meta.index_slots, meta.index_entries)
+            index = KeyIndex(queues.cache, meta.index_slots, meta.index_entries)
             recovery = open_log(files, meta, log, queues, index)
             store = cls(
                 files,
@@ -152,11 +139,19 @@ class MessageStore:
                 turns,
                 lock,
                 limits or Limits(),
+                workers,
             )
-            store.begin_checkpoint().run()
-            write_marker(files)
         except BaseException:
             lock.release()
+            raise
+        try:
+            store.begin_checkpoint().run()
+            write_abort(files)
+            if files.exists(paths.SYNC_FAILED):
+                files.remove(paths.SYNC_FAILED)
+        except BaseException as error:
+            store.fail(f"opening failed: {error}")
+            store.close()
             raise
         return store
 
@@ -362,13 +357,15 @@ class MessageStore:
         return self._checkpoint(clean=False)
 
     def _checkpoint(self, *, clean: bool) -> Checkpointing:
-        written, index_files = self.index.flush()
-        written += [file for queue in self._queues for file in queue.flush()]
+        index_files = self.index.flush()
+        for queue in self._queues:
+            queue.flush()
         end = self._writer.watermarks.flushed
         damaged_from = self.index.damaged_from
+        self._checkpoints.last_begun += 1
         return Checkpointing(
-            self._files,
-            written,
+            self._checkpoints,
+            self._checkpoints.last_begun,
             Checkpoint(
                 dispatched_end=end,
                 store_time_ms=self._appender.store_time_ms,
@@ -376,6 +373,7 @@ class MessageStore:
                 queues=self._queues.states(),
                 indexed_end=end if damaged_from is None else min(end, damaged_from),
                 index_files=index_files,
+                boot_id=self._files.boot_id(),
             ),
         )
 
@@ -408,15 +406,15 @@ class MessageStore:
         if self._closed:
             return
         self._closed = True
-        if self._writer.failed is None:
-            self.flush(lambda _error: None)
-        self._writer.stop()
-        if self._writer.failed is None:
-            self._checkpoint(clean=True).run()
-            write_clean_stop(
-                self._files, self._appender.store_time_ms, self._writer.watermarks.flushed
-            )
-        self._queues.cache.close()
-        self.index.close()
-        self._log.close()
-        self._lock.release()
+        try:
+            if self._writer.failed is None:
+                self.flush(lambda _error: None)
+            self._writer.stop()
+            if self._writer.failed is None:
+                self._checkpoint(clean=True).run()
+                end = self._writer.watermarks.flushed
+                write_clean_stop(self._files, self._appender.store_time_ms, end)
+        finally:
+            self._queues.cache.close()
+            self._log.close()
+            self._lock.release()

@@ -2,7 +2,6 @@
 
 import os
 import secrets
-from typing import Final, NamedTuple
 
 from app.domain.clock import Clock
 from app.store import paths
@@ -25,17 +24,6 @@ from app.store.log_scan import Damage
 from app.store.queue_table import QueueTable
 from app.store.recovery import Recovery, ScanPlan, recover
 
-_SYNC_FAILED: Final = "sync-failed"
-
-
-class RunMarker(NamedTuple):
-    """What `abort` says about the run before; both False when it stopped in order."""
-
-    power_lost: bool
-    """The machine was started anew since, so writes that were not synced may be missing."""
-    sync_failed: bool
-    """Memory may show what is not on the medium."""
-
 
 class StoreUnusable(Exception):
     """The directory cannot be opened as a store; the text says why and what to do."""
@@ -43,14 +31,22 @@ class StoreUnusable(Exception):
 
 def load_or_make_meta(files: FileSystem, config: StoreConfig, clock: Clock) -> StoreMeta:
     """The store's meta, made at its first opening. Raises `StoreUnusable`."""
-    data = read_whole(files, paths.META)
-    if data is not None:
+    damage: StateFileError | None = None
+    for path, copy in ((paths.META, paths.META_COPY), (paths.META_COPY, paths.META)):
+        data = read_whole(files, path)
         try:
-            return decode_meta(data)
+            meta = decode_meta(data) if data is not None else None
         except StateFileError as error:
-            raise StoreUnusable(
-                f"the store's meta file is damaged ({error}); restore it from a backup"
-            ) from error
+            damage = error
+            continue
+        if meta is not None and data is not None:
+            if read_whole(files, copy) != data:
+                write_atomically(files, copy, data)
+            return meta
+    if damage is not None:
+        raise StoreUnusable(
+            f"the store's meta file and its copy are damaged ({damage}); restore it from a backup"
+        ) from damage
     if files.list(paths.COMMIT_LOG):
         raise StoreUnusable(
             "the directory has a commit log but no meta file; restore it, or use another directory"
@@ -63,7 +59,8 @@ def load_or_make_meta(files: FileSystem, config: StoreConfig, clock: Clock) -> S
         index_entries=config.index_entries,
         created_ms=clock.now_ms(),
     )
-    write_atomically(files, paths.META, encode_state(KIND_META, meta))
+    for path in (paths.META, paths.META_COPY):
+        write_atomically(files, path, encode_state(KIND_META, meta))
     return meta
 
 
@@ -71,25 +68,21 @@ def open_log(
     files: FileSystem, meta: StoreMeta, log: CommitLog, queues: QueueTable, index: KeyIndex
 ) -> Recovery:
     """Bring queues, index and log together, by the checkpoint if it is good."""
-    marker = read_marker(files)
-    if marker.sync_failed:
-        log.forget_cached()
     checkpoint = _load_checkpoint(files)
     log.extend_short_segments()
     if checkpoint is None:
         plan = ScanPlan(
-            log.start, index.load((), log.start), 0, meta.unchecked_end, marker.power_lost
+            log.start, index.load((), log.start), 0, meta.unchecked_end, power_lost=False
         )
         recovery = recover(files, log, queues, index, plan)
     else:
-        recovery = _open_by(checkpoint, marker, files, meta, log, queues, index)
+        recovery = _open_by(checkpoint, files, meta, log, queues, index)
     _correct_minima(log, queues)
     return recovery
 
 
 def _open_by(
     checkpoint: Checkpoint,
-    marker: RunMarker,
     files: FileSystem,
     meta: StoreMeta,
     log: CommitLog,
@@ -110,7 +103,8 @@ def _open_by(
     clean = checkpoint.clean and start >= end and not _anything_at(log, end)
     if clean:
         return Recovery(end, store_time_ms=checkpoint.store_time_ms)
-    plan = ScanPlan(start, indexed_end, end, meta.unchecked_end, marker.power_lost)
+    power_lost = _writes_were_lost(files, checkpoint)
+    plan = ScanPlan(start, indexed_end, end, meta.unchecked_end, power_lost)
     recovery = recover(files, log, queues, index, plan)
     recovery.store_time_ms = max(recovery.store_time_ms, checkpoint.store_time_ms)
     recovery.rebuilt_queues = len(lost)
@@ -137,22 +131,18 @@ def _correct_minima(log: CommitLog, queues: QueueTable) -> None:
                 queue.min_offset = queue.first_at_or_behind(log.start)
 
 
-def read_marker(files: FileSystem) -> RunMarker:
-    """What the last run left behind."""
-    data = read_whole(files, paths.ABORT)
-    if data is None:
-        return RunMarker(power_lost=False, sync_failed=False)
-    lines = data.decode("ascii", "replace").split()
-    boot = lines[1] if len(lines) > 1 else ""
-    return RunMarker(
-        power_lost=bool(boot) and boot != files.boot_id(), sync_failed=_SYNC_FAILED in lines
-    )
+def _writes_were_lost(files: FileSystem, checkpoint: Checkpoint | None) -> bool:
+    """Whether unsynced writes may be missing, because the power or a sync failed."""
+    if checkpoint is None or checkpoint.clean:
+        return False
+    boot_id = files.boot_id()
+    power_lost = bool(checkpoint.boot_id and boot_id) and boot_id != checkpoint.boot_id
+    return power_lost or files.exists(paths.SYNC_FAILED)
 
 
-def write_marker(files: FileSystem, *, sync_failed: bool = False) -> None:
-    """Say that the store is open, in which boot, and whether a sync has failed."""
-    words = [str(os.getpid()), files.boot_id(), *([_SYNC_FAILED] if sync_failed else [])]
-    write_atomically(files, paths.ABORT, "".join(f"{word}\n" for word in words).encode())
+def write_abort(files: FileSystem) -> None:
+    """Say, as RocketMQ does, that the store is open; `write_clean_stop` takes it away."""
+    write_atomically(files, paths.ABORT, b"%d\n" % os.getpid())
 
 
 def write_clean_stop(files: FileSystem, store_time_ms: int, end: int) -> None:

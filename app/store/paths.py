@@ -1,7 +1,9 @@
 """Every file name of a store, and the parsers that invert them. All paths are relative to the root.
 
 meta                                  what never changes: store id, segment size
+meta.copy                             the same, for when that is damaged
 lock                                  held by the one process that has the store open
+sync-failed                           there after a sync failed, until the next start
 checkpoint.curlew                     how far queues and log were on the medium
 commitlog/00000000000000000000        segments, named by their first physical offset
 consumequeue/TOPIC/QUEUE/00000…       queue files, named by their first byte
@@ -16,7 +18,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 META: Final = "meta"
+META_COPY: Final = "meta.copy"
 LOCK: Final = "lock"
+SYNC_FAILED: Final = "sync-failed"
 CHECKPOINT: Final = "checkpoint.curlew"
 COMMIT_LOG: Final = "commitlog"
 CONSUME_QUEUES: Final = "consumequeue"

@@ -13,8 +13,8 @@ import numpy as np
 from app.store.commit_log import CommitLog
 from app.store.consume_queue import ConsumeQueue, Unit
 from app.store.formats.consume_queue import UNIT, UNITS
-from app.store.formats.record import OFFSET_OF_QUEUE_OFFSET, RECORD_BYTES_MIN, check
-from app.store.formats.record_block import Ints, intact
+from app.store.formats.record import RECORD_BYTES_MIN, belongs_to, check, topic_part
+from app.store.formats.record_block import Ints, Owner, intact
 
 GAP_CORRUPT: Final = "CORRUPT"
 GAP_EXPIRED: Final = "EXPIRED"
@@ -77,12 +77,13 @@ def read_queue(
     step = end - offset if tag_hashes is not None else min(end - offset, max_messages)
     data = queue.unit_bytes(offset, offset + max(step, 0), wait_for_disk=wait_for_disk)
     if step < MANY:
-        return _read_few(source, wanted, list(UNIT.iter_unpack(data)), wait_for_disk=wait_for_disk)
-    return _read_many(source, wanted, data, wait_for_disk=wait_for_disk)
+        units = list(UNIT.iter_unpack(data))
+        return _read_few(source, queue, wanted, units, wait_for_disk=wait_for_disk)
+    return _read_many(source, queue, wanted, data, wait_for_disk=wait_for_disk)
 
 
 def _read_few(
-    source: Source, wanted: Wanted, units: list[Unit], *, wait_for_disk: bool
+    source: Source, queue: ConsumeQueue, wanted: Wanted, units: list[Unit], *, wait_for_disk: bool
 ) -> ReadResult:
     chosen: list[_Item] = []
     total = 0
@@ -100,7 +101,7 @@ def _read_few(
     hashes: list[int] = []
     bad: list[tuple[int, str]] = []
     for item, record in _read_records(source, chosen, wait_for_disk=wait_for_disk):
-        if is_intact(source, record, item.unit, item.queue_offset):
+        if is_intact(source, queue, record, item.unit, item.queue_offset):
             records.append(record)
             offsets.append(item.queue_offset)
             hashes.append(item.unit[2])
@@ -111,14 +112,15 @@ def _read_few(
     )
 
 
-def is_intact(source: Source, record: memoryview, unit: Unit, queue_offset: int) -> bool:
+def is_intact(
+    source: Source, queue: ConsumeQueue, record: memoryview, unit: Unit, queue_offset: int
+) -> bool:
     """Whether `record` is what the unit of `queue_offset` should point at."""
     if len(record) != unit[1] or len(record) < RECORD_BYTES_MIN:
         return False
-    at = OFFSET_OF_QUEUE_OFFSET
-    if int.from_bytes(record[at : at + 8]) != queue_offset:
+    if check(record, unit[0], checksum_required=unit[0] >= source.unchecked_end):
         return False
-    return not check(record, unit[0], checksum_required=unit[0] >= source.unchecked_end)
+    return belongs_to(record, queue.topic, queue.queue_id, queue_offset)
 
 
 def _reason(source: Source, physical_offset: int, size: int) -> str:
@@ -133,7 +135,7 @@ def _read_records(
     for run in _runs(log, chosen, source.gap_bytes):
         start = run[0].unit[0]
         last = run[-1].unit
-        size = last[0] + last[1] - start
+        size = min(last[0] + last[1], log.base_of(start) + log.segment_bytes) - start
         data = memoryview(log.read(start, size, wait_for_disk=wait_for_disk) if size > 0 else b"")
         for item in run:
             at = item.unit[0] - start
@@ -156,7 +158,9 @@ def _runs(log: CommitLog, chosen: list[_Item], gap_bytes: int) -> Iterator[list[
         yield run
 
 
-def _read_many(source: Source, wanted: Wanted, data: bytes, *, wait_for_disk: bool) -> ReadResult:
+def _read_many(
+    source: Source, queue: ConsumeQueue, wanted: Wanted, data: bytes, *, wait_for_disk: bool
+) -> ReadResult:
     units = np.frombuffer(data, UNITS)
     chosen = np.arange(len(units))
     if wanted.tag_hashes is not None:
@@ -176,6 +180,7 @@ def _read_many(source: Source, wanted: Wanted, data: bytes, *, wait_for_disk: bo
     for first, last in _array_runs(source, positions, sizes):
         _read_run(
             source,
+            queue,
             (positions[first:last], sizes[first:last], offsets[first:last], hashes[first:last]),
             result,
             bad,
@@ -199,6 +204,7 @@ def _array_runs(source: Source, positions: Ints, sizes: Ints) -> list[tuple[int,
 
 def _read_run(
     source: Source,
+    queue: ConsumeQueue,
     run: tuple[Ints, Ints, Ints, Ints],
     result: ReadResult,
     bad: list[tuple[int, str]],
@@ -208,15 +214,18 @@ def _read_run(
     """Read and check one run; the good records go into `result`, the others into `bad`."""
     positions, sizes, offsets, hashes = run
     start = int(positions[0])
-    length = int(positions[-1] + sizes[-1]) - start
+    log = source.log
+    end = min(int(positions[-1] + sizes[-1]), log.base_of(start) + log.segment_bytes)
+    length = end - start
     data = b""
     if int(sizes[0]) >= RECORD_BYTES_MIN and start >= 0:
-        data = source.log.read(start, length, wait_for_disk=wait_for_disk)
+        data = log.read(start, length, wait_for_disk=wait_for_disk)
     view = memoryview(data)
     starts: list[int] = (positions - start).tolist()
     lengths: list[int] = sizes.tolist()
-    if len(data) == length:
-        good = intact(view, starts, lengths, positions, offsets)
+    if len(data) == length == int(positions[-1] + sizes[-1]) - start:
+        owner = Owner(queue.queue_id, topic_part(queue.topic.encode()), offsets)
+        good = intact(view, starts, lengths, positions, owner)
         if good.all():
             result.records.extend(
                 [view[at : at + size] for at, size in zip(starts, lengths, strict=True)]
@@ -227,7 +236,7 @@ def _read_run(
     rows = zip(starts, lengths, offsets.tolist(), hashes.tolist(), strict=True)
     for at, size, offset, tag_hash in rows:
         record = view[at : at + size]
-        if is_intact(source, record, (start + at, size, tag_hash), offset):
+        if is_intact(source, queue, record, (start + at, size, tag_hash), offset):
             result.records.append(record)
             result.queue_offsets.append(offset)
             result.tag_hashes.append(tag_hash)

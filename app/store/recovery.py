@@ -48,12 +48,15 @@ class ScanPlan:
     """Everything below was on the medium and confirmed."""
     unchecked_end: int
     power_lost: bool
+    """Unsynced writes may be missing, in any order: the power or a sync failed."""
 
 
 def recover(
     files: FileSystem, log: CommitLog, queues: QueueTable, index: KeyIndex, plan: ScanPlan
 ) -> Recovery:
     """Read the log as planned, cut a torn tail. The log is synced when it returns."""
+    log.sync_all()
+    log.drop_cached(plan.start)
     scanner = LogScanner(
         log,
         unchecked_end=plan.unchecked_end,
@@ -80,17 +83,15 @@ def recover(
         recovery.end = plan.synced_end
     if scanner.torn and scanner.anything_behind(recovery.end):
         recovery.cut_bytes = keep_and_cut(files, log, recovery.end)
-    log.sync_all()
+        log.sync_all()
     return recovery
 
 
 def _flush(queues: QueueTable, index: KeyIndex) -> None:
-    """Move what was dispatched so far out of memory, and bring it to the medium."""
-    files, _ = index.flush()
+    """Move what was dispatched so far out of memory; the first checkpoint syncs it."""
+    index.flush()
     for queue in queues:
-        files += queue.flush()
-    for file in files:
-        file.sync()
+        queue.flush()
 
 
 def keep_and_cut(files: FileSystem, log: CommitLog, end: int) -> int:

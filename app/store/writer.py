@@ -14,13 +14,14 @@ A block that fails takes everything behind it along, because the log has no hole
   unknown outcome, what was waiting is not stored, and nothing is written any more.
 """
 
-import contextlib
 import errno
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
+
+from typing_extensions import override
 
 from app.domain.errors import CurlewError, DiskFull, Outcome, StoreFailed
 from app.store.commit_log import CommitLog
@@ -39,6 +40,59 @@ class Turns(Protocol):
     def call_soon(self, callback: Callable[[], object], /) -> object: ...
 
     def call_soon_threadsafe(self, callback: Callable[[], object], /) -> object: ...
+
+
+class Worker(Protocol):
+    """Does the writer's work away from the event loop."""
+
+    def wake(self) -> None:
+        """There may be work."""
+        ...
+
+    def stop(self) -> None:
+        """Finish the work there is, then end. Blocks."""
+        ...
+
+
+Workers = Callable[[Callable[[], bool]], Worker]
+"""Makes a worker. It calls what it is given until that says that there was nothing to do."""
+
+
+class WriterThread(Worker):
+    """A thread that works when it is woken."""
+
+    def __init__(self, work: Callable[[], bool]) -> None:
+        self._work = work
+        self._state = threading.Condition()
+        self._awake = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+        self._thread.start()
+
+    @override
+    def wake(self) -> None:
+        with self._state:
+            self._awake = True
+            self._state.notify()
+
+    @override
+    def stop(self) -> None:
+        with self._state:
+            self._stopping = True
+            self._state.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._state:
+                while not self._awake and not self._stopping:
+                    self._state.wait()
+                self._awake = False
+                stopping = self._stopping
+            while self._work():
+                pass
+            if stopping:
+                return
 
 
 class Write(NamedTuple):
@@ -78,7 +132,7 @@ class Watermarks:
 class _Attempt(NamedTuple):
     batch: list[Block]
     synced: bool
-    failure: OSError | None
+    failure: Exception | None
     touched: bool
     """Whether anything of the batch may be in the file."""
 
@@ -87,7 +141,12 @@ class Writer:
     """Takes blocks in order and confirms them in order. Methods are for the event loop."""
 
     def __init__(
-        self, log: CommitLog, turns: Turns, end: int, on_rollback: Callable[[], None]
+        self,
+        log: CommitLog,
+        turns: Turns,
+        end: int,
+        on_rollback: Callable[[], None],
+        workers: Workers = WriterThread,
     ) -> None:
         self.watermarks = Watermarks(end, end, end)
         self.failed: str | None = None
@@ -98,20 +157,18 @@ class Writer:
         self._on_rollback = on_rollback
         self._turn_ending = False
         self._attempts: deque[_Attempt] = deque()
-        self._wake = threading.Condition()
-        # The rest is guarded by _wake.
+        self._lock = threading.Lock()
+        # The rest is guarded by _lock.
         self._pending: list[Block] = []
-        self._handed_over = False  # the thread takes what is pending, until all is settled
-        self._outstanding = 0  # batches that the thread took and the loop has not settled
+        self._handed_over = False  # the worker takes what is pending, until all is settled
+        self._outstanding = 0  # batches that the worker took and the loop has not settled
         self._halted = False
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
-        self._thread.start()
+        self._worker = workers(self._work)
 
     def submit(self, block: Block) -> None:
         """Queue a block; its positions follow those of the block before."""
         self.pending_bytes += block.size
-        with self._wake:
+        with self._lock:
             self._pending.append(block)
         if not self._turn_ending:
             self._turn_ending = True
@@ -125,29 +182,28 @@ class Writer:
     def fail(self, reason: str) -> None:
         """Take no further writes; what waits is not stored."""
         self.failed = self.failed or reason
-        with self._wake:
+        with self._lock:
             self._halted = True
             waiting, self._pending = self._pending, []
         self._settle(waiting, _store_failed(self.failed, "not_stored"))
 
     def stop(self) -> None:
-        """Write and sync what is queued, end the thread, settle everything. Blocks."""
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
-        self._thread.join()
+        """Write and sync what is queued, end the worker, settle everything. Blocks."""
+        with self._lock:
+            self._handed_over = True
+        self._worker.stop()
         self._settle_attempts()
         if self._pending:
             self.fail("the node stopped")
 
     def _end_turn(self) -> None:
         self._turn_ending = False
-        with self._wake:
+        with self._lock:
             if not self._pending or self._halted:
                 return
             if self._handed_over or self._must_leave_the_loop(self._pending):
                 self._handed_over = True
-                self._wake.notify()
+                self._worker.wake()
                 return
             batch, self._pending = self._pending, []
         self._settle_attempt(self._attempt(batch, sync=False))
@@ -156,38 +212,40 @@ class Writer:
         """Syncing and making a segment take long."""
         return any(block.sync for block in batch) or not self._log.is_prepared(batch[-1].end)
 
-    def _run(self) -> None:
-        """Body of the writer thread."""
-        while True:
-            with self._wake:
-                while not self._stopping and (self._halted or not self._pending_for_thread()):
-                    self._wake.wait()
-                if self._halted or (self._stopping and not self._pending):
-                    return
-                batch, self._pending = self._pending, []
+    def _work(self) -> bool:
+        """Write one batch, if there is one; for the worker."""
+        with self._lock:
+            if self._halted or not self._handed_over or not self._pending:
+                return False
+            batch, self._pending = self._pending, []
+            self._outstanding += 1
+        attempt = self._attempt(batch, sync=any(block.sync for block in batch))
+        if attempt.failure is not None:
+            with self._lock:
+                self._halted = True
+        spare = None if attempt.failure else self._log.missing_next()
+        if spare is not None:
+            with self._lock:
                 self._outstanding += 1
-            attempt = self._attempt(batch, sync=any(block.sync for block in batch))
-            if attempt.failure is not None:
-                with self._wake:
-                    self._halted = True
-            spare = None if attempt.failure else self._log.missing_next()
-            if spare is not None:
-                with self._wake:
-                    self._outstanding += 1
-            self._attempts.append(attempt)
-            self._turns.call_soon_threadsafe(self._settle_attempts)
-            if spare is not None:
-                self._make_ahead(spare)
+        self._attempts.append(attempt)
+        self._turns.call_soon_threadsafe(self._settle_attempts)
+        if spare is not None:
+            self._make_ahead(spare)
+        return True
 
     def _make_ahead(self, base: int) -> None:
         """Make the next segment before it is needed. Without room for it: then, with an error."""
-        with contextlib.suppress(OSError):
+        try:
             self._log.prepare(base)
-        with self._wake:
+        except Exception as error:  # noqa: BLE001 - as in _attempt
+            if not _is_disk_full(error):
+                with self._lock:
+                    self._halted = True
+                    self._outstanding += 1
+                self._attempts.append(_Attempt([], synced=False, failure=error, touched=False))
+                self._turns.call_soon_threadsafe(self._settle_attempts)
+        with self._lock:
             self._outstanding -= 1
-
-    def _pending_for_thread(self) -> bool:
-        return self._handed_over and bool(self._pending)
 
     def _attempt(self, batch: list[Block], *, sync: bool) -> _Attempt:
         """Write a batch, and sync it if asked. Either thread, never both at a time."""
@@ -202,7 +260,7 @@ class Writer:
                 self._log.write(start, buffers)
             if sync:
                 self._log.sync()
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - a writer that dies would let everyone wait
             return _Attempt(batch, synced=False, failure=error, touched=touched)
         return _Attempt(batch, synced=sync, failure=None, touched=touched)
 
@@ -227,7 +285,7 @@ class Writer:
     def _settle_attempts(self) -> None:
         while self._attempts:
             self._settle_attempt(self._attempts.popleft())
-            with self._wake:
+            with self._lock:
                 self._outstanding -= 1
                 if not self._outstanding and not self._pending:
                     self._handed_over = False
@@ -236,17 +294,17 @@ class Writer:
         if attempt.failure is None:
             self.watermarks.advance(attempt.batch[-1].end, synced=attempt.synced)
             self._settle(attempt.batch, None)
-        elif attempt.failure.errno == errno.ENOSPC and not attempt.touched:
+        elif _is_disk_full(attempt.failure) and not attempt.touched:
             self._roll_back(attempt.batch)
         else:
-            reason = f"{attempt.failure.strerror or attempt.failure} while writing the log"
+            reason = f"{_text(attempt.failure)} while writing the log"
             self.failed = self.failed or reason
             self._settle(attempt.batch, _store_failed(reason, "unknown"))
             self.fail(reason)
 
     def _roll_back(self, batch: list[Block]) -> None:
         """No room: forget what was assigned, and go on from what is written."""
-        with self._wake:
+        with self._lock:
             batch = batch + self._pending
             self._pending = []
             self._halted = False
@@ -265,6 +323,14 @@ class Writer:
         for block in blocks:
             self.pending_bytes -= block.size
             block.done(error)
+
+
+def _is_disk_full(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.ENOSPC
+
+
+def _text(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or repr(error)
 
 
 def _store_failed(reason: str, outcome: Outcome) -> StoreFailed:

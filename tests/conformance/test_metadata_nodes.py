@@ -4,8 +4,9 @@ import asyncio
 import random
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster import Metadata, NodeView
+from app.cluster import Metadata, NodeView, TopicView, topics, versions
 from app.domain.errors import (
     PreconditionFailed,
     StateConflict,
@@ -57,6 +58,29 @@ class TestSnapshot:
             await metadata.put_topic("a", TopicSettings(queues=1))
         assert not await metadata.refresh()
         assert metadata.snapshot.version == 1
+
+    async def test_reading_sees_one_moment(self, metadata: Metadata) -> None:
+        async with metadata._database.reading() as connection:
+            assert await versions.current(connection) == 0
+            await make(metadata, topics="a")
+            assert await topics.load(connection) == []
+            assert await versions.current(connection) == 0
+
+    async def test_a_slow_refresh_does_not_undo_a_change_of_ours(
+        self, metadata: Metadata, other: Metadata, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await make(other, topics="a")
+        loads = topics.load
+
+        async def load_slowly(connection: AsyncConnection) -> list[TopicView]:
+            monkeypatch.setattr(topics, "load", loads)
+            found = await loads(connection)
+            await make(metadata, topics="late")
+            return found
+
+        monkeypatch.setattr(topics, "load", load_slowly)
+        await metadata.refresh()
+        assert set(metadata.snapshot.topics) == {"a", "late"}
 
     async def test_a_held_snapshot_stays_as_it_was(self, metadata: Metadata) -> None:
         await make(metadata, topics="a")

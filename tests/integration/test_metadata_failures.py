@@ -6,7 +6,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.cluster import CommittedOffset
@@ -16,6 +15,7 @@ from app.domain.positions import QueueOffset
 from tests.support.databases import (
     Databases,
     SqliteDatabases,
+    file_of,
 )
 from tests.support.metadata_failures import (
     LOCK_WAIT_MS,
@@ -27,12 +27,6 @@ from tests.support.metadata_failures import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-def file_of(url: str) -> Path:
-    database = make_url(url).database
-    assert database
-    return Path(database)
 
 
 def overwrite(path: Path, start: int, count: int) -> None:
@@ -106,7 +100,11 @@ class TestSqliteFile:
         self, sqlite_databases: SqliteDatabases
     ) -> None:
         url = sqlite_databases.migrated()
-        overwrite(file_of(url), 4096 * 3, 4096)
+        # A table that opening does not read otherwise.
+        with closing(sqlite3.connect(file_of(url))) as connection:
+            query = "SELECT rootpage FROM sqlite_master WHERE name = 'nodes'"
+            (page,) = connection.execute(query).fetchone()
+        overwrite(file_of(url), 4096 * (page - 1), 4096)
         error = await failure_of_opening(url)
         assert "is damaged" in error.detail
         assert "restore it from a backup" in str(error.hint)

@@ -1,10 +1,12 @@
 """Migrations on SQLite and a real PostgreSQL: the right schema, back again, and one at a time."""
 
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,17 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine, inspect, text
 
 from app.cluster import migrate
-from app.cluster.migrate import _ADVISORY_LOCK, downgrade
+from app.cluster.migration import _ADVISORY_LOCK, downgrade
 from app.cluster.schema import SchemaMismatch, current_revision, head_revision
 from app.cluster.tables import metadata
 from app.domain.errors import MetadataUnavailable
-from tests.support.databases import Databases, PostgresDatabases, sync_engine
+from tests.support.databases import (
+    Databases,
+    PostgresDatabases,
+    SqliteDatabases,
+    file_of,
+    sync_engine,
+)
 
 ROOT = Path(__file__).parents[2]
 MIGRATE = "import sys; from app.cluster import migrate; migrate(sys.argv[1])"
@@ -179,6 +187,24 @@ def test_on_postgresql_a_second_migration_waits_for_the_first(
         assert tables(engine) == set()
     second.join(timeout=30)
     assert tables(engine) == NO_TABLES | set(metadata.tables)
+
+
+def test_on_sqlite_the_write_lock_is_taken_before_the_first_look(
+    sqlite_databases: SqliteDatabases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = sqlite_databases.empty()
+    refused: list[str] = []
+
+    def look_while_another_begins(connection: Connection) -> str | None:
+        other = sqlite3.connect(file_of(url), timeout=0, isolation_level=None)
+        with closing(other), pytest.raises(sqlite3.OperationalError, match="locked") as caught:
+            other.execute("BEGIN IMMEDIATE")
+        refused.append(str(caught.value))
+        return current_revision(connection)
+
+    monkeypatch.setattr("app.cluster.migration.current_revision", look_while_another_begins)
+    migrate(url)
+    assert refused
 
 
 def test_threads_of_one_process_take_turns(databases: Databases, look: Opened) -> None:

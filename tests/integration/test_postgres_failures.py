@@ -4,13 +4,16 @@ import asyncio
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 
 import psycopg
 import pytest
 from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
+from app.cluster import CommittedOffset
 from app.domain.errors import MetadataUnavailable
+from app.domain.positions import QueueOffset
 from app.domain.settings import TopicSettings
 from tests.support.databases import PostgresDatabases
 from tests.support.metadata_failures import (
@@ -127,3 +130,40 @@ async def test_options_of_the_url_are_kept(postgres_databases: PostgresDatabases
     async with opened(url) as metadata:
         with pytest.raises(MetadataUnavailable, match="is read-only"):
             await metadata.ensure_topic("orders")
+
+
+async def test_deleting_offsets_does_not_cross_a_commit(
+    postgres_databases: PostgresDatabases,
+) -> None:
+    # Rows lie on disk in the reverse of the order in which a commit takes them. Both are made to
+    # meet in the middle by a third who holds that row: each would then have what the other wants.
+    url = postgres_databases.migrated()
+    rows = [CommittedOffset("g", "a", queue_id, QueueOffset(1)) for queue_id in range(20)]
+    async with opened(url) as metadata, opened(url) as other:
+        await metadata.ensure_topic("a")
+        await metadata.ensure_group("g")
+        for row in reversed(rows):
+            await metadata.commit_offsets([row])
+        with psycopg.connect(url) as holder, psycopg.connect(url, autocommit=True) as watcher:
+            holder.execute("SELECT * FROM committed_offsets WHERE queue_id = 10 FOR UPDATE")
+            newer = [replace(row, offset=QueueOffset(2)) for row in rows]
+            commit = asyncio.ensure_future(metadata.commit_offsets(newer))
+            await waiting_for_locks(watcher, 1)
+            deletion = asyncio.ensure_future(other.delete_offsets("g", "a"))
+            await waiting_for_locks(watcher, 2)
+            holder.rollback()
+        assert await commit == []
+        await deletion
+        assert await metadata.load_offsets() == []
+
+
+async def waiting_for_locks(watcher: psycopg.Connection, count: int) -> None:
+    """Give way to the loop until `count` connections wait for a lock."""
+    query = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    deadline = time.monotonic() + 30
+    while watcher.execute(query).fetchone() != (count,):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0)

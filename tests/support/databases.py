@@ -100,3 +100,10 @@ def sync_engine(url: str) -> Engine:
     """A plain engine for looking into a database. The caller disposes it."""
     parsed = make_url(url)
     return create_engine(parsed.set(drivername=_DRIVERS[parsed.drivername]))
+
+
+def file_of(url: str) -> Path:
+    """The file that a SQLite URL names."""
+    database = make_url(url).database
+    assert database
+    return Path(database)

@@ -15,8 +15,16 @@ LOCK_WAIT_MS = 100
 
 
 @asynccontextmanager
-async def opened(url: str, **settings: int) -> AsyncIterator[Metadata]:
-    metadata = await Metadata.open(ClusterConfig(url, **settings), FakeClock())
+async def opened(
+    url: str, *, lock_wait_ms: int = 5_000, connect_s_max: int = 5, statement_ms_max: int = 15_000
+) -> AsyncIterator[Metadata]:
+    config = ClusterConfig(
+        url,
+        lock_wait_ms=lock_wait_ms,
+        connect_s_max=connect_s_max,
+        statement_ms_max=statement_ms_max,
+    )
+    metadata = await Metadata.open(config, FakeClock())
     try:
         yield metadata
     finally:

@@ -7,8 +7,9 @@ from app.domain.errors import CurlewError
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import Appended, FileSystem, MessageStore, StoreConfig
+from app.store.writer import WriterThread
 from tests.support.clock import FakeClock
-from tests.support.turns import ManualTurns
+from tests.support.turns import ManualTurns, inline
 
 SMALL = StoreConfig(segment_bytes=4096, queue_file_units=16, record_bytes_max=2048)
 
@@ -79,6 +80,10 @@ class OpenStore:
         return [found[offset] for offset in sorted(found)]
 
 
-def open_store(files: FileSystem, config: StoreConfig = SMALL) -> OpenStore:
+def open_store(
+    files: FileSystem, config: StoreConfig = SMALL, *, threads: bool = True
+) -> OpenStore:
     turns, clock = ManualTurns(), FakeClock()
-    return OpenStore(MessageStore.open(files, config, clock, turns), turns, clock)
+    workers = WriterThread if threads else inline(turns)
+    store = MessageStore.open(files, config, clock, turns, workers=workers)
+    return OpenStore(store, turns, clock)

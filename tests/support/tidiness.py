@@ -31,7 +31,8 @@ def module_length(path: str, text: str) -> Iterator[str]:
 
 
 def function_length(path: str, text: str) -> Iterator[str]:
-    if not path.endswith(".py"):
+    """A migration is a table of columns rather than a function, so those are let be."""
+    if not path.endswith(".py") or path.startswith("migrations/versions/"):
         return
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

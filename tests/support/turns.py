@@ -4,6 +4,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from typing_extensions import override
+
+from app.store.writer import Worker, Workers
+
 WAIT_SECONDS = 10.0
 
 
@@ -22,10 +26,17 @@ class ManualTurns:
     def call_soon_threadsafe(self, callback: Callable[[], object], /) -> None:
         self.call_soon(callback)
 
+    def run_one(self) -> bool:
+        """Run the callback that is due next; whether there was one."""
+        if self._callbacks:
+            self._callbacks.popleft()()
+            return True
+        return False
+
     def run(self) -> None:
         """Run what is due, and what that makes due."""
-        while self._callbacks:
-            self._callbacks.popleft()()
+        while self.run_one():
+            pass
 
     def run_until(self, condition: Callable[[], bool]) -> None:
         """Run turns, waiting for other threads, until `condition` holds."""
@@ -34,3 +45,25 @@ class ManualTurns:
             with self._arrived:
                 assert self._arrived.wait_for(lambda: self._callbacks, WAIT_SECONDS), "nothing came"
             self.run()
+
+
+class InlineWorker(Worker):
+    """A writer without a thread: it works in a later turn, so that everything can be replayed."""
+
+    def __init__(self, turns: ManualTurns, work: Callable[[], bool]) -> None:
+        self._turns = turns
+        self._work = work
+
+    @override
+    def wake(self) -> None:
+        self._turns.call_soon(self._work)
+
+    @override
+    def stop(self) -> None:
+        while self._work():
+            pass
+
+
+def inline(turns: ManualTurns) -> Workers:
+    """Workers that work in the turns of `turns`."""
+    return lambda work: InlineWorker(turns, work)

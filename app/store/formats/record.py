@@ -66,8 +66,6 @@ RECORD_BYTES_MIN: Final = FIXED_BYTES + 3
 RECORD_OVERHEAD_BYTES: Final = RECORD_BYTES_MIN + CHECKSUM_BYTES
 """Bytes of a record of ours besides body, topic and the other properties."""
 
-OFFSET_OF_QUEUE_OFFSET: Final = 20
-
 LOOPBACK_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 
 SYSTEM_FLAG_BORN_HOST_V6: Final = 0x10
@@ -295,6 +293,25 @@ def check(record: memoryview, physical_offset: int, *, checksum_required: bool =
             return "the record of another position"
         return ""
     return "no checksum" if checksum_required else _check_foreign(record, physical_offset)
+
+
+def belongs_to(record: memoryview, topic: str, queue_id: int, queue_offset: int) -> bool:
+    """Whether an intact record is the one of this queue and queue offset."""
+    if int.from_bytes(record[12:16]) != queue_id or int.from_bytes(record[20:28]) != queue_offset:
+        return False
+    system_flag = _I32.unpack_from(record, 36)[0]
+    if system_flag & (SYSTEM_FLAG_BORN_HOST_V6 | SYSTEM_FLAG_STORE_HOST_V6):
+        return decode_fields(record).topic == topic
+    at = FIXED_BYTES + int.from_bytes(record[84:88])
+    at += 2 if int.from_bytes(record[4:8]) == MAGIC_V2 else 1
+    name = topic.encode()
+    return record[at : at + len(name)] == name and _topic_length(record, at) == len(name)
+
+
+def _topic_length(record: memoryview, topic_start: int) -> int:
+    if int.from_bytes(record[4:8]) == MAGIC_V2:
+        return int.from_bytes(record[topic_start - 2 : topic_start])
+    return record[topic_start - 1]
 
 
 def _check_foreign(record: memoryview, physical_offset: int) -> str:

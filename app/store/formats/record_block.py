@@ -8,7 +8,7 @@ Arrays run in parallel, one item for each record. `positions` are places in `dat
 
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,14 +50,34 @@ HEAD_BYTES: Final = HEAD.itemsize
 assert HEAD_BYTES == 88
 
 _SIZE_MAGIC: Final = struct.Struct(">II")
-_PLACES: Final = np.dtype([("queue_offset", ">i8"), ("physical_offset", ">i8")])
-_PLACES_AT: Final = 20
+_PLACES: Final = np.dtype(
+    [
+        ("size", ">u4"),
+        ("queue_id", ">i4"),
+        ("queue_offset", ">i8"),
+        ("physical_offset", ">i8"),
+        ("body_length", ">i4"),
+    ]
+)
+"""The fields that say what a record is."""
 _NAME: Final = np.frombuffer(CHECKSUM_NAME, np.uint8)
 _NAME_BYTES: Final = len(CHECKSUM_NAME)
 CHECKSUM_POWERS: Final = 10 ** np.arange(10, dtype=np.int64)
 _HEAD_STEPS: Final = np.arange(HEAD_BYTES)
-_PLACES_STEPS: Final = np.arange(_PLACES_AT, _PLACES_AT + _PLACES.itemsize)
+_PLACES_STEPS: Final = np.concatenate(
+    [np.arange(start, end) for start, end in ((0, 4), (12, 16), (20, 36), (84, 88))]
+)
+assert len(_PLACES_STEPS) == _PLACES.itemsize
 _TAIL_STEPS: Final = np.arange(CHECKSUM_BYTES)
+
+
+class Owner(NamedTuple):
+    """To whom records should belong."""
+
+    queue_id: int
+    topic_part: bytes
+    """The topic with its length in front."""
+    queue_offsets: Ints
 
 
 def walk(data: bytes | memoryview, start: int, end: int) -> list[int]:
@@ -92,7 +112,7 @@ def intact(
     starts: Sequence[int],
     sizes: Sequence[int],
     physical_offsets: Ints,
-    queue_offsets: Ints | None = None,
+    owner: Owner | None = None,
 ) -> Flags:
     """Which records of ours are intact and stand where they belong.
 
@@ -105,10 +125,15 @@ def intact(
     array = np.frombuffer(data, np.uint8)
     places = array[positions[:, None] + _PLACES_STEPS].view(_PLACES).ravel()
     good: Flags = places["physical_offset"] == physical_offsets
-    if queue_offsets is not None:
-        good &= places["queue_offset"] == queue_offsets
-    first = array[positions[:, None] + _TAIL_STEPS[:4]].view(">u4").ravel()
-    good &= first == lengths
+    if owner is not None:
+        good &= places["queue_offset"] == owner.queue_offsets
+        good &= places["queue_id"] == owner.queue_id
+        topics = positions + HEAD_BYTES + places["body_length"]
+        good &= (places["body_length"] >= 0) & (topics + len(owner.topic_part) <= len(array))
+        topics = np.where(good, topics, 0)
+        names = array[topics[:, None] + np.arange(len(owner.topic_part))]
+        good &= (names == np.frombuffer(owner.topic_part, np.uint8)).all(axis=1)
+    good &= places["size"] == lengths
     tails = array[(positions + lengths - CHECKSUM_BYTES)[:, None] + _TAIL_STEPS]
     good &= (tails[:, :_NAME_BYTES] == _NAME).all(axis=1) & (tails[:, -1] == 2)
     digits = tails[:, _NAME_BYTES:-1] - np.uint8(ord("0"))

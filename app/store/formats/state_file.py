@@ -73,6 +73,8 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     indexed_end: int = 0
     """The same for the key index."""
     index_files: tuple[IndexFileState, ...] = ()
+    boot_id: str = ""
+    """Of the machine's start that wrote it; empty when unknown."""
 
 
 _State = TypeVar("_State", StoreMeta, Checkpoint)

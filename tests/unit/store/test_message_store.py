@@ -255,6 +255,23 @@ class TestDamage:
             b"message %d" % i for i in range(20) if bodies[i] != b"GAP"
         ]
 
+    @pytest.mark.parametrize("size", [0, 1, 4095])
+    def test_a_segment_that_was_being_made_is_finished_when_it_is_needed(
+        self, opened: OpenStore, root: Path, size: int
+    ) -> None:
+        """A kill between the open and the fallocate leaves such a file."""
+        opened.send(b"first")
+        opened.store.fail("killed")
+        opened.store.close()
+        with (root / "commitlog" / f"{4096:020d}").open("wb") as file:
+            file.truncate(size)
+        again = open_store(OsFiles(root))
+        assert again.bodies() == [b"first"]
+        while again.store.status().written_end < 5000:
+            again.send(bytes(500))
+        assert {path.stat().st_size for path in (root / "commitlog").iterdir()} == {4096}
+        again.store.close()
+
     def test_a_lost_checkpoint_means_reading_the_log(self, opened: OpenStore, root: Path) -> None:
         sent = [b"message %d" % index for index in range(60)]
         for body in sent:
@@ -327,15 +344,30 @@ class TestDamage:
         with pytest.raises(StoreUnusable, match="segments are missing"):
             open_store(OsFiles(root))
 
+    @pytest.mark.parametrize("name", ["meta", "meta.copy"])
+    def test_a_damaged_meta_file_is_mended_from_its_copy(
+        self, opened: OpenStore, root: Path, name: str
+    ) -> None:
+        opened.send(b"kept")
+        opened.store.close()
+        good = (root / name).read_bytes()
+        (root / name).write_bytes(good[:-1])
+        again = open_store(OsFiles(root))
+        assert again.bodies() == [b"kept"]
+        assert (root / name).read_bytes() == good
+        again.store.close()
+
     @pytest.mark.parametrize("data", [b"", b"CRLM", bytes(100)])
     def test_a_damaged_meta_file_is_refused(
         self, opened: OpenStore, root: Path, data: bytes
     ) -> None:
         opened.store.close()
-        (root / "meta").write_bytes(data)
+        for name in ("meta", "meta.copy"):
+            (root / name).write_bytes(data)
         with pytest.raises(StoreUnusable, match="meta file"):
             open_store(OsFiles(root))
-        (root / "meta").unlink()
+        for name in ("meta", "meta.copy"):
+            (root / name).unlink()
         (root / "commitlog" / "00000000000000000000").touch()
         with pytest.raises(StoreUnusable, match="no meta file"):
             open_store(OsFiles(root))

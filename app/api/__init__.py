@@ -1,0 +1,9 @@
+"""The HTTP shell: translates requests into broker calls and results into bytes. Decides nothing.
+
+`build_api` gives the ASGI application to the composition root; `render_document` the OpenAPI text.
+"""
+
+from app.api.app_factory import build_api
+from app.api.openapi import render_document
+
+__all__ = ["build_api", "render_document"]

@@ -1,0 +1,67 @@
+"""Builds the HTTP application: the shell around the lane, with FastAPI behind it.
+
+The composition root calls `build_api` with open collaborators and mounts the result; nothing here
+opens or closes anything, and nothing is global.
+"""
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from app.api.control_plane import build_control_plane
+from app.api.dependencies import Services
+from app.api.docs_page import docs_page
+from app.api.lane.operations import build_lane
+from app.api.middleware import RequestShell
+from app.api.openapi import build_document, render_document
+from app.api.ports import Broker, Metadata
+from app.domain.limits import Limits
+from app.domain.positions import FlushMode
+
+
+def build_api(
+    broker: Broker,
+    metadata: Metadata,
+    limits: Limits,
+    *,
+    local_only: bool,
+    default_flush: FlushMode = FlushMode.SYNC,
+    web: ASGIApp | None = None,
+) -> RequestShell:
+    """The ASGI application.
+
+    `local_only` refuses Host names that are not local and foreign Origins; it is for an open server
+    on loopback, and off when authentication or the operator's `--insecure-anonymous` takes its
+    place. `web` is mounted at `/ui`, behind the same shell.
+    """
+    control_plane = build_control_plane(Services(broker, metadata, limits, default_flush))
+    control_plane.router.routes += _documentation_routes()
+    if web is not None:
+        control_plane.mount("/ui", web)
+        control_plane.router.routes.append(Route("/ui", _to_the_pages))
+    return RequestShell(
+        build_lane(broker, limits),
+        control_plane,
+        header_block_bytes_max=limits.header_block_bytes_max,
+        local_only=local_only,
+    )
+
+
+async def _to_the_pages(request: Request) -> Response:
+    """`/ui` itself lies outside of what is mounted there."""
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/ui/")
+
+
+def _documentation_routes() -> list[Route]:
+    """The document of the whole interface, lane included, and a page made from it."""
+    document = build_document()
+    encoded, page = render_document(document), docs_page(document)
+
+    async def openapi(_: Request) -> Response:
+        return Response(encoded, media_type="application/json")
+
+    async def docs(_: Request) -> Response:
+        return HTMLResponse(page)
+
+    return [Route("/openapi.json", openapi), Route("/docs", docs)]

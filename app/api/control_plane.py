@@ -1,0 +1,118 @@
+"""The FastAPI application behind the lane: routers, and its failures as problem documents.
+
+Nothing of FastAPI's own pages is served: the document is `openapi`'s, and its Swagger page would
+load scripts from elsewhere.
+"""
+
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from fastapi import Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match, Route
+
+from app.api.dependencies import Services, refuse_unknown_parameters
+from app.api.errors import MethodNotAllowed, PathNotFound, render_problem
+from app.api.exchange import REQUEST_ID_KEY
+from app.api.routes import groups, service, topics
+from app.domain.errors import CurlewError, InternalError, InvalidRequest
+
+DESCRIPTION = """A message service over plain HTTP, with RocketMQ's semantics.
+
+The body of a single send is the message, byte for byte; metadata travels in `MQ-*` headers or their
+query aliases. Every error is `application/problem+json`; `code` is stable."""
+
+
+_ROUTERS: Final = (topics.router, groups.router, service.router)
+
+
+def build_control_plane(services: Services | None = None) -> FastAPI:
+    """The application. Without `services` it can be described, not called."""
+    app = FastAPI(
+        title="Curlew",
+        version=_version(),
+        description=DESCRIPTION,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        dependencies=[Depends(refuse_unknown_parameters)],
+    )
+    app.state.services = services
+    for router in _ROUTERS:
+        app.include_router(router)
+    app.add_exception_handler(CurlewError, _handler(_itself))
+    app.add_exception_handler(RequestValidationError, _handler(_of_validation))
+    app.add_exception_handler(HTTPException, _handler(_of_framework))
+    app.add_exception_handler(Exception, _handler(_of_the_unexpected))
+    return app
+
+
+def _version() -> str:
+    try:
+        return version("curlew")
+    except PackageNotFoundError:
+        return "0.1.0"
+
+
+_Translate = Callable[[Request, Exception], CurlewError]
+
+
+def _handler(translate: _Translate) -> Callable[[Request, Exception], Response]:
+    """A handler that answers the problem that `translate` makes of the exception."""
+
+    async def answer(request: Request, error: Exception) -> Response:
+        status, headers, body = render_problem(
+            translate(request, error),
+            instance=request.scope["raw_path"].decode("latin-1"),
+            request_id=request.scope[REQUEST_ID_KEY],
+        )
+        response = Response(body, status)
+        response.raw_headers += headers
+        return response
+
+    return answer  # type: ignore[return-value]  # Starlette awaits it
+
+
+def _itself(_: Request, error: Exception) -> CurlewError:
+    assert isinstance(error, CurlewError)
+    return error
+
+
+def _of_validation(_: Request, error: Exception) -> CurlewError:
+    """A parameter that FastAPI could not read; bodies never come here (`json_body`)."""
+    assert isinstance(error, RequestValidationError)
+    fault = error.errors()[0]
+    name = str(fault["loc"][-1])
+    return InvalidRequest(f"{name}: {fault['msg']}", fields={"parameter": name})
+
+
+def _of_framework(request: Request, error: Exception) -> CurlewError:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        return MethodNotAllowed(request.method, ", ".join(sorted(_methods_of_path(request))))
+    if error.status_code == 404:
+        return PathNotFound(
+            f"nothing is at {request.url.path!r}", hint="all operations are in /openapi.json"
+        )
+    return InvalidRequest(str(error.detail))
+
+
+def _methods_of_path(request: Request) -> set[str]:
+    """The methods of all routes with this path; the framework names those of one only."""
+    methods: set[str] = set()
+    for router in _ROUTERS:
+        for route in router.routes:
+            match, _ = route.matches(request.scope)
+            if match is not Match.NONE and isinstance(route, Route):
+                methods |= route.methods or set()
+    return methods or {"GET"}
+
+
+def _of_the_unexpected(_: Request, error: Exception) -> CurlewError:
+    """What the client sees; the shell logs the traceback when the exception reaches it."""
+    return InternalError("unexpected failure; the log has the details under the request id")

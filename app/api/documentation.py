@@ -1,0 +1,84 @@
+"""Pieces of the OpenAPI document that routes and lane share: problem answers, JSON bodies. Pure."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+PROBLEM: Final = "application/problem+json"
+PROBLEM_REF: Final = "#/components/schemas/Problem"
+ALWAYS: Final = (400, 403, 431, 500, 503)
+"""What any operation may answer: bad input, foreign Host or Origin, headers too large, failures."""
+
+_REASONS: Final = {
+    400: "The request is not valid",
+    403: "Host or Origin is refused",
+    404: "Something named in the path does not exist",
+    405: "The method is not allowed here; see Allow",
+    406: "No media type in Accept can be given",
+    409: "The state of the resource forbids it",
+    410: "It was there and is gone",
+    412: "The resource has another version",
+    413: "The body is too large",
+    415: "The content type is not taken",
+    416: "The offset is beyond the end of the queue",
+    429: "A bound on work in flight is reached; see Retry-After",
+    431: "The header block or the message properties are too large",
+    500: "The node failed",
+    503: "The service cannot answer now; see Retry-After",
+    507: "The disk is full",
+}
+
+Json = dict[str, Any]
+
+_TEXT: Final[Json] = {"schema": {"type": "string"}}
+_INTEGER: Final[Json] = {"schema": {"type": "integer", "minimum": 0}}
+
+RAW_MESSAGE_HEADERS: Final[Json] = {
+    "MQ-Message-Id": _TEXT,
+    "MQ-Topic": _TEXT,
+    "MQ-Queue-Id": _INTEGER,
+    "MQ-Queue-Offset": _INTEGER,
+    "MQ-Tag": _TEXT,
+    "MQ-Keys": _TEXT,
+    "MQ-Sharding-Key": _TEXT,
+    "MQ-Properties": _TEXT,
+    "MQ-Born-Time-Ms": _INTEGER,
+    "MQ-Store-Time-Ms": _INTEGER,
+    "traceparent": _TEXT,
+    "tracestate": _TEXT,
+}
+"""What `lane.receiving.raw_headers` gives beside `MQ-Prop-<name>`, which no document can list."""
+
+
+def problem_responses(*statuses: int) -> dict[int | str, Json]:
+    """The error answers of an operation: its own and those that any has."""
+    return {
+        status: {
+            "description": _REASONS[status],
+            "content": {PROBLEM: {"schema": {"$ref": PROBLEM_REF}}},
+        }
+        for status in sorted({*statuses, *ALWAYS})
+    }
+
+
+def json_request(model: type[BaseModel], *, required: bool = False) -> Json:
+    """The `openapi_extra` of a route whose body `dependencies.json_body` reads."""
+    reference = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {
+        "requestBody": {
+            "required": required,
+            "content": {"application/json": {"schema": reference}},
+        }
+    }
+
+
+def schemas_of(models: Iterable[type[BaseModel]]) -> Json:
+    """Component schemas of request models, by name."""
+    from pydantic.json_schema import models_json_schema
+
+    _, document = models_json_schema(
+        [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
+    )
+    schemas: Json = document["$defs"]
+    return schemas

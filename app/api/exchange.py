@@ -1,0 +1,126 @@
+"""One request and its answer, as the shell and the lane see them. Event loop only.
+
+Not a framework's Request object: no parsing happens before somebody asks. Made once per request by
+the shell (`middleware`), which guarantees that every answer carries `MQ-Request-Id`.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from app.domain.errors import BatchTooLarge, BodyTooLarge, InvalidRequest
+
+Scope = MutableMapping[str, Any]
+Event = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Event]]
+Send = Callable[[Event], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+REQUEST_ID: Final = b"mq-request-id"
+REQUEST_ID_KEY: Final = "curlew.request_id"
+"""Where applications behind the shell find the request id in the scope."""
+
+
+class ClientGone(Exception):
+    """The client has closed the connection: there is nobody to answer."""
+
+
+class Exchange:
+    """A request, read lazily, and the ways to answer it.
+
+    `headers` has lower-case names; of a repeated header the last wins, and repeated `MQ-*` headers
+    are all in `mq_headers`.
+    """
+
+    __slots__ = ("headers", "mq_headers", "receive", "request_id", "scope", "send", "started")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: bytes) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.request_id = request_id
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.mq_headers: Headers = []
+        self.started = False
+
+    @property
+    def instance(self) -> str:
+        """The path as sent, for problem documents."""
+        raw: bytes | None = self.scope.get("raw_path")
+        return str(self.scope["path"]) if raw is None else raw.decode("latin-1")
+
+    @property
+    def query(self) -> bytes:
+        query: bytes = self.scope["query_string"]
+        return query
+
+    async def read_body(self, limit: int, too_large: Callable[[int], InvalidRequest]) -> bytes:
+        """The whole body; refused before it is read when `Content-Length` is over `limit`."""
+        declared = self.headers.get(b"content-length")
+        if declared is not None and int(declared) > limit:
+            raise too_large(limit)
+        event = await self.receive()
+        if event["type"] != "http.request":
+            raise ClientGone
+        body: bytes = event.get("body", b"")
+        if not event.get("more_body", False):
+            if len(body) > limit:
+                raise too_large(limit)
+            return body
+        return await self._read_rest(body, limit, too_large)
+
+    async def _read_rest(
+        self, first: bytes, limit: int, too_large: Callable[[int], InvalidRequest]
+    ) -> bytes:
+        parts, size, more = [first], len(first), True
+        while more:
+            if size > limit:
+                raise too_large(limit)
+            event = await self.receive()
+            if event["type"] != "http.request":
+                raise ClientGone
+            part: bytes = event.get("body", b"")
+            parts.append(part)
+            size += len(part)
+            more = event.get("more_body", False)
+        if size > limit:
+            raise too_large(limit)
+        return b"".join(parts)
+
+    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send the whole answer. `headers` is taken over; length and request id are added."""
+        headers.append((b"content-length", b"%d" % len(body)))
+        headers.append((REQUEST_ID, self.request_id))
+        self.started = True
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def answer_empty(self, status: int, headers: Headers) -> None:
+        """Send an answer without a body (204, or `Prefer: return=minimal`)."""
+        if status != 204:
+            headers.append((b"content-length", b"0"))
+        headers.append((REQUEST_ID, self.request_id))
+        self.started = True
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": b""})
+
+    async def send_with_request_id(self, event: Event) -> None:
+        """`send` for applications that know nothing of request ids."""
+        if event["type"] == "http.response.start":
+            self.started = True
+            event["headers"] = [*event.get("headers", ()), (REQUEST_ID, self.request_id)]
+        await self.send(event)
+
+
+def body_too_large(limit: int) -> InvalidRequest:
+    """The refusal of a message body over `limit` bytes."""
+    return BodyTooLarge(
+        f"the body is over {limit} bytes",
+        hint="send the payload to an object store and its address as the message",
+        fields={"limit_bytes": limit},
+    )
+
+
+def batch_too_large(limit: int) -> InvalidRequest:
+    """The refusal of a request body over `limit` bytes that is not a single message."""
+    return BatchTooLarge(f"the request body is over {limit} bytes", fields={"limit_bytes": limit})

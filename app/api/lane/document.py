@@ -1,0 +1,316 @@
+"""What the lane's operations look like in the OpenAPI document. Pure; read by `openapi` only.
+
+The schemas come from the wire structs; names of parameters and headers from the handlers' own
+tables, so that none is forgotten. A test sends through the lane and validates against this.
+"""
+
+from typing import Any, Final
+
+from app.api.documentation import RAW_MESSAGE_HEADERS, problem_responses
+from app.api.lane import media
+from app.api.lane.metadata import (
+    BATCH_HEADERS,
+    MESSAGE_HEADERS,
+    SEND_PARAMETERS,
+    display_header,
+)
+from app.api.lane.operations import build_lane
+from app.api.lane.pulling import PULL_PARAMETERS
+from app.api.lane.receiving import RECEIVE_PARAMETERS
+from app.api.lane.sending import BATCH_PARAMETERS
+from app.api.lane.settling import RECEIPT_PARAMETERS
+
+Json = dict[str, Any]
+
+_OCTETS: Final = "application/octet-stream"
+_BINARY: Final[Json] = {"type": "string", "format": "binary"}
+_TEXT: Final[Json] = {"type": "string"}
+_INTEGER: Final[Json] = {"type": "integer", "minimum": 0}
+_POSITIVE: Final[Json] = {"type": "integer", "minimum": 1}
+_FLAG: Final[Json] = {"type": "boolean", "default": False}
+_DURATION: Final[Json] = {"type": "string", "examples": ["30s"]}
+
+_PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
+    "action": ({"type": "string", "enum": ["extend", "nack"]}, "what to do with the lease"),
+    "attempt_id": (_TEXT, "the same id returns the same messages, so a lost answer loses nothing"),
+    "body": (
+        {"type": "string", "enum": ["auto", "base64"], "default": "auto"},
+        "base64: the bytes, whatever they are",
+    ),
+    "born_time_ms": (_INTEGER, "when the message was made, by the producer's clock"),
+    "clamp": (_FLAG, "move an offset outside the bounds to the nearest one, and say so"),
+    "delay": (_DURATION, "deliver again no sooner"),
+    "delay_ms": (_INTEGER, "as delay, in milliseconds"),
+    "durability": (
+        {"type": "string", "enum": ["memory", "flushed"]},
+        "answer after the write, or after the data is on the medium; default: the topic's",
+    ),
+    "end_offset": (_INTEGER, "read below this offset only"),
+    "filter": (_TEXT, "a tag expression: *, or tags separated by ||"),
+    "format": (
+        {"type": "string", "enum": ["json", "raw"], "default": "json"},
+        "raw: one message as the HTTP body, metadata in headers",
+    ),
+    "invisible": (_DURATION, "how long nobody else gets the message"),
+    "invisible_ms": (_POSITIVE, "as invisible, in milliseconds"),
+    "keys": (_TEXT, "look-up values, separated by spaces"),
+    "max_bytes": (_POSITIVE, "at most so many bytes, but at least one message"),
+    "max_messages": (_POSITIVE, "at most so many messages"),
+    "min_messages": (_POSITIVE, "a waiting pull is answered as soon as there are so many"),
+    "offset": (_INTEGER, "start at this offset"),
+    "properties": (_TEXT, "a JSON object of texts"),
+    "queue_id": (_INTEGER, "the queue; default: by sharding key, else in turn"),
+    "reason": (_TEXT, "why the message is given back"),
+    "sharding_key": (_TEXT, "messages with the same key go to the same queue, in order"),
+    "spread": (_FLAG, "spread the batch over the queues instead of sending it to one"),
+    "tag": (_TEXT, "the filter label"),
+    "tail": (_INTEGER, "start so many messages before the end"),
+    "timestamp_ms": (_INTEGER, "start at the first message stored at or after this time"),
+    "wait": (_TEXT, "how long to wait for messages: seconds, or a duration such as 20s"),
+}
+"""Query parameters, and headers by their alias."""
+
+_POSITION_HEADERS: Final[Json] = {
+    "MQ-Message-Id": {"schema": _TEXT},
+    "MQ-Queue-Id": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
+    "MQ-Queue-Offset": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
+    "MQ-Store-Time-Ms": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
+}
+_APPLIED_HEADER: Final[Json] = {
+    "Preference-Applied": {"schema": _TEXT, "description": "handling=strict, when asked for"}
+}
+_TOPIC_ERRORS: Final = (404, 429, 507)
+
+
+def lane_paths() -> Json:
+    """The `paths` of the lane's operations."""
+    paths: Json = {}
+    for operation in build_lane(None, None).operations:  # type: ignore[arg-type]  # not called
+        entry = _OPERATIONS[operation.operation_id]
+        names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
+        described = {
+            "tags": ["messages"],
+            "operationId": operation.operation_id,
+            **entry,
+            "parameters": [*map(_path_parameter, names), *entry.get("parameters", ())],
+        }
+        paths.setdefault(operation.path, {})[operation.method.lower()] = described
+    return paths
+
+
+def _path_parameter(name: str) -> Json:
+    schema = _INTEGER if name == "queue" else _TEXT
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _query(names: frozenset[str]) -> list[Json]:
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "schema": _PARAMETERS[name][0],
+            "description": _PARAMETERS[name][1],
+        }
+        for name in sorted(names)
+    ]
+
+
+def _headers(aliases: dict[bytes, str]) -> list[Json]:
+    return [
+        {
+            "name": display_header(name),
+            "in": "header",
+            "required": False,
+            "schema": _PARAMETERS[alias][0],
+            "description": _PARAMETERS[alias][1] + f" (query: {alias})",
+        }
+        for name, alias in sorted(aliases.items())
+    ]
+
+
+_PREFER: Final[Json] = {
+    "name": "Prefer",
+    "in": "header",
+    "required": False,
+    "schema": _TEXT,
+    "description": "RFC 7240: return=minimal; on batches handling=strict for all or nothing",
+}
+
+
+def _reference(name: str) -> Json:
+    return {"schema": {"$ref": f"#/components/schemas/{name}"}}
+
+
+def _body(content: Json, *, required: bool) -> Json:
+    return {"required": required, "content": content}
+
+
+def _json_body(name: str, *, required: bool = True) -> Json:
+    return _body({media.JSON: _reference(name)}, required=required)
+
+
+def _answer(description: str, content: Json, headers: Json | None = None) -> Json:
+    return {"description": description, "content": content, "headers": headers or {}}
+
+
+def _settle(name: str, summary: str) -> Json:
+    return {
+        "summary": summary,
+        "requestBody": _json_body(name),
+        "responses": {
+            "200": _answer("All succeeded", {media.JSON: _reference("SettleAnswer")}),
+            "207": _answer("Some succeeded", {media.JSON: _reference("SettleAnswer")}),
+            **_problems(404, 410, 413, 415),
+        },
+    }
+
+
+def _problems(*statuses: int) -> Json:
+    return {str(status): answer for status, answer in problem_responses(*statuses).items()}
+
+
+_PULL_HEADERS: Final[Json] = {
+    "MQ-Pull-Status": {"schema": {"type": "string"}},
+    "MQ-Next-Offset": {"schema": _INTEGER},
+    "MQ-Min-Offset": {"schema": _INTEGER},
+    "MQ-Max-Offset": {"schema": _INTEGER},
+    "MQ-Up-To-Date": {"schema": {"type": "boolean"}},
+    "MQ-Scanned": {"schema": _INTEGER},
+    "MQ-Store-Id": {
+        "schema": _TEXT,
+        "description": "frames only: 8 hex digits, part of ids derived from positions",
+    },
+    "MQ-Clamped": {"schema": {"type": "boolean"}},
+    "MQ-Gaps": {"schema": _TEXT, "description": "JSON, as `gaps` of the JSON answer"},
+}
+
+_LEASE_HEADERS: Final[Json] = {
+    "MQ-Receipt-Handle": {"schema": _TEXT},
+    "MQ-Delivery-Attempt": {"schema": _POSITIVE},
+    "MQ-Max-Attempts": {"schema": _POSITIVE},
+    "MQ-Invisible-Until-Ms": {"schema": _INTEGER},
+}
+
+_OPERATIONS: Final[dict[str, Json]] = {
+    "send_message": {
+        "summary": "Send one message",
+        "description": (
+            "The body is the message, byte for byte, whatever its Content-Type; only "
+            f"`{media.ENVELOPE}` is read as an envelope. Properties go in `MQ-Prop-<name>` headers "
+            "(names in lower case), in `prop_<name>` parameters, or in MQ-Properties. Of a header "
+            "and its query alias the alias wins."
+        ),
+        "parameters": [*_headers(MESSAGE_HEADERS), _PREFER, *_query(SEND_PARAMETERS)],
+        "requestBody": _body(
+            {
+                _OCTETS: {"schema": _BINARY},
+                media.ENVELOPE: _reference("Envelope"),
+                "*/*": {"schema": _BINARY},
+            },
+            required=False,
+        ),
+        "responses": {
+            "201": _answer(
+                "The message is stored", {media.JSON: _reference("SendAnswer")}, _POSITION_HEADERS
+            ),
+            **_problems(*_TOPIC_ERRORS, 413, 415),
+        },
+    },
+    "send_batch": {
+        "summary": "Send many messages",
+        "description": (
+            "Results come in request order. 200: all stored; 207: some; a problem with `results` "
+            "when none. A batch without sharding keys goes to one queue unless `spread`."
+        ),
+        "parameters": [*_headers(BATCH_HEADERS), _PREFER, *_query(BATCH_PARAMETERS)],
+        "requestBody": _body(
+            {
+                media.JSON: _reference("BatchRequest"),
+                media.NDJSON: {
+                    "schema": {**_TEXT, "description": "one BatchEntry as JSON per line"}
+                },
+                media.FRAMES: {"schema": _BINARY},
+            },
+            required=True,
+        ),
+        "responses": {
+            "200": _answer(
+                "All are stored",
+                {
+                    media.JSON: {
+                        "schema": {
+                            "anyOf": [
+                                _reference("BatchAnswer")["schema"],
+                                _reference("FrameAnswer")["schema"],
+                            ]
+                        }
+                    }
+                },
+                _APPLIED_HEADER,
+            ),
+            "207": _answer("Some are stored", {media.JSON: _reference("BatchAnswer")}),
+            **_problems(*_TOPIC_ERRORS, 413, 415),
+        },
+    },
+    "pull_messages": {
+        "summary": "Read messages of a queue from an offset on",
+        "description": (
+            "Nothing is leased; the caller keeps `next_offset`. Exactly one of offset, "
+            "timestamp_ms and tail says where to start."
+        ),
+        "parameters": _query(PULL_PARAMETERS),
+        "responses": {
+            "200": _answer(
+                "Messages, or none",
+                {
+                    media.JSON: _reference("PullAnswer"),
+                    media.NDJSON: {
+                        "schema": {**_TEXT, "description": "one MessageView as JSON per line"}
+                    },
+                    media.FRAMES: {"schema": _BINARY},
+                },
+                _PULL_HEADERS,
+            ),
+            **_problems(404, 406, 410, 413, 416, 429),
+        },
+    },
+    "receive_messages": {
+        "summary": "Lease messages for a group",
+        "description": (
+            "Each message is given to one consumer of the group, until it is settled or its "
+            "invisible time ends. The body may be empty; query parameters win over it. One more "
+            "parameter, `body=base64`, forces bytes; it is not listed, because generated clients "
+            "call the request body `body`."
+        ),
+        "parameters": _query(RECEIVE_PARAMETERS - {"body"}),
+        "requestBody": _json_body("ReceiveBody", required=False),
+        "responses": {
+            "200": _answer(
+                "Messages, or none; with format=raw the body of one message",
+                {media.JSON: _reference("ReceiveAnswer"), _OCTETS: {"schema": _BINARY}},
+                {**RAW_MESSAGE_HEADERS, **_LEASE_HEADERS},
+            ),
+            "204": {"description": "No message (format=raw)"},
+            **_problems(404, 413, 415, 429),
+        },
+    },
+    "settle_messages": _settle("SettleBody", "Ack, nack and extend messages"),
+    "ack_messages": _settle("AckBody", "Acknowledge messages"),
+    "nack_messages": _settle("NackBody", "Give messages back"),
+    "extend_messages": _settle("ExtendBody", "Keep messages longer"),
+    "ack_receipt": {
+        "summary": "Acknowledge one message",
+        "responses": {"204": {"description": "Acknowledged"}, **_problems(404, 410)},
+    },
+    "change_receipt": {
+        "summary": "Extend or nack one message",
+        "description": "Query parameters win over the body, which may be empty.",
+        "parameters": _query(RECEIPT_PARAMETERS),
+        "requestBody": _json_body("ReceiptChange", required=False),
+        "responses": {
+            "200": _answer("Done", {media.JSON: _reference("ReceiptAnswer")}),
+            **_problems(404, 410, 413, 415),
+        },
+    },
+}

@@ -1,0 +1,124 @@
+"""Media types: what a request body is, and what the caller wants back. Pure, cached by value."""
+
+from functools import lru_cache
+from typing import Final, Literal
+
+from app.api.errors import NotAcceptable, UnsupportedFeature
+from app.domain.errors import InvalidRequest, UnsupportedContentType
+
+ENVELOPE: Final = "application/vnd.curlew+json"
+FRAMES: Final = "application/vnd.curlew.batch"
+NDJSON: Final = "application/x-ndjson"
+JSON: Final = "application/json"
+
+JSON_HEADER: Final = (b"content-type", b"application/json")
+NDJSON_HEADER: Final = (b"content-type", NDJSON.encode("ascii"))
+FRAMES_HEADER: Final = (b"content-type", FRAMES.encode("ascii"))
+
+_CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
+"""What `curl -d` says when it is told nothing; taken as JSON where only JSON makes sense."""
+
+BodyKind = Literal["raw", "envelope"]
+BatchKind = Literal["json", "ndjson", "frames"]
+PullKind = Literal["json", "ndjson", "frames"]
+
+_BATCH_KINDS: Final[dict[str, BatchKind]] = {
+    JSON: "json",
+    ENVELOPE: "json",
+    _CURLS_DEFAULT: "json",
+    NDJSON: "ndjson",
+    FRAMES: "frames",
+}
+_PULL_KINDS: Final[dict[str, PullKind]] = {
+    JSON: "json",
+    "application/*": "json",
+    "*/*": "json",
+    NDJSON: "ndjson",
+    FRAMES: "frames",
+}
+
+
+def media_type(content_type: bytes) -> str:
+    """The type without its parameters, in lower case."""
+    return content_type.partition(b";")[0].strip().lower().decode("latin-1")
+
+
+@lru_cache(maxsize=512)
+def send_content(content_type: bytes | None) -> tuple[BodyKind, str | None]:
+    """How to read the body of a single send, and the content type to store with a raw one."""
+    if not content_type:
+        return "raw", None
+    kind = media_type(content_type)
+    if kind == ENVELOPE:
+        return "envelope", None
+    if kind.startswith("application/cloudevents"):
+        raise UnsupportedFeature(
+            "this version does not read CloudEvents yet",
+            hint="send another content type, or the envelope " + ENVELOPE,
+        )
+    text = content_type.decode("latin-1")
+    if not (text.isascii() and text.isprintable()):
+        raise InvalidRequest("Content-Type has characters other than printable ASCII")
+    return "raw", text
+
+
+@lru_cache(maxsize=512)
+def batch_content(content_type: bytes | None) -> BatchKind:
+    """How to read the body of a batch."""
+    kind = JSON if not content_type else media_type(content_type)
+    try:
+        return _BATCH_KINDS[kind]
+    except KeyError:
+        raise _unsupported(kind, (JSON, NDJSON, FRAMES)) from None
+
+
+@lru_cache(maxsize=512)
+def require_json(content_type: bytes | None) -> None:
+    """Raise unless the body can be meant as JSON."""
+    kind = JSON if not content_type else media_type(content_type)
+    if kind not in {JSON, ENVELOPE, _CURLS_DEFAULT}:
+        raise _unsupported(kind, (JSON,))
+
+
+def _unsupported(kind: str, taken: tuple[str, ...]) -> UnsupportedContentType:
+    return UnsupportedContentType(
+        f"content type {kind!r} is not taken here", hint="send " + " or ".join(taken)
+    )
+
+
+@lru_cache(maxsize=512)
+def pull_answer_kind(accept: bytes | None) -> PullKind:
+    """The form of a pull's answer: the best of `Accept` that we have; JSON when it is open."""
+    if not accept:
+        return "json"
+    best: tuple[float, PullKind] | None = None
+    for part in accept.decode("latin-1").split(","):
+        name, _, parameters = part.partition(";")
+        kind = _PULL_KINDS.get(name.strip().lower())
+        quality = _quality(parameters)
+        if kind is not None and quality > 0 and (best is None or quality > best[0]):
+            best = quality, kind
+    if best is None:
+        raise NotAcceptable(
+            f"cannot answer in {accept.decode('latin-1')!r}",
+            hint=f"accept {JSON}, {NDJSON} or {FRAMES}",
+        )
+    return best[1]
+
+
+def _quality(parameters: str) -> float:
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+@lru_cache(maxsize=512)
+def preferences(prefer: bytes) -> frozenset[str]:
+    """The preferences of a `Prefer` header (RFC 7240) as `name=value` or `name`."""
+    parts = prefer.decode("latin-1").lower().split(",")
+    return frozenset(part.partition(";")[0].replace(" ", "").replace('"', "") for part in parts)

@@ -1,0 +1,236 @@
+"""Message metadata in `MQ-*` headers and query parameters of a send. Pure.
+
+Header values are percent-encoded as in the CloudEvents HTTP binding (space, `"`, `%` and everything
+outside printable ASCII); raw UTF-8 is understood too. Every header has a lower-case query alias,
+which wins. Nothing is dropped silently: what is unknown, repeated, or planned for a later version
+is refused.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes
+
+import msgspec
+
+from app.api.errors import UnknownParameter, UnsupportedFeature, did_you_mean
+from app.api.exchange import Headers
+from app.api.parameters import Query, integer_of
+from app.domain.errors import IllegalProperty, InvalidRequest
+from app.domain.positions import FlushMode, TimestampMs
+
+PROPERTY_PREFIX: Final = b"mq-prop-"
+PROPERTY_PARAMETER_PREFIX: Final = "prop_"
+
+MESSAGE_HEADERS: Final = {
+    b"mq-tag": "tag",
+    b"mq-keys": "keys",
+    b"mq-sharding-key": "sharding_key",
+    b"mq-queue-id": "queue_id",
+    b"mq-born-time-ms": "born_time_ms",
+    b"mq-properties": "properties",
+    b"mq-durability": "durability",
+}
+"""Header → query alias."""
+
+SEND_PARAMETERS: Final = frozenset(MESSAGE_HEADERS.values())
+
+BATCH_HEADERS: Final = {b"mq-queue-id": "queue_id", b"mq-durability": "durability"}
+
+HEADERS_OF_LATER_VERSIONS: Final = frozenset(
+    {
+        *(b"mq-delay", b"mq-deliver-at", b"mq-transaction", b"mq-producer-group"),
+        *(b"mq-producer-id", b"mq-producer-epoch", b"mq-producer-seq"),
+        *(b"idempotency-key", b"ce-specversion", b"ce-id", b"ce-type"),
+    }
+)
+
+TRACE_HEADERS: Final = (b"traceparent", b"tracestate")
+"""W3C trace context: stored as properties of these names, and so given to the consumer."""
+
+_SAFE_IN_HEADERS: Final = "!#$&'()*+,-./0123456789:;<=>?@[\\]^_`{|}~"
+_NAMES_OF_DURABILITY: Final = {"memory": FlushMode.ASYNC, "flushed": FlushMode.SYNC}
+
+_decode_properties: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+
+@dataclass(slots=True)
+class SendOptions:
+    """What a send says beside its body. None: not given."""
+
+    tag: str | None = None
+    keys: tuple[str, ...] | None = None
+    sharding_key: str | None = None
+    queue_id: int | None = None
+    born_time_ms: TimestampMs | None = None
+    flush: FlushMode | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def take(self, alias: str, text: str) -> None:
+        """Set what `alias` names; keys and properties have rules of their own elsewhere."""
+        if alias == "tag":
+            self.tag = text
+        elif alias == "sharding_key":
+            self.sharding_key = text
+        elif alias == "queue_id":
+            self.queue_id = integer_of(alias, text, error=InvalidRequest)
+        elif alias == "born_time_ms":
+            self.born_time_ms = TimestampMs(integer_of(alias, text, error=InvalidRequest))
+        else:
+            assert alias == "durability", alias
+            self.flush = _flush_of(text)
+
+
+NO_OPTIONS: Final = SendOptions()
+
+
+def decode_header(name: bytes, value: bytes) -> str:
+    """The text of a header value; `InvalidRequest` when it is not UTF-8."""
+    try:
+        return (unquote_to_bytes(value) if b"%" in value else value).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(
+            f"header {display_header(name)} is not UTF-8",
+            hint="percent-encode UTF-8 bytes, or send raw UTF-8",
+            fields={"header": display_header(name)},
+        ) from error
+
+
+def encode_header(text: str) -> bytes:
+    """`text` as a header value that `decode_header` reads."""
+    return quote(text, safe=_SAFE_IN_HEADERS).encode("ascii")
+
+
+def read_send_options(
+    mq_headers: Headers, headers: Mapping[bytes, bytes], query: bytes
+) -> SendOptions:
+    """The options of a single send: headers first, then the query over them."""
+    options = SendOptions()
+    for name in TRACE_HEADERS:
+        if name in headers:
+            options.properties[name.decode("ascii")] = decode_header(name, headers[name])
+    if mq_headers:
+        _read_headers(mq_headers, options)
+    if query:
+        _read_query(Query(query, SEND_PARAMETERS, prefix=PROPERTY_PARAMETER_PREFIX), options)
+    return options
+
+
+def read_batch_options(mq_headers: Headers, parameters: Query) -> SendOptions:
+    """The options of a batch: queue and durability; the rest is in each message."""
+    refuse_mq_headers(mq_headers, BATCH_HEADERS)
+    options = SendOptions()
+    _read_headers(mq_headers, options)
+    for name in BATCH_HEADERS.values():
+        text = parameters.text(name)
+        if text is not None:
+            options.take(name, text)
+    return options
+
+
+def _read_headers(mq_headers: Headers, options: SendOptions) -> None:
+    given = dict(mq_headers)
+    if len(given) != len(mq_headers):
+        raise _given_twice([name for name, _ in mq_headers])
+    for name, value in given.items():
+        alias = MESSAGE_HEADERS.get(name)
+        if alias is None:
+            if not name.startswith(PROPERTY_PREFIX):
+                raise _refusal(name, MESSAGE_HEADERS)
+            options.properties[_property_name(name)] = decode_header(name, value)
+        elif alias == "keys":
+            # Split before decoding, or an encoded space would part a key instead of being refused.
+            options.keys = tuple([decode_header(name, key) for key in value.split()])
+        elif alias == "properties":
+            for each, text in _json_properties(decode_header(name, value)).items():
+                options.properties.setdefault(each, text)
+        else:
+            options.take(alias, decode_header(name, value))
+
+
+def _read_query(parameters: Query, options: SendOptions) -> None:
+    for alias in SEND_PARAMETERS:
+        text = parameters.text(alias)
+        if text is None:
+            continue
+        if alias == "keys":
+            options.keys = tuple(text.split())
+        elif alias == "properties":
+            options.properties.update(_json_properties(text))
+        else:
+            options.take(alias, text)
+    options.properties.update(parameters.prefixed(PROPERTY_PARAMETER_PREFIX))
+
+
+def _given_twice(names: list[bytes]) -> InvalidRequest:
+    shown = next(display_header(name) for name in names if names.count(name) > 1)
+    return InvalidRequest(f"header {shown} is given twice", fields={"header": shown})
+
+
+def _property_name(header: bytes) -> str:
+    name = header[len(PROPERTY_PREFIX) :].decode("latin-1")
+    if not name:
+        raise IllegalProperty(
+            "header MQ-Prop- has no property name", hint="write MQ-Prop-<name>: <value>"
+        )
+    return name
+
+
+def _json_properties(text: str) -> dict[str, str]:
+    try:
+        return _decode_properties(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise IllegalProperty(
+            f"properties are not a JSON object of texts: {error}",
+            hint='write MQ-Properties: {"orderId":"7"}',
+        ) from error
+
+
+def _flush_of(durability: str) -> FlushMode:
+    if durability == "replicated":
+        raise UnsupportedFeature(
+            "this version does not have replication, so it cannot promise it",
+            hint="use flushed, or leave durability to the topic",
+            fields={"parameter": "durability"},
+        )
+    if durability not in _NAMES_OF_DURABILITY:
+        raise InvalidRequest(
+            f"durability is {durability!r}; it must be memory or flushed",
+            fields={"parameter": "durability"},
+        )
+    return _NAMES_OF_DURABILITY[durability]
+
+
+def refuse_mq_headers(mq_headers: Headers, known: Collection[bytes] = ()) -> None:
+    """Raise for the first header that is not in `known`."""
+    for name, _ in mq_headers:
+        if name not in known:
+            raise _refusal(name, known)
+
+
+def refuse_later_headers(headers: Iterable[bytes]) -> None:
+    """Raise for the first header of a feature that this version does not have."""
+    for name in headers:
+        if name in HEADERS_OF_LATER_VERSIONS:
+            raise _refusal(name, ())
+
+
+def _refusal(name: bytes, known: Collection[bytes]) -> InvalidRequest:
+    shown = display_header(name)
+    if name in HEADERS_OF_LATER_VERSIONS:
+        return UnsupportedFeature(
+            f"this version does not have {shown} yet",
+            hint="leave it out; it was refused because dropping it silently would lose its meaning",
+            fields={"header": shown},
+        )
+    if name.startswith(PROPERTY_PREFIX) or name in MESSAGE_HEADERS:
+        hint: str | None = "message metadata goes with a single send, or into each entry of a batch"
+    else:
+        hint = did_you_mean(shown, sorted(display_header(each) for each in known))
+    return UnknownParameter(f"unknown header {shown} here", hint=hint, fields={"header": shown})
+
+
+def display_header(name: bytes) -> str:
+    """A header name as people write it: `mq-queue-id` → `MQ-Queue-Id`."""
+    words = name.decode("latin-1").split("-")
+    return "-".join("MQ" if word == "mq" else word.capitalize() for word in words)

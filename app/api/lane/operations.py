@@ -1,0 +1,47 @@
+"""The table of hot operations: names, paths, handlers. Read by the router and by the document."""
+
+from app.api.lane.pulling import Pulling
+from app.api.lane.receiving import Receiving
+from app.api.lane.routing import Lane, Operation
+from app.api.lane.sending import Sending
+from app.api.lane.settling import Settling
+from app.api.ports import DataPlane
+from app.domain.limits import Limits
+
+_TOPIC = "/v1/topics/{topic}"
+_GROUP = _TOPIC + "/groups/{group}"
+
+
+def build_lane(broker: DataPlane, limits: Limits) -> Lane:
+    """The lane over `broker`."""
+    sending, pulling = Sending(broker, limits), Pulling(broker, limits)
+    receiving, settling = Receiving(broker, limits), Settling(broker, limits)
+    receipts = "/v1/receipts/{handle}"
+    return Lane(
+        [
+            Operation(
+                "send_message",
+                "POST",
+                f"{_TOPIC}/messages",
+                sending.send,
+                sends=True,
+                takes_mq_headers=True,
+            ),
+            Operation(
+                "send_batch",
+                "POST",
+                f"{_TOPIC}/messages:batch",
+                sending.send_batch,
+                sends=True,
+                takes_mq_headers=True,
+            ),
+            Operation("pull_messages", "GET", f"{_TOPIC}/queues/{{queue}}/messages", pulling.pull),
+            Operation("receive_messages", "POST", f"{_GROUP}/messages:receive", receiving.receive),
+            Operation("settle_messages", "POST", f"{_GROUP}/messages:settle", settling.settle),
+            Operation("ack_messages", "POST", f"{_GROUP}/messages:ack", settling.ack),
+            Operation("nack_messages", "POST", f"{_GROUP}/messages:nack", settling.nack),
+            Operation("extend_messages", "POST", f"{_GROUP}/messages:extend", settling.extend),
+            Operation("ack_receipt", "DELETE", receipts, settling.delete_receipt),
+            Operation("change_receipt", "PATCH", receipts, settling.change_receipt),
+        ]
+    )

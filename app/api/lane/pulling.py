@@ -1,0 +1,151 @@
+"""Pulling over HTTP: messages of one queue from an offset on, as JSON, NDJSON or frames.
+
+Nothing is leased. With `wait` the first look is made without waiting, so that a busy queue never
+pays for watching the connection; only an answer that is not enough yet parks.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from msgspec import UNSET
+
+from app.api.errors import InvalidBody
+from app.api.exchange import Exchange, Headers, batch_too_large
+from app.api.lane import media
+from app.api.lane.waiting import unless_gone
+from app.api.parameters import Query, integer_of
+from app.api.ports import DataPlane
+from app.api.rendering import view_of
+from app.api.wire import GapView, MessageView, PullAnswer, encode
+from app.broker.results import PullRequest, PullResult
+from app.domain.errors import IllegalOffset, InvalidRequest
+from app.domain.limits import DEFAULT_PULL_MESSAGES, MIB, Limits
+from app.store.formats.batch_frame import encode_answer
+
+PULL_PARAMETERS: Final = frozenset(
+    {
+        *("offset", "timestamp_ms", "tail", "end_offset", "clamp"),
+        *("max_messages", "max_bytes", "min_messages", "wait", "filter", "body"),
+    }
+)
+_STARTS: Final = ("offset", "timestamp_ms", "tail")
+_QUEUE_ID_MAX: Final = 2**31 - 1
+
+
+class Pulling:
+    """Handler of pull. Stateless beside its collaborators."""
+
+    def __init__(self, broker: DataPlane, limits: Limits) -> None:
+        self._broker = broker
+        self._limits = limits
+
+    async def pull(self, exchange: Exchange, topic: str, queue: str) -> None:
+        kind = media.pull_answer_kind(exchange.headers.get(b"accept"))
+        queue_id = integer_of("queue", queue, high=_QUEUE_ID_MAX, error=InvalidRequest)
+        query = Query(exchange.query, PULL_PARAMETERS)
+        request = self._request_of(query)
+        force_base64 = query.choice("body", ("auto", "base64")) == "base64"
+        if await exchange.read_body(self._limits.batch_bytes_max, batch_too_large):
+            raise InvalidBody("a pull has no body", hint="use query parameters")
+        result = await self._broker.pull(topic, queue_id, replace(request, wait_s=0.0))
+        if request.wait_s > 0 and _is_worth_waiting(result, request):
+            waiting = _continued(result, request)
+            result = await unless_gone(
+                exchange.receive,
+                lambda _: self._broker.pull(topic, queue_id, waiting),
+                lambda _: None,
+            )
+        await self._answer(exchange, kind, result, force_base64)
+
+    def _request_of(self, query: Query) -> PullRequest:
+        limits = self._limits
+        starts = {name: query.integer(name, error=IllegalOffset) for name in _STARTS}
+        given = [name for name, value in starts.items() if value is not None]
+        if len(given) != 1:
+            raise IllegalOffset(
+                f"{' and '.join(given) or 'none of offset, timestamp_ms and tail'} given; "
+                "exactly one says where to start",
+                hint="for instance ?offset=0",
+            )
+        end_offset = query.integer("end_offset", error=IllegalOffset)
+        max_messages = query.integer("max_messages", low=1, high=limits.pull_messages_max)
+        max_bytes = query.integer("max_bytes", low=1, high=limits.pull_bytes_max)
+        min_messages = query.integer("min_messages", low=1, high=limits.pull_messages_max)
+        max_messages = DEFAULT_PULL_MESSAGES if max_messages is None else max_messages
+        return PullRequest(
+            offset=starts["offset"],
+            timestamp_ms=starts["timestamp_ms"],
+            tail=starts["tail"],
+            max_messages=max_messages,
+            max_bytes=min(MIB, limits.pull_bytes_max) if max_bytes is None else max_bytes,
+            min_messages=1 if min_messages is None else min(min_messages, max_messages),
+            wait_s=query.wait_s(limits.wait_seconds_max) or 0.0,
+            filter=query.text("filter"),
+            clamp=query.flag("clamp"),
+            end_offset=end_offset,
+        )
+
+    async def _answer(
+        self, exchange: Exchange, kind: media.PullKind, result: PullResult, force_base64: bool
+    ) -> None:
+        if kind == "frames":
+            read = result.read
+            first = read.queue_offsets[0] if read.queue_offsets else read.next_offset
+            body = b"".join(encode_answer(read.records, read.tag_hashes, first))
+            store_id = (b"mq-store-id", self._broker.store_id.hex().encode("ascii"))
+            headers = [media.FRAMES_HEADER, *_pull_headers(result), store_id]
+            await exchange.answer(200, headers, body)
+            return
+        decode = self._broker.decode
+        views = [view_of(decode(r), force_base64=force_base64) for r in result.read.records]
+        if kind == "ndjson":
+            body = b"".join([encode(view) + b"\n" for view in views])
+            await exchange.answer(200, [media.NDJSON_HEADER, *_pull_headers(result)], body)
+            return
+        await exchange.answer(200, [media.JSON_HEADER], encode(_answer_of(result, views)))
+
+
+def _is_worth_waiting(result: PullResult, request: PullRequest) -> bool:
+    """Whether more may come into what was asked for: at the end of the queue, and not full."""
+    found = len(result.read.records)
+    at_end = request.end_offset is not None and result.next_offset >= request.end_offset
+    return result.up_to_date and found < request.min_messages and not at_end
+
+
+def _continued(result: PullResult, request: PullRequest) -> PullRequest:
+    """The same request from the first match on, or from where the first look ended."""
+    found = result.read.queue_offsets
+    start = found[0] if found else result.next_offset
+    return replace(request, offset=start, timestamp_ms=None, tail=None)
+
+
+def _answer_of(result: PullResult, views: list[MessageView]) -> PullAnswer:
+    gaps = [GapView(*gap) for gap in result.read.gaps]
+    return PullAnswer(
+        status=result.status.value,
+        messages=views,
+        next_offset=result.next_offset,
+        min_offset=result.min_offset,
+        max_offset=result.max_offset,
+        up_to_date=result.up_to_date,
+        scanned=result.scanned,
+        clamped=True if result.clamped else UNSET,
+        gaps=gaps or UNSET,
+    )
+
+
+def _pull_headers(result: PullResult) -> Headers:
+    """What a JSON answer has around its messages, for the other forms."""
+    headers: Headers = [
+        (b"mq-pull-status", result.status.value.encode("ascii")),
+        (b"mq-next-offset", b"%d" % result.next_offset),
+        (b"mq-min-offset", b"%d" % result.min_offset),
+        (b"mq-max-offset", b"%d" % result.max_offset),
+        (b"mq-up-to-date", b"true" if result.up_to_date else b"false"),
+        (b"mq-scanned", b"%d" % result.scanned),
+    ]
+    if result.clamped:
+        headers.append((b"mq-clamped", b"true"))
+    if result.read.gaps:
+        headers.append((b"mq-gaps", encode([GapView(*gap) for gap in result.read.gaps])))
+    return headers

@@ -1,0 +1,177 @@
+"""Receiving over HTTP: lease messages for a group, with long poll, as JSON or one message raw.
+
+A client that disconnects while it waits frees its waiter, and leases that could not be handed over
+are given back at once.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from app.api.decoding import is_header_text, receive_decoder
+from app.api.exchange import Exchange, Headers, batch_too_large
+from app.api.lane import media
+from app.api.lane.metadata import encode_header
+from app.api.lane.waiting import unless_gone
+from app.api.parameters import Query, duration_ms_of, wait_s_of
+from app.api.ports import DataPlane
+from app.api.rendering import delivered_view
+from app.api.wire import ReceiveAnswer, ReceiveBody, encode
+from app.broker.results import ReceiveRequest, ReceiveResult
+from app.domain.errors import IllegalInvisibleTime, InvalidRequest
+from app.domain.limits import DEFAULT_RECEIVE_MESSAGES, MIB, Limits
+from app.domain.message import StoredMessage
+
+RECEIVE_PARAMETERS: Final = frozenset(
+    {
+        *("max_messages", "max_bytes", "wait", "invisible", "invisible_ms", "filter"),
+        *("attempt_id", "format", "body"),
+    }
+)
+_NOTHING: Final = ReceiveBody()
+_OCTETS: Final = b"application/octet-stream"
+_HEADER_SAFE_NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.")
+_TRACE_PROPERTIES: Final = ("traceparent", "tracestate")
+
+
+class Receiving:
+    """Handler of receive. Stateless beside its collaborators."""
+
+    def __init__(self, broker: DataPlane, limits: Limits) -> None:
+        self._broker = broker
+        self._limits = limits
+
+    async def receive(self, exchange: Exchange, topic: str, group: str) -> None:
+        query = Query(exchange.query, RECEIVE_PARAMETERS)
+        body = await exchange.read_body(self._limits.body_bytes_max, batch_too_large)
+        asked = _NOTHING
+        if body:
+            media.require_json(exchange.headers.get(b"content-type"))
+            asked = receive_decoder.decode(body)
+        raw = query.choice("format", ("json", "raw")) == "raw"
+        force_base64 = query.choice("body", ("auto", "base64")) == "base64"
+        request = self._request_of(asked, query, raw=raw)
+        result = await self._lease(exchange, topic, group, request)
+        if raw:
+            await _answer_raw(exchange, result)
+            return
+        views = [delivered_view(d, force_base64=force_base64) for d in result.deliveries]
+        await exchange.answer(
+            200, [media.JSON_HEADER], encode(ReceiveAnswer(views, result.backlog))
+        )
+
+    async def _lease(
+        self, exchange: Exchange, topic: str, group: str, request: ReceiveRequest
+    ) -> ReceiveResult:
+        """What is ready now; only when nothing is, wait and watch the connection."""
+        result = await self._broker.receive(
+            topic, group, replace(request, wait_s=0.0), gone=_never_gone
+        )
+        if result.deliveries or request.wait_s == 0:
+            return result
+        return await unless_gone(
+            exchange.receive,
+            lambda gone: self._broker.receive(topic, group, request, gone=gone),
+            lambda late: self._broker.give_back(late.deliveries),
+        )
+
+    def _request_of(self, asked: ReceiveBody, query: Query, *, raw: bool) -> ReceiveRequest:
+        limits = self._limits
+        max_messages = _bounded(
+            "max_messages", asked.max_messages, query, limits.receive_messages_max
+        )
+        max_bytes = _bounded("max_bytes", asked.max_bytes, query, limits.receive_bytes_max)
+        if raw and max_messages not in {None, 1}:
+            raise InvalidRequest(
+                f"max_messages is {max_messages}; format=raw gives one message",
+                fields={"parameter": "max_messages"},
+            )
+        wait_s = query.wait_s(limits.wait_seconds_max)
+        if wait_s is None:
+            wait_s = 0.0 if asked.wait is None else wait_s_of(asked.wait, limits.wait_seconds_max)
+        filter_text, attempt_id = query.text("filter"), query.text("attempt_id")
+        return ReceiveRequest(
+            max_messages=DEFAULT_RECEIVE_MESSAGES if max_messages is None else max_messages,
+            max_bytes=min(MIB, limits.receive_bytes_max) if max_bytes is None else max_bytes,
+            wait_s=wait_s,
+            invisible_ms=invisible_ms_of(asked.invisible, asked.invisible_ms, query),
+            filter=asked.filter if filter_text is None else filter_text,
+            attempt_id=asked.attempt_id if attempt_id is None else attempt_id,
+        )
+
+
+def invisible_ms_of(text: str | None, ms: int | None, query: Query) -> int | None:
+    """The invisible time asked for, the query winning over the body."""
+    query_text = query.text("invisible")
+    query_ms = query.integer("invisible_ms", low=1, error=IllegalInvisibleTime)
+    if query_text is not None or query_ms is not None:
+        text, ms = query_text, query_ms
+    return duration_ms_of("invisible", text, ms, error=IllegalInvisibleTime)
+
+
+def _bounded(name: str, asked: int | None, query: Query, high: int) -> int | None:
+    given = query.integer(name, low=1)
+    value = asked if given is None else given
+    if value is not None and value > high:
+        raise InvalidRequest(
+            f"{name} is {value}; it must be from 1 to {high}",
+            fields={"parameter": name, "min": 1, "max": high},
+        )
+    return value
+
+
+def _never_gone() -> bool:
+    return False
+
+
+async def _answer_raw(exchange: Exchange, result: ReceiveResult) -> None:
+    if not result.deliveries:
+        await exchange.answer_empty(204, [])
+        return
+    delivery = result.deliveries[0]
+    headers = raw_headers(delivery.message)
+    headers += [
+        (b"mq-receipt-handle", delivery.receipt_handle.encode("ascii")),
+        (b"mq-delivery-attempt", b"%d" % delivery.attempt),
+        (b"mq-max-attempts", b"%d" % delivery.max_attempts),
+        (b"mq-invisible-until-ms", b"%d" % delivery.invisible_until_ms),
+    ]
+    await exchange.answer(200, headers, delivery.message.body)
+
+
+def raw_headers(message: StoredMessage) -> Headers:
+    """Everything about `message` but its body, as headers that a send understands."""
+    content_type = message.content_type
+    shown = content_type is not None and is_header_text(content_type)
+    headers: Headers = [
+        (b"content-type", content_type.encode("ascii") if content_type and shown else _OCTETS),
+        (b"mq-message-id", encode_header(message.message_id)),
+        (b"mq-topic", message.topic.encode()),
+        (b"mq-queue-id", b"%d" % message.queue_id),
+        (b"mq-queue-offset", b"%d" % message.queue_offset),
+        (b"mq-born-time-ms", b"%d" % message.born_time_ms),
+        (b"mq-store-time-ms", b"%d" % message.store_time_ms),
+    ]
+    if message.tag is not None:
+        headers.append((b"mq-tag", encode_header(message.tag)))
+    if message.keys:
+        headers.append((b"mq-keys", b" ".join(encode_header(key) for key in message.keys)))
+    if message.sharding_key is not None:
+        headers.append((b"mq-sharding-key", encode_header(message.sharding_key)))
+    headers += _property_headers(message)
+    return headers
+
+
+def _property_headers(message: StoredMessage) -> Headers:
+    """Names that survive HTTP as headers of their own; the others in one JSON header."""
+    headers: Headers = []
+    others: dict[str, str] = {}
+    for name, value in message.properties.items():
+        if name in _TRACE_PROPERTIES:
+            headers.append((name.encode("ascii"), encode_header(value)))
+        elif _HEADER_SAFE_NAME.issuperset(name):
+            headers.append((b"mq-prop-" + name.encode("ascii"), encode_header(value)))
+        else:
+            others[name] = value
+    if others:
+        headers.append((b"mq-properties", encode_header(encode(others).decode())))
+    return headers

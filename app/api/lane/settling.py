@@ -1,0 +1,192 @@
+"""Settling over HTTP: ack, nack and extend by receipt handle, many at once or one by its URL."""
+
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
+
+from msgspec import UNSET
+
+from app.api.decoding import (
+    ack_decoder,
+    extend_decoder,
+    nack_decoder,
+    receipt_change_decoder,
+    settle_decoder,
+)
+from app.api.errors import InvalidBody, entry_problem
+from app.api.exchange import Exchange, batch_too_large
+from app.api.lane import media
+from app.api.lane.answers import answer_results
+from app.api.lane.receiving import invisible_ms_of
+from app.api.parameters import Query, duration_ms_of
+from app.api.ports import DataPlane
+from app.api.wire import ReceiptAnswer, ReceiptChange, SettleAnswer, SettleResult, encode
+from app.broker import results
+from app.broker.results import Extend, Nack
+from app.domain.errors import BatchTooLarge, IllegalInvisibleTime, InvalidRequest
+from app.domain.limits import Limits
+
+RECEIPT_PARAMETERS: Final = frozenset(
+    {"action", "invisible", "invisible_ms", "delay", "delay_ms", "reason"}
+)
+_NO_PARAMETERS: Final[frozenset[str]] = frozenset()
+_ACTIONS: Final = ("extend", "nack")
+
+
+class Settling:
+    """Handlers of settle, its single-purpose forms, and receipts. Stateless."""
+
+    def __init__(self, broker: DataPlane, limits: Limits) -> None:
+        self._broker = broker
+        self._limits = limits
+
+    async def settle(self, exchange: Exchange, topic: str, group: str) -> None:
+        body = settle_decoder.decode(await self._read(exchange))
+        nacks = [
+            Nack(entry.receipt_handle, _delay_ms_of(entry.delay, entry.delay_ms), entry.reason)
+            for entry in body.nacks
+        ]
+        extends = [
+            Extend(entry.receipt_handle, _required_ms(entry.invisible, entry.invisible_ms))
+            for entry in body.extends
+        ]
+        await self._settle(exchange, topic, group, body.acks, nacks, extends)
+
+    async def ack(self, exchange: Exchange, topic: str, group: str) -> None:
+        body = ack_decoder.decode(await self._read(exchange))
+        await self._settle(exchange, topic, group, body.receipt_handles, (), ())
+
+    async def nack(self, exchange: Exchange, topic: str, group: str) -> None:
+        body = nack_decoder.decode(await self._read(exchange))
+        delay_ms = _delay_ms_of(body.delay, body.delay_ms)
+        nacks = [Nack(handle, delay_ms, body.reason) for handle in body.receipt_handles]
+        await self._settle(exchange, topic, group, (), nacks, ())
+
+    async def extend(self, exchange: Exchange, topic: str, group: str) -> None:
+        body = extend_decoder.decode(await self._read(exchange))
+        invisible_ms = _required_ms(body.invisible, body.invisible_ms)
+        extends = [Extend(handle, invisible_ms) for handle in body.receipt_handles]
+        await self._settle(exchange, topic, group, (), (), extends)
+
+    async def delete_receipt(self, exchange: Exchange, handle: str) -> None:
+        Query(exchange.query, _NO_PARAMETERS)
+        await self._broker.settle_one(handle, "ack")
+        await exchange.answer_empty(204, [])
+
+    async def change_receipt(self, exchange: Exchange, handle: str) -> None:
+        query = Query(exchange.query, RECEIPT_PARAMETERS)
+        body = await exchange.read_body(self._limits.body_bytes_max, batch_too_large)
+        asked = ReceiptChange()
+        if body:
+            media.require_json(exchange.headers.get(b"content-type"))
+            asked = receipt_change_decoder.decode(body)
+        change = _change_of(asked, query)
+        result = await self._broker.settle_one(
+            handle,
+            change.action,
+            delay_ms=change.delay_ms,
+            invisible_ms=change.invisible_ms,
+            reason=change.reason,
+        )
+        answer = ReceiptAnswer(
+            receipt_handle=result.new_handle or handle,
+            action=change.action,
+            invisible_until_ms=UNSET
+            if result.invisible_until_ms is None
+            else result.invisible_until_ms,
+        )
+        await exchange.answer(200, [media.JSON_HEADER], encode(answer))
+
+    async def _read(self, exchange: Exchange) -> bytes:
+        Query(exchange.query, _NO_PARAMETERS)
+        media.require_json(exchange.headers.get(b"content-type"))
+        return await exchange.read_body(self._limits.body_bytes_max, batch_too_large)
+
+    async def _settle(
+        self,
+        exchange: Exchange,
+        topic: str,
+        group: str,
+        acks: Sequence[str],
+        nacks: Sequence[Nack],
+        extends: Sequence[Extend],
+    ) -> None:
+        self._check_count(len(acks) + len(nacks) + len(extends))
+        settled = await self._broker.settle(topic, group, acks=acks, nacks=nacks, extends=extends)
+        failures = [each.error for each in settled if each.error is not None]
+        views = [_view_of(each) for each in settled]
+        answer = SettleAnswer(views, len(settled) - len(failures), len(failures))
+        await answer_results(exchange, [media.JSON_HEADER], answer, failures)
+
+    def _check_count(self, count: int) -> None:
+        if count == 0:
+            raise InvalidBody("there is no receipt handle to settle")
+        if count > self._limits.batch_messages_max:
+            raise BatchTooLarge(
+                f"{count} receipt handles; at most {self._limits.batch_messages_max} are taken",
+                fields={"limit_messages": self._limits.batch_messages_max},
+            )
+
+
+def _view_of(result: results.SettleResult) -> SettleResult:
+    problem = None if result.error is None else entry_problem(result.error)
+    return SettleResult(
+        receipt_handle=result.receipt_handle,
+        action=result.action,
+        status=200 if problem is None else problem.status,
+        new_receipt_handle=UNSET if result.new_handle is None else result.new_handle,
+        invisible_until_ms=UNSET
+        if result.invisible_until_ms is None
+        else result.invisible_until_ms,
+        error=UNSET if problem is None else problem,
+    )
+
+
+class _Change(NamedTuple):
+    action: Literal["extend", "nack"]
+    delay_ms: int | None = None
+    invisible_ms: int | None = None
+    reason: str | None = None
+
+
+def _change_of(asked: ReceiptChange, query: Query) -> _Change:
+    action = query.choice("action", _ACTIONS) or asked.action
+    invisible_ms = invisible_ms_of(asked.invisible, asked.invisible_ms, query)
+    delay_ms = _query_delay_ms(asked, query)
+    reason = query.text("reason") or asked.reason
+    if action == "extend":
+        if delay_ms is not None or reason is not None:
+            raise InvalidRequest("delay and reason belong to action=nack")
+        if invisible_ms is None:
+            raise _missing_invisible()
+        return _Change("extend", invisible_ms=invisible_ms)
+    if action == "nack":
+        if invisible_ms is not None:
+            raise InvalidRequest("invisible belongs to action=extend")
+        return _Change("nack", delay_ms, reason=reason)
+    raise InvalidRequest(
+        "action is missing", hint="say action=extend&invisible=60s, or action=nack"
+    )
+
+
+def _query_delay_ms(asked: ReceiptChange, query: Query) -> int | None:
+    text, ms = query.text("delay"), query.integer("delay_ms")
+    if text is None and ms is None:
+        text, ms = asked.delay, asked.delay_ms
+    return _delay_ms_of(text, ms)
+
+
+def _delay_ms_of(text: str | None, ms: int | None) -> int | None:
+    return duration_ms_of("delay", text, ms, error=InvalidRequest)
+
+
+def _required_ms(text: str | None, ms: int | None) -> int:
+    invisible_ms = duration_ms_of("invisible", text, ms, error=IllegalInvisibleTime)
+    if invisible_ms is None:
+        raise _missing_invisible()
+    return invisible_ms
+
+
+def _missing_invisible() -> IllegalInvisibleTime:
+    return IllegalInvisibleTime(
+        "invisible is missing", hint='say for how long to keep the message: "invisible": "60s"'
+    )

@@ -1,0 +1,164 @@
+"""The outermost ASGI layer: what holds for every request, whoever answers it.
+
+- every answer has `MQ-Request-Id` (the client's own when it is sane);
+- a header block over the limit is refused;
+- an open loopback server serves local Host names only and no foreign Origin;
+- a refusal because of a shutdown closes the connection, so that the client goes elsewhere;
+- every failure becomes a problem document; unexpected ones are logged with their traceback.
+
+Pure ASGI and no wrapper per call: hot requests go straight from here to the lane's handler.
+"""
+
+import itertools
+import logging
+import re
+import secrets
+from functools import lru_cache
+from typing import Final
+
+from app.api.errors import (
+    Forbidden,
+    HeadersTooLarge,
+    render_problem,
+    with_outcome_of_send,
+)
+from app.api.exchange import (
+    REQUEST_ID,
+    REQUEST_ID_KEY,
+    AsgiApp,
+    ClientGone,
+    Exchange,
+    Receive,
+    Scope,
+    Send,
+)
+from app.api.lane.metadata import refuse_mq_headers
+from app.api.lane.routing import Lane
+from app.domain.errors import CurlewError, InternalError, ShuttingDown
+
+_log: Final = logging.getLogger(__name__)
+
+_SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+_LOCAL_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+_API_PREFIX: Final = "/v1/"
+
+
+class RequestShell:
+    """The ASGI application. One per server; safe for any number of concurrent requests."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        fallback: AsgiApp,
+        *,
+        header_block_bytes_max: int,
+        local_only: bool,
+    ) -> None:
+        self._lane = lane
+        self._fallback = fallback
+        self._header_bytes_max = header_block_bytes_max
+        self._local_only = local_only
+        self._id_prefix = secrets.token_hex(4).encode("ascii")
+        self._numbers = itertools.count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._fallback(scope, receive, send)
+            return
+        exchange = Exchange(scope, receive, send, b"%b-%x" % (self._id_prefix, next(self._numbers)))
+        sends = False
+        try:
+            self._admit(exchange)
+            found = self._lane.find(scope)
+            if found is None:
+                if exchange.mq_headers and scope["path"].startswith(_API_PREFIX):
+                    refuse_mq_headers(exchange.mq_headers)
+                scope[REQUEST_ID_KEY] = exchange.request_id
+                await self._fallback(scope, receive, exchange.send_with_request_id)
+                return
+            operation, names = found
+            sends = operation.sends
+            if exchange.mq_headers and not operation.takes_mq_headers:
+                refuse_mq_headers(exchange.mq_headers)
+            await operation.handler(exchange, *names)
+        except CurlewError as error:
+            await _answer_problem(exchange, with_outcome_of_send(error) if sends else error)
+        except ClientGone:
+            return
+        except Exception:  # noqa: BLE001  # the last resort: logged with its traceback
+            await _answer_unexpected(exchange, sends=sends)
+
+    def _admit(self, exchange: Exchange) -> None:
+        """Raise when the request may not pass; collect its `MQ-*` headers on the way."""
+        size = 0
+        for name, value in exchange.scope["headers"]:
+            size += len(name) + len(value)
+            if name[:3] == b"mq-":
+                self._note_mq_header(exchange, name, value)
+        if size > self._header_bytes_max:
+            raise HeadersTooLarge(
+                f"the headers have {size} bytes; at most {self._header_bytes_max} are taken",
+                hint="send many properties in a JSON envelope",
+                fields={"limit_bytes": self._header_bytes_max},
+            )
+        if self._local_only:
+            _check_local(exchange.headers.get(b"host"), exchange.headers.get(b"origin"))
+
+    @staticmethod
+    def _note_mq_header(exchange: Exchange, name: bytes, value: bytes) -> None:
+        if name != REQUEST_ID:
+            exchange.mq_headers.append((name, value))
+        elif _SANE_REQUEST_ID.fullmatch(value):
+            exchange.request_id = value
+
+
+def _check_local(host: bytes | None, origin: bytes | None) -> None:
+    """Refuse what a web page of somebody else could make a browser send (DNS rebinding, CSRF)."""
+    if host is None or not _is_local(host):
+        raise Forbidden(
+            f"Host {(host or b'').decode('latin-1')!r} is not served: this node is open to local "
+            "clients only",
+            hint="use localhost or 127.0.0.1, or bind another address with authentication",
+        )
+    if origin is not None and origin not in (b"http://" + host, b"https://" + host):
+        raise Forbidden(
+            f"Origin {origin.decode('latin-1')!r} is foreign to this server",
+            hint="web pages of other origins may not use a node without authentication",
+        )
+
+
+@lru_cache(maxsize=256)
+def _is_local(host: bytes) -> bool:
+    name, _, port = host.rpartition(b":")
+    if not port.isdigit():
+        name = host
+    return name.lower() in _LOCAL_NAMES
+
+
+async def _answer_problem(exchange: Exchange, error: CurlewError) -> None:
+    if exchange.started:
+        raise error
+    status, headers, body = render_problem(
+        error, instance=exchange.instance, request_id=exchange.request_id
+    )
+    if isinstance(error, ShuttingDown):
+        headers.append((b"connection", b"close"))
+    await exchange.answer(status, headers, body)
+
+
+async def _answer_unexpected(exchange: Exchange, *, sends: bool) -> None:
+    """Log the exception being handled; answer 500 when nothing was sent yet."""
+    request_id = exchange.request_id.decode("ascii")
+    _log.exception(
+        "unexpected failure, request %s: %s %s",
+        request_id,
+        exchange.scope["method"],
+        exchange.instance,
+    )
+    if exchange.started:
+        return
+    failure = InternalError(
+        f"unexpected failure; the log has the details under request id {request_id}",
+        outcome="unknown" if sends else None,
+    )
+    await _answer_problem(exchange, failure)

@@ -1,0 +1,75 @@
+"""The OpenAPI 3.1 document: FastAPI's for the control plane, the lane's own, one set of schemas.
+
+`curlew openapi` prints it; `make openapi` puts that into `openapi/openapi.json`, and a test fails
+when the file is stale.
+"""
+
+import json
+from typing import Any, Final
+
+import msgspec
+from fastapi.openapi.utils import get_openapi
+
+from app.api import wire
+from app.api.control_plane import build_control_plane
+from app.api.documentation import schemas_of
+from app.api.errors import STATUS_OF_CODE, EntryProblem, Problem
+from app.api.lane.document import lane_paths
+from app.api.schemas import CommitBody, GroupBody, TopicBody
+
+Json = dict[str, Any]
+
+_REQUEST_MODELS: Final = (TopicBody, GroupBody, CommitBody)
+_STRUCTS: Final = (
+    *(wire.Envelope, wire.BatchRequest, wire.BatchEntry, wire.ReceiveBody, wire.SettleBody),
+    *(wire.AckBody, wire.NackBody, wire.ExtendBody, wire.ReceiptChange),
+    *(wire.SendAnswer, wire.BatchAnswer, wire.FrameAnswer, wire.PullAnswer, wire.ReceiveAnswer),
+    *(wire.SettleAnswer, wire.ReceiptAnswer, wire.MessageView, Problem, EntryProblem),
+)
+_OURS_IN_FASTAPI: Final = frozenset({"HTTPValidationError", "ValidationError"})
+"""Schemas that FastAPI adds for its own 422, which this service never answers."""
+
+
+def build_document() -> Json:
+    """The document of the whole interface."""
+    app = build_control_plane()
+    document: Json = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=app.description,
+        openapi_version="3.1.0",
+        routes=app.routes,
+    )
+    paths: Json = document["paths"]
+    for methods in paths.values():
+        for operation in methods.values():
+            operation["responses"].pop("422", None)
+            operation.setdefault("parameters", [])
+    for path, methods in lane_paths().items():
+        paths.setdefault(path, {}).update(methods)
+    document["paths"] = dict(sorted(paths.items()))
+    schemas: Json = document["components"]["schemas"]
+    for name in _OURS_IN_FASTAPI:
+        schemas.pop(name, None)
+    schemas.update(schemas_of(_REQUEST_MODELS))
+    schemas.update(_struct_schemas())
+    document["components"]["schemas"] = dict(sorted(schemas.items()))
+    return document
+
+
+def _struct_schemas() -> Json:
+    _, schemas = msgspec.json.schema_components(
+        _STRUCTS, ref_template="#/components/schemas/{name}"
+    )
+    problem: Json = schemas["Problem"]
+    problem["properties"]["code"] = {"type": "string", "enum": sorted(STATUS_OF_CODE)}
+    problem["description"] = (
+        "RFC 9457. Further members may be present: min_offset, max_offset, limit_bytes, parameter, "
+        "header, results and others, by code."
+    )
+    return schemas
+
+
+def render_document(document: Json | None = None) -> str:
+    """The document as it is committed and served."""
+    return json.dumps(document or build_document(), indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,174 @@
+"""What the HTTP shell needs of the broker and of the cluster's metadata.
+
+Declared here, by the user of the ports, so that the shell can be tested against small fakes; the
+real ones fit structurally.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeVar
+
+from app.broker import ports as broker_ports
+from app.broker.ports import Group, Topic
+from app.broker.results import (
+    BatchItem,
+    Delivery,
+    Extend,
+    FrameResult,
+    Nack,
+    PullRequest,
+    PullResult,
+    QueuePosition,
+    QueueRange,
+    ReceiveRequest,
+    ReceiveResult,
+    SendResult,
+    SettleAction,
+    SettleResult,
+)
+from app.domain.errors import CurlewError
+from app.domain.message import Message, StoredMessage
+from app.domain.positions import FlushMode
+from app.domain.settings import GroupSettings, TopicSettings
+
+
+class DataPlane(Protocol):
+    """The broker's facade, as far as HTTP uses it."""
+
+    @property
+    def store_id(self) -> bytes: ...
+
+    async def send(
+        self,
+        topic: str,
+        message: Message,
+        *,
+        queue_id: int | None = None,
+        flush: FlushMode | None = None,
+    ) -> SendResult: ...
+
+    async def send_batch(
+        self,
+        topic: str,
+        messages: Sequence[BatchItem | CurlewError],
+        *,
+        queue_id: int | None = None,
+        spread: bool = False,
+        strict: bool = False,
+        flush: FlushMode | None = None,
+    ) -> list[SendResult | CurlewError]: ...
+
+    async def send_frame(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        queue_id: int | None = None,
+        flush: FlushMode | None = None,
+    ) -> FrameResult: ...
+
+    async def pull(self, topic: str, queue_id: int, request: PullRequest) -> PullResult: ...
+
+    def decode(self, record: memoryview) -> StoredMessage: ...
+
+    async def receive(
+        self, topic: str, group: str, request: ReceiveRequest, *, gone: Callable[[], bool]
+    ) -> ReceiveResult: ...
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> None: ...
+
+    async def settle(
+        self,
+        topic: str,
+        group: str,
+        *,
+        acks: Sequence[str] = (),
+        nacks: Sequence[Nack] = (),
+        extends: Sequence[Extend] = (),
+    ) -> list[SettleResult]: ...
+
+    async def settle_one(
+        self,
+        handle: str,
+        action: SettleAction,
+        *,
+        delay_ms: int | None = None,
+        invisible_ms: int | None = None,
+        reason: str | None = None,
+    ) -> SettleResult: ...
+
+
+class Broker(DataPlane, Protocol):
+    """The whole facade: the data plane, and what the control plane asks of the broker."""
+
+    async def offsets(
+        self, topic: str, at: Literal["earliest", "latest"] | int
+    ) -> list[QueuePosition]:
+        """Where reading would start in every queue of the topic."""
+        ...
+
+    def queue_bounds(self, topic: str) -> list[QueueRange]: ...
+
+    async def message(self, topic: str, message_id: str) -> StoredMessage: ...
+
+    def committed_offsets(self, group: str, topic: str) -> list[QueuePosition]: ...
+
+    async def commit_offsets(
+        self, group: str, topic: str, rows: Sequence[QueuePosition], *, force: bool = False
+    ) -> list[QueuePosition]: ...
+
+    async def put_topic(
+        self, name: str, settings: TopicSettings, *, if_version: int | None = None
+    ) -> tuple[Topic, bool]: ...
+
+    async def delete_topic(self, name: str) -> None: ...
+
+    async def put_group(
+        self, name: str, settings: GroupSettings, *, if_version: int | None = None
+    ) -> tuple[Group, bool]: ...
+
+    async def delete_group(self, name: str) -> None: ...
+
+    def readiness(self) -> list[str]:
+        """Why the node is not ready; empty when it is."""
+        ...
+
+
+_Item_co = TypeVar("_Item_co", covariant=True)
+
+
+class Page(Protocol[_Item_co]):
+    """One page of a listing."""
+
+    @property
+    def items(self) -> Sequence[_Item_co]: ...
+    @property
+    def next_page_token(self) -> str | None: ...
+
+
+class Node(Protocol):
+    """A node as it registered itself."""
+
+    @property
+    def node_id(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def store_id(self) -> bytes: ...
+    @property
+    def started_ms(self) -> int: ...
+    @property
+    def seen_ms(self) -> int: ...
+
+
+class Metadata(broker_ports.Metadata, Protocol):
+    """The cluster's metadata: what the broker needs of it, and listings."""
+
+    def list_topics(
+        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+    ) -> Page[Topic]: ...
+
+    def list_groups(
+        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+    ) -> Page[Group]: ...
+
+    async def list_nodes(self) -> Sequence[Node]: ...

@@ -1,0 +1,106 @@
+"""Stored messages as JSON: which form the body takes, and the views of pull and receive. Pure.
+
+Lossless: `text` and `body_base64` give the exact bytes back, and so does `body` but for line breaks
+between JSON tokens; `?body=base64` avoids even that.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from app.api.decoding import DECODE_FAULTS
+from app.api.wire import DeliveredMessage, MessageView
+from app.broker.results import Delivery
+from app.domain.message import StoredMessage
+
+_check_json: Final = msgspec.json.Decoder(Raw).decode
+
+
+@lru_cache(maxsize=512)
+def is_json(content_type: str) -> bool:
+    """Whether the media type says JSON: `application/json`, `…+json`."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    return media_type in {"application/json", "text/json"} or media_type.endswith("+json")
+
+
+def body_members(
+    body: bytes, content_type: str | None, *, force_base64: bool
+) -> tuple[Raw | UnsetType, str | UnsetType, bytes | UnsetType]:
+    """`body`, `text` and `body_base64` of a message, one of them set.
+
+    JSON is spliced as it was sent, so that numbers keep all their digits; only line breaks, which
+    JSON has between tokens only, become spaces, so that a message fits a line of NDJSON.
+    """
+    if force_base64:
+        return UNSET, UNSET, body
+    try:
+        text = str(body, "utf-8")
+    except UnicodeDecodeError:
+        return UNSET, UNSET, body
+    if content_type is not None and is_json(content_type):
+        try:
+            _check_json(body)
+        except DECODE_FAULTS:
+            return UNSET, text, UNSET
+        if b"\n" in body or b"\r" in body:
+            body = body.replace(b"\n", b" ").replace(b"\r", b" ")
+        return Raw(body), UNSET, UNSET
+    return UNSET, text, UNSET
+
+
+_Members = tuple[
+    str,
+    str,
+    int,
+    int,
+    int,
+    int,
+    tuple[str, ...],
+    dict[str, str],
+    str | UnsetType,
+    str | UnsetType,
+    str | UnsetType,
+    Raw | UnsetType,
+    str | UnsetType,
+    bytes | UnsetType,
+]
+
+
+def _members(message: StoredMessage, force_base64: bool) -> _Members:
+    """The fields of `MessageView` in their order."""
+    content_type, tag, sharding_key = message.content_type, message.tag, message.sharding_key
+    body, text, body_base64 = body_members(message.body, content_type, force_base64=force_base64)
+    return (
+        message.message_id,
+        message.topic,
+        message.queue_id,
+        message.queue_offset,
+        message.born_time_ms,
+        message.store_time_ms,
+        message.keys,
+        dict(message.properties),
+        UNSET if tag is None else tag,
+        UNSET if sharding_key is None else sharding_key,
+        UNSET if content_type is None else content_type,
+        body,
+        text,
+        body_base64,
+    )
+
+
+def view_of(message: StoredMessage, *, force_base64: bool = False) -> MessageView:
+    """`message` as pull and look-up answer it."""
+    return MessageView(*_members(message, force_base64))
+
+
+def delivered_view(delivery: Delivery, *, force_base64: bool = False) -> DeliveredMessage:
+    """`delivery` as receive answers it."""
+    return DeliveredMessage(
+        *_members(delivery.message, force_base64),
+        receipt_handle=delivery.receipt_handle,
+        delivery_attempt=delivery.attempt,
+        max_attempts=delivery.max_attempts,
+        invisible_until_ms=delivery.invisible_until_ms,
+    )

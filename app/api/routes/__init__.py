@@ -1,0 +1,1 @@
+"""Control-plane routes: translate, call broker or metadata, translate back."""

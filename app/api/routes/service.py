@@ -1,0 +1,90 @@
+"""The service itself: health, readiness, limits, error codes, nodes."""
+
+from dataclasses import asdict
+
+from fastapi import APIRouter, Response
+
+from app.api.dependencies import WithServices
+from app.api.documentation import problem_responses
+from app.api.errors import error_codes
+from app.api.schemas import (
+    ErrorCodeDocument,
+    ErrorCodeList,
+    Health,
+    NodeDocument,
+    NodeList,
+    Readiness,
+)
+
+router = APIRouter(tags=["service"])
+
+
+@router.get(
+    "/healthz",
+    operation_id="get_health",
+    summary="Whether the process answers",
+    responses=problem_responses(),
+)
+async def get_health() -> Health:
+    """Always ok: a process that cannot answer does not answer."""
+    return Health(status="ok")
+
+
+@router.get(
+    "/readyz",
+    operation_id="get_readiness",
+    summary="Whether the node takes requests",
+    responses={
+        **problem_responses(),
+        503: {"description": "Not ready; `reasons` says why", "model": Readiness},
+    },
+)
+async def get_readiness(services: WithServices, response: Response) -> Readiness:
+    """Ready, or 503 with the reasons."""
+    reasons = services.broker.readiness()
+    if reasons:
+        response.status_code = 503
+    return Readiness(status="not_ready" if reasons else "ready", reasons=reasons)
+
+
+@router.get(
+    "/v1/limits",
+    operation_id="get_limits",
+    summary="Every bound of this service",
+    responses=problem_responses(),
+)
+async def get_limits(services: WithServices) -> dict[str, int]:
+    """Sizes in bytes, durations in milliseconds or seconds as named."""
+    return asdict(services.limits)
+
+
+@router.get(
+    "/v1/error-codes",
+    operation_id="list_error_codes",
+    summary="Every code that a problem document may carry",
+    responses=problem_responses(),
+)
+async def list_error_codes() -> ErrorCodeList:
+    """Codes are stable; statuses and titles may be made more precise."""
+    return ErrorCodeList(error_codes=[ErrorCodeDocument(**row._asdict()) for row in error_codes()])
+
+
+@router.get(
+    "/v1/nodes",
+    operation_id="list_nodes",
+    summary="The nodes of the cluster",
+    responses=problem_responses(),
+)
+async def list_nodes(services: WithServices) -> NodeList:
+    """All nodes that ever registered, with their last sign of life."""
+    nodes = [
+        NodeDocument(
+            node_id=node.node_id,
+            address=node.address,
+            store_id=node.store_id.hex(),
+            started_ms=node.started_ms,
+            seen_ms=node.seen_ms,
+        )
+        for node in await services.metadata.list_nodes()
+    ]
+    return NodeList(nodes=nodes)

@@ -1,0 +1,169 @@
+"""Topics: settings, listing, offsets, statistics, one message by id."""
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from app.api.dependencies import IfVersion, WithServices, etag_of, json_body
+from app.api.documentation import RAW_MESSAGE_HEADERS, json_request, problem_responses
+from app.api.lane.receiving import raw_headers
+from app.api.parameters import integer_of
+from app.api.rendering import view_of
+from app.api.schemas import TopicBody, TopicDocument, TopicList, TopicOffsets, TopicStats
+from app.api.wire import encode
+from app.broker.topics import find_topic
+from app.domain.errors import InvalidRequest
+
+router = APIRouter(tags=["topics"])
+
+_OCTETS: Final = "application/octet-stream"
+_POINTS: Final[Mapping[str, Literal["earliest", "latest"] | int]] = {
+    "earliest": "earliest",
+    "latest": "latest",
+}
+_ETAG_HEADER = {"ETag": {"description": "the version", "schema": {"type": "string"}}}
+
+
+@router.put(
+    "/v1/topics/{topic}",
+    operation_id="put_topic",
+    summary="Create or replace a topic",
+    response_model=TopicDocument,
+    responses={
+        200: {"description": "The topic was replaced", "headers": _ETAG_HEADER},
+        201: {
+            "description": "The topic was made",
+            "model": TopicDocument,
+            "headers": _ETAG_HEADER,
+        },
+        **problem_responses(409, 412, 413, 415),
+    },
+    openapi_extra=json_request(TopicBody),
+)
+async def put_topic(
+    topic: str,
+    services: WithServices,
+    body: Annotated[TopicBody, Depends(json_body(TopicBody))],
+    if_version: IfVersion,
+    response: Response,
+) -> TopicDocument:
+    """Make the topic, or give it these settings; what is left out gets its default.
+
+    Queues can grow, never shrink.
+    """
+    settings = body.settings(services.default_flush)
+    view, created = await services.broker.put_topic(topic, settings, if_version=if_version)
+    response.status_code = 201 if created else 200
+    response.headers["ETag"] = etag_of(view.version)
+    return TopicDocument.of(view)
+
+
+@router.get(
+    "/v1/topics/{topic}",
+    operation_id="get_topic",
+    summary="Read a topic's settings",
+    responses={200: {"headers": _ETAG_HEADER}, **problem_responses(404)},
+)
+async def get_topic(topic: str, services: WithServices, response: Response) -> TopicDocument:
+    """The settings of the topic."""
+    view = find_topic(services.metadata, topic)
+    response.headers["ETag"] = etag_of(view.version)
+    return TopicDocument.of(view)
+
+
+@router.get(
+    "/v1/topics",
+    operation_id="list_topics",
+    summary="List topics",
+    responses=problem_responses(),
+)
+async def list_topics(
+    services: WithServices, prefix: str = "", page_size: int = 100, page_token: str | None = None
+) -> TopicList:
+    """Topics by name, a page at a time."""
+    page = services.metadata.list_topics(prefix=prefix, page_size=page_size, page_token=page_token)
+    topics = [TopicDocument.of(topic) for topic in page.items]
+    return TopicList(topics=topics, next_page_token=page.next_page_token)
+
+
+@router.delete(
+    "/v1/topics/{topic}",
+    operation_id="delete_topic",
+    summary="Delete a topic",
+    status_code=204,
+    responses=problem_responses(404),
+)
+async def delete_topic(topic: str, services: WithServices) -> None:
+    """Delete the topic. Its messages become unreadable for ever."""
+    await services.broker.delete_topic(topic)
+
+
+@router.get(
+    "/v1/topics/{topic}/stats",
+    operation_id="get_topic_stats",
+    summary="How much a topic holds",
+    responses=problem_responses(404),
+)
+async def get_topic_stats(topic: str, services: WithServices) -> TopicStats:
+    """First and next offset of every queue, and how many messages lie between."""
+    return TopicStats.of(topic, services.broker.queue_bounds(topic))
+
+
+@router.get(
+    "/v1/topics/{topic}/offsets",
+    operation_id="get_topic_offsets",
+    summary="Offsets of all queues at a point",
+    responses=problem_responses(404),
+)
+async def get_topic_offsets(
+    topic: str,
+    services: WithServices,
+    at: Annotated[str, Query(description="earliest, latest, or epoch milliseconds")],
+) -> TopicOffsets:
+    """Where to start reading each queue: at its beginning, at its end, or from a time on."""
+    point = _POINTS.get(at)
+    if point is None:
+        point = integer_of("at", at, error=InvalidRequest)
+    return TopicOffsets.of(topic, at, await services.broker.offsets(topic, point))
+
+
+@router.get(
+    "/v1/topics/{topic}/messages/{message_id}",
+    operation_id="get_message",
+    summary="Read one message by its id",
+    responses={
+        200: {
+            "description": "The message as JSON, or its body with `format=raw`",
+            "content": {
+                "application/json": {"schema": {"$ref": "#/components/schemas/MessageView"}},
+                _OCTETS: {"schema": {"type": "string", "format": "binary"}},
+            },
+            "headers": RAW_MESSAGE_HEADERS,
+        },
+        **problem_responses(404),
+    },
+    response_class=Response,
+)
+async def get_message(
+    topic: str,
+    message_id: str,
+    services: WithServices,
+    request: Request,
+    format: Annotated[  # noqa: A002  # the name in the URL
+        Literal["json", "raw"] | None, Query(description="raw: the body, metadata in headers")
+    ] = None,
+    body: Annotated[
+        Literal["auto", "base64"], Query(description="base64: the bytes, whatever they are")
+    ] = "auto",
+) -> Response:
+    """As JSON; or raw, asked for by `format=raw` or `Accept: application/octet-stream`."""
+    message = await services.broker.message(topic, message_id)
+    wants_raw = format is None and request.headers.get("accept", "").startswith(_OCTETS)
+    if format == "raw" or wants_raw:
+        answer = Response(message.body)
+        answer.raw_headers = [*raw_headers(message), *answer.raw_headers]
+        return answer
+    return Response(
+        encode(view_of(message, force_base64=body == "base64")), media_type="application/json"
+    )

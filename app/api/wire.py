@@ -1,0 +1,256 @@
+"""Shapes of the data plane as JSON: what clients write, what they read. msgspec structs only.
+
+Not here: how they are decoded (`decoding`) and filled (`rendering`), headers and query parameters
+(`parameters`, `lane.metadata`), the control plane (`schemas`). The OpenAPI document takes the
+schemas of the hot operations from these structs, so a field added here is documented by itself.
+Requests refuse unknown fields; answers may grow.
+"""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from app.api.errors import EntryProblem
+
+INT64_MAX: Final = 2**63 - 1
+
+Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
+Positive = Annotated[int, Meta(ge=1, le=INT64_MAX)]
+EpochMs = Annotated[int, Meta(ge=0, le=INT64_MAX, description="epoch milliseconds")]
+Duration = Annotated[str, Meta(description="a number and a unit: 250ms, 30s, 5m, 2h, 3d")]
+Wait = Annotated[int | float | str, Meta(description="seconds, or a duration such as 20s")]
+
+encode = msgspec.json.Encoder().encode
+
+
+# --- requests -------------------------------------------------------------------------------
+
+
+class Envelope(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A message as JSON. Exactly one of `body` (any JSON), `text` and `body_base64` is given."""
+
+    body: Raw | UnsetType = UNSET
+    text: str | None = None
+    body_base64: bytes | None = None
+    tag: str | None = None
+    keys: list[str] | None = None
+    sharding_key: str | None = None
+    queue_id: Count | None = None
+    properties: dict[str, str] | None = None
+    content_type: str | None = None
+    born_time_ms: EpochMs | None = None
+
+
+class BatchEntry(Envelope, forbid_unknown_fields=True, kw_only=True):
+    """One message of a batch. `id` is the caller's own and comes back in the result."""
+
+    id: str | None = None
+
+
+class BatchRequest(Struct, forbid_unknown_fields=True):
+    """The JSON form of a batch."""
+
+    messages: list[BatchEntry]
+
+
+class ReceiveBody(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What to lease. Every field has a query alias, which wins."""
+
+    max_messages: Positive | None = None
+    max_bytes: Positive | None = None
+    wait: Wait | None = None
+    invisible: Duration | None = None
+    invisible_ms: Positive | None = None
+    filter: str | None = None
+    attempt_id: str | None = None
+
+
+class NackEntry(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Give one message back, to be delivered again after `delay` (default: the group's policy)."""
+
+    receipt_handle: str
+    delay: Duration | None = None
+    delay_ms: Count | None = None
+    reason: str | None = None
+
+
+class ExtendEntry(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Keep one message for another invisible time, counted from now."""
+
+    receipt_handle: str
+    invisible: Duration | None = None
+    invisible_ms: Positive | None = None
+
+
+class SettleBody(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Acks, nacks and extends by receipt handle, mixed."""
+
+    acks: list[str] = []
+    nacks: list[NackEntry] = []
+    extends: list[ExtendEntry] = []
+
+
+class AckBody(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Handles to acknowledge."""
+
+    receipt_handles: list[str]
+
+
+class NackBody(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Handles to give back, all with the same delay and reason."""
+
+    receipt_handles: list[str]
+    delay: Duration | None = None
+    delay_ms: Count | None = None
+    reason: str | None = None
+
+
+class ExtendBody(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Handles to keep for the same further time."""
+
+    receipt_handles: list[str]
+    invisible: Duration | None = None
+    invisible_ms: Positive | None = None
+
+
+class ReceiptChange(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What to do with one lease. Every field has a query alias, which wins."""
+
+    action: Literal["extend", "nack"] | None = None
+    invisible: Duration | None = None
+    invisible_ms: Positive | None = None
+    delay: Duration | None = None
+    delay_ms: Count | None = None
+    reason: str | None = None
+
+
+# --- answers --------------------------------------------------------------------------------
+
+
+class SendAnswer(Struct, frozen=True, gc=False):
+    """Where a message was stored."""
+
+    status: Literal["SEND_OK"]
+    message_id: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    store_time_ms: int
+
+
+class BatchResult(Struct, frozen=True, omit_defaults=True):
+    """The result of one message of a batch, `index` counting from 0 in request order."""
+
+    index: int
+    status: int
+    id: str | None = None
+    message_id: str | UnsetType = UNSET
+    queue_id: int | UnsetType = UNSET
+    queue_offset: int | UnsetType = UNSET
+    store_time_ms: int | UnsetType = UNSET
+    error: EntryProblem | UnsetType = UNSET
+
+
+class BatchAnswer(Struct, frozen=True):
+    """One result per message, in request order."""
+
+    results: list[BatchResult]
+    succeeded: int
+    failed: int
+
+
+class FrameAnswer(Struct, frozen=True, omit_defaults=True):
+    """Where the records of a batch frame were stored: consecutive offsets of one queue."""
+
+    status: Literal["SEND_OK"]
+    topic: str
+    queue_id: int
+    first_queue_offset: int
+    count: int
+    store_time_ms: int
+    message_ids: list[str] | UnsetType = UNSET
+
+
+class MessageView(Struct, frozen=True, gc=False):
+    """A stored message. One of `body` (JSON), `text` (UTF-8) and `body_base64` is present."""
+
+    message_id: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    born_time_ms: int
+    store_time_ms: int
+    keys: tuple[str, ...]
+    properties: dict[str, str]
+    tag: str | UnsetType = UNSET
+    sharding_key: str | UnsetType = UNSET
+    content_type: str | UnsetType = UNSET
+    body: Raw | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    body_base64: bytes | UnsetType = UNSET
+
+
+class DeliveredMessage(MessageView, frozen=True, gc=False, kw_only=True):
+    """A leased message: settle it by its handle before `invisible_until_ms`."""
+
+    receipt_handle: str
+    delivery_attempt: int
+    max_attempts: int
+    invisible_until_ms: int
+
+
+class GapView(Struct, frozen=True, rename={"from_": "from"}):
+    """Offsets that damage or retention made unreadable; `to` is one past the last."""
+
+    from_: int
+    to: int
+    reason: str
+
+
+class PullAnswer(Struct, frozen=True, kw_only=True):
+    """Messages from an offset on. Continue at `next_offset`."""
+
+    status: Literal["FOUND", "NO_NEW_MSG", "NO_MATCHED_MSG"]
+    messages: list[MessageView]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    up_to_date: bool
+    scanned: int
+    clamped: bool | UnsetType = UNSET
+    gaps: list[GapView] | UnsetType = UNSET
+
+
+class ReceiveAnswer(Struct, frozen=True):
+    """Leased messages; `backlog` counts those of the group that are still to be delivered."""
+
+    messages: list[DeliveredMessage]
+    backlog: int
+
+
+class SettleResult(Struct, frozen=True):
+    """What became of one handle. After an extend, `new_receipt_handle` replaces it."""
+
+    receipt_handle: str
+    action: Literal["ack", "nack", "extend"]
+    status: int
+    new_receipt_handle: str | UnsetType = UNSET
+    invisible_until_ms: int | UnsetType = UNSET
+    error: EntryProblem | UnsetType = UNSET
+
+
+class SettleAnswer(Struct, frozen=True):
+    """One result per handle: acks, then nacks, then extends, each in request order."""
+
+    results: list[SettleResult]
+    succeeded: int
+    failed: int
+
+
+class ReceiptAnswer(Struct, frozen=True):
+    """The lease after a change."""
+
+    receipt_handle: str
+    action: Literal["extend", "nack"]
+    invisible_until_ms: int | UnsetType = UNSET

@@ -1,0 +1,31 @@
+"""What an operator may set about the broker. Frozen; made by the config floor."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """Defaults are those of `curlew serve`."""
+
+    auto_create_topics: bool = False
+    """A first send makes the topic (RocketMQ's TBW102). On in `curlew dev` only."""
+
+    offset_flush_seconds: float = 1.0
+    """How often committed offsets go to SQL. A crash repeats at most that much work."""
+
+    last_write_seconds: float = 3.0
+    """How long stopping waits for the database, twice at most (shutdown has 10 s)."""
+
+    lease_check_seconds: float = 0.1
+    """How often parked receives look for expired leases. Bounds the lateness of a redelivery."""
+
+    reader_threads: int = 2
+    """Threads for reads that must wait for the disk; one hop per request."""
+
+    replay_window_seconds: float = 60.0
+    """How long a repeated `attempt_id` returns the same messages, unless their leases end first."""
+
+    def __post_init__(self) -> None:
+        assert self.offset_flush_seconds > 0
+        assert self.lease_check_seconds > 0
+        assert self.reader_threads > 0

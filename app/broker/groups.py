@@ -1,0 +1,228 @@
+"""The groups at work on this node: their subscriptions, made on first use.
+
+Where a subscription begins: at the group's committed offsets; a queue without one at the first
+message, if the group has committed others of the topic (the queue was added later), else where the
+group's `start` says. What was decided is committed, so that a restart does not decide again.
+Event loop only.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+
+from app.broker.leases import InFlight
+from app.broker.offset_book import OffsetBook
+from app.broker.ports import Group, Metadata, Store, Topic
+from app.broker.reading import DiskAccess, find_offset_at
+from app.broker.results import QueuePosition
+from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
+from app.domain.errors import OffsetOutOfRange
+from app.domain.names import check_group
+from app.domain.positions import CommittedOffset, QueueOffset
+from app.domain.settings import StartPosition
+from app.store import QueueBounds
+
+
+class Groups:
+    """Subscriptions by group and topic. One per broker."""
+
+    def __init__(
+        self,
+        store: Store,
+        metadata: Metadata,
+        *,
+        readers: Executor,
+        lease_ids: LeaseIds,
+        book: OffsetBook,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._readers = readers
+        self._lease_ids = lease_ids
+        self._book = book
+        self._subscriptions: dict[str, dict[str, Subscription]] = {}
+        """Group → topic → subscription."""
+        self._in_flight: dict[str, InFlight] = {}
+
+    def find(self, group: str, topic: str) -> Subscription | None:
+        topics = self._subscriptions.get(group)
+        return None if topics is None else topics.get(topic)
+
+    async def find_or_create_group(self, name: str) -> Group:
+        """A group is made by its first use, with the defaults."""
+        group = self._metadata.snapshot.groups.get(name)
+        if group is None:
+            check_group(name)
+            group = await self._metadata.ensure_group(name)
+        return group
+
+    async def subscribe(self, group: Group, topic: Topic) -> Subscription:
+        """The group's subscription, made if this is its first use."""
+        subscription = self.find(group.name, topic.name)
+        if subscription is None:
+            offsets = await self._start_offsets(group, topic)
+            # Another first use may have been quicker while this one read.
+            subscription = self.find(group.name, topic.name)
+            if subscription is None:
+                subscription = self._make(group, topic, offsets)
+        if len(subscription.queues) < topic.queues:
+            self._add_queues(subscription, topic)
+        return subscription
+
+    def _make(self, group: Group, topic: Topic, offsets: Sequence[int]) -> Subscription:
+        in_flight = self._in_flight.setdefault(group.name, InFlight())
+        subscription = Subscription(group.name, topic.name, [], in_flight)
+        for offset in offsets:
+            self._add_queue(subscription, offset)
+        self._subscriptions.setdefault(group.name, {})[topic.name] = subscription
+        return subscription
+
+    def _add_queues(self, subscription: Subscription, topic: Topic) -> None:
+        for queue_id in range(len(subscription.queues), topic.queues):
+            self._add_queue(subscription, self._store.bounds(topic.name, queue_id).min_offset)
+
+    def _add_queue(self, subscription: Subscription, offset: int) -> None:
+        queue = LeasedQueue(
+            subscription.group,
+            subscription.topic,
+            len(subscription.queues),
+            offset,
+            subscription.in_flight,
+            self._lease_ids.next,
+        )
+        subscription.queues.append(queue)
+        self._book.advance(queue.key, offset)
+
+    async def _start_offsets(self, group: Group, topic: Topic) -> list[int]:
+        committed = self._book.committed(group.name, topic.name)
+        bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
+        if not committed:
+            return await self.offsets_at(topic.name, bounds, group.start)
+        await self._bring_back_from_beyond(group.name, topic.name, committed, bounds)
+        return [min(committed.get(queue, low), high) for queue, (low, high) in enumerate(bounds)]
+
+    async def _bring_back_from_beyond(
+        self, group: str, topic: str, committed: Mapping[int, int], bounds: Sequence[QueueBounds]
+    ) -> None:
+        """After a loss of power with asynchronous flush, offsets may lie beyond the end."""
+        rows = [
+            CommittedOffset(group, topic, queue, QueueOffset(bounds[queue].max_offset))
+            for queue, offset in committed.items()
+            if queue < len(bounds) and offset > bounds[queue].max_offset
+        ]
+        if rows:
+            await self._book.force(rows)
+
+    async def offsets_at(
+        self, topic: str, bounds: Sequence[QueueBounds], start: StartPosition
+    ) -> list[int]:
+        """Per queue: the first offset, the end, or the first stored at or after a time."""
+        if start == "earliest":
+            return [low for low, _ in bounds]
+        if start == "latest":
+            return [high for _, high in bounds]
+        return await self._offsets_at_time(topic, bounds, start)
+
+    async def _offsets_at_time(
+        self, topic: str, bounds: Sequence[QueueBounds], timestamp_ms: int
+    ) -> list[int]:
+        def find_all(wait_for_disk: bool) -> list[int]:
+            return [
+                find_offset_at(
+                    self._store,
+                    topic,
+                    queue_id,
+                    queue_bounds,
+                    timestamp_ms,
+                    wait_for_disk=wait_for_disk,
+                )
+                for queue_id, queue_bounds in enumerate(bounds)
+            ]
+
+        return await DiskAccess(self._readers).run(find_all)
+
+    # --- committed offsets
+
+    def committed(self, group: str, topic: str) -> list[QueuePosition]:
+        offsets = self._book.committed(group, topic)
+        return [QueuePosition(queue, offset) for queue, offset in sorted(offsets.items())]
+
+    async def commit(
+        self, group: str, topic: Topic, rows: Sequence[QueuePosition], *, force: bool
+    ) -> None:
+        """Commit for a client. Forward only, unless forced, and never beyond the readable end."""
+        for queue_id, offset in rows:
+            self._check_commit(topic.name, queue_id, offset)
+        if force:
+            await self._book.force(
+                [
+                    CommittedOffset(group, topic.name, queue_id, QueueOffset(offset))
+                    for queue_id, offset in rows
+                ]
+            )
+        subscription = self.find(group, topic.name)
+        for queue_id, offset in rows:
+            if subscription is not None and queue_id < len(subscription.queues):
+                queue = subscription.queues[queue_id]
+                if force:
+                    queue.reset(offset, self._lease_ids.next)
+                else:
+                    queue.skip_to(offset)
+                    self._book.track(queue)
+            elif not force:
+                self._book.advance((group, topic.name, queue_id), offset)
+        if subscription is not None:
+            self.wake_all(group)
+
+    def _check_commit(self, topic: str, queue_id: int, offset: int) -> None:
+        bounds = self._store.bounds(topic, queue_id)
+        if not 0 <= offset <= bounds.max_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} of queue {queue_id} cannot be committed;"
+                f" the end is {bounds.max_offset}",
+                hint="commit the offset after the last message that was processed",
+                fields={"min_offset": bounds.min_offset, "max_offset": bounds.max_offset},
+            )
+
+    # --- waking and forgetting
+
+    def wake_all(self, group: str) -> None:
+        """Let one parked receive of each topic of the group look again."""
+        for subscription in self._subscriptions.get(group, {}).values():
+            subscription.line.wake_one()
+
+    def tell_of_room(self, in_flight: InFlight, group: str) -> None:
+        """The group holds fewer messages than before: whoever got too few looks again."""
+        if in_flight.has_refused:
+            in_flight.has_refused = False
+            self.wake_all(group)
+
+    def expire_group(self, group: str, now_s: float) -> None:
+        """Return what has run out on any topic of the group, to make room in it."""
+        for subscription in self._subscriptions.get(group, {}).values():
+            count = subscription.in_flight.count
+            subscription.expire(now_s)
+            if subscription.in_flight.count < count:
+                self.tell_of_room(subscription.in_flight, group)
+
+    def expire(self, now_s: float) -> None:
+        """Wake parked receives for which leases or delays have ended."""
+        for group, topics in self._subscriptions.items():
+            for subscription in topics.values():
+                if subscription.line.waiting:
+                    if subscription.in_flight.has_refused:
+                        self.expire_group(group, now_s)
+                    if subscription.expire(now_s):
+                        subscription.line.wake_one()
+
+    def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """Drop the subscriptions of a topic or a group that was deleted."""
+        gone = list(self._subscriptions.pop(group, {}).values()) if group is not None else []
+        if topic is not None:
+            for topics in self._subscriptions.values():
+                if topic in topics:
+                    gone.append(topics.pop(topic))
+        for subscription in gone:
+            subscription.close()
+        if group is not None:
+            self._in_flight.pop(group, None)
+        self._book.forget(topic=topic, group=group)

@@ -1,0 +1,313 @@
+"""Who holds which message of one queue for one group, and since when. Pure; time is an argument.
+
+A message that was fetched for a group and is not settled is in exactly one of three states:
+
+    leased     a consumer holds it until `expires_s`
+    delayed    nacked with a delay; invisible until then
+    returned   expired, given back or nacked; waits to be delivered again, lowest offset first
+
+`grant` → leased; `ack` removes; `nack`, `give_back` and expiry → delayed or returned.
+
+Invariants: at most one lease per offset, and only its newest `lease_id` is honoured before
+`expires_s`; the attempt grows by one with each delivery, but not by one that was given back;
+`InFlight.count` is the number of leased and delayed messages over all tables that share it.
+Times are monotonic seconds. Event loop only.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+NEVER: Final = float("inf")
+
+REMEMBERED_ACKS_MAX: Final = 65_536
+"""Acks by handles that were not an offset's first; kept so that repeating one succeeds."""
+
+_ACKED_BY_NO_LEASE: Final = (-1, NEVER)
+
+_STALE_EXPIRIES_MAX: Final = 1_024
+"""Expiry entries of settled leases that may pile up before they are swept out."""
+
+
+class InFlight:
+    """Number of messages that a group holds, over all its queues. Shared and changed by tables."""
+
+    __slots__ = ("count", "has_refused")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.has_refused = False
+        """A consumer got fewer than it wanted, because the group holds as many as it may."""
+
+
+class Lease:
+    """One delivery that is not settled yet. Owned and changed by its table only."""
+
+    __slots__ = ("attempt", "expires_s", "is_first", "lease_id")
+
+    def __init__(self, lease_id: int, expires_s: float, attempt: int, is_first: bool) -> None:
+        self.lease_id = lease_id
+        self.expires_s = expires_s
+        self.attempt = attempt
+        self.is_first = is_first
+        """No other lease of this offset came before. True for nearly all."""
+
+
+class LeaseTable:
+    """Leases of one queue and group; made anew when the group's offset is reset."""
+
+    __slots__ = (
+        "_acked",
+        "_delayed",
+        "_expiries",
+        "_expiry_count",
+        "_in_flight",
+        "_leases",
+        "_ready",
+        "_returned",
+        "_visibilities",
+    )
+
+    def __init__(self, in_flight: InFlight) -> None:
+        self._in_flight = in_flight
+        self._leases: dict[int, Lease] = {}
+        self._delayed: dict[int, int] = {}
+        """offset → attempts so far"""
+        self._returned: dict[int, int] = {}
+        """offset → attempts so far"""
+        self._ready: list[int] = []
+        """Heap of returned offsets; entries that are no longer in `_returned` are stale."""
+        self._visibilities: list[tuple[float, int]] = []
+        """Heap of (visible at, offset) of delayed messages; may hold stale entries."""
+        self._expiries: list[tuple[float, int, Sequence[int]]] = []
+        """Heap of (expires at, first lease id, offsets), one entry per grant; may be stale."""
+        self._expiry_count = 0
+        self._acked: OrderedDict[int, tuple[int, float]] = OrderedDict()
+        """offset → (lease id, expires at) of remembered acks"""
+
+    @property
+    def leased_count(self) -> int:
+        return len(self._leases)
+
+    @property
+    def delayed_count(self) -> int:
+        return len(self._delayed)
+
+    @property
+    def returned_count(self) -> int:
+        return len(self._returned)
+
+    def get(self, offset: int, lease_id: int, now_s: float) -> Lease | None:
+        """The live lease with this id, or None: never held, superseded, expired or settled."""
+        lease = self._leases.get(offset)
+        if lease is None or lease.lease_id != lease_id or lease.expires_s <= now_s:
+            return None
+        return lease
+
+    # --- granting
+
+    def grant(
+        self, offsets: Sequence[int], first_lease_id: int, expires_s: float
+    ) -> Sequence[Lease]:
+        """Lease offsets fetched for the first time; ids count up from `first_lease_id`."""
+        leases = [
+            Lease(lease_id, expires_s, 1, True)
+            for lease_id in range(first_lease_id, first_lease_id + len(offsets))
+        ]
+        self._hold(offsets, leases, first_lease_id, expires_s)
+        return leases
+
+    def grant_again(
+        self, offsets: Sequence[int], first_lease_id: int, expires_s: float
+    ) -> Sequence[Lease]:
+        """Lease offsets that `take_returned_run` named, with the next attempt each."""
+        returned = self._returned
+        leases = [
+            Lease(lease_id, expires_s, returned.pop(offset) + 1, False)
+            for lease_id, offset in enumerate(offsets, first_lease_id)
+        ]
+        self._hold(offsets, leases, first_lease_id, expires_s)
+        return leases
+
+    def _hold(
+        self, offsets: Sequence[int], leases: Sequence[Lease], tie: int, expires_s: float
+    ) -> None:
+        if not offsets:
+            return
+        self._leases.update(zip(offsets, leases, strict=True))
+        self._in_flight.count += len(offsets)
+        self._expire_at(expires_s, tie, offsets)
+
+    def take_returned_run(self, count: int) -> range:
+        """Take adjacent returned offsets off the queue, from the lowest on, at most `count`.
+
+        The caller passes each on to `grant_again`, `put_back` or `forget`; until then it is
+        returned still, so `drop_below` may drop it.
+        """
+        ready, returned = self._ready, self._returned
+        start = end = -1
+        while ready and end - start < count:
+            offset = ready[0]
+            if offset in returned:
+                if start < 0:
+                    start = end = offset
+                elif offset != end:
+                    break
+                end += 1
+            heappop(ready)
+        return range(start, end)
+
+    def is_returned(self, offset: int) -> bool:
+        return offset in self._returned
+
+    def put_back(self, offsets: Iterable[int]) -> None:
+        """Undo `take_returned_run` for offsets that were not granted."""
+        for offset in offsets:
+            heappush(self._ready, offset)
+
+    def forget(self, offset: int) -> None:
+        """Drop a returned offset that can no longer be read."""
+        self._returned.pop(offset, None)
+
+    # --- settling
+
+    def ack(self, offset: int, lease_id: int, now_s: float) -> bool:
+        """End the lease for good. False when this handle does not hold the message."""
+        lease = self._leases.get(offset)
+        if lease is None or lease.lease_id != lease_id or lease.expires_s <= now_s:
+            return False
+        del self._leases[offset]
+        self._in_flight.count -= 1
+        if not lease.is_first:
+            self._remember_ack(offset, lease, now_s)
+        return True
+
+    def was_acked_by(self, offset: int, lease_id: int, is_first: bool) -> bool:
+        """Whether a settled offset was settled by this lease. The caller knows that it is settled
+        and that the lease has not run out."""
+        remembered = self._acked.get(offset)
+        return is_first if remembered is None else remembered[0] == lease_id
+
+    def nack(self, offset: int, lease_id: int, now_s: float, delay_s: float) -> bool:
+        """Deliver the message again, now or after `delay_s`. False: handle not live."""
+        lease = self.get(offset, lease_id, now_s)
+        if lease is None:
+            return False
+        del self._leases[offset]
+        if delay_s > 0:
+            self._delayed[offset] = lease.attempt
+            heappush(self._visibilities, (now_s + delay_s, offset))
+        else:
+            self._in_flight.count -= 1
+            self._return(offset, lease.attempt)
+        return True
+
+    def extend(
+        self, offset: int, lease_id: int, now_s: float, expires_s: float, new_lease_id: int
+    ) -> Lease | None:
+        """Replace the lease by one with a new id that ends at `expires_s`. None: not live."""
+        lease = self.get(offset, lease_id, now_s)
+        if lease is None:
+            return None
+        lease.lease_id = new_lease_id
+        lease.expires_s = expires_s
+        lease.is_first = False
+        self._expire_at(expires_s, new_lease_id, (offset,))
+        return lease
+
+    def give_back(self, offset: int, lease_id: int) -> bool:
+        """Return a message that never reached its consumer; the attempt does not count."""
+        lease = self._leases.get(offset)
+        if lease is None or lease.lease_id != lease_id:
+            return False
+        del self._leases[offset]
+        self._in_flight.count -= 1
+        self._return(offset, lease.attempt - 1)
+        return True
+
+    def drop_below(self, offset: int) -> None:
+        """Forget everything below `offset`: a client committed ahead, or retention took it."""
+        for held in [held for held in self._leases if held < offset]:
+            lease = self._leases.pop(held)
+            self._in_flight.count -= 1
+            if not lease.is_first:
+                self._remember_ack(held, lease, lease.expires_s)
+        for held in [held for held in self._delayed if held < offset]:
+            del self._delayed[held]
+            self._in_flight.count -= 1
+            self._acked[held] = _ACKED_BY_NO_LEASE
+        for held in [held for held in self._returned if held < offset]:
+            del self._returned[held]
+            self._acked[held] = _ACKED_BY_NO_LEASE
+
+    def close(self) -> None:
+        """Take this table's messages out of the shared count; the table is not used again."""
+        self._in_flight.count -= len(self._leases) + len(self._delayed)
+        self._leases.clear()
+        self._delayed.clear()
+        self._returned.clear()
+
+    # --- time
+
+    def expire(self, now_s: float) -> None:
+        """Turn leases and delays that have ended by `now_s` into returned messages."""
+        expiries, leases = self._expiries, self._leases
+        while expiries and expiries[0][0] <= now_s:
+            _, _, offsets = heappop(expiries)
+            self._expiry_count -= len(offsets)
+            for offset in offsets:
+                lease = leases.get(offset)
+                if lease is not None and lease.expires_s <= now_s:
+                    del leases[offset]
+                    self._in_flight.count -= 1
+                    self._return(offset, lease.attempt)
+        visibilities, delayed = self._visibilities, self._delayed
+        while visibilities and visibilities[0][0] <= now_s:
+            _, offset = heappop(visibilities)
+            attempt = delayed.pop(offset, None)
+            if attempt is not None:
+                self._in_flight.count -= 1
+                self._return(offset, attempt)
+
+    @property
+    def next_change_s(self) -> float:
+        """No lease or delay ends before this time. May be early, because entries go stale."""
+        expiries, visibilities = self._expiries, self._visibilities
+        at_s = expiries[0][0] if expiries else NEVER
+        if visibilities and visibilities[0][0] < at_s:
+            return visibilities[0][0]
+        return at_s
+
+    def _expire_at(self, expires_s: float, tie: int, offsets: Sequence[int]) -> None:
+        heappush(self._expiries, (expires_s, tie, offsets))
+        self._expiry_count += len(offsets)
+        if self._expiry_count > 2 * len(self._leases) + _STALE_EXPIRIES_MAX:
+            self._sweep_expiries()
+
+    def _sweep_expiries(self) -> None:
+        """Drop entries of settled leases: paid for by the grants that made them."""
+        kept: list[tuple[float, int, Sequence[int]]] = []
+        count = 0
+        for expires_s, tie, offsets in self._expiries:
+            live = [offset for offset in offsets if self._ends_at(offset, expires_s)]
+            if live:
+                kept.append((expires_s, tie, live))
+                count += len(live)
+        heapify(kept)
+        self._expiries = kept
+        self._expiry_count = count
+
+    def _ends_at(self, offset: int, expires_s: float) -> bool:
+        lease = self._leases.get(offset)
+        return lease is not None and lease.expires_s == expires_s
+
+    def _return(self, offset: int, attempts: int) -> None:
+        self._returned[offset] = attempts
+        heappush(self._ready, offset)
+
+    def _remember_ack(self, offset: int, lease: Lease, now_s: float) -> None:
+        acked = self._acked
+        acked[offset] = (lease.lease_id, lease.expires_s)
+        while len(acked) > REMEMBERED_ACKS_MAX or next(iter(acked.values()))[1] < now_s:
+            acked.popitem(last=False)

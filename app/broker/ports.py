@@ -1,0 +1,184 @@
+"""What the broker needs from its neighbours: the store and the metadata, as protocols.
+
+`app.store.MessageStore` and `app.cluster.Metadata` satisfy them; so do the fakes of the tests.
+The value types are the store's own and the domain's.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from app.domain.message import Message, StoredMessage
+from app.domain.positions import CommittedOffset, FlushMode
+from app.domain.settings import (
+    DeliveryOrder,
+    GroupSettings,
+    RetryPolicy,
+    StartPosition,
+    TopicSettings,
+    TopicType,
+)
+from app.store import Appended, Done, QueueBounds, ReadResult
+from app.store.formats.batch_frame import RequestFrame
+
+
+class StoreStatus(Protocol):
+    """The part of the store's status that the broker reports."""
+
+    @property
+    def failed(self) -> str | None: ...
+
+
+class Frame(Protocol):
+    """A batch frame that has been parsed and checked."""
+
+    @property
+    def count(self) -> int: ...
+
+
+class Store(Protocol):
+    """The local log. Event loop only, but for reads with `wait_for_disk`."""
+
+    on_arrival: Callable[[str, int], object]
+
+    @property
+    def store_id(self) -> bytes:
+        """Four bytes; part of the message ids that the store derives from positions."""
+        ...
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        messages: Sequence[Message],
+        flush: FlushMode,
+        done: Done,
+    ) -> Appended: ...
+
+    def append_frame(
+        self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
+    ) -> Appended: ...
+
+    def bounds(self, topic: str, queue_id: int) -> QueueBounds: ...
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        tag_hashes: frozenset[int] | None = None,
+        end_offset: int | None = None,
+        wait_for_disk: bool = False,
+    ) -> ReadResult: ...
+
+    def read_message(
+        self, message_id: str, *, wait_for_disk: bool = False
+    ) -> StoredMessage | None: ...
+
+    def decode(self, record: memoryview) -> StoredMessage: ...
+
+    def delete_topic(self, topic: str) -> None: ...
+
+    def status(self) -> StoreStatus: ...
+
+
+class Topic(Protocol):
+    """A topic's settings and history."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def queues(self) -> int: ...
+    @property
+    def type(self) -> TopicType: ...
+    @property
+    def flush(self) -> FlushMode: ...
+    @property
+    def retention_ms(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def created_ms(self) -> int: ...
+    @property
+    def updated_ms(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+
+
+class Group(Protocol):
+    """A consumer group's settings and history."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def max_attempts(self) -> int: ...
+    @property
+    def retry_policy(self) -> RetryPolicy: ...
+    @property
+    def order(self) -> DeliveryOrder: ...
+    @property
+    def invisible_ms(self) -> int: ...
+    @property
+    def start(self) -> StartPosition: ...
+    @property
+    def max_in_flight(self) -> int: ...
+    @property
+    def created_ms(self) -> int: ...
+    @property
+    def updated_ms(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+
+
+class Snapshot(Protocol):
+    """Topics and groups at one moment; replaced as a whole."""
+
+    @property
+    def topics(self) -> Mapping[str, Topic]: ...
+    @property
+    def groups(self) -> Mapping[str, Group]: ...
+
+
+class Metadata(Protocol):
+    """The cluster's metadata. `snapshot` is a plain attribute read; everything else is SQL.
+
+    SQL that cannot be reached is `MetadataUnavailable`.
+    """
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    async def put_topic(
+        self, name: str, settings: TopicSettings, *, if_version: int | None = None
+    ) -> tuple[Topic, bool]: ...
+
+    async def ensure_topic(self, name: str) -> Topic:
+        """The topic; made with the defaults when there is none."""
+        ...
+
+    async def delete_topic(self, name: str) -> None: ...
+
+    async def put_group(
+        self, name: str, settings: GroupSettings, *, if_version: int | None = None
+    ) -> tuple[Group, bool]: ...
+
+    async def ensure_group(self, name: str) -> Group:
+        """The group; made with the defaults when there is none."""
+        ...
+
+    async def delete_group(self, name: str) -> None: ...
+
+    async def load_offsets(self) -> list[CommittedOffset]: ...
+
+    async def commit_offsets(
+        self, rows: Sequence[CommittedOffset], *, force: bool = False
+    ) -> list[CommittedOffset]:
+        """In one transaction; lower than stored changes nothing unless forced.
+
+        Returns the rows left out because their group or topic does not exist.
+        """
+        ...
+
+    async def secret(self, name: str) -> bytes: ...

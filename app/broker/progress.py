@@ -1,0 +1,97 @@
+"""How far a group has come in one queue: acked offsets → committed offset. Pure.
+
+The committed offset is the lowest offset that is not acked. Acks above it are kept in a bitmap
+window: pages of 1,024 offsets, each a Python integer, so that an ack costs the same whatever the
+order and however many are open, and a full page costs one dictionary entry.
+
+Invariants: every offset below `committed` is acked; `committed` itself is not; no page lies wholly
+below `committed`; bits below `committed` in its own page may be set or not and mean nothing.
+"""
+
+from typing import Final
+
+_PAGE_SHIFT: Final = 10
+_PAGE_BITS: Final = 1 << _PAGE_SHIFT
+_PAGE_MASK: Final = _PAGE_BITS - 1
+_BITS: Final = tuple(1 << bit for bit in range(_PAGE_BITS))
+_FULL: Final = (1 << _PAGE_BITS) - 1
+
+
+class QueueProgress:
+    """Acked offsets of one queue and group. Not thread-safe: event loop only."""
+
+    __slots__ = ("_pages", "committed")
+
+    def __init__(self, committed: int) -> None:
+        self.committed = committed
+        self._pages: dict[int, int] = {}
+
+    def is_acked(self, offset: int) -> bool:
+        if offset < self.committed:
+            return True
+        page = self._pages.get(offset >> _PAGE_SHIFT)
+        return page is not None and page & _BITS[offset & _PAGE_MASK] != 0
+
+    def ack(self, offset: int) -> None:
+        """Record one ack. Repeating it changes nothing."""
+        committed = self.committed
+        if offset < committed:
+            return
+        pages = self._pages
+        if offset == committed:
+            self.committed = committed = offset + 1
+            if pages:
+                self._advance()
+            return
+        number = offset >> _PAGE_SHIFT
+        page = pages.get(number, 0) | _BITS[offset & _PAGE_MASK]
+        pages[number] = _FULL if page == _FULL else page
+
+    def ack_range(self, start: int, end: int) -> None:
+        """Record acks for `[start, end)`, for instance of messages that a filter leaves out."""
+        if start <= self.committed:
+            self.skip_to(end)
+            return
+        while start < end:
+            number = start >> _PAGE_SHIFT
+            page_start = number << _PAGE_SHIFT
+            stop = min(end, page_start + _PAGE_BITS)
+            bits = ((1 << (stop - start)) - 1) << (start - page_start)
+            page = self._pages.get(number, 0) | bits
+            self._pages[number] = _FULL if page == _FULL else page
+            start = stop
+
+    def skip_to(self, offset: int) -> None:
+        """Everything below `offset` counts as acked. Going back is not possible here."""
+        if offset <= self.committed:
+            return
+        self.committed = offset
+        pages = self._pages
+        if pages:
+            first = offset >> _PAGE_SHIFT
+            for number in [number for number in pages if number < first]:
+                del pages[number]
+            self._advance()
+
+    def _advance(self) -> None:
+        """Move `committed` over the acks that follow it, dropping the pages it leaves."""
+        pages = self._pages
+        committed = self.committed
+        while True:
+            number = committed >> _PAGE_SHIFT
+            previous = number - 1
+            if previous in pages:
+                del pages[previous]
+            page = pages.get(number)
+            if page is None:
+                break
+            bit = committed & _PAGE_MASK
+            open_bits = ~(page >> bit)
+            run = (open_bits & -open_bits).bit_length() - 1
+            if run == 0:
+                break
+            committed += run
+            if committed & _PAGE_MASK:
+                break
+            del pages[number]
+        self.committed = committed

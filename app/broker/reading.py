@@ -1,0 +1,93 @@
+"""Reads that may have to wait for the disk: tried on the loop, then once on a reader thread.
+
+A request makes at most one hop. What needs a second one is left to the caller's next request.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from app.broker.ports import Store
+from app.store import ColdRead, QueueBounds, ReadResult
+
+Result = TypeVar("Result")
+
+
+class DiskAccess:
+    """One request's right to hop once. Made per request, event loop only."""
+
+    __slots__ = ("_readers", "is_used")
+
+    def __init__(self, readers: Executor) -> None:
+        self._readers = readers
+        self.is_used = False
+
+    async def run(self, read: Callable[[bool], Result]) -> Result:
+        """Call `read(False)` here or, when that is cold, `read(True)` on a reader thread.
+
+        `read` gets `wait_for_disk` and must be safe to call on any thread. Raises `ColdRead` when
+        the hop is spent.
+        """
+        try:
+            return read(False)
+        except ColdRead:
+            return await self.hop(read)
+
+    async def hop(self, read: Callable[[bool], Result]) -> Result:
+        """Call `read(True)` on a reader thread, or raise `ColdRead` when the hop is spent."""
+        if self.is_used:
+            raise ColdRead
+        self.is_used = True
+        return await asyncio.get_running_loop().run_in_executor(self._readers, read, True)
+
+
+def find_offset_at(
+    store: Store,
+    topic: str,
+    queue_id: int,
+    bounds: QueueBounds,
+    timestamp_ms: int,
+    *,
+    wait_for_disk: bool,
+) -> int:
+    """The first offset that was stored at or after `timestamp_ms`; the end when there is none.
+
+    Bisects over queue offsets: store times never run backwards within a node, and one read per
+    step is cheap. Where records are damaged, the answer may be the first damaged one before the
+    record meant. Any thread, when it may wait for the disk.
+    """
+    low, high = bounds
+    while low < high:
+        middle = probe = (low + high) // 2
+        records: list[memoryview] = []
+        while probe < high and not records:
+            # One step, unless records are damaged here: look for the next whole one.
+            read = store.read(
+                topic,
+                queue_id,
+                probe,
+                max_messages=1,
+                max_bytes=1,
+                end_offset=high,
+                wait_for_disk=wait_for_disk,
+            )
+            records = read.records
+            probe = max(read.next_offset, probe + 1)
+        if records and store.decode(records[0]).store_time_ms < timestamp_ms:
+            low = probe
+        else:
+            high = middle
+    return low
+
+
+def with_exact_tags(store: Store, read: ReadResult, tags: frozenset[str]) -> ReadResult:
+    """Leave out records whose tag has a wanted hash but is another one."""
+    keep = [index for index, record in enumerate(read.records) if store.decode(record).tag in tags]
+    if len(keep) == len(read.records):
+        return read
+    return read._replace(
+        records=[read.records[index] for index in keep],
+        queue_offsets=[read.queue_offsets[index] for index in keep],
+        tag_hashes=[read.tag_hashes[index] for index in keep],
+    )

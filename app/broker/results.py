@@ -1,0 +1,163 @@
+"""Values that go into the broker's facade and come out of it. No behaviour.
+
+Used by `api` and by tests. Wall times end in `_ms`, waiting times in `_s`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal, NamedTuple
+
+from app.domain.errors import CurlewError
+from app.domain.limits import DEFAULT_PULL_MESSAGES, DEFAULT_RECEIVE_MESSAGES, MIB
+from app.domain.message import Message, StoredMessage
+from app.store import ReadResult
+
+Principal = str
+ANONYMOUS: Final = "anonymous"
+"""The principal of every call until authentication exists."""
+
+
+class SendResult(NamedTuple):
+    """One stored message. A result always means SEND_OK; anything else is an error."""
+
+    message_id: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    store_time_ms: int
+
+
+class BatchItem(NamedTuple):
+    """One entry of a batch; `queue_id` overrides the choice of queue for this entry."""
+
+    message: Message
+    queue_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FrameResult:
+    """A stored batch frame: `count` messages at dense offsets of one queue."""
+
+    topic: str
+    queue_id: int
+    first_queue_offset: int
+    count: int
+    store_time_ms: int
+    message_ids: Sequence[str]
+
+
+class PullStatus(StrEnum):
+    """RocketMQ's pull results, but for OFFSET_ILLEGAL, which is an error here."""
+
+    FOUND = "FOUND"
+    NO_NEW_MSG = "NO_NEW_MSG"
+    NO_MATCHED_MSG = "NO_MATCHED_MSG"
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """Where to read and how much. Exactly one of `offset`, `timestamp_ms` and `tail` is given."""
+
+    offset: int | None = None
+    timestamp_ms: int | None = None
+    """Start at the first message stored at or after this time."""
+    tail: int | None = None
+    """Start so many messages before the end."""
+    max_messages: int = DEFAULT_PULL_MESSAGES
+    max_bytes: int = MIB
+    min_messages: int = 1
+    """A waiting pull is answered as soon as so many messages match."""
+    wait_s: float = 0.0
+    filter: str | None = None
+    clamp: bool = False
+    """Move an offset outside the bounds to the nearest one instead of failing."""
+    end_offset: int | None = None
+    """Read below this offset only."""
+
+
+class PullResult(NamedTuple):
+    """Answer to a pull; `read` has the records as stored (decode with `Broker.decode`)."""
+
+    status: PullStatus
+    read: ReadResult
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    up_to_date: bool
+    scanned: int
+    clamped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveRequest:
+    """How much to lease, for how long, and how long to wait for it."""
+
+    max_messages: int = DEFAULT_RECEIVE_MESSAGES
+    max_bytes: int = MIB
+    wait_s: float = 0.0
+    invisible_ms: int | None = None
+    """None: the group's."""
+    filter: str | None = None
+    attempt_id: str | None = None
+    """Repeating a request with the same id returns the same messages while they are leased."""
+
+
+class Delivery(NamedTuple):
+    """One leased message. `attempt` is 1 for the first delivery."""
+
+    message: StoredMessage
+    receipt_handle: str
+    attempt: int
+    max_attempts: int
+    invisible_until_ms: int
+
+
+class ReceiveResult(NamedTuple):
+    """Leased messages, and how many more were ready for the group when they were taken."""
+
+    deliveries: list[Delivery]
+    backlog: int
+
+
+class Nack(NamedTuple):
+    """Return a message now, or after a delay."""
+
+    receipt_handle: str
+    delay_ms: int | None = None
+    reason: str | None = None
+
+
+class Extend(NamedTuple):
+    """Keep a message for `invisible_ms` from now; the answer has a new handle."""
+
+    receipt_handle: str
+    invisible_ms: int
+
+
+SettleAction = Literal["ack", "nack", "extend"]
+
+
+class SettleResult(NamedTuple):
+    """What became of one handle. `error` is None when it succeeded."""
+
+    receipt_handle: str
+    action: SettleAction
+    error: CurlewError | None
+    new_handle: str | None
+    invisible_until_ms: int | None
+
+
+class QueuePosition(NamedTuple):
+    """An offset in one queue of the topic that was asked about."""
+
+    queue_id: int
+    offset: int
+
+
+class QueueRange(NamedTuple):
+    """Readable offsets of one queue, half-open."""
+
+    queue_id: int
+    min_offset: int
+    max_offset: int

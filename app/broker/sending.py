@@ -1,0 +1,280 @@
+"""Sending: check, choose a queue, append, wait until the store confirms.
+
+Every error that leaves here carries `outcome`. Before the append it is "not_stored"; after it, what
+the store says, or "unknown". A caller that is cancelled while it waits leaves the append to finish:
+nothing is taken back, and nobody says "not stored" about it. Event loop only.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from app.broker.config import BrokerConfig
+from app.broker.ports import Metadata, Store, Topic
+from app.broker.results import BatchItem, FrameResult, SendResult
+from app.broker.topics import check_queue, find_topic
+from app.domain.errors import BatchTooLarge, CurlewError, InvalidRequest, Outcome, TopicNotFound
+from app.domain.limits import Limits
+from app.domain.message import Message, check_message, queue_for_sharding_key
+from app.domain.positions import FlushMode
+from app.store import Appended
+from app.store.formats.batch_frame import parse_request
+
+
+class _Confirmation:
+    """Waits for one append. Costs no future when the store confirms at once."""
+
+    __slots__ = ("_error", "_future", "_is_done")
+
+    def __init__(self) -> None:
+        self._is_done = False
+        self._error: CurlewError | None = None
+        self._future: asyncio.Future[None] | None = None
+
+    def done(self, error: CurlewError | None) -> None:
+        """The store's callback."""
+        self._is_done = True
+        self._error = error
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self) -> None:
+        """Return when the data is safe; raise what went wrong."""
+        if not self._is_done:
+            self._future = asyncio.get_running_loop().create_future()
+            await self._future
+        if self._error is not None:
+            _set_outcome(self._error, "unknown")
+            raise self._error
+
+
+class Sender:
+    """Appends for producers. One per broker."""
+
+    def __init__(
+        self, store: Store, metadata: Metadata, limits: Limits, config: BrokerConfig
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._limits = limits
+        self._config = config
+        self._turns: dict[str, int] = {}
+        """Topic → number of round-robin choices so far."""
+
+    async def send(
+        self, topic_name: str, message: Message, queue_id: int | None, flush: FlushMode | None
+    ) -> SendResult:
+        try:
+            topic = self._metadata.snapshot.topics.get(topic_name)
+            if topic is None:
+                topic = await self._find_or_create(topic_name)
+            check_message(message, self._limits)
+            if queue_id is None:
+                queue_id = self._choose_queue(topic, message.sharding_key)
+            else:
+                check_queue(topic, queue_id)
+            confirmation = _Confirmation()
+            appended = self._store.append(
+                topic_name, queue_id, (message,), flush or topic.flush, confirmation.done
+            )
+        except CurlewError as error:
+            _set_outcome(error, "not_stored")
+            raise
+        await confirmation.wait()
+        return SendResult(
+            appended.message_ids[0],
+            topic_name,
+            queue_id,
+            appended.first_queue_offset,
+            appended.store_time_ms,
+        )
+
+    async def send_frame(
+        self, topic_name: str, body: bytes, queue_id: int | None, flush: FlushMode | None
+    ) -> FrameResult:
+        try:
+            topic = await self._find_or_create(topic_name)
+            if queue_id is None:
+                queue_id = self._choose_queue(topic, None)
+            else:
+                check_queue(topic, queue_id)
+            frame = parse_request(body, topic=topic_name, limits=self._limits)
+            confirmation = _Confirmation()
+            appended = self._store.append_frame(
+                topic_name, queue_id, frame, flush or topic.flush, confirmation.done
+            )
+        except CurlewError as error:
+            _set_outcome(error, "not_stored")
+            raise
+        await confirmation.wait()
+        return FrameResult(
+            topic_name,
+            queue_id,
+            appended.first_queue_offset,
+            appended.count,
+            appended.store_time_ms,
+            appended.message_ids,
+        )
+
+    async def send_batch(
+        self,
+        topic_name: str,
+        items: Sequence[BatchItem | CurlewError],
+        *,
+        queue_id: int | None,
+        spread: bool,
+        strict: bool,
+        flush: FlushMode | None,
+    ) -> list[SendResult | CurlewError]:
+        try:
+            topic = await self._find_or_create(topic_name)
+            self._check_batch(items)
+            if queue_id is not None:
+                check_queue(topic, queue_id)
+        except CurlewError as error:
+            _set_outcome(error, "not_stored")
+            raise
+        results, chosen = self._choose_queues(topic, items, queue_id, spread)
+        if strict and any(error is not None for error in results):
+            return _refuse_all(results)
+        return await self._append_by_queue(topic, items, chosen, results, flush)
+
+    # --- choosing queues
+
+    def _choose_queue(self, topic: Topic, sharding_key: str | None) -> int:
+        if sharding_key is not None:
+            return queue_for_sharding_key(sharding_key, topic.queues)
+        turn = self._turns.get(topic.name, 0)
+        self._turns[topic.name] = turn + 1
+        return turn % topic.queues
+
+    def _choose_queues(
+        self,
+        topic: Topic,
+        items: Sequence[BatchItem | CurlewError],
+        queue_id: int | None,
+        spread: bool,
+    ) -> tuple[list[CurlewError | None], dict[int, list[int]]]:
+        """Return each entry's error, and queue → indexes of the entries that go there."""
+        errors: list[CurlewError | None] = []
+        chosen: dict[int, list[int]] = {}
+        shared = queue_id
+        for index, item in enumerate(items):
+            error = self._check_item(topic, item)
+            errors.append(error)
+            if error is not None or isinstance(item, CurlewError):
+                continue
+            key = item.message.sharding_key
+            if item.queue_id is not None:
+                queue = item.queue_id
+            elif queue_id is None and (spread or key is not None):
+                queue = self._choose_queue(topic, key)
+            else:
+                if shared is None:
+                    shared = self._choose_queue(topic, None)
+                queue = shared
+            chosen.setdefault(queue, []).append(index)
+        return errors, chosen
+
+    def _check_item(self, topic: Topic, item: BatchItem | CurlewError) -> CurlewError | None:
+        if isinstance(item, CurlewError):
+            return _set_outcome(item, "not_stored")
+        try:
+            check_message(item.message, self._limits)
+            if item.queue_id is not None:
+                check_queue(topic, item.queue_id)
+        except CurlewError as error:
+            return _set_outcome(error, "not_stored")
+        return None
+
+    def _check_batch(self, items: Sequence[BatchItem | CurlewError]) -> None:
+        limits = self._limits
+        if not items:
+            raise InvalidRequest("the batch has no messages")
+        if len(items) > limits.batch_messages_max:
+            raise BatchTooLarge(
+                f"the batch has {len(items)} messages; at most {limits.batch_messages_max} are"
+                " taken",
+                fields={"limit": limits.batch_messages_max},
+            )
+        size = sum([len(item.message.body) for item in items if isinstance(item, BatchItem)])
+        if size > limits.batch_bytes_max:
+            raise BatchTooLarge(
+                f"the bodies have {size} bytes; at most {limits.batch_bytes_max} are taken",
+                fields={"limit_bytes": limits.batch_bytes_max},
+            )
+
+    # --- appending
+
+    async def _append_by_queue(
+        self,
+        topic: Topic,
+        items: Sequence[BatchItem | CurlewError],
+        chosen: dict[int, list[int]],
+        errors: list[CurlewError | None],
+        flush: FlushMode | None,
+    ) -> list[SendResult | CurlewError]:
+        """One append per queue, all in one turn of the loop, then one wait for each.
+
+        No await lies between the first append and the last, so they share one write.
+        """
+        results: list[SendResult | CurlewError | None] = list(errors)
+        pending: list[tuple[int, list[int], Appended, _Confirmation]] = []
+        for queue_id, indexes in chosen.items():
+            messages = [
+                item.message for index in indexes if isinstance(item := items[index], BatchItem)
+            ]
+            confirmation = _Confirmation()
+            try:
+                appended = self._store.append(
+                    topic.name, queue_id, messages, flush or topic.flush, confirmation.done
+                )
+            except CurlewError as error:
+                _fill(results, indexes, _set_outcome(error, "not_stored"))
+            else:
+                pending.append((queue_id, indexes, appended, confirmation))
+        for queue_id, indexes, appended, confirmation in pending:
+            try:
+                await confirmation.wait()
+            except CurlewError as error:
+                _fill(results, indexes, error)
+                continue
+            first_offset, store_time_ms = appended.first_queue_offset, appended.store_time_ms
+            ids = appended.message_ids
+            for place, index in enumerate(indexes):
+                results[index] = SendResult(
+                    ids[place], topic.name, queue_id, first_offset + place, store_time_ms
+                )
+        return [result for result in results if result is not None]
+
+    async def _find_or_create(self, name: str) -> Topic:
+        try:
+            return find_topic(self._metadata, name)
+        except TopicNotFound:
+            if not self._config.auto_create_topics:
+                raise
+        return await self._metadata.ensure_topic(name)
+
+
+def _fill(
+    results: list[SendResult | CurlewError | None], indexes: Sequence[int], error: CurlewError
+) -> None:
+    for index in indexes:
+        results[index] = error
+
+
+def _refuse_all(errors: Sequence[CurlewError | None]) -> list[SendResult | CurlewError]:
+    """Results of a strict batch with a bad entry: nothing was stored, each entry says why."""
+    first_bad = next(index for index, error in enumerate(errors) if error is not None)
+    refused = InvalidRequest(
+        f"not stored, because entry {first_bad} of this batch is not valid and the batch is strict",
+        hint="mend that entry, or send without handling=strict",
+        outcome="not_stored",
+    )
+    return [error or refused for error in errors]
+
+
+def _set_outcome(error: CurlewError, outcome: Outcome) -> CurlewError:
+    """Say what is known, unless the store has said it already."""
+    if error.outcome is None:
+        error.outcome = outcome
+    return error

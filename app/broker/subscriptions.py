@@ -1,0 +1,190 @@
+"""One group on one topic: per queue, what was fetched, who holds it and what is done.
+
+`LeasedQueue` joins the three pure parts of a queue: `fetch_offset` (the first offset that nobody in
+the group has got yet), the lease table and the progress. Event loop only.
+
+Invariants: committed <= fetch_offset; every offset from committed up to fetch_offset is leased,
+delayed, returned or acked.
+"""
+
+from typing import Final
+
+from app.broker.leases import InFlight, LeaseTable
+from app.broker.progress import QueueProgress
+from app.broker.waiters import ReceiverLine
+from app.domain.receipt import receipt_prefix
+
+_STALE_REPLAYS_MAX: Final = 1_024
+"""Remembered leases that may have been settled before they are swept out."""
+
+_LEASE_IDS_PER_MS: Final = 1 << 20
+"""More than a node can lease in a millisecond, so that ids never repeat after a restart."""
+
+
+class LeaseIds:
+    """Numbers for leases, rising, also over restarts (unless the clock is set far back)."""
+
+    __slots__ = ("next",)
+
+    def __init__(self, now_ms: int) -> None:
+        self.next = now_ms * _LEASE_IDS_PER_MS
+
+    def take(self, count: int) -> int:
+        """Return the first of `count` new ids."""
+        first = self.next
+        self.next = first + count
+        return first
+
+
+class LeasedQueue:
+    """One queue of a subscription."""
+
+    __slots__ = (
+        "_in_flight",
+        "fetch_offset",
+        "first_lease_id",
+        "is_being_read",
+        "key",
+        "leases",
+        "progress",
+        "queue_id",
+    )
+
+    def __init__(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        in_flight: InFlight,
+        first_lease_id: int,
+    ) -> None:
+        self.key = (group, topic, queue_id)
+        self.queue_id = queue_id
+        self._in_flight = in_flight
+        self.is_being_read = False
+        """A reader thread reads for this queue; others pass it by."""
+        self.fetch_offset = offset
+        self.progress = QueueProgress(offset)
+        self.leases = LeaseTable(in_flight)
+        self.first_lease_id = first_lease_id
+        """Handles with a lower lease id were issued before a restart or a reset: void."""
+
+    @property
+    def committed(self) -> int:
+        return self.progress.committed
+
+    def skip_to(self, offset: int) -> None:
+        """Everything below `offset` is done: a client committed it, or retention took it."""
+        if offset <= self.progress.committed:
+            return
+        self.leases.drop_below(offset)
+        self.progress.skip_to(offset)
+        # Acks above `offset` may have closed up with it; nothing below committed is fetched again.
+        self.fetch_offset = max(self.fetch_offset, self.progress.committed)
+
+    def reset(self, offset: int, first_lease_id: int) -> None:
+        """Begin again at `offset`, backwards or forwards; all handles become void."""
+        self.leases.close()
+        self.leases = LeaseTable(self._in_flight)
+        self.progress = QueueProgress(offset)
+        self.fetch_offset = offset
+        self.first_lease_id = first_lease_id
+        self.is_being_read = False
+
+
+class Replay:
+    """What one `attempt_id` got: (queue, offset, lease id) each, to be read again when asked."""
+
+    __slots__ = ("expires_s", "leases")
+
+    def __init__(self, expires_s: float, leases: list[tuple[LeasedQueue, int, int]]) -> None:
+        self.expires_s = expires_s
+        self.leases = leases
+
+
+class Subscription:
+    """A group's state on one topic; made on first use, dropped with the topic or group."""
+
+    __slots__ = (
+        "group",
+        "handle_prefix",
+        "in_flight",
+        "is_closed",
+        "line",
+        "next_queue",
+        "queues",
+        "replayed_count",
+        "replays",
+        "topic",
+    )
+
+    def __init__(
+        self, group: str, topic: str, queues: list[LeasedQueue], in_flight: InFlight
+    ) -> None:
+        self.group = group
+        self.topic = topic
+        self.queues = queues
+        self.in_flight = in_flight
+        """Of the whole group, over all its topics."""
+        self.line = ReceiverLine(topic)
+        self.next_queue = 0
+        """Where the next receive begins, so that all queues get their turn."""
+        self.is_closed = False
+        self.handle_prefix = receipt_prefix(topic, group)
+        self.replays: dict[str, Replay] = {}
+        self.replayed_count = 0
+
+    def close(self) -> None:
+        """The topic or group was deleted: whoever waits looks again, and sees it."""
+        self.is_closed = True
+        for queue in self.queues:
+            queue.leases.close()
+        while self.line.wake_one():
+            pass
+
+    def expire(self, now_s: float) -> bool:
+        """Return messages whose lease or delay has ended. True: some are ready."""
+        is_ready = False
+        for queue in self.queues:
+            leases = queue.leases
+            if leases.next_change_s <= now_s:
+                leases.expire(now_s)
+            if leases.returned_count:
+                is_ready = True
+        return is_ready
+
+    # --- replays of receives
+
+    def remember(self, attempt_id: str, replay: Replay, now_s: float) -> None:
+        """Keep `replay` for a repeated `attempt_id`; now and then, forget what has ended."""
+        self.forget(attempt_id)
+        self.replays[attempt_id] = replay
+        self.replayed_count += len(replay.leases)
+        if self.replayed_count > 2 * self.in_flight.count + _STALE_REPLAYS_MAX:
+            self._sweep_replays(now_s)
+
+    def forget(self, attempt_id: str) -> None:
+        replay = self.replays.pop(attempt_id, None)
+        if replay is not None:
+            self.replayed_count -= len(replay.leases)
+
+    def _sweep_replays(self, now_s: float) -> None:
+        """Drop settled leases from all replays: no more are live than are in flight."""
+        for attempt_id in list(self.replays):
+            replay = self.replays[attempt_id]
+            replay.leases = live_leases(replay, now_s)
+            if not replay.leases:
+                del self.replays[attempt_id]
+        self.replayed_count = sum(len(replay.leases) for replay in self.replays.values())
+
+
+def live_leases(replay: Replay, now_s: float) -> list[tuple[LeasedQueue, int, int]]:
+    """Those of a replay that are still held by the handles it gave out."""
+    if replay.expires_s <= now_s:
+        return []
+    return [
+        (queue, offset, lease_id)
+        for queue, offset, lease_id in replay.leases
+        if queue.leases.get(offset, lease_id, now_s) is not None
+    ]

@@ -1,0 +1,27 @@
+"""Finding the topic and queue that a request names, with a helpful error when there is none."""
+
+from app.broker.ports import Metadata, Topic
+from app.domain.errors import QueueNotFound, TopicNotFound
+from app.domain.names import check_topic, nearest
+
+
+def find_topic(metadata: Metadata, name: str) -> Topic:
+    """Return the topic or raise `IllegalTopic` or `TopicNotFound`."""
+    topics = metadata.snapshot.topics
+    topic = topics.get(name)
+    if topic is not None:
+        return topic
+    check_topic(name)
+    similar = nearest(name, topics)
+    hint = f"did you mean {similar!r}?" if similar else f"make it with PUT /v1/topics/{name}"
+    raise TopicNotFound(f"topic {name!r} does not exist", hint=hint)
+
+
+def check_queue(topic: Topic, queue_id: int) -> None:
+    """Raise `QueueNotFound` when the topic has no such queue."""
+    if not 0 <= queue_id < topic.queues:
+        raise QueueNotFound(
+            f"topic {topic.name!r} has no queue {queue_id}",
+            hint=f"its queues are 0 to {topic.queues - 1}",
+            fields={"queues": topic.queues},
+        )

@@ -1,0 +1,167 @@
+"""Requests that wait for messages: parked on futures, woken by arrivals, bounded in number.
+
+Pulls wait on one queue, and an arrival wakes all of them, since each gets the message. Receives
+wait on one group's subscription, and an arrival wakes one of them, since one gets the message; the
+one that was woken wakes the next when it leaves something (`receiving` sees to that).
+
+Deadlines are timers of the event loop; nothing here polls. Event loop only. A wake-up is never
+lost: whoever parks has looked for messages in the same turn of the loop.
+"""
+
+import asyncio
+from collections import deque
+
+from app.domain.errors import TooManyRequests
+
+
+class ReceiverLine:
+    """Parked receives of one group on one topic, in order of arrival."""
+
+    __slots__ = ("topic", "waiting")
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.waiting: deque[asyncio.Future[bool]] = deque()
+
+    def wake_one(self) -> bool:
+        """Wake the one that waits longest; False when nobody waits."""
+        waiting = self.waiting
+        while waiting:
+            waiter = waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(True)
+                return True
+        return False
+
+
+class Waiters:
+    """All parked requests of a node."""
+
+    def __init__(self, waiters_max: int) -> None:
+        self._waiters_max = waiters_max
+        self._count = 0
+        self._closed = False
+        self._pulls: dict[str, dict[int, set[asyncio.Future[bool]]]] = {}
+        self._lines: dict[str, dict[ReceiverLine, None]] = {}
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def lines(self) -> list[ReceiverLine]:
+        """Lines in which somebody waits."""
+        return [line for lines in self._lines.values() for line in lines]
+
+    # --- parking
+
+    async def wait_for_queue(self, topic: str, queue_id: int, wait_s: float) -> bool:
+        """Park a pull. True: something may have arrived; False: time is up or we are closing."""
+        waiter = self._enter()
+        if waiter is None:
+            return False
+        queues = self._pulls.setdefault(topic, {})
+        parked = queues.setdefault(queue_id, set())
+        parked.add(waiter)
+        try:
+            return await self._sleep(waiter, wait_s)
+        finally:
+            parked.discard(waiter)
+            if not parked and queues.get(queue_id) is parked:
+                del queues[queue_id]
+            if not queues and self._pulls.get(topic) is queues:
+                del self._pulls[topic]
+
+    async def wait_in_line(self, line: ReceiverLine, wait_s: float) -> bool:
+        """Park a receive. As above; one that is cancelled after being woken wakes the next."""
+        waiter = self._enter()
+        if waiter is None:
+            return False
+        line.waiting.append(waiter)
+        lines = self._lines.setdefault(line.topic, {})
+        lines[line] = None
+        try:
+            return await self._sleep(waiter, wait_s)
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.result():
+                line.wake_one()
+            raise
+        finally:
+            self._leave_line(line, waiter)
+
+    def _leave_line(self, line: ReceiverLine, waiter: asyncio.Future[bool]) -> None:
+        if waiter in line.waiting:
+            line.waiting.remove(waiter)
+        if not line.waiting:
+            lines = self._lines.get(line.topic)
+            if lines is not None:
+                lines.pop(line, None)
+                if not lines:
+                    del self._lines[line.topic]
+
+    def _enter(self) -> asyncio.Future[bool] | None:
+        if self._closed:
+            return None
+        if self._count >= self._waiters_max:
+            raise TooManyRequests(
+                f"{self._count} requests are waiting for messages already",
+                hint="ask again without waiting, or wait on another node",
+                fields={"limit": self._waiters_max},
+                retry_after_s=1,
+            )
+        return asyncio.get_running_loop().create_future()
+
+    async def _sleep(self, waiter: asyncio.Future[bool], wait_s: float) -> bool:
+        self._count += 1
+        timer = waiter.get_loop().call_later(wait_s, _time_is_up, waiter)
+        try:
+            return await waiter
+        finally:
+            timer.cancel()
+            self._count -= 1
+
+    # --- waking
+
+    def on_arrival(self, topic: str, queue_id: int) -> None:
+        """A message became readable. Costs two look-ups when nobody waits."""
+        queues = self._pulls.get(topic)
+        if queues is not None and queue_id in queues:
+            for waiter in queues.pop(queue_id):
+                _wake(waiter)
+        lines = self._lines.get(topic)
+        if lines is not None:
+            for line in lines:
+                line.wake_one()
+
+    def wake_topic(self, topic: str) -> None:
+        """Let everybody on a topic look again: it was deleted or changed."""
+        for parked in self._pulls.pop(topic, {}).values():
+            for waiter in parked:
+                _wake(waiter)
+        for line in self._lines.get(topic, {}):
+            while line.wake_one():
+                pass
+
+    def close(self) -> None:
+        """Answer everybody; nobody can park any more."""
+        self._closed = True
+        for topic in list(self._pulls):
+            for parked in self._pulls.pop(topic).values():
+                for waiter in parked:
+                    _time_is_up(waiter)
+        for line in self.lines():
+            for waiter in line.waiting:
+                _time_is_up(waiter)
+
+
+def _wake(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(True)
+
+
+def _time_is_up(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)

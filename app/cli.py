@@ -1,0 +1,152 @@
+"""The `curlew` command. Runs a node, and says in one sentence what is wrong.
+
+curlew dev       a node with friendly defaults: migrates by itself, makes topics on first send
+curlew serve     a production node
+curlew migrate   bring the metadata database to this version's schema
+curlew openapi   print the OpenAPI document
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from app.api.openapi import render_document
+from app.cluster import migrate
+from app.config import NAMES, Config, ConfigError, load_config
+from app.domain.errors import CurlewError
+from app.main import NodeServer, PortInUse, bind
+from app.node import DataDirectoryUnusable, Node
+from app.store import StoreLocked, StoreUnusable
+
+EXIT_UNUSABLE: Final = 2
+
+_STARTUP_FAILURES: Final = (
+    ConfigError,
+    CurlewError,
+    DataDirectoryUnusable,
+    PortInUse,
+    StoreLocked,
+    StoreUnusable,
+)
+
+_HELP: Final = {
+    "host": "address to listen on (127.0.0.1)",
+    "port": "port to listen on (8710)",
+    "data_dir": "directory of the log and, with SQLite, of the metadata (./data)",
+    "database_url": "metadata database: sqlite:///file or postgresql://user@host/name",
+    "flush": "flush mode of topics that do not name one: sync or async (sync)",
+    "segment_mib": "size of a commit-log segment in MiB (256); fixed at the first start",
+    "auto_create_topics": "true: a first send makes the topic (true in dev)",
+    "insecure_anonymous": "serve other machines without authentication",
+    "log_level": "debug, info, warning or error (info)",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status: 0 well, 2 cannot start."""
+    options = _parser().parse_args(arguments)
+    if options.command == "openapi":
+        sys.stdout.write(render_document())
+        return 0
+    try:
+        config = _load(options)
+        _set_up_logging(config)
+        if options.command in {"dev", "migrate"}:
+            _migrate(config)
+        if options.command != "migrate":
+            uvloop.run(_serve(config, banner=options.command == "dev"))
+    except _STARTUP_FAILURES as error:
+        hint = getattr(error, "hint", None)
+        sys.stderr.write(f"curlew: {error}{f' ({hint})' if hint else ''}\n")
+        return EXIT_UNUSABLE
+    return 0
+
+
+def _set_up_logging(config: Config) -> None:
+    logging.basicConfig(
+        level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    if config.log_level != "debug":
+        for chatty in ("alembic", "uvicorn"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="curlew", description="A message service over HTTP.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, text in (
+        ("dev", "start a node with friendly defaults"),
+        ("serve", "start a production node"),
+        ("migrate", "bring the metadata database to this version's schema"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("--config", type=Path, help="TOML file; flags win over it")
+        for setting in NAMES:
+            flag = "--" + setting.replace("_", "-")
+            if setting == "insecure_anonymous":
+                command.add_argument(flag, action="store_const", const="true", help=_HELP[setting])
+            else:
+                command.add_argument(flag, help=_HELP[setting])
+    commands.add_parser("openapi", help="print the OpenAPI document")
+    return parser
+
+
+def _load(options: argparse.Namespace) -> Config:
+    flags = {name: value for name in NAMES if (value := getattr(options, name)) is not None}
+    defaults = {"auto_create_topics": "true"} if options.command == "dev" else {}
+    return load_config(os.environ, flags, options.config, defaults)
+
+
+def _migrate(config: Config) -> None:
+    if not config.database_url:
+        try:
+            config.data_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataDirectoryUnusable(
+                f"the data directory {config.data_dir} cannot be made: {error.strerror}; "
+                "name another with --data-dir"
+            ) from error
+    migrate(config.database)
+
+
+async def _serve(config: Config, *, banner: bool) -> None:
+    node = await Node.open(config)
+    try:
+        listener = bind(config)
+        server = NodeServer(node)
+        if banner:
+            sys.stdout.write(_banner(config, listener.getsockname()[1]))
+            sys.stdout.flush()
+        await server.serve(sockets=[listener])
+    finally:
+        await node.close()
+
+
+def _banner(config: Config, port: int) -> str:
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    url = f"http://{host}:{port}"
+    receive = f"{url}/v1/topics/orders/groups/billing/messages:receive"
+    return f"""
+Curlew is running. Ctrl-C stops it; nothing that was acknowledged is lost.
+
+  data      {config.data_dir.absolute()}
+  page      {url}/ui
+  API       {url}/openapi.json
+
+Try it:
+
+  curl -i {url}/v1/topics/orders/messages -H 'MQ-Tag: created' -d '{{"id":17}}'
+  curl {url}/v1/topics/orders/stats
+  curl -X POST '{receive}?wait=5'
+
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""Configuration: environment, then a TOML file, then flags; each wins over the one before.
+
+Read once, checked as a whole (every problem is reported, not the first), frozen. An unknown name is
+refused with the nearest known one: a typo must not silently mean the default.
+"""
+
+import ipaddress
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from app.domain.limits import MIB
+from app.domain.names import nearest
+from app.domain.positions import FlushMode
+
+ENVIRONMENT_PREFIX: Final = "CURLEW_"
+DEFAULT_PORT: Final = 8710
+SEGMENT_MIB_MIN: Final = 5
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the text lists every problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What an operator may set about a node."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    data_dir: Path = Path("data")
+    database_url: str = field(default="", repr=False)
+    """Empty: SQLite in the data directory. Not in `repr`: it may hold a password."""
+    flush: FlushMode = FlushMode.SYNC
+    """Flush mode of topics that do not name one."""
+    segment_mib: int = 256
+    auto_create_topics: bool = False
+    insecure_anonymous: bool = False
+    """Serve other machines without authentication."""
+    log_level: str = "info"
+
+    @property
+    def database(self) -> str:
+        """The URL of the metadata database."""
+        return self.database_url or f"sqlite:///{(self.data_dir / 'metadata.db').absolute()}"
+
+    @property
+    def segment_bytes(self) -> int:
+        """Size of a commit-log segment."""
+        return self.segment_mib * MIB
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach the node."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def _boolean(text: str) -> bool:
+    try:
+        return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[
+            text.lower()
+        ]
+    except KeyError:
+        raise ValueError("use true or false") from None
+
+
+def _number(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text) if text.lstrip("-").isdigit() else low - 1
+        if not low <= value <= high:
+            raise ValueError(f"use a whole number from {low} to {high}")
+        return value
+
+    return parse
+
+
+def _choice(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"use one of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+_PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "host": str,
+    "port": _number(0, 65_535),
+    "data_dir": Path,
+    "database_url": str,
+    "flush": lambda text: FlushMode(_choice("sync", "async")(text)),
+    "segment_mib": _number(SEGMENT_MIB_MIN, 4_096),
+    "auto_create_topics": _boolean,
+    "insecure_anonymous": _boolean,
+    "log_level": _choice("debug", "info", "warning", "error"),
+}
+assert set(_PARSERS) == {item.name for item in fields(Config)}
+
+NAMES: Final = tuple(_PARSERS)
+"""Every setting, as in the file; CURLEW_NAME in the environment, --na-me as a flag."""
+
+
+def load_config(
+    environment: Mapping[str, str],
+    flags: Mapping[str, str],
+    file: Path | None = None,
+    defaults: Mapping[str, str] | None = None,
+) -> Config:
+    """The configuration from all sources, or `ConfigError`. Values are text as it was given."""
+    problems: list[str] = []
+    values = {
+        **(defaults or {}),
+        **_from_environment(environment, problems),
+        **(_from_file(file, problems) if file else {}),
+        **flags,
+    }
+    parsed: dict[str, Any] = {}
+    for name, text in values.items():
+        try:
+            parsed[name] = _PARSERS[name](text)
+        except ValueError as error:
+            problems.append(f"{name} = {text!r}: {error}")
+    config = Config() if problems else Config(**parsed)
+    if not problems and not config.is_local and not config.insecure_anonymous:
+        problems.append(
+            f"host = {config.host!r} can be reached by other machines, and this version has no "
+            "authentication; use 127.0.0.1, or say --insecure-anonymous if the network is yours"
+        )
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return config
+
+
+def _from_environment(environment: Mapping[str, str], problems: list[str]) -> dict[str, str]:
+    values = {}
+    for variable, text in environment.items():
+        if variable.startswith(ENVIRONMENT_PREFIX):
+            name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+            if _is_known(name, variable, problems):
+                values[name] = text
+    return values
+
+
+def _from_file(path: Path, problems: list[str]) -> dict[str, str]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        problems.append(f"configuration file {path}: {error}")
+        return {}
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in document.items()
+        if _is_known(name, f"{name} in {path}", problems)
+    }
+
+
+def _is_known(name: str, shown: str, problems: list[str]) -> bool:
+    if name in _PARSERS:
+        return True
+    match = nearest(name, NAMES)
+    problems.append(f"{shown} is not a setting" + (f"; did you mean {match!r}?" if match else ""))
+    return False

@@ -1,0 +1,107 @@
+"""The composition root: a node becomes an ASGI application, and a server serves it."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+from typing_extensions import override
+
+from app.api import build_api
+from app.config import Config
+from app.node import Node
+from app.web import build_web
+
+_LOG: Final = logging.getLogger(__name__)
+
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+BACKLOG: Final = 2_048
+SHUTDOWN_SECONDS: Final = 8
+"""Of the ten seconds that a stop may take; the rest is for the last sync."""
+
+
+class PortInUse(Exception):
+    """Another program listens on the address; the text says what to do."""
+
+
+def create_app(node: Node) -> ASGIApp:
+    """The whole HTTP face of a node."""
+    return build_api(
+        node.broker,
+        node.metadata,
+        node.limits,
+        local_only=not node.config.insecure_anonymous,
+        default_flush=node.config.flush,
+        web=build_web(node.broker, node.metadata, node.clock),
+    )
+
+
+def bind(config: Config) -> socket.socket:
+    """A listening socket: clients may connect from now on. Raises `PortInUse`."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((config.host, config.port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise PortInUse(
+            f"{config.host}:{config.port} cannot be used: {error.strerror}; "
+            "stop the program that listens there, or choose another port with --port"
+        ) from error
+    return listener
+
+
+class NodeServer(uvicorn.Server):
+    """Uvicorn, told to answer the long polls before it waits for connections to end."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        super().__init__(
+            uvicorn.Config(
+                create_app(node),
+                lifespan="off",
+                loop="uvloop",
+                http="httptools",
+                ws="none",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                date_header=False,
+                backlog=BACKLOG,
+                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            )
+        )
+
+    @contextlib.contextmanager
+    @override
+    def capture_signals(self) -> Iterator[None]:
+        """Stop in order on the first signal, at once on a second one.
+
+        Uvicorn's own version raises the signal again when it is done, which would end the process
+        before the node has written its last checkpoint.
+        """
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self._on_signal)
+        try:
+            yield
+        finally:
+            for number in STOP_SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def _on_signal(self) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    @override
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        _LOG.info("stopping: answering long polls, finishing what is in flight")
+        await self._node.drain()
+        await super().shutdown(sockets)

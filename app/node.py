@@ -1,0 +1,172 @@
+"""A node: store, metadata and broker, opened in order and closed in reverse.
+
+One process is one node is one data directory. The node owns the background services that belong to
+no single room: flushing what async topics wrote, checkpoints, refreshing the metadata, heartbeats.
+Tests start a `Node`, not a server.
+"""
+
+import asyncio
+import errno
+import logging
+from contextlib import AsyncExitStack
+from typing import Final, Self
+
+from app.broker import Broker, BrokerConfig
+from app.cluster import ClusterConfig, Metadata
+from app.config import Config
+from app.domain.clock import Clock
+from app.domain.errors import CurlewError
+from app.domain.limits import MIB, Limits
+from app.runtime.service import Service
+from app.runtime.system_clock import SystemClock
+from app.store import MessageStore, OsFiles, StoreConfig
+
+_LOG: Final = logging.getLogger(__name__)
+
+FLUSH_SECONDS: Final = 0.5
+"""RocketMQ's flushIntervalCommitLog: what a power loss may cost an async topic."""
+
+CHECKPOINT_SECONDS: Final = 5.0
+"""Bounds what is read again after a crash, and the memory held by units (20 bytes a message)."""
+
+REFRESH_SECONDS: Final = 2.0
+"""How late a change that was made on another node is seen."""
+
+HEARTBEAT_SECONDS: Final = 10.0
+
+
+class DataDirectoryUnusable(Exception):
+    """The data directory cannot be made or written; the text says why."""
+
+
+class Node:
+    """Everything below HTTP. Made by `open`; event loop only."""
+
+    def __init__(
+        self,
+        config: Config,
+        limits: Limits,
+        clock: Clock,
+        store: MessageStore,
+        metadata: Metadata,
+        broker: Broker,
+        stack: AsyncExitStack,
+    ) -> None:
+        self.config = config
+        self.limits = limits
+        self.clock = clock
+        self.store = store
+        self.metadata = metadata
+        self.broker = broker
+        self.node_id = store.store_id.hex()
+        self._stack = stack
+
+    @classmethod
+    async def open(
+        cls, config: Config, *, limits: Limits | None = None, clock: Clock | None = None
+    ) -> Self:
+        """Open store, metadata and broker, then start the services.
+
+        Raises `DataDirectoryUnusable`, `StoreLocked`, `StoreUnusable` or `MetadataUnavailable`.
+        """
+        limits = limits or Limits()
+        clock = clock or SystemClock()
+        async with AsyncExitStack() as stack:
+            store = _open_store(config, limits, clock)
+            stack.callback(store.close)
+            metadata = await Metadata.open(
+                ClusterConfig(config.database, config.flush), clock, limits
+            )
+            stack.push_async_callback(metadata.close)
+            broker = Broker(
+                store,
+                metadata,
+                clock,
+                limits,
+                BrokerConfig(auto_create_topics=config.auto_create_topics),
+            )
+            await broker.start()
+            stack.push_async_callback(broker.stop)
+            node = cls(config, limits, clock, store, metadata, broker, stack)
+            await node._register()
+            for service in node._services():
+                await service.start()
+                stack.push_async_callback(service.stop)
+            node._stack = stack.pop_all()
+            return node
+        raise AssertionError("unreachable")
+
+    async def drain(self) -> None:
+        """Answer all long polls and take no new work; what is in flight finishes."""
+        await self.broker.stop()
+
+    async def close(self) -> None:
+        """Stop the services, write what is left, close in reverse order. Idempotent."""
+        await self._stack.aclose()
+
+    def _services(self) -> list[Service]:
+        return [
+            Service("flush", FLUSH_SECONDS, self._flush),
+            Service("checkpoint", CHECKPOINT_SECONDS, self._checkpoint),
+            Service("metadata refresh", REFRESH_SECONDS, self._refresh),
+            Service("heartbeat", HEARTBEAT_SECONDS, self._heartbeat),
+        ]
+
+    async def _flush(self) -> None:
+        """Bring to the medium what async topics have written."""
+        status = self.store.status()
+        if status.flushed_end < status.written_end and status.failed is None:
+            self.store.flush(_log_failure)
+
+    async def _checkpoint(self) -> None:
+        if self.store.status().failed is not None:
+            return
+        try:
+            checkpointing = self.store.begin_checkpoint()
+            await asyncio.get_running_loop().run_in_executor(None, checkpointing.run)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                _LOG.warning("no room for a checkpoint; it is tried again")
+                return
+            self.store.fail(f"{error.strerror} while writing a checkpoint")
+
+    async def _refresh(self) -> None:
+        try:
+            await self.metadata.refresh()
+        except CurlewError as error:
+            _LOG.warning("the metadata is not refreshed: %s", error.detail)
+
+    async def _register(self) -> None:
+        address = f"{self.config.host}:{self.config.port}"
+        await self.metadata.register_node(
+            self.node_id, address, self.store.store_id, self.clock.now_ms()
+        )
+
+    async def _heartbeat(self) -> None:
+        try:
+            if not await self.metadata.heartbeat(self.node_id):
+                await self._register()
+        except CurlewError as error:
+            _LOG.warning("no heartbeat: %s", error.detail)
+
+
+def _open_store(config: Config, limits: Limits, clock: Clock) -> MessageStore:
+    root = config.data_dir / "store"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        store_config = StoreConfig(
+            segment_bytes=config.segment_bytes,
+            record_bytes_max=min(limits.body_bytes_max + MIB // 16, config.segment_bytes - MIB),
+        )
+        loop = asyncio.get_running_loop()
+        return MessageStore.open(OsFiles(root), store_config, clock, loop, limits)
+    except OSError as error:
+        raise DataDirectoryUnusable(
+            f"the data directory {config.data_dir} cannot be used: {error.strerror}; "
+            "name one that this user may write with --data-dir"
+        ) from error
+
+
+def _log_failure(error: CurlewError | None) -> None:
+    if error is not None:
+        _LOG.error("a flush failed: %s", error.detail)

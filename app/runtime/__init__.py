@@ -1,0 +1,1 @@
+"""Process plumbing that knows no messaging: services and the real clock."""

@@ -1,0 +1,102 @@
+"""Background work with an owner: one task that runs a turn again and again until stopped.
+
+Not for work that must survive the process; that goes through the log. A turn that raises is logged
+and counted, and the next turn comes as usual: a service ends only when it is stopped.
+
+Event loop only. `start` and `stop` may be repeated and come in any order.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+_LOG: Final = logging.getLogger(__name__)
+
+STOP_SECONDS: Final = 5.0
+"""How long a turn in progress may take to finish when the service stops (shutdown has 10 s)."""
+
+
+class Service:
+    """Runs `turn` every `interval_s` seconds, measured from the end of one to the next start."""
+
+    def __init__(self, name: str, interval_s: float, turn: Callable[[], Awaitable[None]]) -> None:
+        assert interval_s > 0
+        self.name = name
+        self.failures = 0
+        self._interval_s = interval_s
+        self._turn = turn
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    async def start(self) -> None:
+        """Begin; the first turn comes after one interval."""
+        if self.running:
+            return
+        self._stopping = False
+        self._wake.clear()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=self.name)
+
+    async def stop(self, within_s: float = STOP_SECONDS) -> None:
+        """Let the turn in progress finish, or cancel it after `within_s`; wait until it is over."""
+        task = self._task
+        if task is None:
+            return
+        self._stopping = True
+        self._wake.set()
+        _, late = await asyncio.wait({task}, timeout=within_s)
+        if late:
+            _LOG.warning("service %s did not stop within %s s; cancelled", self.name, within_s)
+            task.cancel()
+            await asyncio.wait({task})
+        if self._task is task:
+            self._task = None
+        _release(self._waiting)
+
+    async def run_now(self) -> None:
+        """Start a turn without waiting for the interval, and wait until it is over.
+
+        For tests, and for whoever cannot wait. Returns at once when the service is not running.
+        """
+        if not self.running or self._stopping:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(done)
+        self._wake.set()
+        await done
+
+    async def _run(self) -> None:
+        while True:
+            await self._pause()
+            if self._stopping:
+                return
+            waiting, self._waiting = self._waiting, []
+            try:
+                await self._turn()
+            except Exception:  # noqa: BLE001  # one bad turn must not end the service
+                self.failures += 1
+                _LOG.exception("service %s failed; it goes on", self.name)
+            finally:
+                _release(waiting)
+
+    async def _pause(self) -> None:
+        timer = asyncio.get_running_loop().call_later(self._interval_s, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+        self._wake.clear()
+
+
+def _release(waiting: list[asyncio.Future[None]]) -> None:
+    """Tell those who wait for a turn that it is over."""
+    for done in waiting:
+        if not done.done():
+            done.set_result(None)
+    waiting.clear()

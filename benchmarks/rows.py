@@ -1,0 +1,234 @@
+"""The rows of the table: what is measured, against which baseline, with which target."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.frames import request_frame, request_record
+from benchmarks.load import Connection, generate, wrk
+from benchmarks.servers import node, running
+
+BODY = b"x" * 1024
+TOPIC = "bench"
+FRAME = "application/vnd.curlew.batch"
+FRAME_MESSAGES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. `measure(seconds)` gives (baseline, ours) in the same unit."""
+
+    name: str
+    unit: str
+    baseline: str
+    target: str
+    measure: Callable[[float], tuple[float, float]]
+
+
+def _send_path() -> str:
+    return f"/v1/topics/{TOPIC}/messages"
+
+
+def single_send(flush: str, connections: int) -> Callable[[float], tuple[float, float]]:
+    """Requests a second of single sends."""
+
+    def measure(seconds: float) -> tuple[float, float]:
+        if flush == "sync":
+            with node("async") as (url, _):
+                baseline = wrk(url + _send_path(), BODY, connections, seconds)
+        else:
+            with running("benchmarks.baselines", "sink") as (url, _):
+                baseline = wrk(url + _send_path(), BODY, connections, seconds)
+        with node(flush) as (url, _):
+            ours = wrk(url + _send_path(), BODY, connections, seconds)
+        return baseline.per_second, ours.per_second
+
+    return measure
+
+
+def _posting(path: str, body: bytes, messages: int, *headers: str) -> Callable[..., Iterator[int]]:
+    def work(url: str, _number: int) -> Iterator[int]:
+        connection = Connection(url)
+        request = connection.build("POST", path, body, *headers)
+        yield 0
+        while True:
+            status, _, answer = connection.exchange(request)
+            assert status in {200, 201}, answer[:300]
+            yield messages
+
+    return work
+
+
+def batch_frames(seconds: float) -> tuple[float, float]:
+    """Messages a second in request frames."""
+    body = request_frame([request_record(TOPIC, BODY)] * FRAME_MESSAGES)
+    post = _posting(f"{_send_path()}:batch", body, FRAME_MESSAGES, f"Content-Type: {FRAME}")
+    with running("benchmarks.baselines", "sink") as (url, _):
+        baseline = generate(post, url, 1, seconds)
+    with node() as (url, _):
+        _make_topic(url)
+        ours = generate(post, url, 1, seconds)
+    return baseline.per_second, ours.per_second
+
+
+def batch_json(seconds: float) -> tuple[float, float]:
+    """Messages a second in JSON batches."""
+    document = {"messages": [{"text": BODY.decode()} for _ in range(100)]}
+    body = json.dumps(document).encode()
+    post = _posting(f"{_send_path()}:batch", body, 100, "Content-Type: application/json")
+    with running("benchmarks.baselines", "sink") as (url, _):
+        baseline = generate(post, url, 1, seconds)
+    with node() as (url, _):
+        _make_topic(url)
+        ours = generate(post, url, 1, seconds)
+    return baseline.per_second, ours.per_second
+
+
+def _make_topic(url: str, queues: int = 4) -> None:
+    connection = Connection(url)
+    body = json.dumps({"queues": queues, "flush": "async"}).encode()
+    request = connection.build("PUT", f"/v1/topics/{TOPIC}", body, "Content-Type: application/json")
+    status, _, answer = connection.exchange(request)
+    assert status in {200, 201}, answer
+    connection.close()
+
+
+def _fill(url: str, frames: int, queue_id: int = 0) -> None:
+    connection = Connection(url)
+    body = request_frame([request_record(TOPIC, BODY)] * FRAME_MESSAGES)
+    path = f"{_send_path()}:batch?queue_id={queue_id}"
+    request = connection.build("POST", path, body, f"Content-Type: {FRAME}")
+    for _ in range(frames):
+        status, _, answer = connection.exchange(request)
+        assert status == 200, answer[:300]
+    connection.close()
+
+
+def _pulling(accept: str, messages: int, end: int) -> Callable[..., Iterator[int]]:
+    def work(url: str, _number: int) -> Iterator[int]:
+        connection = Connection(url)
+        path = f"/v1/topics/{TOPIC}/queues/0/messages?max_messages={messages}&max_bytes=8000000"
+        requests = [
+            connection.build("GET", f"{path}&offset={offset}", b"", f"Accept: {accept}")
+            for offset in range(0, end, messages)
+        ]
+        yield 0
+        while True:
+            for request in requests:
+                status, _, answer = connection.exchange(request)
+                assert status == 200, answer[:300]
+                yield messages
+
+    return work
+
+
+def pull(accept: str, messages: int) -> Callable[[float], tuple[float, float]]:
+    """Messages a second pulled; the baseline is scaled to the same bytes."""
+
+    def measure(seconds: float) -> tuple[float, float]:
+        with node() as (url, _):
+            _make_topic(url)
+            _fill(url, 20)
+            ours = generate(_pulling(accept, messages, 20_000), url, 1, seconds)
+        with running("benchmarks.baselines", "source") as (url, _):
+            size = 1 << 20
+            baseline = generate(_pulling(accept, messages, messages), url, 1, seconds)
+        per_message = size / messages / (len(BODY) + 130)
+        return baseline.per_second * per_message, ours.per_second
+
+    return measure
+
+
+def _consuming(url: str, number: int) -> Iterator[int]:
+    connection = Connection(url)
+    group = f"/v1/topics/{TOPIC}/groups/bench/messages"
+    kind = "Content-Type: application/json"
+    receive = connection.build("POST", f"{group}:receive", b'{"max_messages":32}', kind)
+    yield 0
+    while True:
+        _, _, answer = connection.exchange(receive)
+        messages = json.loads(answer)["messages"]
+        if not messages:
+            return
+        handles = [message["receipt_handle"] for message in messages]
+        settle = connection.build(
+            "POST", f"{group}:settle", json.dumps({"acks": handles}).encode(), kind
+        )
+        status, _, answer = connection.exchange(settle)
+        assert status == 200, answer[:300]
+        yield len(messages)
+
+
+def receive_and_settle(seconds: float) -> tuple[float, float]:
+    """Messages a second through both calls, two consumers."""
+    with node() as (url, _):
+        _make_topic(url)
+        for queue_id in range(4):
+            _fill(url, 40, queue_id)
+        ours = generate(_consuming, url, 2, seconds)
+    return 40_000.0, ours.per_second
+
+
+def long_poll(_seconds: float) -> tuple[float, float]:
+    """Milliseconds from the answer of a send to the answer of the poll that waited: (p99, p50)."""
+    with node() as (url, _):
+        _make_topic(url, queues=1)
+        sender, poller = Connection(url), Connection(url)
+        send = sender.build("POST", _send_path(), BODY)
+        delays: list[float] = []
+        for offset in range(200):
+            path = f"/v1/topics/{TOPIC}/queues/0/messages?offset={offset}&wait=10"
+            arrived: list[float] = []
+            request = poller.build("GET", path)
+
+            def poll(request: bytes = request, arrived: list[float] = arrived) -> None:
+                poller.exchange(request)
+                arrived.append(time.perf_counter())
+
+            waiting = threading.Thread(target=poll)
+            waiting.start()
+            time.sleep(0.005)
+            start = time.perf_counter()
+            sender.exchange(send)
+            waiting.join()
+            delays.append((arrived[0] - start) * 1000)
+    delays.sort()
+    return delays[int(len(delays) * 0.99)], median(delays)
+
+
+def parked_polls(seconds: float) -> tuple[float, float]:
+    """Sends per second without and with 1,000 parked long polls."""
+    with node() as (url, _):
+        _make_topic(url)
+        baseline = wrk(url + _send_path(), BODY, 32, seconds)
+        # Polls wait on another topic, so that sends do not wake them.
+        other = Connection(url)
+        other.exchange(other.build("PUT", "/v1/topics/parked", b"{}"))
+        parked = [Connection(url) for _ in range(1000)]
+        for connection in parked:
+            path = "/v1/topics/parked/queues/0/messages?offset=0&wait=60"
+            connection.send(connection.build("GET", path))
+        ours = wrk(url + _send_path(), BODY, 32, seconds)
+        for connection in parked:
+            connection.close()
+    return baseline.per_second, ours.per_second
+
+
+ROWS = [
+    Row("single send 1 KiB, async, 32 connections", "req/s", "ASGI sink", "≥ 0.75",
+        single_send("async", 32)),
+    Row("single send 1 KiB, sync, 64 connections", "req/s", "the same, async", "≥ 0.5",
+        single_send("sync", 64)),
+    Row("batch send, frames of 1,000 x 1 KiB", "msg/s", "ASGI sink", "≥ 0.6", batch_frames),
+    Row("batch send, JSON 100 x 1 KiB", "msg/s", "ASGI sink", "≥ 100 k msg/s", batch_json),
+    Row("pull, frames of 1,000 x 1 KiB", "msg/s", "ASGI source", "≥ 0.6", pull(FRAME, 1000)),
+    Row("pull, JSON 100 x 1 KiB", "msg/s", "ASGI source", "≥ 100 k msg/s",
+        pull("application/json", 100)),
+    Row("receive + settle, JSON, 32 a batch", "msg/s", "the target", "≥ 40 k msg/s",
+        receive_and_settle),
+    Row("long poll, idle queue (p99 | p50)", "ms", "p99 ≤ 10", "p50 ≤ 2", long_poll),
+    Row("single send beside 1,000 parked polls", "req/s", "without them", "≥ 0.95", parked_polls),
+]  # fmt: skip

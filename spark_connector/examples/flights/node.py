@@ -1,0 +1,90 @@
+"""A Curlew node of the demo's own, in a process beside it, with its data in a temporary folder."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from flights.failures import StageFailed
+from flights.service import Service
+
+_START_S: Final = 60
+_STOP_S: Final = 30
+_LOOK_S: Final = 0.05
+_LOG_SHOWN: Final = 2_000
+
+
+class NodeFailed(StageFailed):
+    """The node did not start or did not stay; the text has the end of its log."""
+
+
+@contextmanager
+def started_node(folder: Path) -> Iterator[str]:
+    """Run `curlew dev` while the block runs; yield its base address."""
+    port = _free_port()
+    log_path = folder / "node.log"
+    settings = {
+        "CURLEW_HOST": "127.0.0.1",
+        "CURLEW_PORT": str(port),
+        "CURLEW_DATA_DIR": str(folder / "data"),
+    }
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(
+            [_command(), "dev"],
+            env={**os.environ, **settings},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        endpoint = f"http://127.0.0.1:{port}"
+        _wait_until_ready(process, endpoint, log_path)
+        yield endpoint
+    except Exception:
+        if process.poll() is not None:
+            raise _failure(process, log_path) from None
+        raise
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _command() -> str:
+    beside_python = Path(sys.executable).parent / "curlew"
+    command = str(beside_python) if beside_python.exists() else shutil.which("curlew")
+    if command is None:
+        raise NodeFailed("the command curlew was not found; name a running node with --endpoint")
+    return command
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], endpoint: str, log_path: Path) -> None:
+    service = Service(endpoint)
+    deadline = time.monotonic() + _START_S
+    while not service.is_ready():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise _failure(process, log_path)
+        time.sleep(_LOOK_S)
+
+
+def _failure(process: subprocess.Popen[bytes], log_path: Path) -> NodeFailed:
+    """Whatever went wrong in the demo, a node that is not there any more is the reason."""
+    status = process.poll()
+    what = f"is not ready after {_START_S} s" if status is None else f"ended with status {status}"
+    tail = log_path.read_text("utf-8", "replace")[-_LOG_SHOWN:]
+    return NodeFailed(f"the node {what}; the end of its log:\n{tail}")

@@ -1,0 +1,98 @@
+"""Everything the connector raises. A stable code comes first in each text.
+
+Spark wraps an error of a Python source in several hundred characters of its own, so the code is
+what a reader or an alert can search for. The exceptions carry text only: they are pickled on their
+way from an executor to the driver. Raised by every module of the package, caught inside it only
+where a retry or `failOnDataLoss=false` asks for it.
+"""
+
+from typing import ClassVar
+
+
+class ConnectorError(Exception):
+    """Root of the tree; `str()` begins with the code."""
+
+    code: ClassVar[str] = "CURLEW_FAILED"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.detail}"
+
+
+class OptionInvalid(ConnectorError):
+    """An option has a value that it cannot have."""
+
+    code = "CURLEW_OPTION_INVALID"
+
+
+class OptionMissing(ConnectorError):
+    """An option that has no default was not given."""
+
+    code = "CURLEW_OPTION_MISSING"
+
+
+class OptionUnknown(ConnectorError):
+    """An option that the connector does not know; most often a typing mistake."""
+
+    code = "CURLEW_OPTION_UNKNOWN"
+
+
+class SchemaMismatch(ConnectorError):
+    """The user gave a schema; the connector's is fixed."""
+
+    code = "CURLEW_SCHEMA"
+
+
+class OffsetVersionUnknown(ConnectorError):
+    """A checkpoint was written by another source, or by a connector newer than this one."""
+
+    code = "CURLEW_OFFSET_VERSION"
+
+
+class DataLoss(ConnectorError):
+    """Messages that the query should have read are gone, and `failOnDataLoss` is true."""
+
+    code = "CURLEW_DATA_LOSS"
+
+
+class TopicNotFound(ConnectorError):
+    """The topic or queue does not exist."""
+
+    code = "CURLEW_TOPIC_NOT_FOUND"
+
+
+class AccessDenied(ConnectorError):
+    """The service refused the credentials (401 or 403). Never retried."""
+
+    code = "CURLEW_AUTH_FAILED"
+
+
+class RequestRefused(ConnectorError):
+    """The service refused the request as such; the same request can never succeed."""
+
+    code = "CURLEW_REQUEST_REFUSED"
+
+
+class ServiceUnavailable(ConnectorError):
+    """The service gave no usable answer in the allowed number of attempts."""
+
+    code = "CURLEW_UNAVAILABLE"
+
+
+class ProtocolViolation(ConnectorError):
+    """An answer that does not follow the contract: version, shape or size."""
+
+    code = "CURLEW_PROTOCOL"
+
+
+class FrameDamaged(ProtocolViolation):
+    """A batch frame that fails its checks. Fetched again before it is reported."""
+
+
+class Unsupported(ConnectorError):
+    """Valid input that this version of the connector does not take."""
+
+    code = "CURLEW_UNSUPPORTED"

@@ -1,0 +1,121 @@
+"""Positions of a stream, and their JSON form in Spark's checkpoint. Pure.
+
+Version 1, as Spark stores it after each batch:
+
+    {"fmt":"curlew","v":1,"topics":{"orders":{"0":500,"1":480}}}
+
+`topics` holds the next offset to read of each queue. `from` holds where reading began for queues
+that the start of the batch did not know: all of them in the first batch, a new queue later. Spark
+asks for the initial offset again whenever it has to plan the first batch anew, and `latest` has
+moved on by then; with `from` in the stored end, the batch is the same each time it is planned.
+`fresh` marks an initial offset, which Spark never stores as an end.
+
+Invariant: the text is a function of the value (names sorted, queues in numeric order), since Spark
+compares offsets as text. Called by `stream`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from pyspark_curlew.errors import OffsetVersionUnknown, OptionInvalid
+from pyspark_curlew.options import EARLIEST, LATEST, StartingOffsets
+
+FORMAT: Final = "curlew"
+VERSION: Final = 1
+
+
+class TopicQueue(NamedTuple):
+    """One queue of one topic."""
+
+    topic: str
+    queue: int
+
+
+Positions: TypeAlias = Mapping[TopicQueue, int]
+"""Next offset to read by queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """A point in the stream between two batches."""
+
+    positions: Positions
+    begun_at: Positions = field(default_factory=dict)
+    """Where reading began, for queues that the preceding offset does not hold."""
+    fresh: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        """The form that Spark stores; see the module's text."""
+        document: dict[str, object] = {"fmt": FORMAT, "v": VERSION}
+        if self.fresh:
+            document["fresh"] = True
+        document["topics"] = _nested(self.positions)
+        if self.begun_at:
+            document["from"] = _nested(self.begun_at)
+        return document
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, object]) -> "StreamOffset":
+        """Read what `to_json` made; raise `OffsetVersionUnknown` for anything else."""
+        if document.get("fmt") != FORMAT:
+            raise OffsetVersionUnknown("the checkpoint holds offsets of another source")
+        if document.get("v") != VERSION:
+            raise OffsetVersionUnknown(
+                f"the checkpoint holds offsets of version {document.get('v')!r}; this connector"
+                f" reads version {VERSION}; use the connector version that wrote it, or a newer one"
+            )
+        return cls(
+            positions=_flat(document.get("topics")),
+            begun_at=_flat(document.get("from", {})),
+            fresh=document.get("fresh") is True,
+        )
+
+
+def resolve_start(
+    topic: str, start: StartingOffsets, earliest: Positions, latest: Positions
+) -> dict[TopicQueue, int]:
+    """Turn the option into one offset for each queue of the topic.
+
+    Queues that a JSON value does not name begin at the earliest offset, as queues that are added
+    while the query runs do.
+    """
+    unknown = sorted(set(start.by_queue) - {key.queue for key in latest})
+    if unknown:
+        raise OptionInvalid(
+            f"option 'startingOffsets' names queue {unknown[0]} of topic {topic!r}, which has"
+            f" {len(latest)} queues (0 to {len(latest) - 1})"
+        )
+    default = LATEST if start.default == "latest" else EARLIEST
+    resolved: dict[TopicQueue, int] = {}
+    for key, end in latest.items():
+        wanted = start.by_queue.get(key.queue, default)
+        if wanted == LATEST:
+            resolved[key] = end
+        elif wanted == EARLIEST:
+            resolved[key] = earliest[key]
+        elif wanted > end:
+            raise OptionInvalid(
+                f"option 'startingOffsets' begins queue {key.queue} of topic {topic!r} at {wanted},"
+                f" beyond its end {end}"
+            )
+        else:
+            resolved[key] = wanted
+    return resolved
+
+
+def _nested(positions: Positions) -> dict[str, dict[str, int]]:
+    topics: dict[str, dict[str, int]] = {}
+    for key in sorted(positions):
+        topics.setdefault(key.topic, {})[str(key.queue)] = positions[key]
+    return topics
+
+
+def _flat(topics: object) -> dict[TopicQueue, int]:
+    if not isinstance(topics, Mapping):
+        raise OffsetVersionUnknown("the checkpoint's offset has no 'topics'")
+    positions: dict[TopicQueue, int] = {}
+    for topic, queues in topics.items():
+        for queue, offset in queues.items():
+            positions[TopicQueue(str(topic), int(queue))] = int(offset)
+    return positions

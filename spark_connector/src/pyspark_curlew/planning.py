@@ -1,0 +1,146 @@
+"""Which offsets a batch covers, and how they are cut into tasks. Pure functions.
+
+Planning is repeated after a crash and must then give the same tasks: nothing here reads a clock, a
+random number or the service. Invariant of `split`: the pieces cover the given ranges exactly,
+without overlap. Called by `stream`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from pyspark.sql.datasource import InputPartition
+
+from pyspark_curlew.offsets import Positions, TopicQueue
+
+
+@dataclass(frozen=True)
+class QueueRange(InputPartition):
+    """Offsets `start` (included) to `end` (excluded) of one queue: the work of one task."""
+
+    topic: str
+    queue: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Offsets that should have been read and cannot be, with the reason in words."""
+
+    topic: str
+    queue: int
+    start: int
+    end: int
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"topic {self.topic!r} queue {self.queue}: offsets [{self.start}, {self.end}) are gone"
+            f" ({self.reason}). The query would skip {self.end - self.start} messages."
+        )
+
+
+def limit_rows(start: Positions, end: Positions, rows: int) -> dict[TopicQueue, int]:
+    """Move `end` back so that at most `rows` messages lie between, in proportion to the backlogs.
+
+    Every queue with a backlog advances by at least one message, so that none waits for ever behind
+    a large one. With fewer rows than such queues, the queues take turns: the sum of the start
+    offsets, which grows by `rows` with each batch, says which is first.
+    """
+    backlog = {key: end[key] - start[key] for key in sorted(end) if end[key] > start[key]}
+    if sum(backlog.values()) <= rows:
+        return dict(end)
+    if len(backlog) > rows:
+        shares = dict.fromkeys(_in_turn(list(backlog), sum(start.values()), rows), 1)
+    else:
+        shares = _proportional(backlog, rows)
+    return {key: start[key] + shares.get(key, 0) if key in backlog else end[key] for key in end}
+
+
+def _in_turn(keys: Sequence[TopicQueue], first: int, count: int) -> list[TopicQueue]:
+    return [keys[(first + step) % len(keys)] for step in range(count)]
+
+
+def _proportional(backlog: Mapping[TopicQueue, int], rows: int) -> dict[TopicQueue, int]:
+    """One message each, the rest by largest remainder; the shares add up to `rows`."""
+    spare = rows - len(backlog)
+    waiting = sum(backlog.values()) - len(backlog)
+    shares = {key: 1 + (size - 1) * spare // waiting for key, size in backlog.items()}
+    by_remainder = sorted(backlog, key=lambda key: -((backlog[key] - 1) * spare % waiting))
+    for key in by_remainder[: rows - sum(shares.values())]:
+        shares[key] += 1
+    return shares
+
+
+def ranges_between(start: Positions, end: Positions) -> list[QueueRange]:
+    """The non-empty ranges from `start` to `end`, in the order of topic and queue."""
+    return [
+        QueueRange(key.topic, key.queue, start[key], end[key])
+        for key in sorted(end)
+        if end[key] > start[key]
+    ]
+
+
+def split(ranges: Iterable[QueueRange], max_records: int) -> list[QueueRange]:
+    """Cut ranges into near-equal pieces of at most `max_records` (0: never), queues by turns.
+
+    The order matters for the first wave of tasks: it spreads over the queues, and so over nodes.
+    """
+    pieces = [_pieces(whole, max_records) for whole in ranges]
+    return [piece for wave in zip_longest(*pieces) for piece in wave if piece is not None]
+
+
+def _pieces(whole: QueueRange, max_records: int) -> list[QueueRange]:
+    count = 1 if max_records == 0 else -(-whole.size // max_records)
+    cuts = [whole.start + whole.size * index // count for index in range(count + 1)]
+    return [
+        QueueRange(whole.topic, whole.queue, cuts[index], cuts[index + 1]) for index in range(count)
+    ]
+
+
+def clamp(
+    ranges: Iterable[QueueRange], earliest: Positions, latest: Positions
+) -> tuple[list[QueueRange], list[LostRange]]:
+    """Divide the ranges into what can be read now and what is lost."""
+    readable: list[QueueRange] = []
+    lost: list[LostRange] = []
+    for whole in ranges:
+        key = TopicQueue(whole.topic, whole.queue)
+        if key not in latest or key not in earliest:
+            lost.append(_loss(whole, whole.start, whole.end, "the queue no longer exists"))
+            continue
+        low = min(max(whole.start, earliest[key]), whole.end)
+        high = max(min(whole.end, latest[key]), low)
+        if low > whole.start:
+            reason = f"earliest is {earliest[key]}; retention or deletion"
+            lost.append(_loss(whole, whole.start, low, reason))
+        if high < whole.end:
+            reason = f"latest is {latest[key]}; the queue was cut or made anew"
+            lost.append(_loss(whole, high, whole.end, reason))
+        if high > low:
+            readable.append(QueueRange(whole.topic, whole.queue, low, high))
+    return readable, lost
+
+
+def _loss(whole: QueueRange, start: int, end: int, reason: str) -> LostRange:
+    return LostRange(whole.topic, whole.queue, start, end, reason)
+
+
+def cut_queues(begin: Positions, latest: Positions) -> list[str]:
+    """Say which queues end before the position that the query has already reached, or are gone."""
+    findings: list[str] = []
+    for key, position in sorted(begin.items()):
+        queue = f"topic {key.topic!r} queue {key.queue}"
+        if key not in latest:
+            findings.append(f"{queue}: the queue no longer exists; it was read up to {position}.")
+        elif latest[key] < position:
+            findings.append(
+                f"{queue}: was read up to {position} but now ends at {latest[key]}; it was cut or"
+                " made anew, and messages may have been lost."
+            )
+    return findings

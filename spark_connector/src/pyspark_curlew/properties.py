@@ -1,0 +1,150 @@
+"""The properties of all records of a frame, found in one pass without Python per record.
+
+A record's properties are `name 0x01 value 0x02 name 0x01 value ...`, the last 0x02 optional.
+RocketMQ's reader decides what counts: the first 0x01 of a piece separates; pieces without it, with
+an empty name or with an empty value are dropped; of two pieces with one name the later one wins.
+Called by `columns`.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64s = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+_NAME_VALUE: Final = 0x01
+_PIECE_END: Final = 0x02
+_PAD: Final = 64
+"""Zero bytes behind the text, so that reading a name's length from any piece stays inside."""
+
+
+class Spans(NamedTuple):
+    """At most one span of bytes for each record, in the text; `present` says where there is one.
+
+    Where there is none, start and end are both the start of the record's own text, so that starts
+    and ends never decrease from record to record.
+    """
+
+    starts: Int64s
+    ends: Int64s
+    present: Flags
+
+
+class PropertyText:
+    """The properties of `n` records in one text; `bounds` are its `n + 1` row limits."""
+
+    def __init__(self, text: NDArray[np.uint8], bounds: Int64s) -> None:
+        self.text = text
+        self.bounds = bounds
+        self._padded = np.zeros(len(text) + _PAD, dtype=np.uint8)
+        self._padded[: len(text)] = text
+        self._starts, self._ends, self._rows = _pieces(text, bounds)
+        self._heads = self._u8(self._starts)
+
+    def find(self, name: bytes) -> Spans:
+        """The value of the property `name` in each record."""
+        assert 0 < len(name) < _PAD - 8
+        needle = name + bytes([_NAME_VALUE])
+        found = np.flatnonzero(self._begins_with(needle))
+        if len(needle) > 8:
+            tail = self._u8(self._starts[found] + len(needle) - 8)
+            found = found[tail == int.from_bytes(needle[-8:], "big")]
+        value_starts = self._starts[found] + len(needle)
+        value_ends = self._ends[found]
+        rows = self._rows[found]
+        filled = value_starts < value_ends
+        if not filled.all():
+            rows, value_starts, value_ends = rows[filled], value_starts[filled], value_ends[filled]
+        return self._spans(rows, value_starts, value_ends)
+
+    def pairs(self, without: bytes) -> "Pairs":
+        """Every name and value that counts, but for the property `without`."""
+        separators = np.flatnonzero(self.text == _NAME_VALUE)
+        separators = np.append(separators, len(self.text))
+        middles = separators[np.searchsorted(separators, self._starts)]
+        counts = (middles > self._starts) & (middles + 1 < self._ends)
+        counts &= ~self._is_named(without, middles)
+        return Pairs(
+            rows=self._rows[counts],
+            name_starts=self._starts[counts],
+            name_ends=middles[counts],
+            value_ends=self._ends[counts],
+        )
+
+    def first_words(self, spans: Spans) -> Spans:
+        """Cut each span before its first space. Keys are stored separated by spaces."""
+        spaces = np.flatnonzero(self.text == 0x20)
+        if len(spaces) == 0:
+            return spans
+        spaces = np.append(spaces, len(self.text))
+        first = spaces[np.searchsorted(spaces, spans.starts)]
+        ends = np.minimum(first, spans.ends)
+        return Spans(spans.starts, ends, spans.present & (ends > spans.starts))
+
+    def _is_named(self, name: bytes, middles: Int64s) -> Flags:
+        rows = self.find(name)
+        value_starts = rows.starts[rows.present]
+        named: Flags = np.isin(middles + 1, value_starts)
+        return named
+
+    def _begins_with(self, needle: bytes) -> Flags:
+        head = needle[:8]
+        unused_bits = 64 - 8 * len(head)
+        wanted = int.from_bytes(head, "big")
+        begins: Flags = (self._heads >> np.uint64(unused_bits)) == np.uint64(wanted)
+        return begins
+
+    def _spans(self, rows: Int64s, value_starts: Int64s, value_ends: Int64s) -> Spans:
+        starts = self.bounds[:-1].copy()
+        ends = self.bounds[:-1].copy()
+        present = np.zeros(len(starts), dtype=np.bool_)
+        starts[rows] = value_starts  # of equal indices the last one counts
+        ends[rows] = value_ends
+        present[rows] = True
+        return Spans(starts, ends, present)
+
+    def _u8(self, positions: Int64s) -> NDArray[np.uint64]:
+        view: NDArray[np.uint64] = np.ndarray(
+            (len(self._padded) - 7,), dtype=">u8", buffer=self._padded, strides=(1,)
+        )
+        return view[positions].astype(np.uint64)
+
+
+class Pairs(NamedTuple):
+    """Names and values by piece, in the order of the text; a value begins one behind its name."""
+
+    rows: Int64s
+    name_starts: Int64s
+    name_ends: Int64s
+    value_ends: Int64s
+
+    def keep(self, chosen: Flags) -> "Pairs":
+        return Pairs(*(column[chosen] for column in self))
+
+
+def either(first: Spans, second: Spans) -> Spans:
+    """`first` where it is present, `second` elsewhere."""
+    return Spans(
+        np.where(first.present, first.starts, second.starts),
+        np.where(first.present, first.ends, second.ends),
+        first.present | second.present,
+    )
+
+
+def _pieces(text: NDArray[np.uint8], bounds: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Start, end and row of each piece. A piece ends at a 0x02 or where its record's text ends.
+
+    Both kinds of ends are sorted together as `2 * position + kind`: at one position the end of a
+    record comes before a 0x02, which then belongs to the next record.
+    """
+    separators = 2 * np.flatnonzero(text == _PIECE_END) + 1
+    marks = np.sort(np.concatenate((separators, 2 * bounds[1:])), kind="stable")
+    ends = marks >> 1
+    is_separator = marks & 1
+    starts = np.zeros_like(ends)
+    starts[1:] = ends[:-1] + is_separator[:-1]
+    rows = np.zeros_like(ends)
+    np.cumsum(1 - is_separator[:-1], out=rows[1:])
+    return starts, ends, rows

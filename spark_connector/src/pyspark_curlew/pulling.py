@@ -1,0 +1,104 @@
+"""The work of one task: read a range of one queue as RecordBatches.
+
+Every offset of the range is either in a batch or reported as lost; nothing is skipped in silence.
+The range's end was seen by the driver, so the messages are there unless they were removed since.
+Called by `stream` on the executors.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_curlew.client import CurlewClient, OutOfRange, Pulled
+from pyspark_curlew.columns import Origin, decode
+from pyspark_curlew.errors import ProtocolViolation, ServiceUnavailable
+from pyspark_curlew.loss import report_loss
+from pyspark_curlew.options import SourceOptions
+from pyspark_curlew.planning import LostRange, QueueRange
+
+_STALLED_PULLS_MAX = 5
+_STALLED_WAIT_S = 2
+
+
+def read_range(
+    wanted: QueueRange, options: SourceOptions, client: CurlewClient
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of `wanted` in order."""
+    position = wanted.start
+    stalled = 0
+    while position < wanted.end:
+        answer = client.pull(
+            wanted.topic,
+            wanted.queue,
+            position,
+            end_offset=wanted.end,
+            max_messages=min(options.pull_max_messages, wanted.end - position),
+            max_bytes=options.pull_max_bytes,
+            wait_s=_STALLED_WAIT_S if stalled else 0,
+        )
+        if isinstance(answer, OutOfRange):
+            lost_end = _first_readable(answer, position, wanted.end)
+            _lose(wanted, options, [(position, lost_end)], _reason(answer))
+            position = lost_end
+            continue
+        batch, gaps, reached = _rows(answer, wanted, position, options)
+        _lose(wanted, options, gaps, "the service cannot read them, or they were never stored")
+        if batch is not None:
+            yield batch
+        stalled = stalled + 1 if reached == position else 0
+        if stalled > _STALLED_PULLS_MAX:
+            raise ServiceUnavailable(
+                f"topic {wanted.topic!r} queue {wanted.queue}: nothing comes from offset {position}"
+                f" on, though the queue was seen to reach {wanted.end}"
+            )
+        position = reached
+
+
+def _first_readable(answer: OutOfRange, position: int, end: int) -> int:
+    """Where reading can go on: behind what retention took, or at the end of the range."""
+    if position < answer.min_offset:
+        return min(answer.min_offset, end)
+    return end
+
+
+def _reason(answer: OutOfRange) -> str:
+    return f"the queue now has offsets {answer.min_offset} to {answer.max_offset} (excluded)"
+
+
+def _rows(
+    answer: Pulled, wanted: QueueRange, position: int, options: SourceOptions
+) -> tuple[pa.RecordBatch | None, list[tuple[int, int]], int]:
+    """The batch, the holes in it, and the offset that is reached by it."""
+    if answer.frame.records == 0:
+        reached = min(max(answer.next_offset, position), wanted.end)
+        return None, [(position, reached)] if reached > position else [], reached
+    origin = Origin(wanted.topic, wanted.queue, answer.store_id)
+    batch, offsets = decode(answer.frame, origin, include_properties=options.include_properties)
+    if offsets[0] < position or (np.diff(offsets) < 1).any():
+        raise ProtocolViolation(
+            f"topic {wanted.topic!r} queue {wanted.queue}: the answer to a pull from {position}"
+            " holds offsets out of order"
+        )
+    inside = int(np.searchsorted(offsets, wanted.end))
+    reached = min(max(answer.next_offset, int(offsets[-1]) + 1), wanted.end)
+    gaps = _gaps(offsets[:inside], position, reached)
+    return (batch.slice(0, inside) if inside else None), gaps, reached
+
+
+def _gaps(offsets: NDArray[np.int64], start: int, end: int) -> list[tuple[int, int]]:
+    """The holes that the ascending `offsets` leave between `start` and `end`."""
+    if len(offsets) == end - start:
+        return []
+    before = np.concatenate(([start - 1], offsets)) + 1
+    after = np.concatenate((offsets, [end]))
+    holes = np.flatnonzero(after > before)
+    return [(int(before[index]), int(after[index])) for index in holes]
+
+
+def _lose(
+    wanted: QueueRange, options: SourceOptions, gaps: list[tuple[int, int]], reason: str
+) -> None:
+    lost = [str(LostRange(wanted.topic, wanted.queue, start, end, reason)) for start, end in gaps]
+    report_loss(lost, fail=options.fail_on_data_loss)

@@ -1,0 +1,39 @@
+"""The data source that Spark sees under the name `curlew`.
+
+Imports nothing heavy at the top: Spark loads this module in a planner process of every application
+in whose environment the package is. Options are checked in `schema()`, because an error there is
+short and shows at `.load()`; later ones come wrapped in a failed query. Called by Spark.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from pyspark_curlew.options import parse_source_options
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pyspark_curlew.stream import CurlewStreamReader
+
+
+class CurlewDataSource(DataSource):
+    """`spark.readStream.format("curlew")`; see the README for the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "curlew"
+
+    def schema(self) -> "StructType":
+        from pyspark_curlew.schema import source_schema
+
+        options = parse_source_options(self.options)
+        return source_schema(include_properties=options.include_properties)
+
+    def streamReader(self, schema: "StructType") -> "CurlewStreamReader":  # noqa: N802 - Spark's name
+        from pyspark_curlew.schema import check_user_schema
+        from pyspark_curlew.stream import CurlewStreamReader
+
+        options = parse_source_options(self.options)
+        check_user_schema(schema, self.schema())
+        return CurlewStreamReader(options)

@@ -1,0 +1,210 @@
+"""A node that serves offsets and pull frames from memory, over real HTTP on a free port.
+
+For tests of the connector alone: it can lose messages, cut queues, fail and damage answers on
+demand, which a real node must not do.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from spark_connector.tests.support.records import Record, frame, properties
+
+STORE_ID = "0a0b0c0d"
+
+
+@dataclass
+class Queue:
+    first: int = 0
+    records: list[Record] = field(default_factory=list)
+    holes: set[int] = field(default_factory=set)
+    """Offsets that the node steps over, as after damage."""
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.records)
+
+    def remove_before(self, offset: int) -> None:
+        del self.records[: offset - self.first]
+        self.first = offset
+
+    def cut_at(self, offset: int) -> None:
+        del self.records[offset - self.first :]
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class FakeNode:
+    """Topics by name; `faults` are replies to give instead, the first one to the next request."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[int, Queue]] = {}
+        self.faults: list[Callable[[Reply], Reply]] = []
+        self.requests: list[str] = []
+        self.connections = 0
+        self.after_request: Callable[[str], None] = lambda _path: None
+        self.base_url = ""
+        self._lock = threading.Lock()
+
+    def add_topic(self, name: str, queues: int) -> None:
+        self.topics[name] = {number: Queue() for number in range(queues)}
+
+    def send(self, topic: str, queue: int, *bodies: bytes, tag: str = "t") -> None:
+        target = self.topics[topic][queue]
+        with self._lock:
+            for body in bodies:
+                target.records.append(
+                    Record(
+                        queue_offset=target.end,
+                        body=body,
+                        queue=queue,
+                        topic=topic.encode(),
+                        physical_offset=target.end * 200,
+                        properties=properties(("KEYS", f"k{target.end}"), ("TAGS", tag)),
+                    )
+                )
+
+    def answer(self, target: str) -> Reply:
+        parts = urlsplit(target)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        path = parts.path.split("/")[3:]
+        with self._lock:
+            self.requests.append(target)
+            reply = self._route(path, query)
+            if self.faults:
+                reply = self.faults.pop(0)(reply)
+        self.after_request(target)
+        return reply
+
+    def _route(self, path: list[str], query: dict[str, str]) -> Reply:
+        topic = self.topics.get(path[0])
+        if topic is None:
+            return _problem(404, code="TOPIC_NOT_FOUND", detail=f"no topic {path[0]!r}")
+        if path[1] == "offsets":
+            return _json(
+                200, {"topic": path[0], "at": query["at"], "offsets": _offsets(topic, query["at"])}
+            )
+        return _pull(topic[int(path[2])], {name: int(value) for name, value in query.items()})
+
+
+def _offsets(topic: dict[int, Queue], at: str) -> list[dict[str, int]]:
+    return [
+        {"queue_id": number, "offset": queue.first if at == "earliest" else queue.end}
+        for number, queue in topic.items()
+    ]
+
+
+def _pull(queue: Queue, query: dict[str, int]) -> Reply:
+    offset = query["offset"]
+    if offset < queue.first or offset > queue.end:
+        status, code = (410, "OFFSET_EXPIRED") if offset < queue.first else (416, "OFFSET_OUT")
+        return _problem(status, code=code, min_offset=queue.first, max_offset=queue.end)
+    found: list[Record] = []
+    end = min(query["end_offset"], queue.end)
+    next_offset, size = offset, 0
+    while next_offset < end and len(found) < query["max_messages"]:
+        record = queue.records[next_offset - queue.first]
+        size += len(record.encode())
+        if found and size > query["max_bytes"]:
+            break
+        if next_offset not in queue.holes:
+            found.append(record)
+        next_offset += 1
+    body = frame([record.encode() for record in found], first_offset=offset, tag_hashes=True)
+    headers = {
+        "Content-Type": "application/vnd.curlew.batch",
+        "MQ-Next-Offset": str(next_offset),
+        "MQ-Min-Offset": str(queue.first),
+        "MQ-Max-Offset": str(queue.end),
+        "MQ-Store-Id": STORE_ID,
+    }
+    return Reply(200, headers, body)
+
+
+def _json(status: int, document: object, media_type: str = "application/json") -> Reply:
+    return Reply(status, {"Content-Type": media_type}, json.dumps(document).encode())
+
+
+def _problem(status: int, **members: object) -> Reply:
+    return _json(status, {"status": status, **members}, "application/problem+json")
+
+
+def refusal(status: int, **headers: str) -> Callable[[Reply], Reply]:
+    """Answer with `status` and a problem document instead."""
+    return lambda _reply: Reply(status, headers, b'{"code":"NO","detail":"not now"}')
+
+
+def damage(position: int = -1) -> Callable[[Reply], Reply]:
+    """Flip one bit of the answer's body."""
+
+    def flip(reply: Reply) -> Reply:
+        body = bytearray(reply.body)
+        body[position] ^= 1
+        return Reply(reply.status, reply.headers, bytes(body))
+
+    return flip
+
+
+def truncation(reply: Reply) -> Reply:
+    """Announce the whole body and close the connection in the middle of it."""
+    half = reply.body[: len(reply.body) // 2]
+    return Reply(
+        reply.status, {**reply.headers, "Content-Length": str(len(reply.body)), "X-Cut": "1"}, half
+    )
+
+
+@contextmanager
+def run_fake_node() -> Iterator[FakeNode]:
+    """Serve until the block ends."""
+    node = FakeNode()
+    server = _Server(("127.0.0.1", 0), _Handler)
+    server.node = node
+    node.base_url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield node
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    node: FakeNode
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.node.connections += 1
+
+    def do_GET(self) -> None:
+        reply = self.server.node.answer(self.path)
+        self.send_response(reply.status)
+        headers = {"Content-Length": str(len(reply.body)), **reply.headers}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(reply.body)
+        if "X-Cut" in reply.headers:
+            self.close_connection = True
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        pass

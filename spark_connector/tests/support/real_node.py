@@ -1,0 +1,49 @@
+"""A real Curlew node for the connector's tests: `curlew dev` beside them, spoken to over HTTP."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import urllib3
+
+from tests.support.node import run_node
+
+
+class RealNode:
+    """Topics and messages in the same words as `FakeNode`."""
+
+    def __init__(self, base_url: str) -> None:
+        self.base_url = base_url
+        self._pool = urllib3.PoolManager()
+
+    def add_topic(self, name: str, queues: int) -> None:
+        """Make the topic, or give it more queues."""
+        self._request("PUT", f"/v1/topics/{name}", {"queues": queues})
+
+    def send(self, topic: str, queue: int, *bodies: bytes, tag: str = "t") -> list[str]:
+        """Store the bodies behind each other in one queue; return the message ids."""
+        messages = [
+            {"text": body.decode(), "queue_id": queue, "tag": tag, "keys": [f"k-{body.decode()}"]}
+            for body in bodies
+        ]
+        answer = self._request("POST", f"/v1/topics/{topic}/messages:batch", {"messages": messages})
+        return [result["message_id"] for result in answer["results"]]
+
+    def _request(self, method: str, path: str, document: object) -> dict[str, list[dict[str, str]]]:
+        answer = self._pool.request(
+            method,
+            self.base_url + path,
+            body=json.dumps(document),
+            headers={"Content-Type": "application/json"},
+        )
+        assert answer.status in {200, 201}, answer.data
+        found: dict[str, list[dict[str, str]]] = json.loads(answer.data)
+        return found
+
+
+@contextmanager
+def run_real_node(folder: Path) -> Iterator[RealNode]:
+    """Run until the block ends, with the data below `folder`."""
+    with run_node(folder / "data") as node:
+        yield RealNode(node.url)

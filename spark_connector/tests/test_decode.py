@@ -1,0 +1,295 @@
+"""Frames to rows, against frames that were built by an independent encoder."""
+
+import datetime
+import struct
+
+import google_crc32c
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark_curlew.columns import Origin, decode
+from pyspark_curlew.errors import FrameDamaged, ProtocolViolation, Unsupported
+from pyspark_curlew.frame import parse_frame
+
+from spark_connector.tests.support.records import Record, frame, properties
+
+ORIGIN = Origin("orders", 3, bytes.fromhex("0a0b0c0d"))
+RECORD_1_OF_A_ROCKETMQ_STORE = (
+    bytes.fromhex(
+        "000000a8daa320a73610a6860000000000000007000000000000000000000000000000000000000000000"
+        "18bcfe567fb0a0102030000d4310000018bcfe56800c0a8000900002a9f00000000000000000000000000"
+        "00000568656c6c6f06546f70696341004275017602"
+    )
+    + b"KEYS\x01k1 k2\x02UNIQ_KEY\x01AC1415116D1418B4AAC217FE1B4E6800\x02TAGS\x01TagA"
+)
+
+
+def rows(data: bytes, *, include_properties: bool = False) -> list[dict[str, object]]:
+    batch, _ = decode(parse_frame(data), ORIGIN, include_properties=include_properties)
+    batch.validate(full=True)
+    listed: list[dict[str, object]] = batch.to_pylist()
+    return listed
+
+
+def rows_of(*records: Record, include_properties: bool = False) -> list[dict[str, object]]:
+    data = frame([record.encode() for record in records])
+    return rows(data, include_properties=include_properties)
+
+
+def test_a_row_has_all_the_columns() -> None:
+    record = Record(
+        queue_offset=17,
+        body=b'{"id":17}',
+        properties=properties(
+            ("KEYS", "order-17 customer-4"), ("TAGS", "created"), ("__CRC32#", "0123456789")
+        ),
+        physical_offset=0x123456789A,
+        born_ms=1_700_000_000_123,
+        store_ms=1_700_000_000_456,
+    )
+    assert rows_of(record) == [
+        {
+            "key": b"order-17",
+            "value": b'{"id":17}',
+            "topic": "orders",
+            "queue": 3,
+            "offset": 17,
+            "timestamp": datetime.datetime(2023, 11, 14, 22, 13, 20, 456_000, datetime.UTC),
+            "born_timestamp": datetime.datetime(2023, 11, 14, 22, 13, 20, 123_000, datetime.UTC),
+            "message_id": "010A0B0C0D018BCFE569C800123456789A",
+            "tag": "created",
+        }
+    ]
+
+
+def test_a_record_that_rocketmq_wrote() -> None:
+    (row,) = rows(frame([RECORD_1_OF_A_ROCKETMQ_STORE]), include_properties=True)
+    assert (row["value"], row["key"], row["tag"]) == (b"hello", b"k1", "TagA")
+    assert row["message_id"] == "AC1415116D1418B4AAC217FE1B4E6800"
+    assert row["properties"] == [
+        ("u", "v"),
+        ("KEYS", "k1 k2"),
+        ("UNIQ_KEY", "AC1415116D1418B4AAC217FE1B4E6800"),
+        ("TAGS", "TagA"),
+    ]
+
+
+def test_an_empty_frame_has_no_rows() -> None:
+    assert rows(frame([])) == []
+    assert rows(frame([]), include_properties=True) == []
+
+
+def test_an_empty_body_is_a_value_and_no_properties_are_nulls() -> None:
+    (row,) = rows_of(Record(queue_offset=0), include_properties=True)
+    assert row["value"] == b""
+    assert (row["key"], row["tag"]) == (None, None)
+    assert row["properties"] == []
+
+
+def test_the_sharding_key_is_the_key_where_there_is_one() -> None:
+    found = rows_of(
+        Record(0, properties=properties(("KEYS", "k"), ("__SHARDINGKEY", "shard a"))),
+        Record(1, properties=properties(("KEYS", "k"))),
+        Record(2, properties=properties(("__SHARDINGKEY", "shard"))),
+        Record(3),
+    )
+    assert [row["key"] for row in found] == [b"shard a", b"k", b"shard", None]
+
+
+def test_ids_given_by_clients_stand_beside_those_of_the_store() -> None:
+    found = rows_of(Record(0, properties=properties(("UNIQ_KEY", "mine"))), Record(1))
+    assert [row["message_id"] for row in found] == ["mine", "010A0B0C0D018BCFE56805000000000000"]
+
+
+@pytest.mark.parametrize("wide_topic", [False, True])
+@pytest.mark.parametrize("born_v6", [False, True])
+@pytest.mark.parametrize("store_v6", [False, True])
+def test_every_shape_of_the_fixed_part(wide_topic: bool, born_v6: bool, store_v6: bool) -> None:
+    odd = Record(
+        queue_offset=1,
+        body=b"odd one",
+        properties=properties(("TAGS", "x")),
+        topic=b"t" * (200 if wide_topic else 6),
+        born_ms=5,
+        store_ms=7,
+        wide_topic=wide_topic,
+        born_v6=born_v6,
+        store_v6=store_v6,
+    )
+    found = rows_of(Record(0, body=b"a"), odd, Record(2, body=b"c"))
+    assert [row["value"] for row in found] == [b"a", b"odd one", b"c"]
+    assert [row["tag"] for row in found] == [None, "x", None]
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    assert found[1]["born_timestamp"] == epoch + datetime.timedelta(milliseconds=5)
+    assert found[1]["timestamp"] == epoch + datetime.timedelta(milliseconds=7)
+
+
+def test_tag_hashes_behind_the_sizes_are_stepped_over() -> None:
+    data = frame([Record(4, body=b"x").encode()], tag_hashes=True)
+    assert [row["value"] for row in rows(data)] == [b"x"]
+
+
+# What RocketMQ's reader makes of these property strings (its own output).
+ROCKETMQ_PROPERTIES = [
+    ("", {}),
+    ("a", {}),
+    ("k\x01v", {"k": "v"}),
+    ("k\x01v\x02", {"k": "v"}),
+    ("k\x01v\x02k2\x01v2", {"k": "v", "k2": "v2"}),
+    ("k\x01", {}),
+    ("k\x01\x02", {}),
+    ("\x01v", {}),
+    ("\x01v\x02k2\x01v2", {"k2": "v2"}),
+    ("k\x01v\x02\x01v2", {"k": "v"}),
+    ("k\x01\x02k2\x01v2", {"k2": "v2"}),
+    ("k\x01v\x01w", {"k": "v\x01w"}),
+    ("k\x01v\x02k\x01w", {"k": "w"}),
+    ("\x02\x02k\x01v", {"k": "v"}),
+    ("k\x01v\x02\x02", {"k": "v"}),
+    ("1\x011\x022\x012", {"1": "1", "2": "2"}),
+    ("k \x01 v ", {"k ": " v "}),
+    ("k\x01v\x02x", {"k": "v"}),
+    ("x\x02k\x01v", {"k": "v"}),
+    ("k\x01你好\x02", {"k": "你好"}),
+    ("a\x01b\x01c\x02d\x01e", {"a": "b\x01c", "d": "e"}),
+]
+
+
+def test_property_strings_mean_what_they_mean_in_rocketmq() -> None:
+    records = [
+        Record(index, properties=raw.encode()) for index, (raw, _) in enumerate(ROCKETMQ_PROPERTIES)
+    ]
+    found = rows_of(*records, include_properties=True)
+    assert [row["properties"] for row in found] == [
+        list(expected.items()) for _, expected in ROCKETMQ_PROPERTIES
+    ]
+
+
+def reference_properties(raw: str) -> dict[str, str]:
+    """The rule of RocketMQ's reader, one piece at a time."""
+    found: dict[str, str] = {}
+    for piece in raw.split("\x02"):
+        name, separator, value = piece.partition("\x01")
+        if separator and name and value:
+            found[name] = value
+    return found
+
+
+PIECES = st.lists(
+    st.sampled_from(
+        [
+            *("TAGS", "TAGS2", "KEYS", "XKEYS", "UNIQ_KEY", "UNIQ_KEYS"),
+            *("__SHARDINGKEY", "__SHARDINGKEX", "\x01", "\x02", "\x01", "\x02"),
+            *("a", " ", "é", "value"),
+        ]
+    ),
+    max_size=14,
+).map("".join)
+
+
+@given(st.lists(PIECES, min_size=1, max_size=6))
+def test_any_property_string_is_read_as_by_the_reference(raws: list[str]) -> None:
+    found = rows_of(
+        *(Record(index, properties=raw.encode()) for index, raw in enumerate(raws)),
+        include_properties=True,
+    )
+    for raw, row in zip(raws, found, strict=True):
+        expected = reference_properties(raw)
+        keys = expected.get("KEYS", "").split(" ")[0] or None
+        key = expected.get("__SHARDINGKEY") or keys
+        assert sorted(row["properties"]) == sorted(expected.items())  # type: ignore[call-overload]
+        assert row["tag"] == expected.get("TAGS")
+        assert row["key"] == (key.encode() if key else None)
+        assert row["message_id"] == expected.get("UNIQ_KEY", row["message_id"])
+
+
+@given(st.lists(st.binary(max_size=40), max_size=30))
+def test_bodies_come_back_byte_for_byte(bodies: list[bytes]) -> None:
+    found = rows_of(*(Record(index, body=body) for index, body in enumerate(bodies)))
+    assert [row["value"] for row in found] == bodies
+    assert [row["offset"] for row in found] == list(range(len(bodies)))
+
+
+def test_the_checksum_property_is_not_shown() -> None:
+    raw = properties(("a", "1"), ("__CRC32#", "0123456789"))
+    (row,) = rows_of(Record(0, properties=raw), include_properties=True)
+    assert row["properties"] == [("a", "1")]
+
+
+GOOD = frame([Record(0, body=b"first").encode(), Record(1, body=b"second").encode()])
+
+
+@pytest.mark.parametrize("size", range(len(GOOD)))
+def test_a_truncated_frame_is_damaged(size: int) -> None:
+    with pytest.raises(FrameDamaged):
+        parse_frame(GOOD[:size])
+
+
+@pytest.mark.parametrize("position", [8, 11, 12, 15, 31, *range(32, len(GOOD), 7)])
+def test_a_flipped_bit_is_noticed(position: int) -> None:
+    data = bytearray(GOOD)
+    data[position] ^= 0x10
+    with pytest.raises(FrameDamaged):
+        parse_frame(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"<html>" + bytes(40), "not a batch frame"),
+        (GOOD[:4] + b"\x02" + GOOD[5:], "version 2"),
+        (frame([], flags=0), "flags 0x0"),
+        (frame([], flags=3), "flags 0x3"),
+    ],
+)
+def test_what_is_not_our_frame_is_not_fetched_again(data: bytes, words: str) -> None:
+    with pytest.raises(ProtocolViolation, match=words) as refusal:
+        parse_frame(data)
+    assert not isinstance(refusal.value, FrameDamaged)
+
+
+def patched(position: int, value: bytes) -> bytes:
+    """One record with other bytes at `position`, in a frame with a good checksum."""
+    record = bytearray(Record(0, body=b"body", properties=properties(("TAGS", "x"))).encode())
+    record[position : position + len(value)] = value
+    return frame([bytes(record)])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        patched(0, b"\0\0\0\1"),  # size
+        patched(4, b"\0\0\0\0"),  # magic
+        patched(84, b"\0\0\0\5"),  # body length, one too many
+        patched(84, b"\x7f\xff\xff\xff"),  # body length, far out
+        patched(92, b"\xff"),  # topic length
+        patched(92 + 7, b"\0\0"),  # properties length
+        frame([bytes(91)]),
+        frame([b"short"]),
+    ],
+)
+def test_lengths_that_do_not_add_up_are_damage(data: bytes) -> None:
+    with pytest.raises(FrameDamaged):
+        decode(parse_frame(data), ORIGIN, include_properties=False)
+
+
+def test_sizes_that_do_not_add_up_are_damage() -> None:
+    record = Record(0).encode()
+    payload = struct.pack(">I", len(record) - 1) + record
+    header = struct.pack(
+        ">4sBBHIIqq", b"CRLW", 1, 1, 0, 1, google_crc32c.value(payload), 0, len(record)
+    )
+    with pytest.raises(FrameDamaged, match="do not add up"):
+        parse_frame(header + payload)
+
+
+def test_a_compressed_body_is_refused_and_not_passed_on() -> None:
+    with pytest.raises(Unsupported, match="compressed"):
+        rows_of(Record(0, compressed=True))
+
+
+def test_queue_offsets_are_those_of_the_records() -> None:
+    data = frame([Record(offset).encode() for offset in (4, 9, 11)], first_offset=4)
+    decoded = decode(parse_frame(data), ORIGIN, include_properties=False)
+    np.testing.assert_array_equal(decoded.queue_offsets, [4, 9, 11])

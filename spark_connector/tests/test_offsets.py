@@ -1,0 +1,96 @@
+"""Stream offsets: their JSON is the checkpoint's format, so the text itself is asserted."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark_curlew.errors import OffsetVersionUnknown, OptionInvalid
+from pyspark_curlew.offsets import StreamOffset, TopicQueue, resolve_start
+from pyspark_curlew.options import StartingOffsets
+
+POSITIONS = st.dictionaries(
+    st.builds(TopicQueue, st.sampled_from(["a", "b", "c-1"]), st.integers(0, 300)),
+    st.integers(0, 2**62),
+)
+
+
+def queues(*offsets: int) -> dict[TopicQueue, int]:
+    return {TopicQueue("orders", number): offset for number, offset in enumerate(offsets)}
+
+
+def test_the_text_of_version_1() -> None:
+    offset = StreamOffset(queues(500, 480))
+    assert json.dumps(offset.to_json()) == (
+        '{"fmt": "curlew", "v": 1, "topics": {"orders": {"0": 500, "1": 480}}}'
+    )
+
+
+def test_the_first_end_says_where_reading_began() -> None:
+    offset = StreamOffset(queues(500, 480), begun_at=queues(100, 90))
+    assert json.dumps(offset.to_json()) == (
+        '{"fmt": "curlew", "v": 1, "topics": {"orders": {"0": 500, "1": 480}},'
+        ' "from": {"orders": {"0": 100, "1": 90}}}'
+    )
+
+
+def test_queues_stand_in_numeric_order() -> None:
+    text = json.dumps(StreamOffset(queues(*range(12))).to_json())
+    assert text.index('"9"') < text.index('"10"')
+
+
+@given(POSITIONS, POSITIONS, st.booleans())
+def test_json_gives_the_value_back(
+    positions: dict[TopicQueue, int], begun_at: dict[TopicQueue, int], fresh: bool
+) -> None:
+    offset = StreamOffset(positions, begun_at, fresh)
+    assert StreamOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+
+
+@given(POSITIONS)
+def test_the_order_of_insertion_does_not_show(positions: dict[TopicQueue, int]) -> None:
+    turned = dict(reversed(positions.items()))
+    texts = {json.dumps(StreamOffset(each).to_json()) for each in (positions, turned)}
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"v": 1, "topics": {}}, "another source"),
+        ({"fmt": "kafka", "v": 1, "topics": {}}, "another source"),
+        ({"fmt": "curlew", "v": 2, "topics": {}}, "offsets of version 2; this connector reads ver"),
+        ({"fmt": "curlew", "v": 1}, "no 'topics'"),
+    ],
+)
+def test_offsets_of_others_are_refused(document: dict[str, object], words: str) -> None:
+    with pytest.raises(OffsetVersionUnknown, match=words):
+        StreamOffset.from_json(document)
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (StartingOffsets("earliest"), queues(10, 20)),
+        (StartingOffsets("latest"), queues(15, 28)),
+        (StartingOffsets("earliest", {0: 12}), queues(12, 20)),
+        (StartingOffsets("earliest", {0: -1, 1: -2}), queues(15, 20)),
+        (StartingOffsets("earliest", {1: 28}), queues(10, 28)),
+        (StartingOffsets("earliest", {0: 3}), queues(3, 20)),  # expired: the plan reports it
+    ],
+)
+def test_the_start_is_resolved_against_the_ends(
+    start: StartingOffsets, expected: dict[TopicQueue, int]
+) -> None:
+    assert resolve_start("orders", start, queues(10, 20), queues(15, 28)) == expected
+
+
+@pytest.mark.parametrize(
+    ("by_queue", "words"),
+    [({2: 0}, "names queue 2 of topic 'orders', which has 2 queues"), ({0: 16}, "beyond its end")],
+)
+def test_a_start_that_cannot_be_is_refused(by_queue: dict[int, int], words: str) -> None:
+    with pytest.raises(OptionInvalid, match=words):
+        resolve_start(
+            "orders", StartingOffsets("earliest", by_queue), queues(10, 20), queues(15, 28)
+        )

@@ -1,0 +1,166 @@
+"""Planning: limits, tasks and losses, mostly as properties over arbitrary backlogs."""
+
+import itertools
+import pickle
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark_curlew.offsets import TopicQueue
+from pyspark_curlew.planning import (
+    QueueRange,
+    clamp,
+    cut_queues,
+    limit_rows,
+    ranges_between,
+    split,
+)
+
+KEYS = st.builds(TopicQueue, st.sampled_from(["a", "b"]), st.integers(0, 40))
+BACKLOGS = st.dictionaries(
+    KEYS, st.tuples(st.integers(0, 10**12), st.integers(0, 10**6)), max_size=20
+)
+
+
+def ends_of(backlogs: dict[TopicQueue, tuple[int, int]]) -> tuple[dict, dict]:
+    start = {key: low for key, (low, _) in backlogs.items()}
+    end = {key: low + size for key, (low, size) in backlogs.items()}
+    return start, end
+
+
+@given(BACKLOGS, st.integers(1, 10**7))
+def test_the_limit_is_used_in_full_and_never_passed(
+    backlogs: dict[TopicQueue, tuple[int, int]], rows: int
+) -> None:
+    start, end = ends_of(backlogs)
+    limited = limit_rows(start, end, rows)
+    assert limited.keys() == end.keys()
+    taken = {key: limited[key] - start[key] for key in end}
+    total = sum(size for _, size in backlogs.values())
+    assert sum(taken.values()) == min(rows, total)
+    assert all(0 <= taken[key] <= backlogs[key][1] for key in end)
+
+
+@given(BACKLOGS, st.integers(20, 10**6))
+def test_every_queue_with_a_backlog_advances(
+    backlogs: dict[TopicQueue, tuple[int, int]], rows: int
+) -> None:
+    start, end = ends_of(backlogs)
+    limited = limit_rows(start, end, rows)
+    assert all(limited[key] > start[key] for key in end if end[key] > start[key])
+
+
+@given(
+    st.dictionaries(KEYS, st.tuples(st.integers(0, 9), st.integers(0, 30)), max_size=9),
+    st.integers(1, 12),
+)
+def test_batch_after_batch_the_end_is_reached(
+    backlogs: dict[TopicQueue, tuple[int, int]], rows: int
+) -> None:
+    start, end = ends_of(backlogs)
+    total = sum(size for _, size in backlogs.values())
+    batches = 0
+    while start != end:
+        start = limit_rows(start, end, rows)
+        batches += 1
+    assert batches == -(-total // rows)
+
+
+def test_large_backlogs_get_larger_shares() -> None:
+    start = {TopicQueue("a", number): 0 for number in range(3)}
+    end = dict(zip(start, (1_000, 100, 1), strict=True))
+    limited = limit_rows(start, end, 111)
+    assert list(limited.values()) == [99, 11, 1]
+
+
+def test_with_fewer_rows_than_queues_the_queues_take_turns() -> None:
+    start = {TopicQueue("a", number): 0 for number in range(5)}
+    end = dict.fromkeys(start, 100)
+    for _ in range(5):
+        start = limit_rows(start, end, 2)
+    assert list(start.values()) == [2] * 5
+
+
+RANGES = st.lists(st.tuples(st.integers(0, 10**9), st.integers(1, 5_000)), max_size=6).map(
+    lambda sizes: [
+        QueueRange("a", number, low, low + size) for number, (low, size) in enumerate(sizes)
+    ]
+)
+
+
+@given(RANGES, st.integers(0, 2_000).filter(lambda most: most == 0 or most > 10))
+def test_the_tasks_cover_the_ranges_exactly(ranges: list[QueueRange], most: int) -> None:
+    tasks = split(ranges, most)
+    for whole in ranges:
+        pieces = sorted(
+            (task for task in tasks if task.queue == whole.queue), key=lambda task: task.start
+        )
+        assert pieces[0].start == whole.start
+        assert pieces[-1].end == whole.end
+        assert all(left.end == right.start for left, right in itertools.pairwise(pieces))
+        assert all(0 < piece.size <= (most or whole.size) for piece in pieces)
+        assert max(p.size for p in pieces) - min(p.size for p in pieces) <= 1
+    assert {task.queue for task in tasks} == {whole.queue for whole in ranges}
+
+
+@given(RANGES, st.integers(11, 2_000))
+def test_planning_again_gives_the_same_tasks(ranges: list[QueueRange], most: int) -> None:
+    assert split(ranges, most) == split(list(ranges), most)
+
+
+def test_the_first_tasks_are_of_different_queues() -> None:
+    tasks = split([QueueRange("a", number, 0, 30) for number in range(3)], 10)
+    assert [task.queue for task in tasks] == [0, 1, 2] * 3
+
+
+def test_empty_ranges_are_left_out() -> None:
+    start = {TopicQueue("a", 0): 5, TopicQueue("a", 1): 7, TopicQueue("a", 2): 9}
+    end = {TopicQueue("a", 0): 5, TopicQueue("a", 1): 8, TopicQueue("a", 2): 3}
+    assert ranges_between(start, end) == [QueueRange("a", 1, 7, 8)]
+
+
+def test_a_range_survives_pickling() -> None:
+    wanted = QueueRange("a", 1, 7, 8)
+    assert pickle.loads(pickle.dumps(wanted)) == wanted
+
+
+@given(RANGES, st.integers(0, 10**9 + 6_000), st.integers(0, 10**9 + 6_000))
+def test_every_offset_is_either_readable_or_lost(
+    ranges: list[QueueRange], earliest: int, latest: int
+) -> None:
+    earliest = min(earliest, latest)
+    keys = [TopicQueue("a", whole.queue) for whole in ranges]
+    readable, lost = clamp(ranges, dict.fromkeys(keys, earliest), dict.fromkeys(keys, latest))
+    for whole in ranges:
+        parts = sorted(
+            (part.start, part.end) for part in [*readable, *lost] if part.queue == whole.queue
+        )
+        assert parts[0][0] == whole.start
+        assert parts[-1][1] == whole.end
+        assert all(left[1] == right[0] for left, right in itertools.pairwise(parts))
+    assert all(earliest <= part.start and part.end <= latest for part in readable)
+
+
+def test_the_words_of_a_loss() -> None:
+    _, lost = clamp(
+        [QueueRange("orders", 3, 1200, 2000)],
+        {TopicQueue("orders", 3): 1500},
+        {TopicQueue("orders", 3): 2000},
+    )
+    assert str(lost[0]) == (
+        "topic 'orders' queue 3: offsets [1200, 1500) are gone (earliest is 1500; retention or"
+        " deletion). The query would skip 300 messages."
+    )
+
+
+def test_a_queue_that_is_gone_is_a_loss_of_its_whole_range() -> None:
+    readable, lost = clamp([QueueRange("orders", 3, 12, 20)], {}, {})
+    assert readable == []
+    assert (lost[0].start, lost[0].end, lost[0].reason) == (12, 20, "the queue no longer exists")
+
+
+def test_queues_behind_the_position_are_named() -> None:
+    begin = {TopicQueue("a", 0): 10, TopicQueue("a", 1): 10, TopicQueue("a", 2): 10}
+    findings = cut_queues(begin, {TopicQueue("a", 0): 10, TopicQueue("a", 1): 4})
+    assert len(findings) == 2
+    assert "queue 1: was read up to 10 but now ends at 4" in findings[0]
+    assert "queue 2: the queue no longer exists" in findings[1]

@@ -1,0 +1,164 @@
+"""One task's work: every offset of a range comes out or is reported, whatever the node does."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from pyspark_curlew.client import CurlewClient
+from pyspark_curlew.errors import DataLoss, ProtocolViolation, ServiceUnavailable, TopicNotFound
+from pyspark_curlew.options import SourceOptions, parse_source_options
+from pyspark_curlew.planning import QueueRange
+from pyspark_curlew.pulling import read_range
+from pyspark_curlew.retry import RetryPolicy
+
+from spark_connector.tests.support.fake_node import FakeNode, Reply, refusal, run_fake_node
+
+BODIES = [b"m%d" % number for number in range(20)]
+
+
+@pytest.fixture
+def node() -> Iterator[FakeNode]:
+    with run_fake_node() as node:
+        node.add_topic("orders", queues=2)
+        node.send("orders", 1, *BODIES)
+        yield node
+
+
+def options_of(node: FakeNode, **given: str) -> SourceOptions:
+    return parse_source_options({"endpoint": node.base_url, "topic": "orders", **given})
+
+
+def read(node: FakeNode, start: int = 0, end: int = 20, **given: str) -> list[pa.RecordBatch]:
+    options = options_of(node, **given)
+    client = CurlewClient(options.http, RetryPolicy(2, 0, 0))
+    return list(read_range(QueueRange("orders", 1, start, end), options, client))
+
+
+def values(batches: list[pa.RecordBatch]) -> list[bytes]:
+    return [value for batch in batches for value in batch.column("value").to_pylist()]
+
+
+def test_a_range_is_read_in_order(node: FakeNode) -> None:
+    batches = read(node, 3, 17)
+    assert values(batches) == BODIES[3:17]
+    assert len(batches) == 1
+    assert batches[0].column("queue").to_pylist() == [1] * 14
+
+
+def test_a_range_is_read_in_portions_of_messages(node: FakeNode) -> None:
+    batches = read(node, pullMaxMessages="6")
+    assert values(batches) == BODIES
+    assert [len(batch) for batch in batches] == [6, 6, 6, 2]
+
+
+def test_a_range_is_read_in_portions_of_bytes(node: FakeNode) -> None:
+    batches = read(node, pullMaxBytes="1024")
+    assert values(batches) == BODIES
+    assert len(batches) > 1
+
+
+def test_messages_behind_the_range_are_left_out(node: FakeNode) -> None:
+    def with_more(reply: Reply) -> Reply:
+        return node._route(
+            ["orders", "queues", "1", "messages"],
+            {"offset": "5", "end_offset": "20", "max_messages": "99", "max_bytes": "99999"},
+        )
+
+    node.faults = [with_more]
+    assert values(read(node, 5, 8)) == BODIES[5:8]
+
+
+def test_passing_troubles_do_not_show(node: FakeNode) -> None:
+    node.faults = [refusal(503), lambda reply: reply, refusal(502)]
+    assert values(read(node, pullMaxMessages="7")) == BODIES
+
+
+def test_expired_messages_stop_the_query(node: FakeNode) -> None:
+    node.topics["orders"][1].remove_before(4)
+    with pytest.raises(DataLoss) as loss:
+        read(node)
+    assert str(loss.value) == (
+        "CURLEW_DATA_LOSS: topic 'orders' queue 1: offsets [0, 4) are gone (the queue now has"
+        " offsets 4 to 20 (excluded)). The query would skip 4 messages. Set option"
+        " failOnDataLoss=false to skip them, raise the topic's retention, or start a new"
+        " checkpoint."
+    )
+
+
+def test_expired_messages_can_be_skipped(node: FakeNode, caplog: pytest.LogCaptureFixture) -> None:
+    node.topics["orders"][1].remove_before(4)
+    with caplog.at_level(logging.WARNING, "pyspark_curlew"):
+        assert values(read(node, failOnDataLoss="false")) == BODIES[4:]
+    assert "offsets [0, 4) are gone" in caplog.text
+
+
+def test_a_range_that_expired_as_a_whole(node: FakeNode) -> None:
+    node.topics["orders"][1].remove_before(12)
+    assert read(node, 2, 9, failOnDataLoss="false") == []
+
+
+def test_a_cut_queue_stops_the_query(node: FakeNode) -> None:
+    node.topics["orders"][1].cut_at(15)
+    with pytest.raises(DataLoss, match=r"offsets \[16, 20\) are gone"):
+        read(node, 16, 20)
+    assert read(node, 16, 20, failOnDataLoss="false") == []
+
+
+def test_a_hole_stops_the_query(node: FakeNode) -> None:
+    node.topics["orders"][1].holes = {7, 8}
+    with pytest.raises(DataLoss, match=r"offsets \[7, 9\) are gone"):
+        read(node)
+
+
+@pytest.mark.parametrize(
+    "holes", [{0}, {19}, {7, 8}, {0, 1, 9, 18, 19}, set(range(20)), set(range(4, 12))]
+)
+@pytest.mark.parametrize("portion", ["1", "4", "100"])
+def test_holes_can_be_skipped(
+    node: FakeNode, holes: set[int], portion: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.topics["orders"][1].holes = holes
+    found = values(read(node, failOnDataLoss="false", pullMaxMessages=portion))
+    assert found == [body for number, body in enumerate(BODIES) if number not in holes]
+    skipped = [record.getMessage() for record in caplog.records]
+    lost = sum(int(text.split("would skip ")[1].split(" ")[0]) for text in skipped)
+    assert lost == len(holes)
+
+
+def test_an_answer_that_leads_nowhere_is_asked_for_only_so_often(node: FakeNode) -> None:
+    node.topics["orders"][1].cut_at(10)
+    with pytest.raises(ServiceUnavailable, match="nothing comes from offset 10 on"):
+        read(node)
+    assert sum("offset=10&" in request for request in node.requests) == 6
+
+
+def test_messages_that_come_late_are_waited_for(node: FakeNode) -> None:
+    node.topics["orders"][1].cut_at(10)
+
+    def send_the_rest(request: str) -> None:
+        if "wait=2" in request:
+            node.send("orders", 1, *BODIES[10:])
+            node.after_request = lambda _request: None
+
+    node.after_request = send_the_rest
+    assert values(read(node)) == BODIES
+
+
+def test_offsets_out_of_order_are_refused(node: FakeNode) -> None:
+    queue = node.topics["orders"][1]
+    queue.records[4] = replace(queue.records[4], queue_offset=3)
+    with pytest.raises(ProtocolViolation, match="out of order"):
+        read(node)
+
+
+def test_a_topic_that_is_gone(node: FakeNode) -> None:
+    del node.topics["orders"]
+    with pytest.raises(TopicNotFound):
+        read(node)
+
+
+def test_properties_are_read_when_asked_for(node: FakeNode) -> None:
+    (batch,) = read(node, 0, 1, includeProperties="true")
+    assert batch.column("properties").to_pylist() == [[("KEYS", "k0"), ("TAGS", "t")]]

@@ -1,0 +1,238 @@
+"""The connector inside a real Spark, two threads on this machine, against a real node.
+
+Needs Java 17. Where a node must lose messages or be caught at a certain request, a fake one serves.
+"""
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark_curlew import register
+
+from spark_connector.tests.support.fake_node import FakeNode, run_fake_node
+from spark_connector.tests.support.real_node import RealNode, run_real_node
+
+pytestmark = pytest.mark.spark
+
+DEADLINE_S = 120
+QUEUES = 3
+TOPIC_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for the module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("curlew tests")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+            .config("spark.python.unix.domain.socket.enabled", "true")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("ERROR")
+        register(session)
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNode]:
+    with run_real_node(tmp_path_factory.mktemp("node")) as node:
+        yield node
+
+
+@pytest.fixture
+def topic(node: RealNode) -> str:
+    """A topic of its own for each test."""
+    name = f"orders-{next(TOPIC_NUMBERS)}"
+    node.add_topic(name, QUEUES)
+    return name
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeNode]:
+    with run_fake_node() as node:
+        node.add_topic("orders", QUEUES)
+        yield node
+
+
+@pytest.fixture
+def batches() -> list[list[bytes]]:
+    """The values of each micro-batch, in the order of the batches."""
+    return []
+
+
+@pytest.fixture
+def read_all(
+    spark: SparkSession, tmp_path: Path, batches: list[list[bytes]]
+) -> Callable[..., None]:
+    """Read all there is (AvailableNow) with one checkpoint, again and again."""
+
+    def read_all(endpoint: str, topic: str, **given: str) -> None:
+        query = (
+            stream_of(spark, endpoint, topic, **given)
+            .select("value")
+            .writeStream.foreachBatch(lambda frame, _number: batches.append(values_of(frame)))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(DEADLINE_S)
+
+    return read_all
+
+
+def stream_of(spark: SparkSession, endpoint: str, topic: str, **given: str) -> DataFrame:
+    reader = spark.readStream.format("curlew").option("endpoint", endpoint).option("topic", topic)
+    return reader.options(**{"startingOffsets": "earliest", **given}).load()
+
+
+def values_of(frame: DataFrame) -> list[bytes]:
+    return sorted(bytes(row.value) for row in frame.collect())
+
+
+def bodies(prefix: str, count: int) -> list[bytes]:
+    return [f"{prefix}{number:04}".encode() for number in range(count)]
+
+
+def test_rows_arrive_with_all_their_columns(
+    spark: SparkSession, node: RealNode, topic: str, tmp_path: Path
+) -> None:
+    ids = node.send(topic, 1, b"one", b"two", tag="created")
+    found: list[Any] = []
+    query = (
+        stream_of(spark, node.base_url, topic, includeProperties="true")
+        .writeStream.foreachBatch(lambda frame, _number: found.extend(frame.collect()))
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(DEADLINE_S)
+    first, second = sorted(found, key=lambda row: int(row.offset))
+    assert (bytes(first.key), bytes(first.value)) == (b"k-one", b"one")
+    assert (first.topic, first.queue, first.offset, first.tag) == (topic, 1, 0, "created")
+    assert [first.message_id, second.message_id] == ids
+    assert first.timestamp >= first.born_timestamp
+    assert first.properties["KEYS"] == "k-one"
+    assert "__CRC32#" not in first.properties
+
+
+def test_a_restart_goes_on_where_the_checkpoint_ends(
+    read_all: Callable[..., None], node: RealNode, topic: str, batches: list[list[bytes]]
+) -> None:
+    for queue in range(QUEUES):
+        node.send(topic, queue, *bodies(f"a{queue}-", 10))
+    read_all(node.base_url, topic)
+    for queue in range(QUEUES):
+        node.send(topic, queue, *bodies(f"b{queue}-", 10))
+    read_all(node.base_url, topic)
+    read_all(node.base_url, topic)
+    assert [len(batch) for batch in batches] == [30, 30]
+    assert len({value for batch in batches for value in batch}) == 60
+
+
+def test_available_now_keeps_the_limit(
+    read_all: Callable[..., None], node: RealNode, topic: str, batches: list[list[bytes]]
+) -> None:
+    sent = [bodies(f"{queue}-", 10 * (queue + 1)) for queue in range(QUEUES)]
+    for queue in range(QUEUES):
+        node.send(topic, queue, *sent[queue])
+    read_all(node.base_url, topic, maxOffsetsPerTrigger="16")
+    assert [len(batch) for batch in batches] == [16, 16, 16, 12]
+    received = sorted(value for batch in batches for value in batch)
+    assert received == sorted(value for values in sent for value in values)
+
+
+def test_latest_loses_nothing_from_its_first_start_on(
+    read_all: Callable[..., None], node: RealNode, topic: str, batches: list[list[bytes]]
+) -> None:
+    node.send(topic, 0, b"before")
+    read_all(node.base_url, topic, startingOffsets="latest")
+    node.send(topic, 0, b"between")
+    node.send(topic, 2, b"between-too")
+    read_all(node.base_url, topic, startingOffsets="latest")
+    assert [batch for batch in batches if batch] == [[b"between", b"between-too"]]
+
+
+def test_a_running_query_picks_up_messages_and_queues(
+    spark: SparkSession, node: RealNode, topic: str, tmp_path: Path, batches: list[list[bytes]]
+) -> None:
+    query = (
+        stream_of(spark, node.base_url, topic, pollWaitMs="200")
+        .select("value")
+        .writeStream.foreachBatch(lambda frame, _number: batches.append(values_of(frame)))
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
+    try:
+        for queue in range(QUEUES + 1):
+            if queue == QUEUES:
+                node.add_topic(topic, QUEUES + 1)
+            node.send(topic, queue, *bodies(f"{queue}-", 5))
+            query.processAllAvailable()
+            assert sum(len(batch) for batch in batches) == 5 * (queue + 1)
+    finally:
+        query.stop()
+
+
+def test_a_crash_in_the_first_batch_loses_nothing_to_latest(
+    spark: SparkSession,
+    read_all: Callable[..., None],
+    fake: FakeNode,
+    tmp_path: Path,
+    batches: list[list[bytes]],
+) -> None:
+    """The batch fails after its end was stored; the restart resolves `latest` anew, further on."""
+    fake.send("orders", 0, b"old")
+
+    def fail(_frame: DataFrame, _number: int) -> None:
+        fake.send("orders", 0, b"c")
+        raise RuntimeError("crash")
+
+    def send_when_latest_is_known(request: str) -> None:
+        if "at=latest" in request:
+            fake.after_request = lambda _request: None
+            fake.send("orders", 0, b"a", b"b")
+
+    fake.after_request = send_when_latest_is_known
+    query = (
+        stream_of(spark, fake.base_url, "orders", startingOffsets="latest")
+        .writeStream.foreachBatch(fail)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    with pytest.raises(StreamingQueryException, match="crash"):
+        query.awaitTermination(DEADLINE_S)
+    read_all(fake.base_url, "orders", startingOffsets="latest")
+    assert sorted(value for batch in batches for value in batch) == [b"a", b"b", b"c"]
+
+
+def test_lost_messages_stop_the_query_with_the_code(
+    read_all: Callable[..., None], fake: FakeNode, batches: list[list[bytes]]
+) -> None:
+    fake.send("orders", 0, *bodies("a", 4))
+    read_all(fake.base_url, "orders")
+    fake.send("orders", 0, *bodies("b", 4))
+    fake.topics["orders"][0].remove_before(6)
+    with pytest.raises(StreamingQueryException, match=r"CURLEW_DATA_LOSS: topic 'orders' queue 0"):
+        read_all(fake.base_url, "orders")
+    read_all(fake.base_url, "orders", failOnDataLoss="false")
+    assert batches == [bodies("a", 4), bodies("b", 4)[2:]]
+
+
+def test_a_mistaken_option_shows_at_load(spark: SparkSession) -> None:
+    with pytest.raises(AnalysisException, match="did you mean 'maxOffsetsPerTrigger'"):
+        stream_of(spark, "http://127.0.0.1:8710", "orders", maxOffsetPerTrigger="3")

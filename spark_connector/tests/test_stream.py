@@ -1,0 +1,249 @@
+"""The stream reader called as the engine calls it, in its order, without an engine."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark_curlew.errors import DataLoss, OffsetVersionUnknown, OptionInvalid, Unsupported
+from pyspark_curlew.options import parse_source_options
+from pyspark_curlew.planning import QueueRange
+from pyspark_curlew.stream import POLL_PAUSE_MS, CurlewStreamReader
+
+from spark_connector.tests.support.fake_node import FakeNode, Queue, run_fake_node
+
+ALL = ReadAllAvailable()
+Offset = dict[str, Any]
+
+
+@pytest.fixture
+def node() -> Iterator[FakeNode]:
+    with run_fake_node() as node:
+        node.add_topic("orders", queues=2)
+        yield node
+
+
+def reader_of(node: FakeNode, sleep: Any = None, **given: str) -> CurlewStreamReader:
+    defaults = {"startingOffsets": "earliest", "pollWaitMs": "0"}
+    options = parse_source_options(
+        {"endpoint": node.base_url, "topic": "orders", **defaults, **given}
+    )
+    return CurlewStreamReader(options, sleep or (lambda _seconds: None))
+
+
+def topics(*offsets: int) -> Offset:
+    return {"orders": {str(number): offset for number, offset in enumerate(offsets)}}
+
+
+def stored(offset: Offset) -> Offset:
+    """What the engine gives back: the text of the checkpoint, parsed."""
+    document: Offset = json.loads(json.dumps(offset))
+    return document
+
+
+def values_of(reader: CurlewStreamReader, start: Offset, end: Offset) -> list[bytes]:
+    return sorted(
+        value
+        for task in reader.partitions(stored(start), stored(end))
+        for batch in reader.read(task)
+        for value in batch.column("value").to_pylist()
+    )
+
+
+def test_a_first_batch_then_a_second(node: FakeNode) -> None:
+    node.send("orders", 0, b"a", b"b")
+    node.send("orders", 1, b"c")
+    reader = reader_of(node)
+    start = reader.initialOffset()
+    assert start == {"fmt": "curlew", "v": 1, "fresh": True, "topics": topics(0, 0)}
+    first = reader.latestOffset(start, ALL)
+    assert first == {"fmt": "curlew", "v": 1, "topics": topics(2, 1), "from": topics(0, 0)}
+    assert values_of(reader, start, first) == [b"a", b"b", b"c"]
+    reader.commit(first)
+    node.send("orders", 1, b"d")
+    second = reader.latestOffset(stored(first), ALL)
+    assert second == {"fmt": "curlew", "v": 1, "topics": topics(2, 2)}
+    assert values_of(reader, first, second) == [b"d"]
+
+
+def test_nothing_new_gives_the_start_back(node: FakeNode) -> None:
+    node.send("orders", 0, b"a")
+    reader = reader_of(node)
+    first = reader.latestOffset(reader.initialOffset(), ALL)
+    assert reader.latestOffset(stored(first), ALL) == first
+
+
+def test_latest_stays_where_it_was_when_the_engine_asks_again(node: FakeNode) -> None:
+    node.send("orders", 0, b"old")
+    reader = reader_of(node, startingOffsets="latest")
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ALL)
+    node.send("orders", 0, b"new")
+    assert reader.initialOffset() == start
+    assert values_of(reader, start, first) == []
+    second = reader.latestOffset(stored(first), ALL)
+    assert values_of(reader, first, second) == [b"new"]
+
+
+def test_a_crash_in_the_first_batch_loses_nothing_to_latest(node: FakeNode) -> None:
+    """A new process resolves `latest` anew; the stored end says where the first one began."""
+    node.send("orders", 0, b"old")
+    before = reader_of(node, startingOffsets="latest")
+    start = before.initialOffset()
+    node.send("orders", 0, b"a", b"b")
+    end = before.latestOffset(start, ALL)
+    node.send("orders", 0, b"c")
+    after = reader_of(node, startingOffsets="latest")
+    assert values_of(after, after.initialOffset(), end) == [b"a", b"b"]
+
+
+def test_an_idle_first_start_is_pinned_too(node: FakeNode) -> None:
+    """Or messages sent before the first restart would be lost to `latest`."""
+    before = reader_of(node, startingOffsets="latest")
+    start = before.initialOffset()
+    pinned = before.latestOffset(start, ALL)
+    assert pinned != start
+    assert before.partitions(stored(start), stored(pinned)) == []
+    node.send("orders", 0, b"while it was down")
+    after = reader_of(node, startingOffsets="latest")
+    end = after.latestOffset(stored(pinned), ALL)
+    assert values_of(after, pinned, end) == [b"while it was down"]
+
+
+def test_a_json_start(node: FakeNode) -> None:
+    node.send("orders", 0, b"a", b"b", b"c")
+    node.send("orders", 1, b"d", b"e")
+    reader = reader_of(node, startingOffsets='{"orders":{"0":1,"1":-1}}')
+    assert reader.initialOffset()["topics"] == topics(1, 2)
+
+
+def test_a_json_start_beyond_the_end(node: FakeNode) -> None:
+    with pytest.raises(OptionInvalid, match="beyond its end 0"):
+        reader_of(node, startingOffsets='{"orders":{"0":1}}').initialOffset()
+
+
+def test_the_limit_is_told_to_the_engine_and_kept(node: FakeNode) -> None:
+    node.send("orders", 0, *[b"x"] * 30)
+    node.send("orders", 1, *[b"y"] * 10)
+    assert reader_of(node).getDefaultReadLimit() == ReadAllAvailable()
+    reader = reader_of(node, maxOffsetsPerTrigger="8")
+    assert reader.getDefaultReadLimit() == ReadMaxRows(8)
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(8))
+    assert end["topics"] == topics(6, 2)
+    assert reader.reportLatestOffset() == {"fmt": "curlew", "v": 1, "topics": topics(30, 10)}
+
+
+def test_another_kind_of_limit_is_refused(node: FakeNode) -> None:
+    reader = reader_of(node)
+    with pytest.raises(Unsupported, match="ReadMaxBytes"):
+        reader.latestOffset(reader.initialOffset(), ReadMaxBytes(8))
+
+
+def test_available_now_ends_where_it_began(node: FakeNode) -> None:
+    node.send("orders", 0, b"a", b"b", b"c")
+    reader = reader_of(node, maxOffsetsPerTrigger="2")
+    reader.prepareForTriggerAvailableNow()
+    offset = reader.latestOffset(reader.initialOffset(), ReadMaxRows(2))
+    node.send("orders", 0, b"late")
+    node.topics["orders"][2] = Queue()
+    offset = reader.latestOffset(stored(offset), ReadMaxRows(2))
+    assert offset["topics"] == topics(3, 0)
+    assert reader.latestOffset(stored(offset), ReadMaxRows(2)) == offset
+
+
+def test_available_now_does_not_wait(node: FakeNode) -> None:
+    pauses: list[float] = []
+    reader = reader_of(node, pauses.append, pollWaitMs="1000")
+    reader.prepareForTriggerAvailableNow()
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    assert reader.latestOffset(stored(start), ALL) == start
+    assert pauses == []
+
+
+def test_an_idle_query_waits_and_then_gives_up(node: FakeNode) -> None:
+    pauses: list[float] = []
+    reader = reader_of(node, pauses.append, pollWaitMs="1000")
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    assert reader.latestOffset(stored(start), ALL) == start
+    assert pauses == [POLL_PAUSE_MS / 1000] * 20
+
+
+def test_waiting_ends_when_something_comes(node: FakeNode) -> None:
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            node.send("orders", 1, b"x")
+
+    reader = reader_of(node, sleep, pollWaitMs="1000")
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    assert reader.latestOffset(stored(start), ALL)["topics"] == topics(0, 1)
+    assert len(pauses) == 3
+
+
+def test_a_queue_that_is_added_begins_at_its_earliest(node: FakeNode) -> None:
+    node.send("orders", 0, b"a")
+    reader = reader_of(node, startingOffsets="latest")
+    first = reader.latestOffset(reader.initialOffset(), ALL)
+    node.topics["orders"][2] = Queue()
+    node.send("orders", 2, b"gone", b"b")
+    node.topics["orders"][2].remove_before(1)
+    second = reader.latestOffset(stored(first), ALL)
+    assert second["from"] == {"orders": {"2": 1}}
+    node.send("orders", 2, b"c")
+    assert values_of(reader, first, second) == [b"b"]
+
+
+def test_large_ranges_are_split(node: FakeNode) -> None:
+    node.send("orders", 0, *[b"x"] * 10)
+    reader = reader_of(node, maxRecordsPerPartition="4")
+    start = reader.initialOffset()
+    assert reader.partitions(start, reader.latestOffset(start, ALL)) == [
+        QueueRange("orders", 0, 0, 3),
+        QueueRange("orders", 0, 3, 6),
+        QueueRange("orders", 0, 6, 10),
+    ]
+
+
+def test_expired_messages_are_noticed_when_planning(node: FakeNode) -> None:
+    node.send("orders", 0, *[b"x"] * 10)
+    reader = reader_of(node)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    node.topics["orders"][0].remove_before(4)
+    with pytest.raises(DataLoss, match=r"offsets \[0, 4\) are gone \(earliest is 4"):
+        reader.partitions(start, end)
+    careless = reader_of(node, failOnDataLoss="false")
+    assert careless.partitions(start, end) == [QueueRange("orders", 0, 4, 10)]
+
+
+def test_a_cut_queue_is_noticed_before_its_new_end_is_passed(node: FakeNode) -> None:
+    node.send("orders", 0, *[b"x"] * 10)
+    reader = reader_of(node)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    node.topics["orders"][0].cut_at(6)
+    with pytest.raises(DataLoss, match="was read up to 10 but now ends at 6"):
+        reader.latestOffset(stored(end), ALL)
+    careless = reader_of(node, failOnDataLoss="false")
+    resumed = careless.latestOffset(stored(end), ALL)
+    assert resumed["topics"] == topics(6, 0)
+    assert careless.partitions(stored(end), stored(resumed)) == []
+    node.send("orders", 0, b"new")
+    assert values_of(careless, resumed, careless.latestOffset(resumed, ALL)) == [b"new"]
+
+
+def test_a_queue_that_is_gone_keeps_its_position(node: FakeNode) -> None:
+    node.send("orders", 1, b"x")
+    reader = reader_of(node, failOnDataLoss="false")
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    del node.topics["orders"][1]
+    assert reader.latestOffset(stored(end), ALL) == end
+    with pytest.raises(DataLoss, match="queue 1: the queue no longer exists"):
+        reader_of(node).latestOffset(stored(end), ALL)
+
+
+def test_a_checkpoint_of_another_source_is_refused(node: FakeNode) -> None:
+    with pytest.raises(OffsetVersionUnknown):
+        reader_of(node).latestOffset({"logOffset": 3}, ALL)

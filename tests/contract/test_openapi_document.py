@@ -1,0 +1,98 @@
+"""The OpenAPI document is fresh, complete in itself, and what a generator expects."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]  # has no stubs
+import pytest
+
+from app.api import render_document
+from app.api.lane.operations import build_lane
+from app.domain.limits import Limits
+
+COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def document() -> Json:
+    loaded: Json = json.loads(COMMITTED.read_text())
+    return loaded
+
+
+def operations(document: Json) -> list[tuple[str, str, Json]]:
+    return [
+        (method, path, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+def references(node: object) -> set[str]:
+    """Every `$ref` below `node`."""
+    if isinstance(node, dict):
+        found = {node["$ref"]} if isinstance(node.get("$ref"), str) else set()
+        return found.union(*map(references, node.values()))
+    if isinstance(node, list):
+        return set().union(*map(references, node))
+    return set()
+
+
+def test_the_committed_document_is_fresh() -> None:
+    assert COMMITTED.read_text() == render_document(), "run `make openapi`"
+
+
+def test_every_reference_has_a_schema_and_every_schema_is_referred_to(document: Json) -> None:
+    defined = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    used = references(document)
+    assert used - defined == set()
+    # The lines of NDJSON are described in words.
+    assert defined - used <= {"#/components/schemas/BatchEntry"}
+
+
+def test_schemas_are_schemas(document: Json) -> None:
+    for schema in document["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_operation_ids_are_stable_words(document: Json) -> None:
+    ids = [operation["operationId"] for _, _, operation in operations(document)]
+    assert len(set(ids)) == len(ids)
+    assert all(each.replace("_", "").islower() for each in ids)
+
+
+def test_every_operation_of_the_lane_is_described(document: Json) -> None:
+    described = {
+        (method.upper(), path, operation["operationId"])
+        for method, path, operation in operations(document)
+    }
+    lane = build_lane(None, Limits())  # type: ignore[arg-type]  # nothing is called
+    assert {(each.method, each.path, each.operation_id) for each in lane.operations} <= described
+
+
+def test_every_operation_declares_its_failures_as_problems(document: Json) -> None:
+    for method, path, operation in operations(document):
+        responses = operation["responses"]
+        failures = {status for status in responses if status >= "400"}
+        assert {"400", "403", "431", "500", "503"} <= failures, (method, path)
+        assert "422" not in failures, "FastAPI's own failure is never answered"
+        for status in failures - ({"503"} if path == "/readyz" else set()):
+            assert list(responses[status]["content"]) == ["application/problem+json"]
+
+
+def test_request_bodies_name_every_form(document: Json) -> None:
+    def forms(path: str) -> set[str]:
+        return set(document["paths"][path]["post"]["requestBody"]["content"])
+
+    assert forms("/v1/topics/{topic}/messages") == {
+        "application/octet-stream",
+        "application/vnd.curlew+json",
+        "*/*",
+    }
+    assert forms("/v1/topics/{topic}/messages:batch") == {
+        "application/json",
+        "application/x-ndjson",
+        "application/vnd.curlew.batch",
+    }

@@ -1,0 +1,124 @@
+"""Small real disks for fault tests: loop-mounted images whose power can be cut, and tmpfs.
+
+Needs root and loop devices. `why_not` says what is missing; a test then reports itself as not run.
+"""
+
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from app.domain.limits import MIB
+
+SHUTDOWN = 0x8004587D
+"""FS_IOC_SHUTDOWN: the file system forgets what is not on the medium and refuses all else."""
+
+DROP_JOURNAL, FLUSH_JOURNAL = 2, 1
+"""Lose everything unsynced; or bring the names and sizes to the medium first, but not the data."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    make: tuple[str, ...]
+    options: str
+    size_bytes: int
+
+
+EXT4_ORDERED = Kind("ext4 ordered", ("mkfs.ext4", "-q"), "data=ordered", 48 * MIB)
+EXT4_WRITEBACK = Kind("ext4 writeback", ("mkfs.ext4", "-q"), "data=writeback,nodelalloc", 48 * MIB)
+XFS = Kind("xfs", ("mkfs.xfs", "-q"), "defaults", 304 * MIB)
+EXT4_EAGER = Kind(
+    "ext4 eager",
+    ("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
+    "defaults",
+    64 * MIB,
+)
+KINDS = (EXT4_ORDERED, EXT4_WRITEBACK, XFS)
+
+
+def run(*command: str | Path) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@cache
+def why_not(kind: Kind | None = None) -> str:
+    """Why such a disk cannot be used here; empty when it can. Without a kind: tmpfs."""
+    if os.geteuid() != 0:
+        return "not run: mounting needs root"
+    if kind is None:
+        return ""
+    if shutil.which(kind.make[0]) is None:
+        return f"not run: {kind.make[0]} is not installed"
+    if not Path("/dev/loop-control").exists():
+        return "not run: no loop devices"
+    return ""
+
+
+class Disk:
+    """A mounted image."""
+
+    def __init__(self, kind: Kind, image: Path, root: Path) -> None:
+        self.kind = kind
+        self.root = root
+        self._image = image
+        with image.open("wb") as file:
+            file.truncate(kind.size_bytes)
+        run(*kind.make, image)
+        root.mkdir()
+        self.mount()
+
+    def mount(self) -> None:
+        run("mount", "-o", f"loop,{self.kind.options}", self._image, self.root)
+
+    def unmount(self) -> None:
+        run("umount", self.root)
+
+    def cut_power(self, flag: int) -> None:
+        descriptor = os.open(self.root, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", flag))
+        finally:
+            os.close(descriptor)
+
+    def restart(self) -> None:
+        """What a machine does when the power comes back. Nothing may have files open."""
+        self.unmount()
+        self.mount()
+
+
+@contextmanager
+def mounted_disk(kind: Kind, directory: Path) -> Iterator[Disk]:
+    disk = Disk(kind, directory / "image", directory / "disk")
+    try:
+        yield disk
+    finally:
+        if disk.root.is_mount():
+            run("umount", "-l", disk.root)
+
+
+@contextmanager
+def mounted_tmpfs(size_bytes: int, root: Path) -> Iterator[Path]:
+    root.mkdir()
+    run("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", root)
+    try:
+        yield root
+    finally:
+        run("umount", "-l", root)
+
+
+def fill(path: Path) -> None:
+    """Write until there is no room left."""
+    with path.open("wb", buffering=0) as file:
+        for size in (MIB, 4096):
+            try:
+                while file.write(bytes(size)) == size:
+                    pass
+            except OSError:
+                continue

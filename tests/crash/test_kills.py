@@ -1,0 +1,31 @@
+"""G1: a real process killed at the n-th call and at random times loses nothing acknowledged.
+
+`make test-crash` (tests/crash/sweep.py) does it at 1,000 points. Positive control: a process that
+acknowledges before the write.
+"""
+
+import random
+
+import pytest
+
+from tests.crash.kills import Point, choose_points, run_points, strace_version
+
+POINTS = 200
+SEED = 3
+
+pytestmark = pytest.mark.crash
+
+
+def test_two_hundred_kills_lose_nothing() -> None:
+    assert strace_version(), "install strace (tests/install_servers.sh does)"
+    figures = run_points(choose_points(random.Random(SEED), POINTS))
+    print(f"seed {SEED}: {figures.acknowledged} acknowledged at {figures.points} points")
+    assert figures.complaints == []
+    assert figures.lost == 0
+    assert figures.killed > POINTS * 0.8
+    assert figures.acknowledged > POINTS * 20
+
+
+def test_acknowledging_before_the_write_is_found_out() -> None:
+    points = [Point("write", nth, "sync", "mixed") for nth in (3, 5, 7)]
+    assert run_points(points, "--leave-out", "waiting").lost > 0

@@ -1,0 +1,186 @@
+"""Requests to the control plane, or to nothing at all, that cannot be."""
+
+import httpx
+import pytest
+
+from app.domain.limits import MIB
+from tests.support.bad_input import JSON, Bad, check_refusal
+
+BATCH = "/v1/topics/{t}/messages:batch"
+
+REFUSED = [
+    Bad("nothing there", "GET", "/v1/nothing", 404, "NOT_FOUND"),
+    Bad("wrong method", "POST", "/v1/topics", 405, "METHOD_NOT_ALLOWED", hint="allowed: GET"),
+    Bad(
+        "wrong method of a topic",
+        "POST",
+        "/v1/topics/{t}",
+        405,
+        "METHOD_NOT_ALLOWED",
+        hint="allowed: DELETE, GET, PUT",
+    ),
+    Bad("wrong method on the lane", "GET", BATCH, 405, "METHOD_NOT_ALLOWED", hint="allowed: POST"),
+    Bad(
+        "unknown field",
+        "PUT",
+        "/v1/topics/new",
+        400,
+        "MALFORMED_BODY",
+        b'{"queue":1}',
+        JSON,
+        "did you mean 'queues'?",
+        "/queue",
+    ),
+    Bad(
+        "wrong type",
+        "PUT",
+        "/v1/topics/new",
+        400,
+        "MALFORMED_BODY",
+        b'{"queues":"1"}',
+        JSON,
+        pointer="/queues",
+    ),
+    Bad(
+        "bad duration",
+        "PUT",
+        "/v1/topics/new",
+        400,
+        "MALFORMED_BODY",
+        b'{"retention":"1w"}',
+        JSON,
+        pointer="/retention",
+    ),
+    Bad(
+        "two durations",
+        "PUT",
+        "/v1/topics/new",
+        400,
+        "MALFORMED_BODY",
+        b'{"retention":"1h","retention_ms":1}',
+        JSON,
+    ),
+    Bad("malformed settings", "PUT", "/v1/topics/new", 400, "MALFORMED_BODY", b"{", JSON),
+    Bad(
+        "settings as text",
+        "PUT",
+        "/v1/topics/new",
+        415,
+        "UNSUPPORTED_MEDIA_TYPE",
+        b"{}",
+        {"Content-Type": "text/plain"},
+    ),
+    Bad(
+        "large settings", "PUT", "/v1/topics/new", 413, "PAYLOAD_TOO_LARGE", b" " * (MIB + 1), JSON
+    ),
+    Bad(
+        "no queues",
+        "PUT",
+        "/v1/topics/new",
+        400,
+        "ILLEGAL_SETTING",
+        b'{"queues":0}',
+        JSON,
+        pointer="/queues",
+    ),
+    Bad("fewer queues", "PUT", "/v1/topics/{t}", 409, "CONFLICT", b'{"queues":1}', JSON),
+    Bad("illegal topic", "PUT", "/v1/topics/a.b", 400, "ILLEGAL_TOPIC"),
+    Bad("illegal group", "PUT", "/v1/groups/a.b", 400, "ILLEGAL_CONSUMER_GROUP"),
+    Bad(
+        "bad retry policy",
+        "PUT",
+        "/v1/groups/new",
+        400,
+        "MALFORMED_BODY",
+        b'{"retry_policy":{"customised":["1s"]}}',
+        JSON,
+    ),
+    Bad(
+        "old version",
+        "PUT",
+        "/v1/topics/{t}",
+        412,
+        "PRECONDITION_FAILED",
+        headers={"If-Match": '"999999"'},
+    ),
+    Bad(
+        "bad condition",
+        "PUT",
+        "/v1/topics/{t}",
+        400,
+        "BAD_REQUEST",
+        headers={"If-Match": "yesterday"},
+    ),
+    Bad(
+        "unknown topic",
+        "GET",
+        "/v1/topics/{t}x",
+        404,
+        "TOPIC_NOT_FOUND",
+        hint="did you mean '{t}'?",
+    ),
+    Bad("unknown topic deleted", "DELETE", "/v1/topics/nothing", 404, "TOPIC_NOT_FOUND"),
+    Bad("unknown group", "GET", "/v1/groups/nothing", 404, "CONSUMER_GROUP_NOT_FOUND"),
+    Bad("large page", "GET", "/v1/topics?page_size=1001", 400, "ILLEGAL_PAGE"),
+    Bad("page that is no number", "GET", "/v1/topics?page_size=x", 400, "BAD_REQUEST"),
+    Bad(
+        "unknown parameter",
+        "GET",
+        "/v1/topics?pagesize=1",
+        400,
+        "BAD_REQUEST",
+        hint="did you mean 'page_size'?",
+    ),
+    Bad("no point", "GET", "/v1/topics/{t}/offsets", 400, "BAD_REQUEST"),
+    Bad("bad point", "GET", "/v1/topics/{t}/offsets?at=noon", 400, "BAD_REQUEST"),
+    Bad(
+        "commit beyond the end",
+        "PUT",
+        "/v1/groups/g/offsets/{t}",
+        416,
+        "OFFSET_OUT_OF_RANGE",
+        b'{"offsets":[{"queue_id":0,"offset":9}]}',
+        JSON,
+    ),
+    Bad(
+        "commit to no queue",
+        "PUT",
+        "/v1/groups/g/offsets/{t}",
+        404,
+        "QUEUE_NOT_FOUND",
+        b'{"offsets":[{"queue_id":9,"offset":0}]}',
+        JSON,
+    ),
+    Bad(
+        "commit of nothing",
+        "PUT",
+        "/v1/groups/g/offsets/{t}",
+        400,
+        "MALFORMED_BODY",
+        b'{"offsets":[]}',
+        JSON,
+        pointer="/offsets",
+    ),
+    Bad(
+        "foreign origin",
+        "GET",
+        "/v1/topics",
+        403,
+        "FORBIDDEN",
+        headers={"Origin": "http://evil.example"},
+    ),
+    Bad("foreign host", "GET", "/v1/topics", 403, "FORBIDDEN", headers={"Host": "evil.example"}),
+    Bad(
+        "large headers",
+        "GET",
+        "/v1/topics",
+        431,
+        "REQUEST_HEADER_FIELDS_TOO_LARGE",
+        headers={"X": "y" * 17_000},
+    ),
+]
+
+
+@pytest.mark.parametrize("bad", REFUSED, ids=str)
+def test_it_is_refused_clearly(http: httpx.Client, topic: str, bad: Bad) -> None:
+    check_refusal(http, topic, bad)

@@ -1,0 +1,128 @@
+"""Receives and settlements that cannot be."""
+
+import httpx
+import pytest
+
+from tests.support.bad_input import JSON, Bad, check_refusal
+
+GROUP = "/v1/topics/{t}/groups/g/messages"
+
+REFUSED = [
+    Bad(
+        "unknown topic",
+        "POST",
+        "/v1/topics/nothing/groups/g/messages:receive",
+        404,
+        "TOPIC_NOT_FOUND",
+    ),
+    Bad(
+        "illegal group",
+        "POST",
+        "/v1/topics/{t}/groups/a.b/messages:receive",
+        400,
+        "ILLEGAL_CONSUMER_GROUP",
+    ),
+    Bad("malformed body", "POST", GROUP + ":receive", 400, "MALFORMED_BODY", b"{", JSON),
+    Bad(
+        "unknown field",
+        "POST",
+        GROUP + ":receive",
+        400,
+        "MALFORMED_BODY",
+        b'{"waitt":1}',
+        JSON,
+        "did you mean 'wait'?",
+        "/waitt",
+    ),
+    Bad(
+        "wrong type",
+        "POST",
+        GROUP + ":receive",
+        400,
+        "MALFORMED_BODY",
+        b'{"max_messages":"1"}',
+        JSON,
+        pointer="/max_messages",
+    ),
+    Bad(
+        "text body",
+        "POST",
+        GROUP + ":receive",
+        415,
+        "UNSUPPORTED_MEDIA_TYPE",
+        b"{}",
+        {"Content-Type": "text/plain"},
+    ),
+    Bad(
+        "long wait", "POST", GROUP + ":receive", 400, "ILLEGAL_POLLING_TIME", b'{"wait":"2m"}', JSON
+    ),
+    Bad(
+        "short invisible time",
+        "POST",
+        GROUP + ":receive?invisible=1ms",
+        400,
+        "ILLEGAL_INVISIBLE_TIME",
+    ),
+    Bad(
+        "two invisible times",
+        "POST",
+        GROUP + ":receive?invisible=5s&invisible_ms=5",
+        400,
+        "ILLEGAL_INVISIBLE_TIME",
+    ),
+    Bad("many messages", "POST", GROUP + ":receive?max_messages=1025", 400, "BAD_REQUEST"),
+    Bad(
+        "many messages raw",
+        "POST",
+        GROUP + ":receive?max_messages=2&format=raw",
+        400,
+        "BAD_REQUEST",
+    ),
+    Bad("bad filter", "POST", GROUP + ":receive?filter=%7C", 400, "ILLEGAL_FILTER_EXPRESSION"),
+    Bad("forged handle", "DELETE", "/v1/receipts/AAAA", 400, "INVALID_RECEIPT_HANDLE"),
+    Bad(
+        "forged handles",
+        "POST",
+        GROUP + ":ack",
+        400,
+        "INVALID_RECEIPT_HANDLE",
+        b'{"receipt_handles":["x"]}',
+        JSON,
+    ),
+    Bad("nothing to settle", "POST", GROUP + ":settle", 400, "MALFORMED_BODY", b"{}", JSON),
+    Bad("empty body", "POST", GROUP + ":ack", 400, "MALFORMED_BODY", b"", JSON),
+    Bad(
+        "dead letters", "POST", GROUP + ":settle", 400, "UNSUPPORTED", b'{"dead_letters":[]}', JSON
+    ),
+    Bad(
+        "extend without a time",
+        "POST",
+        GROUP + ":extend",
+        400,
+        "ILLEGAL_INVISIBLE_TIME",
+        b'{"receipt_handles":["x"]}',
+        JSON,
+    ),
+    Bad(
+        "bad delay",
+        "POST",
+        GROUP + ":nack",
+        400,
+        "BAD_REQUEST",
+        b'{"receipt_handles":["x"],"delay":"soon"}',
+        JSON,
+    ),
+    Bad("no action", "PATCH", "/v1/receipts/AAAA", 400, "BAD_REQUEST"),
+    Bad(
+        "mixed action",
+        "PATCH",
+        "/v1/receipts/AAAA?action=extend&invisible=9s&delay=1s",
+        400,
+        "BAD_REQUEST",
+    ),
+]
+
+
+@pytest.mark.parametrize("bad", REFUSED, ids=str)
+def test_it_is_refused_clearly(http: httpx.Client, topic: str, bad: Bad) -> None:
+    check_refusal(http, topic, bad)

@@ -1,0 +1,145 @@
+"""Topics, groups, offsets and the service itself, over real sockets."""
+
+from dataclasses import asdict
+
+import httpx
+import pytest
+
+from app.api.errors import STATUS_OF_CODE
+from app.domain.limits import Limits
+
+
+def test_a_topic_lives(http: httpx.Client) -> None:
+    made = http.put("/v1/topics/life")
+    assert made.status_code == 201
+    document = made.json()
+    assert (document["queues"], document["type"], document["flush"]) == (4, "normal", "sync")
+    assert (document["retention"], document["retention_ms"]) == ("3d", 259_200_000)
+    tag = made.headers["etag"]
+    assert tag == f'"{document["version"]}"'
+
+    changed = http.put(
+        "/v1/topics/life", json={"queues": 8, "retention": "1h"}, headers={"If-Match": tag}
+    )
+    assert (changed.status_code, changed.json()["queues"]) == (200, 8)
+    assert http.put("/v1/topics/life", headers={"If-Match": tag}).status_code == 412
+    assert http.put("/v1/topics/life", headers={"If-None-Match": "*"}).status_code == 412
+    read = http.get("/v1/topics/life")
+    assert read.json() == changed.json()
+    assert read.headers["etag"] == changed.headers["etag"]
+
+    assert http.delete("/v1/topics/life").status_code == 204
+    assert http.get("/v1/topics/life").status_code == 404
+
+
+def test_a_large_body_without_a_length_is_refused(http: httpx.Client) -> None:
+    answer = http.put("/v1/topics/large", content=iter([b" " * 600_000] * 2))
+    assert (answer.status_code, answer.json()["code"]) == (413, "PAYLOAD_TOO_LARGE")
+
+
+def test_a_group_lives(http: httpx.Client) -> None:
+    made = http.put(
+        "/v1/groups/life",
+        json={
+            "max_attempts": 3,
+            "retry_policy": {"exponential": {"initial": "5s", "multiplier": 2, "max": "2h"}},
+            "order": "fifo",
+            "invisible": "1m",
+            "start": 1_700_000_000_000,
+        },
+    )
+    assert made.status_code == 201
+    document = made.json()
+    assert document["retry_policy"]["exponential"]["max"] == "2h"
+    assert (document["invisible_ms"], document["start"]) == (60_000, 1_700_000_000_000)
+    assert http.get("/v1/groups/life").json() == document
+    defaults = http.put("/v1/groups/life").json()
+    assert defaults["retry_policy"]["customized"][0] == "10s"
+    assert (defaults["max_attempts"], defaults["start"]) == (16, "earliest")
+    assert http.delete("/v1/groups/life").status_code == 204
+    assert http.delete("/v1/groups/life").status_code == 404
+
+
+@pytest.mark.parametrize("kind", ["topics", "groups"])
+def test_lists_page_by_prefix(http: httpx.Client, kind: str) -> None:
+    for number in range(5):
+        http.put(f"/v1/{kind}/page-{number}").raise_for_status()
+    names: list[str] = []
+    token: str | None = ""
+    while token is not None:
+        parameters: dict[str, str | int] = {"prefix": "page-", "page_size": 2, "page_token": token}
+        page = http.get(f"/v1/{kind}", params=parameters).json()
+        assert len(page[kind]) <= 2
+        names += [each["name"] for each in page[kind]]
+        token = page["next_page_token"]
+    assert names == [f"page-{number}" for number in range(5)]
+
+
+def test_offsets_and_depth_of_a_topic(http: httpx.Client, topic: str) -> None:
+    for _ in range(3):
+        http.post(f"/v1/topics/{topic}/messages?queue_id=1", content=b"x").raise_for_status()
+    stats = http.get(f"/v1/topics/{topic}/stats").json()
+    assert stats["depth"] == 3
+    assert stats["queues"][1] == {"queue_id": 1, "min_offset": 0, "max_offset": 3, "depth": 3}
+
+    def offsets(at: str) -> list[int]:
+        answer = http.get(f"/v1/topics/{topic}/offsets", params={"at": at}).json()
+        return [each["offset"] for each in answer["offsets"]]
+
+    assert offsets("earliest") == [0, 0]
+    assert offsets("latest") == [0, 3]
+    assert offsets("1") == [0, 0]
+    assert offsets("99999999999999") == [0, 3]
+
+
+def test_offsets_are_committed_forward_unless_forced(http: httpx.Client, topic: str) -> None:
+    for _ in range(3):
+        http.post(f"/v1/topics/{topic}/messages?queue_id=0", content=b"x").raise_for_status()
+    url = f"/v1/groups/commit-{topic}/offsets/{topic}"
+
+    def commit(offset: int, *, force: bool = False) -> int:
+        entry = {"queue_id": 0, "offset": offset}
+        answer = http.put(url, json={"offsets": [entry], "force": force})
+        assert answer.status_code == 200, answer.text
+        assert answer.json() == http.get(url).json()
+        committed: int = answer.json()["offsets"][0]["offset"]
+        return committed
+
+    assert commit(2) == 2
+    assert commit(1) == 2
+    assert commit(1, force=True) == 1
+
+
+def test_one_message_by_its_id(http: httpx.Client, topic: str) -> None:
+    sent = http.post(f"/v1/topics/{topic}/messages?tag=t", content=b"hello").json()
+    url = f"/v1/topics/{topic}/messages/{sent['message_id']}"
+    assert http.get(url).json()["text"] == "hello"
+    raw = http.get(url, headers={"Accept": "application/octet-stream"})
+    assert (raw.content, raw.headers["mq-tag"]) == (b"hello", "t")
+    assert http.get(url + "?format=json", headers={"Accept": "application/octet-stream"}).json()
+
+
+def test_the_service_describes_itself(http: httpx.Client) -> None:
+    assert http.get("/healthz").json() == {"status": "ok"}
+    assert http.get("/readyz").json() == {"status": "ready", "reasons": []}
+    assert http.get("/v1/limits").json() == asdict(Limits())
+    codes = http.get("/v1/error-codes").json()["error_codes"]
+    assert {each["code"]: each["status"] for each in codes} == dict(STATUS_OF_CODE)
+    nodes = http.get("/v1/nodes").json()["nodes"]
+    assert len(nodes) == 1
+    assert nodes[0]["started_ms"] <= nodes[0]["seen_ms"]
+
+
+def test_the_documentation_loads_nothing_from_elsewhere(http: httpx.Client) -> None:
+    page = http.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "send_message" in page.text
+    for sign in ("src=", "http://", "https://", "<script"):
+        assert sign not in page.text
+    assert http.get("/openapi.json").json()["openapi"] == "3.1.0"
+
+
+def test_the_pages_are_behind_the_same_shell(http: httpx.Client) -> None:
+    page = http.get("/ui/")
+    assert page.status_code == 200
+    assert page.headers["mq-request-id"]

@@ -1,0 +1,194 @@
+"""A node as its operator meets it: start, stop, start again, kill, and every refusal to start."""
+
+import json
+import socket
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.node import ROOT, NodeRefused, run_node, start_node
+
+TIMEOUT = 20
+
+
+def send(url: str, body: bytes, topic: str = "orders") -> dict[str, object]:
+    answer = httpx.post(f"{url}/v1/topics/{topic}/messages", content=body, timeout=TIMEOUT)
+    assert answer.status_code == 201, answer.text
+    document = answer.json()
+    assert isinstance(document, dict)
+    return document
+
+
+def read_all(url: str, topic: str = "orders") -> set[bytes]:
+    """Every readable body of a topic, by pulling each queue."""
+    bodies: set[bytes] = set()
+    with httpx.Client(base_url=f"{url}/v1/topics/{topic}", timeout=TIMEOUT) as client:
+        for queue in client.get("/stats").json()["queues"]:
+            offset = queue["min_offset"]
+            while offset < queue["max_offset"]:
+                path = f"/queues/{queue['queue_id']}/messages"
+                page = client.get(path, params={"offset": offset, "max_messages": 1000}).json()
+                bodies.update(message["text"].encode() for message in page["messages"])
+                offset = page["next_offset"]
+    return bodies
+
+
+def test_a_stopped_node_starts_again_with_all_its_data(tmp_path: Path) -> None:
+    sent = {b"message %d" % index for index in range(50)}
+    with run_node(tmp_path / "data") as node:
+        for body in sent:
+            send(node.url, body)
+        assert node.stop() == 0
+    with run_node(tmp_path / "data") as node:
+        assert read_all(node.url) == sent
+        assert send(node.url, b"more")["queue_offset"] == 13
+
+
+def test_a_stop_answers_long_polls_and_leaves_a_clean_store(tmp_path: Path) -> None:
+    with run_node(tmp_path / "data") as node:
+        send(node.url, b"x")
+        poll = f"{node.url}/v1/topics/orders/groups/g/messages:receive"
+        first = httpx.post(poll, timeout=TIMEOUT).json()
+        assert len(first["messages"]) == 1
+        waiting = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                f"import httpx; print(httpx.post('{poll}?wait=60').status_code)",
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        wait_until_parked(node.url)
+        assert node.stop() == 0
+        output, _ = waiting.communicate(timeout=TIMEOUT)
+        assert output.strip() == "200"
+    checkpoint = (tmp_path / "data" / "store" / "checkpoint.curlew").read_bytes()
+    assert json.loads(checkpoint[16:])["clean"] is True
+
+
+def wait_until_parked(url: str) -> None:
+    """Wait until the node has taken the other process's request: it has two connections."""
+    port = int(url.rpartition(":")[2])
+    needle = f"0100007F:{port:04X}"
+    for _ in range(10_000):
+        rows = Path("/proc/net/tcp").read_text().splitlines()[1:]
+        parked = [row for row in rows if row.split()[1] == needle and row.split()[3] == "01"]
+        if parked and all(row.split()[4].endswith(":00000000") for row in parked):
+            return
+    raise AssertionError("no connection came")
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_a_killed_node_loses_nothing_acknowledged(tmp_path: Path, flush: str) -> None:
+    acknowledged: set[bytes] = set()
+    for life in range(3):
+        node = start_node(tmp_path / "data", "--flush", flush)
+        assert acknowledged <= read_all(node.url) if life else True
+        for index in range(40):
+            body = b"life %d message %d" % (life, index)
+            send(node.url, body)
+            acknowledged.add(body)
+        node.kill()
+        assert node.process.stdout is not None
+        node.process.stdout.close()
+    with run_node(tmp_path / "data") as node:
+        assert read_all(node.url) == acknowledged
+
+
+class TestRefusals:
+    """Each is one clear sentence on stderr and exit status 2; nothing is lost by it."""
+
+    def refused(self, data_dir: Path, *flags: str, command: str = "dev") -> str:
+        with pytest.raises(NodeRefused) as caught:
+            start_node(data_dir, *flags, command=command)
+        lines = [line for line in str(caught.value).splitlines() if line.startswith("curlew: ")]
+        assert len(lines) == 1, str(caught.value)
+        assert "Traceback" not in str(caught.value)
+        return lines[0]
+
+    def test_a_second_node_on_the_same_directory(self, tmp_path: Path) -> None:
+        with run_node(tmp_path / "data") as node:
+            sentence = self.refused(tmp_path / "data")
+            assert f"in use by another node (process {node.process.pid})" in sentence
+            send(node.url, b"the first goes on")
+
+    def test_a_port_in_use(self, tmp_path: Path) -> None:
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = str(other.getsockname()[1])
+            sentence = self.refused(tmp_path / "data", "--port", port)
+        assert port in sentence
+        assert "choose another port with --port" in sentence
+
+    def test_a_data_directory_that_cannot_be_made(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("not a directory")
+        log = tmp_path / "out.log"
+        with log.open("w") as errors:
+            status = subprocess.run(
+                [
+                    sys.executable,
+                    "-m",
+                    "app.cli",
+                    "dev",
+                    "--data-dir",
+                    str(tmp_path / "file" / "d"),
+                ],
+                cwd=ROOT,
+                stderr=errors,
+                timeout=TIMEOUT,
+                check=False,
+            ).returncode
+        assert status == 2
+        assert "Not a directory; name another with --data-dir" in log.read_text()
+
+    def test_a_damaged_database(self, tmp_path: Path) -> None:
+        with run_node(tmp_path / "data") as node:
+            send(node.url, b"x")
+        database = tmp_path / "data" / "metadata.db"
+        good = database.read_bytes()
+        database.write_bytes(b"this is no database" + good[19:])
+        sentence = self.refused(tmp_path / "data")
+        assert "metadata.db" in sentence
+        database.write_bytes(good)
+        with run_node(tmp_path / "data") as node:
+            assert read_all(node.url) == {b"x"}
+
+    def test_a_damaged_meta_file(self, tmp_path: Path) -> None:
+        with run_node(tmp_path / "data"):
+            pass
+        (tmp_path / "data" / "store" / "meta").write_bytes(b"damaged")
+        assert "restore it from a backup" in self.refused(tmp_path / "data")
+
+    def test_a_postgresql_that_is_down(self, tmp_path: Path) -> None:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
+            url = f"postgresql://curlew:secret@127.0.0.1:{port}/curlew"
+            sentence = self.refused(tmp_path / "data", "--database-url", url)
+        assert f"127.0.0.1:{port}" in sentence
+        assert "secret" not in sentence
+
+    def test_a_database_that_was_not_migrated(self, tmp_path: Path) -> None:
+        (tmp_path / "data").mkdir()
+        sqlite3.connect(tmp_path / "data" / "metadata.db").close()
+        assert "curlew migrate" in self.refused(tmp_path / "data", command="serve")
+
+    def test_every_problem_of_the_configuration_is_named(self, tmp_path: Path) -> None:
+        file = tmp_path / "curlew.toml"
+        file.write_text('prot = 1\nflush = "sometimes"\n')
+        with pytest.raises(NodeRefused) as caught:
+            start_node(tmp_path / "data", "--config", str(file), "--segment-mib", "1")
+        text = str(caught.value)
+        assert "did you mean 'port'?" in text
+        assert "use one of sync, async" in text
+        assert "use a whole number from 5" in text
+
+    def test_other_machines_need_a_word(self, tmp_path: Path) -> None:
+        assert "--insecure-anonymous" in self.refused(tmp_path / "data", "--host", "0.0.0.0")

@@ -1,0 +1,132 @@
+"""A broker on a store and metadata in memory, on a clock that stands still."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from app.broker import Broker, BrokerConfig
+from app.broker.results import (
+    Delivery,
+    Nack,
+    PullRequest,
+    PullResult,
+    QueuePosition,
+    ReceiveRequest,
+    SendResult,
+)
+from app.domain.limits import Limits
+from app.domain.message import Message
+from app.domain.positions import FlushMode
+from app.domain.settings import GroupSettings, TopicSettings
+from tests.support.clock import FakeClock
+from tests.support.memory_metadata import MemoryMetadata
+from tests.support.memory_store import MemoryStore
+
+TOPIC = "orders"
+GROUP = "billing"
+IDLE = BrokerConfig(offset_flush_seconds=3600, lease_check_seconds=3600)
+"""Services do nothing by themselves; a test runs their turns."""
+
+
+def never_gone() -> bool:
+    return False
+
+
+@dataclass
+class World:
+    """A broker and everything around it."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    limits: Limits = field(default_factory=Limits)
+    config: BrokerConfig = IDLE
+
+    def __post_init__(self) -> None:
+        self.store = MemoryStore(self.clock)
+        self.metadata = MemoryMetadata(self.clock)
+        self.broker = self.new_broker()
+
+    def new_broker(self) -> Broker:
+        """As after a restart: the same store and metadata, nothing else kept."""
+        return Broker(self.store, self.metadata, self.clock, self.limits, self.config)
+
+    async def restart(self) -> None:
+        await self.broker.stop()
+        self.broker = self.new_broker()
+        await self.broker.start()
+
+    async def topic(self, queues: int = 1, name: str = TOPIC) -> None:
+        await self.metadata.put_topic(name, TopicSettings(queues=queues, flush=FlushMode.ASYNC))
+
+    async def group(self, settings: GroupSettings, name: str = GROUP) -> None:
+        await self.metadata.put_group(name, settings)
+
+    async def send(
+        self, *bodies: bytes, queue_id: int = 0, tag: str | None = None
+    ) -> list[SendResult]:
+        return [
+            await self.broker.send(TOPIC, Message(body, tag=tag), queue_id=queue_id)
+            for body in bodies
+        ]
+
+    async def pull(
+        self, offset: int | None = 0, *, queue_id: int = 0, **more: object
+    ) -> PullResult:
+        request = replace(PullRequest(offset=offset), **more)  # type: ignore[arg-type]
+        return await self.broker.pull(TOPIC, queue_id, request)
+
+    async def receive(
+        self,
+        max_messages: int = 10,
+        *,
+        group: str = GROUP,
+        topic: str = TOPIC,
+        gone: Callable[[], bool] = never_gone,
+        **more: object,
+    ) -> list[Delivery]:
+        request = replace(ReceiveRequest(max_messages=max_messages), **more)  # type: ignore[arg-type]
+        return (await self.broker.receive(topic, group, request, gone=gone)).deliveries
+
+    async def ack(self, *deliveries: Delivery, group: str = GROUP) -> list[type | None]:
+        """The class of each error, None where there is none."""
+        handles = [delivery.receipt_handle for delivery in deliveries]
+        results = await self.broker.settle(TOPIC, group, acks=handles)
+        return [type(result.error) if result.error else None for result in results]
+
+    async def nack(self, *deliveries: Delivery, delay_ms: int = 0) -> None:
+        nacks = [Nack(delivery.receipt_handle, delay_ms) for delivery in deliveries]
+        results = await self.broker.settle(TOPIC, GROUP, nacks=nacks)
+        assert [result.error for result in results] == [None] * len(deliveries)
+
+    async def commit(self, offset: int, *, queue_id: int = 0, force: bool = False) -> None:
+        rows = [QueuePosition(queue_id, offset)]
+        await self.broker.commit_offsets(GROUP, TOPIC, rows, force=force)
+
+    def committed(self, group: str = GROUP) -> dict[int, int]:
+        return dict(self.broker.committed_offsets(group, TOPIC))
+
+    @property
+    def waiting(self) -> int:
+        """Parked requests."""
+        return self.broker.waiting_count
+
+
+@asynccontextmanager
+async def running(
+    queues: int = 1, limits: Limits | None = None, config: BrokerConfig = IDLE
+) -> AsyncIterator[World]:
+    """A started broker with a topic of `queues` queues."""
+    world = World(limits=limits or Limits(), config=config)
+    await world.topic(queues)
+    await world.broker.start()
+    try:
+        yield world
+    finally:
+        await world.broker.stop()
+
+
+def bodies(deliveries: Sequence[Delivery]) -> list[bytes]:
+    return [delivery.message.body for delivery in deliveries]
+
+
+def offsets(deliveries: Sequence[Delivery]) -> list[int]:
+    return [delivery.message.queue_offset for delivery in deliveries]

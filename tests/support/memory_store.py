@@ -1,0 +1,212 @@
+"""A message store in memory, with the signatures of the real one, that does as a test tells it.
+
+Records are encoded as on disk. Appends are confirmed at the end of the turn, as by the real store,
+or when the test says so (`held`); reads are cold where the test says so (`cold`).
+"""
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from app.domain.clock import Clock
+from app.domain.errors import CurlewError
+from app.domain.message import Message, StoredMessage, java_hash
+from app.domain.positions import FlushMode
+from app.store import Appended, ColdRead, Done, Gap, QueueBounds, ReadResult
+from app.store.formats.batch_frame import RequestFrame
+from app.store.formats.message_id import decode_message_id, encode_message_id
+from app.store.formats.record import decode_message, encode_properties, encode_record
+
+STORE_ID = b"\x01\x02\x03\x04"
+HOST = b"\x7f\x00\x00\x01\x00\x00\x22\x06"
+
+
+@dataclass
+class MemoryQueue:
+    """One queue: the record of each offset, None where it is damaged."""
+
+    min_offset: int = 0
+    confirmed: int = 0
+    records: list[bytes | None] = field(default_factory=list)
+    tag_hashes: list[int] = field(default_factory=list)
+
+
+Held = tuple[MemoryQueue, str, int, int, Done]
+"""A confirmation that a test holds back."""
+
+
+@dataclass
+class MemoryStatus:
+    """What the broker asks of a store's status."""
+
+    failed: str | None = None
+
+
+class MemoryStore:
+    """Lives on the event loop of one test."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
+        self.store_id = b"\x00\x00\x00\x01"
+        self.clock = clock
+        self.queues: dict[tuple[str, int], MemoryQueue] = {}
+        self.held: list[Held] | None = None
+        """A list here takes the confirmations, until `confirm`."""
+        self.refusal: CurlewError | None = None
+        """Appends raise this."""
+        self.failure: CurlewError | None = None
+        """Appends are accepted and then fail with this."""
+        self.cold: set[tuple[str, int]] = set()
+        self.disk_reads = 0
+        self.reads = 0
+        self.flushes: list[FlushMode] = []
+        self.scan_max = 50_000
+        self.state = MemoryStatus()
+        self._bytes_end = 0
+        self._by_position: dict[int, tuple[str, int, int]] = {}
+
+    # --- what the broker calls
+
+    def append(
+        self, topic: str, queue_id: int, messages: Sequence[Message], flush: FlushMode, done: Done
+    ) -> Appended:
+        if self.refusal is not None:
+            raise self.refusal
+        self.flushes.append(flush)
+        queue = self.queues.setdefault((topic, queue_id), MemoryQueue())
+        first = len(queue.records)
+        now = self.clock.now_ms()
+        ids: list[str] = []
+        if self.failure is not None:
+            asyncio.get_running_loop().call_soon(done, self.failure)
+            return Appended(first, len(messages), now, [""] * len(messages))
+        for offset, message in enumerate(messages, first):
+            at = self._bytes_end
+            record = encode_record(
+                topic=topic.encode(),
+                queue_id=queue_id,
+                queue_offset=offset,
+                physical_offset=at,
+                body=message.body,
+                properties=encode_properties(message),
+                born_time_ms=message.born_time_ms or now,
+                store_time_ms=now,
+                store_host=HOST,
+            )
+            self._bytes_end += len(record)
+            self._by_position[at] = (topic, queue_id, offset)
+            queue.records.append(record)
+            queue.tag_hashes.append(java_hash(message.tag) if message.tag else 0)
+            ids.append(message.message_id or encode_message_id(STORE_ID, now, at))
+        confirmation = (queue, topic, queue_id, len(queue.records), done)
+        if self.held is not None:
+            self.held.append(confirmation)
+        else:
+            asyncio.get_running_loop().call_soon(self._confirm, *confirmation)
+        return Appended(first, len(messages), now, ids)
+
+    def append_frame(
+        self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
+    ) -> Appended:
+        return self.append(topic, queue_id, [Message(b"framed")] * frame.count, flush, done)
+
+    def bounds(self, topic: str, queue_id: int) -> QueueBounds:
+        queue = self.queues.get((topic, queue_id))
+        return QueueBounds(queue.min_offset, queue.confirmed) if queue else QueueBounds(0, 0)
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        tag_hashes: frozenset[int] | None = None,
+        end_offset: int | None = None,
+        wait_for_disk: bool = False,
+    ) -> ReadResult:
+        if (topic, queue_id) in self.cold and not wait_for_disk:
+            raise ColdRead
+        self.reads += 1
+        self.disk_reads += wait_for_disk
+        queue = self.queues.get((topic, queue_id), MemoryQueue())
+        assert offset <= queue.confirmed
+        end = min(queue.confirmed, offset + self.scan_max)
+        end = end if end_offset is None else min(end, end_offset)
+        result = ReadResult([], [], [], offset, 0, [])
+        size = 0
+        at = offset
+        while at < end and len(result.records) < max_messages:
+            record = queue.records[at]
+            if record is None or at < queue.min_offset:
+                result.gaps.append(Gap(at, at + 1, "CORRUPT"))
+            elif tag_hashes is None or queue.tag_hashes[at] in tag_hashes:
+                if result.records and size + len(record) > max_bytes:
+                    break
+                size += len(record)
+                result.records.append(memoryview(record))
+                result.queue_offsets.append(at)
+                result.tag_hashes.append(queue.tag_hashes[at])
+            at += 1
+        return result._replace(next_offset=at, scanned=at - offset)
+
+    def decode(self, record: memoryview) -> StoredMessage:
+        return decode_message(record, STORE_ID)
+
+    def read_message(self, message_id: str, *, wait_for_disk: bool = False) -> StoredMessage | None:
+        placed = decode_message_id(message_id)
+        place = placed and self._by_position.get(placed.physical_offset)
+        if not place:
+            return None
+        topic, queue_id, offset = place
+        if (topic, queue_id) in self.cold and not wait_for_disk:
+            raise ColdRead
+        self.disk_reads += wait_for_disk
+        record = self.queues[(topic, queue_id)].records[offset]
+        return None if record is None else self.decode(memoryview(record))
+
+    def delete_topic(self, topic: str) -> None:
+        for (name, _), queue in self.queues.items():
+            if name == topic:
+                queue.min_offset = queue.confirmed
+
+    def status(self) -> MemoryStatus:
+        return self.state
+
+    # --- what a test does to it
+
+    def confirm(self) -> None:
+        """Confirm what was held, and hold nothing any more."""
+        held, self.held = self.held or [], None
+        for confirmation in held:
+            self._confirm(*confirmation)
+
+    def fill(
+        self, topic: str, queue_id: int, bodies: Sequence[bytes], *, tag: str | None = None
+    ) -> None:
+        """Store messages and have them readable at once, without telling anybody."""
+        arrival, self.on_arrival = self.on_arrival, lambda _topic, _queue_id: None
+        kept, self.held = self.held, []
+        messages = [Message(body, tag=tag) for body in bodies]
+        self.append(topic, queue_id, messages, FlushMode.ASYNC, lambda _error: None)
+        self.confirm()
+        self.held, self.on_arrival = kept, arrival
+
+    def damage(self, topic: str, queue_id: int, offset: int) -> None:
+        self.queues[(topic, queue_id)].records[offset] = None
+
+    def retain_from(self, topic: str, queue_id: int, min_offset: int) -> None:
+        self.queues[(topic, queue_id)].min_offset = min_offset
+
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The plain answer to a search by time, for comparison."""
+        records = self.queues[(topic, queue_id)].records
+        times = [self.decode(memoryview(r)).store_time_ms if r else -1 for r in records]
+        return bisect_left(times, timestamp_ms)
+
+    def _confirm(self, queue: MemoryQueue, topic: str, queue_id: int, end: int, done: Done) -> None:
+        queue.confirmed = max(queue.confirmed, end)
+        done(None)
+        self.on_arrival(topic, queue_id)

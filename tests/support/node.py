@@ -1,0 +1,89 @@
+"""Real nodes for tests: `curlew dev` as a child process on a free port of 127.0.0.1."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+STOP_SECONDS = 20
+_ADDRESS = re.compile(r"page +(http://\S+)/ui")
+
+
+@dataclass
+class RunningNode:
+    """A node that answers at `url`. Everything it wrote to stderr is in `log`."""
+
+    url: str
+    data_dir: Path
+    process: subprocess.Popen[str]
+    log: Path
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        self.process.kill()
+        self.process.wait(STOP_SECONDS)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_SECONDS)
+
+
+class NodeRefused(Exception):
+    """The node did not start; the text is what it said on stderr."""
+
+
+def start_node(
+    data_dir: Path, *flags: str, command: str = "dev", environment: Mapping[str, str] | None = None
+) -> RunningNode:
+    """Start a node and wait until it takes connections. The caller ends it."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    log = data_dir.parent / f"{data_dir.name}.log"
+    arguments = [sys.executable, "-m", "app.cli", command, "--data-dir", str(data_dir)]
+    arguments += flags if "--port" in flags else ["--port", "0", *flags]
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("CURLEW_")}
+    with log.open("a") as errors:
+        process = subprocess.Popen(
+            arguments,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=ROOT,
+            env={**inherited, **(environment or {})},
+        )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if match := _ADDRESS.search(line):
+            return RunningNode(match[1], data_dir, process, log)
+    process.wait(STOP_SECONDS)
+    process.stdout.close()
+    raise NodeRefused(log.read_text())
+
+
+@contextmanager
+def run_node(
+    data_dir: Path, *flags: str, environment: Mapping[str, str] | None = None
+) -> Iterator[RunningNode]:
+    """A node for the length of a block; it is stopped in order, or killed if that fails."""
+    node = start_node(data_dir, *flags, environment=environment)
+    try:
+        yield node
+    finally:
+        if node.process.poll() is None:
+            try:
+                node.stop()
+            finally:
+                node.process.kill()
+                node.process.wait(STOP_SECONDS)
+        assert node.process.stdout is not None
+        node.process.stdout.close()

@@ -1,0 +1,130 @@
+"""Request bodies: what they become, and where a fault points."""
+
+import msgspec
+import pytest
+
+from app.api.decoding import (
+    batch_decoder,
+    decode_batch,
+    decode_lines,
+    entry_decoder,
+    envelope_decoder,
+    message_of,
+    settle_decoder,
+)
+from app.api.errors import InvalidBody, UnsupportedFeature, error_entries
+from app.domain.errors import CurlewError
+from app.domain.message import Message
+
+
+def message(body: bytes) -> Message:
+    return message_of(envelope_decoder.decode(body))
+
+
+def refusal(body: bytes) -> CurlewError:
+    with pytest.raises(CurlewError) as caught:
+        message(body)
+    return caught.value
+
+
+def test_a_json_body_is_kept_to_the_last_digit() -> None:
+    decoded = message(b'{"body": {"n": 12345678901234567890.50, "e": 1E400}}')
+    assert decoded.body == b'{"n": 12345678901234567890.50, "e": 1E400}'
+    assert decoded.content_type == "application/json"
+
+
+def test_null_is_a_json_body() -> None:
+    assert message(b'{"body":null}').body == b"null"
+
+
+def test_text_and_bytes() -> None:
+    assert message('{"text":"Gr\u00fc\u00dfe"}'.encode()).body == "Gr\u00fc\u00dfe".encode()
+    assert message(b'{"text":""}') == Message(b"", content_type="text/plain; charset=utf-8")
+    assert message(b'{"body_base64":"AP8="}') == Message(b"\x00\xff")
+
+
+def test_every_field_arrives() -> None:
+    decoded = message(
+        b'{"text":"x","tag":"t","keys":["a","b"],"sharding_key":"s","properties":{"P":"1"},'
+        b'"content_type":"text/csv","born_time_ms":5}'
+    )
+    assert decoded == Message(
+        b"x",
+        tag="t",
+        keys=("a", "b"),
+        sharding_key="s",
+        properties={"P": "1"},
+        content_type="text/csv",
+        born_time_ms=5,  # type: ignore[arg-type]  # a plain number
+    )
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"text":"a","body":1}', b'{"tag":"t"}'])
+def test_exactly_one_body_is_needed(body: bytes) -> None:
+    assert "exactly one" in refusal(body).detail
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        (b'{"text":1}', "/text"),
+        (b'{"text":"x","keys":["a",1]}', "/keys/1"),
+        (b'{"text":"x","queue_id":-1}', "/queue_id"),
+        (b'{"text":"x","born_time_ms":9223372036854775808}', "/born_time_ms"),
+        (b'{"text":"x","tagg":"t"}', "/tagg"),
+        (b'{"text":"x","content_type":"a\\r\\nSet-Cookie: x"}', "/content_type"),
+        (b'{"body_base64":"%%"}', "/body_base64"),
+        (b'{"body":"\xff"}', "/body"),
+    ],
+)
+def test_a_fault_has_its_pointer(body: bytes, pointer: str) -> None:
+    error = refusal(body)
+    assert isinstance(error, InvalidBody)
+    assert [entry["pointer"] for entry in error_entries(error) or ()] == [pointer]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b'{"text":"x"} 1'])
+def test_what_is_not_json_is_refused(body: bytes) -> None:
+    assert isinstance(refusal(body), InvalidBody)
+
+
+def test_a_misspelt_field_gets_a_hint() -> None:
+    assert refusal(b'{"text":"x","sharding_ky":"s"}').hint == "did you mean 'sharding_key'?"
+
+
+@pytest.mark.parametrize("field", ["delay", "deliver_at_ms", "idempotency_key"])
+def test_a_field_of_a_later_version_is_refused_by_name(field: str) -> None:
+    error = refusal(msgspec.json.encode({"text": "x", field: "30s"}))
+    assert isinstance(error, UnsupportedFeature)
+    assert error.pointer == f"/{field}"
+
+
+def test_a_faulty_entry_leaves_the_others_alone() -> None:
+    entries = decode_batch(b'{"messages":[{"text":"a"},{"tex":"b"},{"id":"c","body":[1]}]}')
+    assert [type(entry).__name__ for entry in entries] == [
+        "BatchEntry",
+        "InvalidBody",
+        "BatchEntry",
+    ]
+    assert entries[2].id == "c"  # type: ignore[union-attr]
+
+
+def test_a_fault_outside_the_entries_refuses_the_batch() -> None:
+    for body in (b'{"messages":1}', b'{"message":[]}', b'{"messages":[{"text":"a"}]'):
+        with pytest.raises(InvalidBody):
+            decode_batch(body)
+
+
+def test_lines_are_entries_of_their_own() -> None:
+    entries = decode_lines(b'{"text":"a"}\n\n{"text":\r\n  {"body":2}\r\n')
+    assert [type(entry).__name__ for entry in entries] == [
+        "BatchEntry",
+        "InvalidBody",
+        "BatchEntry",
+    ]
+
+
+def test_the_field_names_of_nested_structs_are_known() -> None:
+    assert "reason" in settle_decoder.known_fields
+    assert "tag" in batch_decoder.known_fields
+    assert "id" in entry_decoder.known_fields

@@ -1,0 +1,151 @@
+"""`MQ-*` headers and their query aliases."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api.errors import UnknownParameter, UnsupportedFeature
+from app.api.exchange import Headers
+from app.api.lane.metadata import (
+    HEADERS_OF_LATER_VERSIONS,
+    SendOptions,
+    decode_header,
+    encode_header,
+    read_batch_options,
+    read_send_options,
+    refuse_later_headers,
+    refuse_mq_headers,
+)
+from app.api.parameters import Query
+from app.domain.errors import CurlewError, IllegalProperty, InvalidRequest
+from app.domain.positions import FlushMode
+
+
+def read(*headers: tuple[bytes, bytes], query: bytes = b"") -> SendOptions:
+    return read_send_options(list(headers), {}, query)
+
+
+def test_every_header_is_read() -> None:
+    options = read(
+        (b"mq-tag", b"created"),
+        (b"mq-keys", b"order-17  user-4"),
+        (b"mq-sharding-key", b"user-4"),
+        (b"mq-queue-id", b"3"),
+        (b"mq-born-time-ms", b"5"),
+        (b"mq-durability", b"memory"),
+        (b"mq-prop-region", b"eu"),
+        (b"mq-properties", b'{"orderId":"7"}'),
+    )
+    assert options == SendOptions(
+        tag="created",
+        keys=("order-17", "user-4"),
+        sharding_key="user-4",
+        queue_id=3,
+        born_time_ms=5,  # type: ignore[arg-type]  # a plain number
+        flush=FlushMode.ASYNC,
+        properties={"region": "eu", "orderId": "7"},
+    )
+
+
+def test_the_query_wins() -> None:
+    options = read(
+        (b"mq-tag", b"a"),
+        (b"mq-keys", b"k"),
+        (b"mq-prop-x", b"1"),
+        query=b"tag=b&keys=m+n&prop_x=2&prop_Y=3&durability=flushed",
+    )
+    assert (options.tag, options.keys) == ("b", ("m", "n"))
+    assert options.properties == {"x": "2", "Y": "3"}
+    assert options.flush is FlushMode.SYNC
+
+
+def test_a_header_of_its_own_wins_over_the_json_header() -> None:
+    pair: Headers = [(b"mq-prop-x", b"1"), (b"mq-properties", b'{"x":"2"}')]
+    assert read(*pair).properties == read(*reversed(pair)).properties == {"x": "1"}
+
+
+@pytest.mark.parametrize("value", ["Gr\u00fc\u00dfe".encode(), b"Gr%C3%BC%C3%9Fe"])
+def test_utf_8_is_taken_raw_and_percent_encoded(value: bytes) -> None:
+    assert read((b"mq-tag", value)).tag == "Gr\u00fc\u00dfe"
+
+
+@pytest.mark.parametrize("value", [b"\xff", b"%FF"])
+def test_what_is_not_utf_8_is_refused(value: bytes) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read((b"mq-tag", value))
+    assert caught.value.fields == {"header": "MQ-Tag"}
+
+
+def test_trace_context_becomes_a_property() -> None:
+    options = read_send_options([], {b"traceparent": b"00-ab-cd-01", b"host": b"x"}, b"")
+    assert options.properties == {"traceparent": "00-ab-cd-01"}
+
+
+@pytest.mark.parametrize(
+    ("header", "hint"),
+    [
+        ((b"mq-tags", b"x"), "did you mean 'MQ-Tag'?"),
+        ((b"mq-sharding", b"x"), "did you mean 'MQ-Sharding-Key'?"),
+    ],
+)
+def test_an_unknown_header_is_refused(header: tuple[bytes, bytes], hint: str) -> None:
+    with pytest.raises(UnknownParameter) as caught:
+        read(header)
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("name", sorted(HEADERS_OF_LATER_VERSIONS))
+def test_a_header_of_a_later_version_is_refused(name: bytes) -> None:
+    with pytest.raises(UnsupportedFeature):
+        refuse_later_headers({b"host": b"x", name: b"1"})
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"mq-tag", b"a"), (b"mq-tag", b"b")],
+        [(b"mq-prop-", b"x")],
+        [(b"mq-properties", b"{")],
+        [(b"mq-properties", b'{"a":1}')],
+        [(b"mq-queue-id", b"one")],
+        [(b"mq-queue-id", b"-1")],
+        [(b"mq-born-time-ms", b"now")],
+        [(b"mq-durability", b"paper")],
+        [(b"mq-durability", b"replicated")],
+    ],
+)
+def test_bad_values_are_refused(headers: Headers) -> None:
+    with pytest.raises(CurlewError):
+        read(*headers)
+
+
+def test_replication_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedFeature, match="replication"):
+        read((b"mq-durability", b"replicated"))
+
+
+def test_an_empty_property_name_is_refused() -> None:
+    with pytest.raises(IllegalProperty):
+        read((b"mq-prop-", b"x"))
+
+
+def test_a_batch_takes_queue_and_durability_only() -> None:
+    query = Query(b"queue_id=2", {"queue_id", "durability"})
+    options = read_batch_options([(b"mq-queue-id", b"1"), (b"mq-durability", b"memory")], query)
+    assert (options.queue_id, options.flush) == (2, FlushMode.ASYNC)
+    with pytest.raises(UnknownParameter, match="MQ-Tag") as caught:
+        read_batch_options([(b"mq-tag", b"x")], query)
+    assert "each entry" in (caught.value.hint or "")
+
+
+def test_an_operation_without_metadata_refuses_any() -> None:
+    with pytest.raises(UnknownParameter, match="MQ-Queue-Id"):
+        refuse_mq_headers([(b"mq-queue-id", b"1")])
+
+
+@given(st.text())
+def test_header_encoding_is_reversible_and_safe(text: str) -> None:
+    encoded = encode_header(text)
+    assert decode_header(b"mq-tag", encoded) == text
+    assert all(0x20 < byte < 0x7F for byte in encoded)
+    assert b'"' not in encoded

@@ -1,0 +1,208 @@
+"""What holds for every request, whoever answers it."""
+
+import logging
+
+import pytest
+
+from app.api.exchange import Exchange, Receive, Scope, Send, batch_too_large
+from app.api.lane.routing import Lane, Operation
+from app.api.middleware import RequestShell
+from app.domain.errors import ShuttingDown, TopicNotFound
+from tests.support.asgi import LOCAL, call, events_of
+
+pytestmark = pytest.mark.anyio
+
+TOPIC = "/v1/topics/orders/messages"
+PULL = "/v1/topics/orders/queues/0/messages"
+RECEIPT = "/v1/receipts/abc"
+
+
+async def send_handler(exchange: Exchange, topic: str) -> None:
+    body = await exchange.read_body(10, batch_too_large)
+    if body == b"closing":
+        raise ShuttingDown("bye")
+    if body == b"broken":
+        raise ZeroDivisionError
+    if body == b"absent":
+        raise TopicNotFound("no such topic")
+    await exchange.answer(201, [], topic.encode() + b":" + body)
+
+
+async def late_failure(exchange: Exchange, *_: str) -> None:
+    await exchange.answer(200, [], b"done")
+    raise ZeroDivisionError
+
+
+async def fallback(scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"fallback"})
+
+
+def shell(*, local_only: bool = True) -> RequestShell:
+    lane = Lane(
+        [
+            Operation(
+                "send",
+                "POST",
+                "/v1/topics/{topic}/messages",
+                send_handler,
+                sends=True,
+                takes_mq_headers=True,
+            ),
+            Operation("pull", "GET", "/v1/topics/{topic}/queues/{queue}/messages", late_failure),
+            Operation("ack", "DELETE", "/v1/receipts/{handle}", send_handler),
+        ]
+    )
+    return RequestShell(lane, fallback, header_block_bytes_max=256, local_only=local_only)
+
+
+async def test_every_answer_has_a_request_id_of_its_own() -> None:
+    app = shell()
+    answers = [
+        await call(app, "POST", TOPIC, b"x"),
+        await call(app, "POST", TOPIC, b"absent"),
+        await call(app, "GET", "/v1/topics"),
+    ]
+    ids = [answer.headers[b"mq-request-id"] for answer in answers]
+    assert len(set(ids)) == 3
+    assert answers[1].json()["request_id"] == ids[1].decode()
+
+
+@pytest.mark.parametrize("path", [TOPIC, "/v1/topics"])
+async def test_a_sane_request_id_of_the_client_is_kept(path: str) -> None:
+    answer = await call(shell(), "POST", path, headers={b"mq-request-id": b"trace/7.a"})
+    assert answer.headers[b"mq-request-id"] == b"trace/7.a"
+
+
+@pytest.mark.parametrize("request_id", [b"", b"a b", b"x" * 129, b"a\x00", b"\xff"])
+async def test_another_one_is_replaced(request_id: bytes) -> None:
+    answer = await call(shell(), "POST", TOPIC, headers={b"mq-request-id": request_id})
+    assert answer.status == 201
+    assert answer.headers[b"mq-request-id"] != request_id
+
+
+@pytest.mark.parametrize("path", [TOPIC, "/v1/topics"])
+async def test_a_large_header_block_is_refused(path: str) -> None:
+    answer = await call(shell(), "POST", path, headers={b"x": b"y" * 256})
+    assert answer.status == 431
+    assert answer.json()["code"] == "REQUEST_HEADER_FIELDS_TOO_LARGE"
+    assert answer.headers[b"mq-request-id"]
+
+
+async def test_a_large_body_is_refused_before_it_is_read() -> None:
+    receive = events_of(b"x" * 11)
+    answer = await call(shell(), "POST", TOPIC, headers={b"content-length": b"11"}, receive=receive)
+    assert answer.status == 413
+    assert receive.taken == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("parts", [[b"x" * 11], [b"x" * 6, b"x" * 5, b"x"], [b"", b"x" * 11]])
+async def test_a_large_body_without_a_length_is_refused_while_it_is_read(
+    parts: list[bytes],
+) -> None:
+    assert (await call(shell(), "POST", TOPIC, *parts)).status == 413
+
+
+async def test_reading_stops_at_the_limit() -> None:
+    receive = events_of(*[b"x" * 6] * 100)
+    assert (await call(shell(), "POST", TOPIC, receive=receive)).status == 413
+    assert receive.taken == 2  # type: ignore[attr-defined]
+
+
+async def test_a_body_in_parts_is_joined() -> None:
+    assert (await call(shell(), "POST", TOPIC, b"ab", b"", b"c")).body == b"orders:abc"
+
+
+@pytest.mark.parametrize("host", [b"localhost", b"LOCALHOST:1", b"127.0.0.1:8710", b"[::1]:8710"])
+async def test_local_names_are_served(host: bytes) -> None:
+    assert (await call(shell(), "POST", TOPIC, headers={b"host": host})).status == 201
+
+
+@pytest.mark.parametrize(
+    "host", [b"", b"evil.example", b"localhost.evil.example", b"127.0.0.1.nip.io:80", b"[::2]:1"]
+)
+@pytest.mark.parametrize("path", [TOPIC, "/v1/topics", "/ui"])
+async def test_foreign_host_names_are_refused(host: bytes, path: str) -> None:
+    answer = await call(shell(), "POST", path, headers={b"host": host})
+    assert (answer.status, answer.json()["code"]) == (403, "FORBIDDEN")
+    assert answer.json()["hint"]
+
+
+@pytest.mark.parametrize("origin", [b"http://evil.example", b"null", b"http://localhost:3000"])
+async def test_foreign_origins_are_refused(origin: bytes) -> None:
+    answer = await call(shell(), "POST", TOPIC, headers=[LOCAL, (b"origin", origin)])
+    assert answer.status == 403
+
+
+async def test_our_own_pages_are_served() -> None:
+    headers = [LOCAL, (b"origin", b"http://localhost:8710")]
+    assert (await call(shell(), "POST", TOPIC, headers=headers)).status == 201
+
+
+async def test_a_guarded_server_leaves_host_and_origin_to_its_guard() -> None:
+    headers = {b"host": b"mq.example", b"origin": b"http://other.example"}
+    assert (await call(shell(local_only=False), "POST", TOPIC, headers=headers)).status == 201
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", PULL), ("DELETE", RECEIPT), ("GET", "/v1/topics")]
+)
+async def test_message_headers_are_refused_where_they_mean_nothing(method: str, path: str) -> None:
+    answer = await call(shell(), method, path, headers={b"mq-delay": b"30s"})
+    assert (answer.status, answer.json()["code"]) == (400, "UNSUPPORTED")
+    answer = await call(shell(), method, path, headers={b"mq-tag": b"x"})
+    assert (answer.status, answer.json()["code"]) == (400, "BAD_REQUEST")
+
+
+async def test_other_applications_may_get_any_header() -> None:
+    assert (await call(shell(), "GET", "/ui", headers={b"mq-tag": b"x"})).status == 200
+
+
+async def test_a_failed_send_has_an_outcome_and_other_calls_have_none() -> None:
+    assert (await call(shell(), "POST", TOPIC, b"absent")).json()["outcome"] == "not_stored"
+    assert "outcome" not in (await call(shell(), "DELETE", RECEIPT, b"absent")).json()
+
+
+async def test_the_unexpected_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    answer = await call(shell(), "POST", TOPIC, b"broken")
+    problem = answer.json()
+    assert (answer.status, problem["code"]) == (500, "INTERNAL_SERVER_ERROR")
+    assert problem["outcome"] == "unknown"
+    assert "ZeroDivisionError" not in answer.body.decode()
+    record = caplog.records[0]
+    assert record.levelno == logging.ERROR
+    assert problem["request_id"] in record.getMessage()
+    assert record.exc_info
+
+
+async def test_a_failure_after_the_answer_is_logged_only(caplog: pytest.LogCaptureFixture) -> None:
+    answer = await call(shell(), "GET", PULL)
+    assert (answer.status, answer.body) == (200, b"done")
+    assert len(caplog.records) == 1
+
+
+async def test_shutting_down_closes_the_connection_and_says_when_to_retry() -> None:
+    answer = await call(shell(), "POST", TOPIC, b"closing")
+    assert answer.status == 503
+    assert answer.headers[b"retry-after"] == b"1"
+    assert answer.headers[b"connection"] == b"close"
+    assert answer.json()["retryable"] is True
+
+
+async def test_nobody_is_answered_who_left_while_sending() -> None:
+    async def gone() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    assert (await call(shell(), "POST", TOPIC, receive=gone)).status == 0
+
+
+async def test_another_protocol_falls_through() -> None:
+    seen: list[str] = []
+
+    async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope["type"])
+
+    app = RequestShell(Lane([]), lifespan, header_block_bytes_max=1, local_only=True)
+    await app({"type": "lifespan"}, events_of(), events_of())  # type: ignore[arg-type]
+    assert seen == ["lifespan"]

@@ -1,0 +1,103 @@
+"""Waiting for messages, and for the client that leaves meanwhile."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from app.api.exchange import ClientGone, Event
+from app.api.lane.waiting import unless_gone
+from app.domain.errors import TopicNotFound
+
+pytestmark = pytest.mark.anyio
+
+DISCONNECT: Event = {"type": "http.disconnect"}
+
+
+class Connection:
+    """A connection that the test closes when it likes."""
+
+    def __init__(self) -> None:
+        self.closed = asyncio.Event()
+        self.is_watched = asyncio.Event()
+
+    async def receive(self) -> Event:
+        self.is_watched.set()
+        await self.closed.wait()
+        return DISCONNECT
+
+
+def nothing_to_discard(_: object) -> None:
+    raise AssertionError("there was nothing to discard")
+
+
+async def test_the_result_comes_when_the_client_stays() -> None:
+    async def work(_: Callable[[], bool]) -> str:
+        await asyncio.sleep(0)
+        return "messages"
+
+    assert await unless_gone(Connection().receive, work, nothing_to_discard) == "messages"
+
+
+async def test_a_failure_of_the_work_comes_through_unwrapped() -> None:
+    async def work(_: Callable[[], bool]) -> str:
+        raise TopicNotFound("gone meanwhile")
+
+    with pytest.raises(TopicNotFound):
+        await unless_gone(Connection().receive, work, nothing_to_discard)
+
+
+async def test_a_client_that_leaves_ends_the_work() -> None:
+    connection = Connection()
+    seen: list[str] = []
+
+    async def work(gone: Callable[[], bool]) -> str:
+        assert not gone()
+        await connection.is_watched.wait()
+        connection.closed.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("ended, gone" if gone() else "ended")
+        return "never"
+
+    with pytest.raises(ClientGone):
+        await unless_gone(connection.receive, work, nothing_to_discard)
+    assert seen == ["ended, gone"]
+
+
+async def test_a_result_that_comes_too_late_is_discarded() -> None:
+    connection = Connection()
+    discarded: list[str] = []
+
+    async def work(_: Callable[[], bool]) -> str:
+        await connection.is_watched.wait()
+        connection.closed.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "too late"
+        return "never"
+
+    with pytest.raises(ClientGone):
+        await unless_gone(connection.receive, work, discarded.append)
+    assert discarded == ["too late"]
+
+
+async def test_being_cancelled_cancels_the_work() -> None:
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def work(_: Callable[[], bool]) -> str:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return "never"
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(unless_gone(Connection().receive, work, nothing_to_discard))
+        await started.wait()
+        task.cancel()
+    assert task.cancelled()
+    assert ended.is_set()

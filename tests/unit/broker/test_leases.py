@@ -1,0 +1,254 @@
+"""Leases and progress of one queue, against a model that keeps one row per message."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from app.broker.leases import InFlight, LeaseTable
+from app.broker.subscriptions import LeasedQueue, LeaseIds
+
+State = Literal["leased", "delayed", "returned", "done"]
+SECONDS = st.integers(1, 20)
+
+
+@dataclass
+class Row:
+    """What the model knows of one message that was fetched."""
+
+    state: State
+    attempt: int
+    lease_id: int
+    until_s: float
+    acked_by: int | None = None
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A handle that was given out at some time."""
+
+    offset: int
+    lease_id: int
+    is_first: bool
+    expires_s: float
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Everything that happens to a queue of a group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 100.0
+        self.ids = LeaseIds(now_ms=1)
+        self.in_flight = InFlight()
+        self.queue = LeasedQueue("g", "t", 0, 0, self.in_flight, self.ids.next)
+        self.rows: dict[int, Row] = {}
+        self.handles: list[Handle] = []
+        self.floor = self.ids.next
+
+    # --- what the machine does
+
+    @rule(count=st.integers(1, 5), hold_s=SECONDS)
+    def receive_new(self, count: int, hold_s: int) -> None:
+        start = self.queue.fetch_offset
+        offsets = range(start, start + count)
+        self.queue.fetch_offset += count
+        expires_s = self.now_s + hold_s
+        first_id = self.ids.take(count)
+        leases = self.queue.leases.grant(offsets, first_id, expires_s)
+        for offset, lease in zip(offsets, leases, strict=True):
+            assert offset not in self.rows
+            assert (lease.attempt, lease.expires_s, lease.is_first) == (1, expires_s, True)
+            self.rows[offset] = Row("leased", 1, lease.lease_id, expires_s)
+            self.handles.append(Handle(offset, lease.lease_id, True, expires_s))
+
+    @rule(count=st.integers(1, 5), hold_s=SECONDS, granted=st.integers(0, 5))
+    def receive_returned(self, count: int, hold_s: int, granted: int) -> None:
+        leases = self.queue.leases
+        leases.expire(self.now_s)
+        self.expire_rows()
+        run = leases.take_returned_run(count)
+        assert list(run) == self.expected_run(count)
+        leases.put_back(run[granted:])
+        run = run[:granted]
+        expires_s = self.now_s + hold_s
+        first_id = self.ids.take(len(run))
+        for offset, lease in zip(run, leases.grant_again(run, first_id, expires_s), strict=True):
+            row = self.rows[offset]
+            assert lease.attempt == row.attempt + 1
+            assert not lease.is_first
+            self.rows[offset] = Row("leased", lease.attempt, lease.lease_id, expires_s)
+            self.handles.append(Handle(offset, lease.lease_id, False, expires_s))
+
+    @precondition(lambda self: self.handles)
+    @rule(data=st.data())
+    def ack(self, data: st.DataObject) -> None:
+        """With any handle that was ever given out."""
+        handle = data.draw(st.sampled_from(self.handles))
+        row = self.rows.get(handle.offset)
+        is_live = self.is_live(handle)
+        acked = self.queue.leases.ack(handle.offset, handle.lease_id, self.now_s)
+        assert acked == is_live
+        if acked:
+            assert row is not None
+            row.state, row.acked_by = "done", handle.lease_id
+            self.queue.progress.ack(handle.offset)
+        elif (
+            handle.expires_s > self.now_s
+            and handle.lease_id >= self.floor
+            and self.queue.progress.is_acked(handle.offset)
+        ):
+            was_its = row is not None and row.acked_by == handle.lease_id
+            repeated = self.queue.leases.was_acked_by(
+                handle.offset, handle.lease_id, handle.is_first
+            )
+            assert repeated == was_its
+
+    @precondition(lambda self: self.handles)
+    @rule(data=st.data(), delay_s=st.integers(0, 10))
+    def nack(self, data: st.DataObject, delay_s: int) -> None:
+        handle = data.draw(st.sampled_from(self.handles))
+        is_live = self.is_live(handle)
+        leases = self.queue.leases
+        assert leases.nack(handle.offset, handle.lease_id, self.now_s, delay_s) == is_live
+        if is_live:
+            row = self.rows[handle.offset]
+            row.state = "delayed" if delay_s else "returned"
+            row.until_s = self.now_s + delay_s
+
+    @precondition(lambda self: self.handles)
+    @rule(data=st.data(), hold_s=SECONDS)
+    def extend(self, data: st.DataObject, hold_s: int) -> None:
+        handle = data.draw(st.sampled_from(self.handles))
+        is_live = self.is_live(handle)
+        new_id = self.ids.take(1)
+        expires_s = self.now_s + hold_s
+        lease = self.queue.leases.extend(
+            handle.offset, handle.lease_id, self.now_s, expires_s, new_id
+        )
+        assert (lease is not None) == is_live
+        if lease is not None:
+            row = self.rows[handle.offset]
+            row.lease_id, row.until_s = new_id, expires_s
+            self.handles.append(Handle(handle.offset, new_id, False, expires_s))
+
+    @precondition(lambda self: self.handles)
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        handle = data.draw(st.sampled_from(self.handles))
+        row = self.rows.get(handle.offset)
+        # Unlike the others it also takes a lease whose end nobody has noticed yet.
+        is_held = row is not None and row.state == "leased" and row.lease_id == handle.lease_id
+        if self.queue.leases.give_back(handle.offset, handle.lease_id):
+            assert is_held
+            assert row is not None
+            row.state, row.attempt = "returned", row.attempt - 1
+
+    @rule(seconds=st.integers(1, 15))
+    def let_time_pass(self, seconds: int) -> None:
+        self.now_s += seconds
+
+    @rule()
+    def expire(self) -> None:
+        leases = self.queue.leases
+        if leases.next_change_s > self.now_s:
+            assert not self.due_rows()
+        leases.expire(self.now_s)
+        self.expire_rows()
+
+    @rule(ahead=st.integers(-2, 8))
+    def commit(self, ahead: int) -> None:
+        offset = self.queue.committed + ahead
+        self.queue.skip_to(offset)
+        for at, row in self.rows.items():
+            if at < offset and row.state != "done":
+                # The newest lease is the one that may say "ack" again, if it still is live.
+                row.acked_by = row.lease_id if row.state == "leased" else None
+                row.state = "done"
+        for at in range(min(self.rows, default=0), offset):
+            self.rows.setdefault(at, Row("done", 0, -1, 0))
+
+    @rule(offset=st.integers(0, 30))
+    def reset(self, offset: int) -> None:
+        self.queue.reset(offset, self.ids.next)
+        self.floor = self.ids.next
+        self.rows.clear()
+
+    # --- what must hold
+
+    @invariant()
+    def committed_is_the_lowest_open_offset(self) -> None:
+        open_rows = [at for at, row in self.rows.items() if row.state != "done"]
+        assert self.queue.committed == min(open_rows, default=self.queue.fetch_offset)
+
+    @invariant()
+    def counts_agree(self) -> None:
+        leases = self.queue.leases
+        states = [row.state for row in self.rows.values()]
+        assert leases.leased_count == states.count("leased")
+        assert leases.delayed_count == states.count("delayed")
+        assert leases.returned_count == states.count("returned")
+        assert self.in_flight.count == states.count("leased") + states.count("delayed")
+
+    # --- the model
+
+    def is_live(self, handle: Handle) -> bool:
+        row = self.rows.get(handle.offset)
+        return (
+            row is not None
+            and row.state == "leased"
+            and row.lease_id == handle.lease_id
+            and row.until_s > self.now_s
+        )
+
+    def due_rows(self) -> list[Row]:
+        return [
+            row
+            for row in self.rows.values()
+            if row.state in ("leased", "delayed") and row.until_s <= self.now_s
+        ]
+
+    def expire_rows(self) -> None:
+        for row in self.due_rows():
+            row.state = "returned"
+
+    def expected_run(self, count: int) -> list[int]:
+        run: list[int] = []
+        for offset in sorted(at for at, row in self.rows.items() if row.state == "returned"):
+            if len(run) == count or (run and offset != run[-1] + 1):
+                break
+            run.append(offset)
+        return run
+
+
+QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestQueueMachine = QueueMachine.TestCase
+
+
+def test_expiry_entries_do_not_pile_up() -> None:
+    """Long leases that are acked at once leave nothing behind."""
+    table = LeaseTable(InFlight())
+    ids = LeaseIds(1)
+    for start in range(0, 320_000, 32):
+        offsets = range(start, start + 32)
+        first = ids.take(32)
+        table.grant(offsets, first, 43_200.0)
+        for lease_id, offset in enumerate(offsets, first):
+            assert table.ack(offset, lease_id, 0.0)
+    assert table._expiry_count < 2_000
+    assert len(table._expiries) < 100
+    assert not table._acked
+
+
+def test_remembered_acks_are_bounded_and_end_with_their_lease() -> None:
+    table = LeaseTable(InFlight())
+    ids = LeaseIds(1)
+    for offset in range(1_000):
+        now_s = float(offset)
+        table.grant((offset,), ids.take(1), now_s + 10)
+        lease_id = ids.next - 1
+        assert table.extend(offset, lease_id, now_s, now_s + 20, ids.take(1))
+        assert table.ack(offset, ids.next - 1, now_s)
+    assert len(table._acked) <= 21

@@ -1,0 +1,124 @@
+"""Starting, stopping, readiness, look-up by id, and whether the real neighbours fit the ports."""
+
+import asyncio
+
+import pytest
+
+from app.broker.ports import Metadata, Store
+from app.cluster import Metadata as ClusterMetadata
+from app.domain.errors import (
+    CurlewError,
+    MessageNotFound,
+    MetadataUnavailable,
+    ShuttingDown,
+    TopicNotFound,
+)
+from app.domain.message import Message
+from app.store import MessageStore
+from tests.support.brokers import TOPIC, World, running
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+
+def real_neighbours(store: MessageStore, metadata: ClusterMetadata) -> tuple[Store, Metadata]:
+    """For the type checker: what `node` hands to the broker is what the broker asks for."""
+    return store, metadata
+
+
+async def test_stopping_answers_all_waiters_at_once_with_nothing() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        pulls = [tasks.create_task(world.pull(0, wait_s=60)) for _ in range(3)]
+        receives = [tasks.create_task(world.receive(wait_s=60)) for _ in range(3)]
+        await until(lambda: world.waiting == 6)
+        await world.broker.stop()
+        assert [(await pull).read.records for pull in pulls] == [[]] * 3
+        assert [await receive for receive in receives] == [[]] * 3
+        assert world.waiting == 0
+
+
+async def test_a_stopped_broker_refuses_work() -> None:
+    async with running() as world:
+        await world.broker.stop()
+        await world.broker.stop()
+        assert world.broker.readiness() == ["the node is shutting down"]
+        for send in (
+            world.broker.send(TOPIC, Message(b"a")),
+            world.broker.send_batch(TOPIC, []),
+            world.broker.send_frame(TOPIC, b""),
+        ):
+            with pytest.raises(ShuttingDown) as caught:
+                await send
+            assert caught.value.outcome == "not_stored"
+        for call in (
+            world.pull(0),
+            world.receive(),
+            world.broker.settle(TOPIC, "g", acks=["h"]),
+            world.broker.settle_one("h", "ack"),
+            world.broker.message(TOPIC, "id"),
+            world.broker.offsets(TOPIC, "latest"),
+            world.broker.commit_offsets("g", TOPIC, []),
+        ):
+            with pytest.raises(ShuttingDown):
+                await call
+
+
+async def test_a_send_in_progress_is_answered_while_stopping() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        send = tasks.create_task(world.broker.send(TOPIC, Message(b"a")))
+        await asyncio.sleep(0)
+        await world.broker.stop()
+        assert (await send).queue_offset == 0
+
+
+async def test_a_broker_that_has_not_started_is_not_ready() -> None:
+    world = World()
+    assert world.broker.readiness() == ["the broker has not started"]
+    with pytest.raises(ShuttingDown):
+        await world.pull(0)
+    await world.broker.stop()
+    world.metadata.is_down = True
+    with pytest.raises(MetadataUnavailable):
+        await world.broker.start()
+    world.metadata.is_down = False
+    await world.broker.start()
+    await world.broker.start()
+    assert world.broker.readiness() == []
+    await world.broker.stop()
+
+
+async def test_a_failed_store_is_not_ready_and_says_why() -> None:
+    async with running() as world:
+        world.store.state.failed = "fdatasync: input/output error"
+        assert world.broker.readiness() == [
+            "the store takes no writes: fdatasync: input/output error"
+        ]
+
+
+async def test_services_run_by_themselves() -> None:
+    async with running() as world:
+        broker = world.broker
+        services = (broker._offset_writer, broker._lease_watch)
+        assert [service.running for service in services] == [True, True]
+        await broker._lease_watch.run_now()
+        await broker.stop()
+        assert [service.running for service in services] == [False, False]
+        assert [service.failures for service in services] == [0, 0]
+
+
+async def test_a_message_is_found_by_its_id() -> None:
+    async with running() as world:
+        await world.topic(1, name="other")
+        [sent] = await world.send(b"one")
+        assert (await world.broker.message(TOPIC, sent.message_id)).body == b"one"
+        world.store.cold.add((TOPIC, 0))
+        assert (await world.broker.message(TOPIC, sent.message_id)).body == b"one"
+        assert world.store.disk_reads == 1
+        errors: list[tuple[str, str, type[CurlewError]]] = [
+            (TOPIC, "nonsense", MessageNotFound),
+            ("other", sent.message_id, MessageNotFound),
+            ("order", sent.message_id, TopicNotFound),
+        ]
+        for topic, message_id, error in errors:
+            with pytest.raises(error):
+                await world.broker.message(topic, message_id)

@@ -1,0 +1,89 @@
+"""Acks in any order against a plain set."""
+
+import random
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.broker.progress import QueueProgress
+
+START = 1_000
+OFFSETS = st.integers(START - 5, START + 3_000)
+RANGES = st.tuples(OFFSETS, st.integers(0, 2_500)).map(lambda pair: range(pair[0], sum(pair)))
+
+
+class Model:
+    """What progress means, without any thought for speed."""
+
+    def __init__(self) -> None:
+        self.acked = set(range(START - 10, START))
+
+    @property
+    def committed(self) -> int:
+        offset = START
+        while offset in self.acked:
+            offset += 1
+        return offset
+
+
+@given(st.lists(st.one_of(OFFSETS, RANGES, st.tuples(st.just("skip"), OFFSETS)), max_size=40))
+def test_it_agrees_with_a_plain_set(
+    steps: list[int | range | tuple[str, int]],
+) -> None:
+    progress, model = QueueProgress(START), Model()
+    touched = set()
+    for step in steps:
+        if isinstance(step, int):
+            progress.ack(step)
+            model.acked.add(step)
+            touched.add(step)
+        elif isinstance(step, range):
+            progress.ack_range(step.start, step.stop)
+            model.acked.update(step)
+            touched.update((step.start - 1, step.start, step.stop - 1, step.stop))
+        else:
+            progress.skip_to(step[1])
+            model.acked.update(range(START, step[1]))
+        assert progress.committed == model.committed
+    for offset in touched:
+        assert progress.is_acked(offset) == (offset in model.acked or offset < START)
+
+
+def test_acks_of_whole_pages_in_shuffled_order_close_up() -> None:
+    offsets = list(range(5 * 1_024))
+    random.Random(1).shuffle(offsets)
+    progress = QueueProgress(0)
+    for offset in offsets:
+        progress.ack(offset)
+    assert progress.committed == 5 * 1_024
+    assert not progress._pages
+
+
+def test_one_open_message_under_a_million_acks_costs_nothing_per_ack() -> None:
+    """In random order, above a message that stays open; then it closes, in one go."""
+    count = 1_000_000
+    offsets = list(range(1, count))
+    random.Random(2).shuffle(offsets)
+    progress = QueueProgress(0)
+    ack = progress.ack
+    started = time.process_time()
+    for offset in offsets:
+        ack(offset)
+    assert progress.committed == 0
+    progress.ack(0)
+    assert progress.committed == count
+    # Some 0.5 s; whatever grows with the number of open acks takes minutes.
+    assert time.process_time() - started < 20
+
+
+def test_full_pages_above_an_open_message_share_one_object() -> None:
+    progress = QueueProgress(0)
+    progress.ack_range(1_024, 1_024 * 100)
+    assert len({id(page) for page in progress._pages.values()}) == 1
+
+
+def test_going_back_is_not_possible() -> None:
+    progress = QueueProgress(10)
+    progress.skip_to(5)
+    assert progress.committed == 10

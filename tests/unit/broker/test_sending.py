@@ -1,0 +1,266 @@
+"""Sending: queue choice, batches, outcomes of failures, cancellation."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from app.broker.config import BrokerConfig
+from app.broker.results import BatchItem, SendResult
+from app.domain.errors import (
+    BatchTooLarge,
+    BodyTooLarge,
+    CurlewError,
+    DiskFull,
+    IllegalTag,
+    IllegalTopic,
+    InvalidRequest,
+    MalformedFrame,
+    QueueNotFound,
+    StoreFailed,
+    TooManyRequests,
+    TopicNotFound,
+)
+from app.domain.limits import Limits
+from app.domain.message import Message, queue_for_sharding_key
+from app.domain.positions import FlushMode
+from tests.support.brokers import IDLE, TOPIC, running
+from tests.support.memory_store import Held
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+SMALL = Limits(body_bytes_max=10, batch_messages_max=5, batch_bytes_max=20)
+
+
+def no_confirmations() -> list[Held]:
+    return []
+
+
+def placed(results: list[SendResult | CurlewError]) -> list[tuple[int, int]]:
+    """(queue, offset) of each; all must have succeeded."""
+    successes = [result for result in results if isinstance(result, SendResult)]
+    assert len(successes) == len(results)
+    return [(result.queue_id, result.queue_offset) for result in successes]
+
+
+async def test_a_message_is_answered_with_its_place() -> None:
+    async with running() as world:
+        first = await world.broker.send(TOPIC, Message(b"a"))
+        second = await world.broker.send(TOPIC, Message(b"b", message_id="mine"))
+    assert (first.topic, first.queue_id, first.queue_offset) == (TOPIC, 0, 0)
+    assert first.store_time_ms == world.clock.now_ms()
+    assert (second.queue_offset, second.message_id) == (1, "mine")
+
+
+async def test_queues_take_turns() -> None:
+    async with running(queues=3) as world:
+        sent = [await world.broker.send(TOPIC, Message(b"a")) for _ in range(7)]
+    assert [result.queue_id for result in sent] == [0, 1, 2, 0, 1, 2, 0]
+
+
+async def test_a_sharding_key_has_one_queue() -> None:
+    async with running(queues=4) as world:
+        for key in ("order-17", "order-18", "größe"):
+            message = Message(b"a", sharding_key=key)
+            chosen = {(await world.broker.send(TOPIC, message)).queue_id for _ in range(3)}
+            assert chosen == {queue_for_sharding_key(key, 4)}
+
+
+async def test_a_queue_can_be_named() -> None:
+    async with running(queues=4) as world:
+        message = Message(b"a", sharding_key="k")
+        assert (await world.broker.send(TOPIC, message, queue_id=2)).queue_id == 2
+        with pytest.raises(QueueNotFound) as caught:
+            await world.broker.send(TOPIC, message, queue_id=4)
+        assert caught.value.outcome == "not_stored"
+
+
+async def test_flush_is_the_topic_s_unless_the_send_says_otherwise() -> None:
+    async with running() as world:
+        await world.broker.send(TOPIC, Message(b"a"))
+        await world.broker.send(TOPIC, Message(b"a"), flush=FlushMode.SYNC)
+        await world.broker.send_batch(TOPIC, [BatchItem(Message(b"a"))], flush=FlushMode.SYNC)
+    assert world.store.flushes == [FlushMode.ASYNC, FlushMode.SYNC, FlushMode.SYNC]
+
+
+async def test_an_unknown_topic_has_a_hint() -> None:
+    async with running() as world:
+        with pytest.raises(TopicNotFound) as caught:
+            await world.broker.send("order", Message(b"a"))
+        assert caught.value.hint == "did you mean 'orders'?"
+        assert caught.value.outcome == "not_stored"
+        with pytest.raises(IllegalTopic):
+            await world.broker.send("no such topic", Message(b"a"))
+
+
+async def test_a_first_send_makes_the_topic_where_that_is_on() -> None:
+    config = replace(IDLE, auto_create_topics=True)
+    async with running(config=config) as world:
+        assert (await world.broker.send("new", Message(b"a"))).topic == "new"
+        assert "new" in world.metadata.snapshot.topics
+        with pytest.raises(IllegalTopic):
+            await world.broker.send("not a name", Message(b"a"))
+    assert not BrokerConfig().auto_create_topics
+
+
+async def test_an_invalid_message_is_not_stored() -> None:
+    async with running() as world:
+        with pytest.raises(IllegalTag) as caught:
+            await world.broker.send(TOPIC, Message(b"a", tag="a|b"))
+        assert caught.value.outcome == "not_stored"
+        assert not world.store.queues
+
+
+@pytest.mark.parametrize("error", [DiskFull("full"), TooManyRequests("busy"), StoreFailed("no")])
+async def test_a_refused_append_is_not_stored(error: CurlewError) -> None:
+    async with running() as world:
+        world.store.refusal = error
+        for send in (
+            world.broker.send(TOPIC, Message(b"a")),
+            world.broker.send_frame(TOPIC, b"", queue_id=7),
+        ):
+            with pytest.raises(CurlewError) as caught:
+                await send
+            assert caught.value.outcome == "not_stored"
+        [result] = await world.broker.send_batch(TOPIC, [BatchItem(Message(b"a"))])
+        assert result is error
+        assert error.outcome == "not_stored"
+
+
+async def test_a_failed_write_is_unknown_unless_the_store_knows_better() -> None:
+    async with running() as world:
+        world.store.failure = StoreFailed("fsync failed")
+        with pytest.raises(StoreFailed) as caught:
+            await world.broker.send(TOPIC, Message(b"a"))
+        assert caught.value.outcome == "unknown"
+        world.store.failure = DiskFull("no room", outcome="not_stored")
+        with pytest.raises(DiskFull) as full:
+            await world.broker.send(TOPIC, Message(b"a"))
+        assert full.value.outcome == "not_stored"
+
+
+async def test_a_send_waits_until_it_is_confirmed() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        world.store.held = held = no_confirmations()
+        send = tasks.create_task(world.broker.send(TOPIC, Message(b"a")))
+        await until(lambda: len(held) == 1)
+        assert not send.done()
+        world.store.confirm()
+        assert (await send).queue_offset == 0
+
+
+async def test_a_cancelled_send_leaves_the_append_to_finish() -> None:
+    async with running() as world:
+        world.store.held = held = no_confirmations()
+        async with asyncio.TaskGroup() as tasks:
+            send = tasks.create_task(world.broker.send(TOPIC, Message(b"kept")))
+            await until(lambda: len(held) == 1)
+            send.cancel()
+        assert send.cancelled()
+        world.store.confirm()
+        [delivery] = await world.receive()
+        assert delivery.message.body == b"kept"
+
+
+async def test_a_batch_without_keys_goes_to_one_queue() -> None:
+    async with running(queues=3) as world:
+        items = [BatchItem(Message(b"a")) for _ in range(4)]
+        first = placed(await world.broker.send_batch(TOPIC, items))
+        second = placed(await world.broker.send_batch(TOPIC, items))
+    assert first == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    assert second == [(1, 0), (1, 1), (1, 2), (1, 3)]
+
+
+async def test_a_batch_can_be_spread_or_sent_to_a_named_queue() -> None:
+    async with running(queues=3) as world:
+        items = [BatchItem(Message(b"a")) for _ in range(4)]
+        spread = placed(await world.broker.send_batch(TOPIC, items, spread=True))
+        named = placed(await world.broker.send_batch(TOPIC, items, spread=True, queue_id=2))
+    assert [queue for queue, _ in spread] == [0, 1, 2, 0]
+    assert {queue for queue, _ in named} == {2}
+
+
+async def test_entries_with_keys_or_queues_go_their_own_way() -> None:
+    async with running(queues=4) as world:
+        items = [
+            BatchItem(Message(b"a", sharding_key="k")),
+            BatchItem(Message(b"b")),
+            BatchItem(Message(b"c"), queue_id=3),
+            BatchItem(Message(b"d", sharding_key="k")),
+            BatchItem(Message(b"e")),
+        ]
+        results = placed(await world.broker.send_batch(TOPIC, items))
+        key_queue = queue_for_sharding_key("k", 4)
+        assert results[0][0] == results[3][0] == key_queue
+        assert results[2][0] == 3
+        assert results[1][0] == results[4][0]
+        for (queue, offset), item in zip(results, items, strict=True):
+            pulled = await world.pull(offset, queue_id=queue, max_messages=1)
+            assert world.broker.decode(pulled.read.records[0]).body == item.message.body
+
+
+async def test_bad_entries_fail_alone_and_in_place() -> None:
+    async with running(queues=2) as world:
+        undecodable = InvalidRequest("entry is not an object")
+        results = await world.broker.send_batch(
+            TOPIC,
+            [
+                BatchItem(Message(b"a")),
+                undecodable,
+                BatchItem(Message(b"b", tag="|")),
+                BatchItem(Message(b"c"), queue_id=9),
+                BatchItem(Message(b"d")),
+            ],
+        )
+        kinds = [type(result) for result in results]
+        assert kinds == [SendResult, InvalidRequest, IllegalTag, QueueNotFound, SendResult]
+        errors = [result for result in results if isinstance(result, CurlewError)]
+        assert {error.outcome for error in errors} == {"not_stored"}
+        assert placed([results[0], results[4]]) == [(0, 0), (0, 1)]
+
+
+async def test_a_strict_batch_is_all_or_nothing() -> None:
+    async with running(queues=2) as world:
+        good, bad = BatchItem(Message(b"a")), BatchItem(Message(b"b", tag="|"))
+        results = await world.broker.send_batch(TOPIC, [good, bad, good], strict=True)
+        assert [type(result) for result in results] == [InvalidRequest, IllegalTag, InvalidRequest]
+        assert all(
+            isinstance(result, CurlewError) and result.outcome == "not_stored" for result in results
+        )
+        assert not world.store.queues
+        placed(await world.broker.send_batch(TOPIC, [good, good], strict=True))
+
+
+async def test_a_batch_that_fails_to_be_written_says_so_per_entry() -> None:
+    async with running(queues=2) as world:
+        world.store.failure = StoreFailed("fsync failed")
+        items: list[BatchItem | CurlewError]
+        items = [BatchItem(Message(b"a")), InvalidRequest("bad"), BatchItem(Message(b"b"))]
+        results = await world.broker.send_batch(TOPIC, items, spread=True)
+        outcomes = [result.outcome for result in results if isinstance(result, CurlewError)]
+        assert outcomes == ["unknown", "not_stored", "unknown"]
+
+
+async def test_bounds_of_batches() -> None:
+    async with running(limits=SMALL) as world:
+        one = BatchItem(Message(b"0123456789"))
+        for items in ([one] * 3, [BatchItem(Message(b""))] * 6):
+            with pytest.raises(BatchTooLarge) as caught:
+                await world.broker.send_batch(TOPIC, items)
+            assert caught.value.outcome == "not_stored"
+        with pytest.raises(InvalidRequest):
+            await world.broker.send_batch(TOPIC, [])
+        with pytest.raises(QueueNotFound):
+            await world.broker.send_batch(TOPIC, [one], queue_id=1)
+        [result] = await world.broker.send_batch(TOPIC, [BatchItem(Message(b"01234567890"))])
+        assert isinstance(result, BodyTooLarge)
+        assert len(placed(await world.broker.send_batch(TOPIC, [one, one]))) == 2
+
+
+async def test_a_damaged_frame_is_refused_whole() -> None:
+    async with running() as world:
+        with pytest.raises(MalformedFrame) as caught:
+            await world.broker.send_frame(TOPIC, b"CRLW" + bytes(28))
+        assert caught.value.outcome == "not_stored"
+        assert not world.store.queues

@@ -1,0 +1,118 @@
+"""Receipt handles: what goes in comes out, and nothing else is ever accepted."""
+
+import hmac
+import string
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.errors import InvalidReceiptHandle
+from app.domain.receipt import (
+    ATTEMPT_MAX,
+    MAC_BYTES_MIN,
+    ReceiptHandle,
+    ReceiptSigner,
+    receipt_prefix,
+)
+
+KEY = bytes(range(32))
+SIGNER = ReceiptSigner(KEY)
+NAMES = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=127)
+HANDLES = st.builds(
+    ReceiptHandle,
+    topic=NAMES,
+    group=NAMES,
+    queue_id=st.integers(0, 2**32 - 1),
+    queue_offset=st.integers(0, 2**63 - 1),
+    lease_id=st.integers(0, 2**64 - 1),
+    attempt=st.integers(1, ATTEMPT_MAX),
+    is_first=st.booleans(),
+    expires_monotonic_ms=st.integers(0, 2**64 - 1),
+)
+FIXED_BYTES = 31
+"""Between the names and the signature."""
+ONE = ReceiptHandle("orders", "billing", 3, 88_121, 1_700_000_000_000 << 20, 1, True, 30_000)
+
+
+def issue(handle: ReceiptHandle, signer: ReceiptSigner = SIGNER) -> str:
+    return signer.issue(receipt_prefix(handle.topic, handle.group), *handle[2:])
+
+
+@given(HANDLES)
+def test_what_goes_in_comes_out(handle: ReceiptHandle) -> None:
+    text = issue(handle)
+    assert SIGNER.read(text) == handle
+    assert set(text) <= set(string.ascii_letters + string.digits + "_-")
+
+
+@given(HANDLES)
+def test_the_signature_is_a_truncated_hmac_sha256(handle: ReceiptHandle) -> None:
+    raw = urlsafe_b64decode(issue(handle))
+    end = raw.index(handle.topic.encode() + handle.group.encode()) + FIXED_BYTES
+    end += len(handle.topic) + len(handle.group)
+    mac = raw[end:]
+    assert len(mac) >= MAC_BYTES_MIN
+    assert mac == hmac.digest(KEY, raw[:end], "sha256")[: len(mac)]
+
+
+def test_handles_are_short() -> None:
+    assert len(issue(ONE)) == 84
+    assert len(issue(ONE._replace(topic="t" * 20, group="g" * 19))) <= 120
+
+
+def test_a_high_attempt_saturates() -> None:
+    assert SIGNER.read(issue(ONE._replace(attempt=70_000))).attempt == ATTEMPT_MAX
+
+
+@given(HANDLES)
+def test_every_truncation_is_refused(handle: ReceiptHandle) -> None:
+    text = issue(handle)
+    for end in range(len(text)):
+        with pytest.raises(InvalidReceiptHandle):
+            SIGNER.read(text[:end])
+
+
+def test_every_flipped_bit_is_refused() -> None:
+    text = issue(ONE)
+    raw = urlsafe_b64decode(text)
+    for bit in range(8 * len(raw)):
+        forged = bytearray(raw)
+        forged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(InvalidReceiptHandle):
+            SIGNER.read(urlsafe_b64encode(forged).rstrip(b"=").decode())
+
+
+def test_every_other_character_is_refused() -> None:
+    """Also those that Base64 would take for the same bytes."""
+    text = issue(ONE)
+    for index, char in enumerate(text):
+        for other in string.ascii_letters + string.digits + "_-+/=. \n\u00e9":
+            if other != char:
+                with pytest.raises(InvalidReceiptHandle):
+                    SIGNER.read(text[:index] + other + text[index + 1 :])
+
+
+@pytest.mark.parametrize("suffix", ["=", "==", "A", "AAAA", "\n", " "])
+def test_nothing_may_be_added(suffix: str) -> None:
+    with pytest.raises(InvalidReceiptHandle):
+        SIGNER.read(issue(ONE) + suffix)
+
+
+@given(st.one_of(st.text(max_size=200), st.text(string.ascii_letters, max_size=600)))
+def test_any_other_text_is_refused(text: str) -> None:
+    with pytest.raises(InvalidReceiptHandle):
+        SIGNER.read(text)
+
+
+def test_another_cluster_s_handle_is_refused() -> None:
+    with pytest.raises(InvalidReceiptHandle):
+        SIGNER.read(issue(ONE, ReceiptSigner(bytes(32))))
+
+
+def test_an_unknown_version_is_refused_though_it_is_signed() -> None:
+    prefix = bytearray(receipt_prefix("orders", "billing"))
+    prefix[0] = 2
+    with pytest.raises(InvalidReceiptHandle):
+        SIGNER.read(SIGNER.issue(bytes(prefix), *ONE[2:]))

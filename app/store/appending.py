@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from app.domain.clock import Clock
-from app.domain.errors import BodyTooLarge, CurlewError, TooManyRequests
+from app.domain.errors import BodyTooLarge, CurlewError, DiskFull, TooManyRequests
 from app.domain.limits import Limits
 from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
@@ -104,8 +104,7 @@ class Appender:
         self.store_time_ms = 0
         self.index = index
         self.on_arrival = on_arrival
-        self.refusal: CurlewError | None = None
-        """Why no message is taken at present (a full disk); None: they are."""
+        self._refusal: str | None = None
         self._store_id = store_id
         self._id_prefix = encode_message_id(store_id, 0, 0)[:10]
         self._store_host = config.store_host
@@ -123,6 +122,10 @@ class Appender:
         self.store_time_ms = recovery.store_time_ms
         self._segment_bytes = segment_bytes
         self._cursor = AppendCursor(recovery.end, segment_bytes)
+
+    def refuse_because(self, reason: str | None) -> None:
+        """Take no message while the disk is too full; None: take them again."""
+        self._refusal = reason
 
     @property
     def end(self) -> int:
@@ -283,8 +286,13 @@ class Appender:
     def _admit(self) -> None:
         if self._writer.failed is not None:
             self._writer.refuse_if_failed()
-        if self.refusal is not None:
-            raise self.refusal
+        if self._refusal is not None:
+            raise DiskFull(
+                f"no messages are taken: {self._refusal}",
+                hint="free some space or shorten the retention; sending then works again",
+                outcome="not_stored",
+                retry_after_s=5,
+            )
         if self._writer.pending_bytes > self._pending_bytes_max:
             raise TooManyRequests(
                 "too many bytes wait to be written",

@@ -195,6 +195,10 @@ class CommitLog:
         self._files.remove(path)
         return path
 
+    def sync_names(self) -> None:
+        """Bring the names of segments to the medium."""
+        self._files.sync_directory(paths.COMMIT_LOG)
+
     def drop_cached(self, start: int) -> None:
         """Let what stands from `start` on be read from the medium; it has been synced."""
         for base, file in self._segments.items():

@@ -98,6 +98,11 @@ class ConsumeQueue:
                 low = middle + 1
         return low
 
+    def first_position(self) -> int | None:
+        """Physical offset of the first readable message; None when its unit is damaged."""
+        ((found, size, _),) = self.units(self.min_offset, self.min_offset + 1)
+        return found if size > 0 else None
+
     def mend(self, queue_offset: int, unit: bytes) -> None:
         """Put a unit right that is in a file. Any thread; other units are not touched."""
         first, tail = self._tail

@@ -22,6 +22,7 @@ from app.store.checkpoints import Checkpointing, Checkpoints
 from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
 from app.store.consume_queue import ConsumeQueue
+from app.store.expiring import Expiring, RetentionReport
 from app.store.files import ColdRead, FileSystem, Lock
 from app.store.formats.batch_frame import RequestFrame
 from app.store.formats.message_id import decode_message_id
@@ -37,6 +38,7 @@ from app.store.opening import load_or_make_meta, open_log, write_abort, write_cl
 from app.store.queue_table import QueueTable
 from app.store.reading import ReadResult, Source, Wanted, read_queue
 from app.store.recovery import Recovery
+from app.store.retention import RetentionPolicy
 from app.store.writer import Block, Done, Turns, Workers, Writer, WriterThread
 
 MAX_TIME_MS = 1 << 62
@@ -104,6 +106,8 @@ class MessageStore:
         self._appender.start(recovery, meta.segment_bytes)
         self._closed = False
         self._source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes)
+        self._expiring = Expiring(files, self._source, queues, index)
+        self._clock = clock
         self._mender = Mender(self._source)
 
     @classmethod
@@ -351,6 +355,20 @@ class MessageStore:
         for queue in self._queues.of_topic(topic):
             queue.min_offset = queue.max_offset
         self.begin_checkpoint().run()
+
+    def apply_retention(self, policy: RetentionPolicy) -> RetentionReport:
+        """Expire messages and delete files as `policy` says; refuse or take writes again.
+
+        Blocks; on the event loop or on one thread beside it, and soon followed by a checkpoint.
+        Raises `OSError`.
+        """
+        report = self._expiring.apply(
+            policy, now_ms=self._clock.now_ms(), end=self._writer.watermarks.confirmed
+        )
+        self._appender.refuse_because(
+            f"the disk is {report.disk_used_ratio:.0%} full" if report.refuse_writes else None
+        )
+        return report
 
     def begin_checkpoint(self) -> Checkpointing:
         """Move the units in memory to their files and say how far they and the log are safe."""

@@ -12,6 +12,7 @@ bytes which says that the log was on the medium beyond them proves damage. (docs
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -93,7 +94,9 @@ class LogScanner:
         self.end = position = start
         bad: tuple[int, str] | None = None
         while position < self._log.end_of_segments:
-            for block in self._good_blocks(position):
+            unchecked = position < self._unchecked_end
+            find = self._unchecked_blocks if unchecked else self._good_blocks
+            for block in find(position):
                 if bad and not self._step_over(bad, position):
                     self.torn = True
                     return
@@ -156,6 +159,28 @@ class LogScanner:
             position += marks[count]
             if count < len(starts):
                 return
+
+    def _unchecked_blocks(self, position: int) -> Iterator[ScannedBlock]:
+        """The same for records that may lack our checksum; each is looked at by itself."""
+        segment_end = self._log.base_of(position) + self._log.segment_bytes
+        while True:
+            data = self._log.read(position, min(WINDOW_BYTES, segment_end - position))
+            view, marks = memoryview(data), walk(data, 0, len(data))
+            starts: list[int] = []
+            sizes: list[int] = []
+            for start, end in pairwise(marks):
+                at = position + start
+                finding = inspect(
+                    view[start:end], at, left=segment_end - at, checksum_required=False
+                )
+                if finding.found is not Found.RECORD or at >= self._unchecked_end:
+                    break
+                starts.append(start)
+                sizes.append(end - start)
+            if not starts:
+                return
+            yield ScannedBlock(data, starts, sizes, position)
+            position += starts[-1] + sizes[-1]
 
     def _single(self, position: int, size: int) -> ScannedBlock:
         return ScannedBlock(bytes(self._load(position, size)), [0], [size], position)

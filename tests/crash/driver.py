@@ -2,9 +2,10 @@
 
     python -m tests.crash.driver ROOT --first 0 --count 500 --flush sync --sizes small
 
-Output, unbuffered: `open SECONDS` once, then `ack QUEUE OFFSET NUMBER` for each acknowledgement,
-in async mode also `flushed NUMBER` (all below are on the medium), at last `end`. Errors: `failed
-OUTCOME NUMBER`. `--leave-out` breaks a promise on purpose.
+Output, unbuffered: `open SECONDS` once, then `TIME ack QUEUE OFFSET NUMBER` for each
+acknowledgement, in async mode also `TIME flushed NUMBER` (all below are on the medium), at last
+`end`. Errors: `failed OUTCOME NUMBER`. TIME is that of the monotonic clock, the same for all
+processes. `--leave-out` breaks a promise on purpose.
 """
 
 import argparse
@@ -40,6 +41,10 @@ def make_body(number: int, sizes: str) -> bytes:
 
 def say(text: str) -> None:
     os.write(1, f"{text}\n".encode())
+
+
+def say_when(text: str) -> None:
+    say(f"{time.monotonic():.6f} {text}")
 
 
 class ProcessClock:
@@ -106,7 +111,7 @@ class Driver:
                 self._refused = True
                 say(f"failed {error.outcome} {number}")
             elif not self._ack_early:
-                say(place)
+                say_when(place)
 
         try:
             queue_id = number % QUEUES
@@ -119,13 +124,13 @@ class Driver:
         self._in_flight += 1
         place = f"ack {queue_id} {appended.first_queue_offset} {number}"
         if self._ack_early:
-            say(place)
+            say_when(place)
 
     def _flush_all(self, number: int) -> None:
         def done(error: CurlewError | None) -> None:
             self._settled()
             if error is None:
-                say(f"flushed {number}")
+                say_when(f"flushed {number}")
 
         self._in_flight += 1
         self._store.flush(done)

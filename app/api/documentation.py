@@ -8,7 +8,7 @@ from pydantic import BaseModel
 PROBLEM: Final = "application/problem+json"
 PROBLEM_REF: Final = "#/components/schemas/Problem"
 ALWAYS: Final = (400, 403, 408, 414, 417, 431, 500, 503)
-"""What any operation may answer: bad input, foreign Host or Origin, too slow, too large, failures."""
+"""What any operation may answer: bad input, foreign Host or Origin, too slow, too large, faults."""
 
 _REASONS: Final = {
     400: "The request is not valid",

@@ -252,7 +252,7 @@ class GuardedProtocol(HttpToolsProtocol):
         ]
         lines = [b"HTTP/1.1 %d %b" % (status, refusal.title.encode())]
         lines += [b"%b: %b" % header for header in headers]
-        _log.info("refused %s: %d %s", self._address, status, refusal.detail)
+        _log.debug("refused %s: %d %s", self._address, status, refusal.detail)
         self.transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
         self._phase = _LINGERING
         self.linger()

@@ -274,6 +274,14 @@ async def test_min_messages_waits_for_as_many() -> None:
         assert result.read.queue_offsets == [0, 1, 2]
 
 
+async def test_a_wait_ends_when_the_named_range_is_full() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        pull = tasks.create_task(world.pull(0, end_offset=2, min_messages=9, wait_s=60))
+        await until(lambda: world.waiting == 1)
+        await world.send(b"0", b"1", b"2")
+        assert bodies(world, await pull) == [b"0", b"1"]
+
+
 async def test_min_messages_gives_what_is_there_when_time_is_up() -> None:
     async with running() as world, asyncio.TaskGroup() as tasks:
         world.store.fill(TOPIC, 0, [b"0"])

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.broker.reading import find_offset_at
@@ -109,6 +109,7 @@ async def test_a_time_starts_at_the_first_message_stored_then_or_later() -> None
         assert (future.next_offset, future.status) == (60, PullStatus.NO_NEW_MSG)
 
 
+@settings(deadline=None)
 @given(
     times=st.lists(st.integers(0, 20), min_size=1, max_size=40).map(sorted),
     wanted=st.integers(0, 21),

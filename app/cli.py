@@ -4,6 +4,7 @@ curlew dev       a node with friendly defaults: migrates by itself, makes topics
 curlew serve     a production node
 curlew migrate   bring the metadata database to this version's schema
 curlew openapi   print the OpenAPI document
+curlew store     look into, check, repair or import a store that no node has open
 """
 
 import argparse
@@ -16,12 +17,14 @@ from typing import Final
 
 import uvloop
 
+from app import cli_store
 from app.api.openapi import render_document
 from app.cluster import migrate
 from app.config import NAMES, Config, ConfigError, load_config
 from app.domain.errors import CurlewError
 from app.main import NodeServer, PortInUse, bind
 from app.node import DataDirectoryUnusable, Node
+from app.runtime.system_clock import SystemClock
 from app.store import StoreLocked, StoreUnusable
 
 EXIT_UNUSABLE: Final = 2
@@ -57,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = _load(options)
         _set_up_logging(config)
+        if options.command == "store":
+            return _store(config, options)
         if options.command in {"dev", "migrate"}:
             _migrate(config)
         if options.command != "migrate":
@@ -94,11 +99,13 @@ def _parser() -> argparse.ArgumentParser:
             else:
                 command.add_argument(flag, help=_HELP[setting])
     commands.add_parser("openapi", help="print the OpenAPI document")
+    store = "look into, check, repair or import a store that no node has open"
+    cli_store.add_commands(commands.add_parser("store", help=store, description=store))
     return parser
 
 
 def _load(options: argparse.Namespace) -> Config:
-    flags = {name: value for name in NAMES if (value := getattr(options, name)) is not None}
+    flags = {name: value for name in NAMES if (value := getattr(options, name, None)) is not None}
     defaults = {"auto_create_topics": "true"} if options.command == "dev" else {}
     return load_config(os.environ, flags, options.config, defaults)
 
@@ -113,6 +120,14 @@ def _migrate(config: Config) -> None:
                 "name another with --data-dir"
             ) from error
     migrate(config.database)
+
+
+def _store(config: Config, options: argparse.Namespace) -> int:
+    root, clock = config.data_dir / "store", SystemClock()
+    if options.store_command != "import":
+        return cli_store.inspect_store(options, root, clock)
+    _migrate(config)
+    return uvloop.run(cli_store.import_store(options, root, config.database, clock))
 
 
 async def _serve(config: Config, *, banner: bool) -> None:

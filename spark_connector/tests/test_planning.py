@@ -135,11 +135,12 @@ def test_at_least_so_many_tasks_if_there_are_records(
     without = split(ranges, most)
     records = sum(whole.size for whole in ranges)
     assert len(tasks) == max(len(without), min(least, records))
-    covered = sorted(
-        (task.queue, offset) for task in tasks for offset in range(task.start, task.end)
-    )
-    assert len(covered) == len(set(covered)) == records
+    assert sum(task.size for task in tasks) == records
     assert all(task.size > 0 for task in tasks)
+    for whole in ranges:
+        pieces = sorted((t.start, t.end) for t in tasks if t.queue == whole.queue)
+        assert (pieces[0][0], pieces[-1][1]) == (whole.start, whole.end)
+        assert all(left[1] == right[0] for left, right in itertools.pairwise(pieces))
 
 
 def test_the_largest_range_is_cut_first() -> None:

@@ -23,6 +23,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 BACKLOG: Final = 2_048
+LINGER_SECONDS: Final = 0.5
+"""A client with a request on its way has sent it by then; idle clients delay a stop by this."""
+LINGER_STEP_SECONDS: Final = 0.02
 FILES_BESIDE_CONNECTIONS: Final = 1_024
 """Open files of store, metadata and everything else."""
 SHUTDOWN_SECONDS: Final = 8
@@ -118,8 +121,21 @@ class NodeServer(uvicorn.Server):
         self.force_exit = self.should_exit
         self.should_exit = True
 
+    async def _let_connections_end(self) -> None:
+        """Give clients that are about to send the time to hear a 503 instead of a reset.
+
+        Each answer of a draining node ends its connection; the idle ones are closed afterwards.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + LINGER_SECONDS
+        while self.server_state.connections and loop.time() < end:  # noqa: ASYNC110 - no event to wait for
+            await asyncio.sleep(LINGER_STEP_SECONDS)
+
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         _LOG.info("stopping: answering long polls, finishing what is in flight")
+        for server in self.servers:
+            server.close()
         await self._node.drain()
+        await self._let_connections_end()
         await super().shutdown(sockets)

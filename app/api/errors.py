@@ -267,6 +267,8 @@ def render_problem(
         retry_after_s = _RETRY_AFTER_DEFAULT_S
     if retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % retry_after_s))
+    if isinstance(error, errors.ShuttingDown):
+        headers.append((b"connection", b"close"))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allow.encode("ascii")))
     return status, headers, body

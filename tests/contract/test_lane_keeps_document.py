@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 
 from app.api import render_document
+from app.api.cloudevents import EVENT, EVENTS
 from app.api.lane.media import ENVELOPE, FRAMES, NDJSON
 from app.cluster import migrate
 from app.config import Config
@@ -111,6 +112,9 @@ async def test_send(check: Checker) -> None:
     await check("send_message", "POST", url + "?tag=t&keys=a%20b", 201, content=b"x")
     envelope = {"body": [1], "properties": {"a": "b"}}
     await check("send_message", "POST", url, 201, json=envelope, headers={"Content-Type": ENVELOPE})
+    event = {"specversion": "1.0", "id": "1", "source": "/a", "type": "b"}
+    headers = {"Content-Type": EVENT}
+    await check("send_message", "POST", url, 201, json=event, headers=headers)
     await check("send_message", "POST", url + "?tag=%7C", 400, content=b"x")
     await check("send_message", "POST", "/v1/topics/none/messages", 404, content=b"x")
     await check("send_message", "POST", url, 415, content=b"", headers={"Content-Encoding": "br"})
@@ -150,7 +154,7 @@ async def test_pull(check: Checker) -> None:
     await check("pull_messages", "GET", url + "?offset=0&body=base64", 200)
     await check("pull_messages", "GET", url + "?offset=3&wait=0", 200)
     await check("pull_messages", "GET", url + "?offset=99&clamp=true", 200)
-    for accept in (NDJSON, FRAMES):
+    for accept in (NDJSON, FRAMES, EVENTS):
         await check(
             "pull_messages", "GET", url + "?offset=99&clamp=1", 200, headers={"Accept": accept}
         )

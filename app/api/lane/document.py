@@ -6,6 +6,7 @@ tables, so that none is forgotten. A test sends through the lane and validates a
 
 from typing import Any, Final
 
+from app.api.cloudevents import EVENT, EVENTS
 from app.api.documentation import RAW_MESSAGE_HEADERS, problem_responses
 from app.api.lane import media
 from app.api.lane.metadata import (
@@ -72,6 +73,11 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
 
 _TIMING_HEADER: Final[Json] = {
     "Server-Timing": {"schema": _TEXT, "description": "store;dur=…: milliseconds until stored"}
+}
+_EVENT: Final[Json] = {
+    "type": "object",
+    "required": ["specversion", "id", "source", "type"],
+    "description": "a CloudEvent 1.0 in the JSON format",
 }
 _POSITION_HEADERS: Final[Json] = {
     "MQ-Message-Id": {"schema": _TEXT},
@@ -202,7 +208,10 @@ _OPERATIONS: Final[dict[str, Json]] = {
         "summary": "Send one message",
         "description": (
             "The body is the message, byte for byte, whatever its Content-Type; only "
-            f"`{media.ENVELOPE}` is read as an envelope. Properties go in `MQ-Prop-<name>` headers "
+            f"`{media.ENVELOPE}` is read as an envelope and `{EVENT}` as a CloudEvent; with a "
+            "`ce-specversion` header the body is the data of one. Its attributes are kept as "
+            "properties `ce-<name>`, `partitionkey` also as the sharding key. Properties go in "
+            "`MQ-Prop-<name>` headers "
             "(names in lower case), in `prop_<name>` parameters, or in MQ-Properties. Of a header "
             "and its query alias the alias wins."
         ),
@@ -211,6 +220,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
             {
                 _OCTETS: {"schema": _BINARY},
                 media.ENVELOPE: _reference("Envelope"),
+                EVENT: {"schema": _EVENT},
                 "*/*": {"schema": _BINARY},
             },
             required=False,
@@ -236,6 +246,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                     "schema": {**_TEXT, "description": "one BatchEntry as JSON per line"}
                 },
                 media.FRAMES: {"schema": _BINARY},
+                EVENTS: {"schema": {"type": "array", "items": _EVENT}},
             },
             required=True,
         ),
@@ -276,6 +287,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                         "schema": {**_TEXT, "description": "one MessageView as JSON per line"}
                     },
                     media.FRAMES: {"schema": _BINARY},
+                    EVENTS: {"schema": {"type": "array", "items": _EVENT}},
                 },
                 _PULL_HEADERS,
             ),

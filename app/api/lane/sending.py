@@ -6,10 +6,17 @@ Translates only: queue choice, limits of a message and storing are the broker's.
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import UNSET
 
+from app.api.cloudevents import (
+    EVENTS,
+    VERSION_HEADER,
+    attributes_of_headers,
+    decode_event,
+    decode_events,
+)
 from app.api.decoding import decode_batch, decode_lines, envelope_decoder, message_of
 from app.api.errors import (
     InvalidBody,
@@ -42,19 +49,33 @@ from app.api.wire import (
     encode,
 )
 from app.broker.results import BatchItem, SendResult
-from app.domain.errors import BatchTooLarge, CurlewError, UnsupportedContentType
+from app.domain.errors import (
+    BatchTooLarge,
+    CurlewError,
+    InvalidRequest,
+    UnsupportedContentType,
+)
 from app.domain.limits import Limits
 from app.domain.message import Message
 
 BATCH_PARAMETERS: Final = frozenset({"spread", *BATCH_HEADERS.values()})
 
 _CONTENT_ENCODING: Final = b"content-encoding"
-_SPECIAL_HEADERS: Final = frozenset({*HEADERS_OF_LATER_VERSIONS, *TRACE_HEADERS, _CONTENT_ENCODING})
+_SPECIAL_HEADERS: Final = frozenset(
+    {*HEADERS_OF_LATER_VERSIONS, *TRACE_HEADERS, _CONTENT_ENCODING, VERSION_HEADER}
+)
 """Headers that are seldom there; one set operation tells whether any is."""
 
 _MINIMAL: Final = "return=minimal"
 _REPRESENTATION: Final = "return=representation"
 _STRICT: Final = "handling=strict"
+
+
+class Entry(NamedTuple):
+    """One entry of a batch: what the client calls it, and what is in it."""
+
+    id: str | None
+    item: BatchItem | CurlewError
 
 
 class Sending:
@@ -77,10 +98,15 @@ class Sending:
             refuse_later_headers(headers)
             _refuse_content_encoding(headers.get(_CONTENT_ENCODING))
             options = read_send_options(exchange.mq_headers, headers, exchange.query)
+            if VERSION_HEADER in headers and kind == "raw":
+                _take_event(exchange, options)
         if kind == "raw":
             body = await exchange.read_body(self._limits.body_bytes_max, body_too_large)
             message = _raw_message(body, content_type, options)
             queue_id = options.queue_id
+        elif kind == "event":
+            body = await exchange.read_body(self._limits.batch_bytes_max, body_too_large)
+            message, queue_id = _merged(decode_event(body), options), options.queue_id
         else:
             body = await exchange.read_body(self._limits.batch_bytes_max, body_too_large)
             envelope = envelope_decoder.decode(body)
@@ -103,6 +129,10 @@ class Sending:
     async def send_batch(self, exchange: Exchange, topic: str) -> None:
         headers = exchange.headers
         kind = media.batch_content(headers.get(b"content-type"))
+        if VERSION_HEADER in headers:
+            raise InvalidRequest(
+                "CloudEvents in headers are sent one by one", hint=f"send a batch as {EVENTS}"
+            )
         refuse_later_headers(headers)
         _refuse_content_encoding(headers.get(_CONTENT_ENCODING))
         parameters = Query(exchange.query, BATCH_PARAMETERS)
@@ -118,8 +148,7 @@ class Sending:
                 )
             await self._send_frame(exchange, topic, body, options, wishes)
             return
-        entries = decode_batch(body) if kind == "json" else decode_lines(body)
-        await self._send_entries(exchange, topic, entries, options, spread, wishes)
+        await self._send_entries(exchange, topic, _entries_of(kind, body), options, spread, wishes)
 
     async def _send_frame(
         self,
@@ -151,14 +180,14 @@ class Sending:
         self,
         exchange: Exchange,
         topic: str,
-        entries: Sequence[BatchEntry | CurlewError],
+        entries: Sequence[Entry],
         options: SendOptions,
         spread: bool,
         wishes: frozenset[str],
     ) -> None:
         strict = _STRICT in wishes
         self._check_count(len(entries))
-        items = [_item_of(entry) for entry in entries]
+        items = [entry.item for entry in entries]
         began_s = perf_counter()
         outcomes = await self._broker.send_batch(
             topic,
@@ -168,10 +197,9 @@ class Sending:
             strict=strict,
             flush=options.flush,
         )
-        ids = [None if isinstance(entry, CurlewError) else entry.id for entry in entries]
         results = [
-            _result_of(index, entry_id, outcome)
-            for index, (entry_id, outcome) in enumerate(zip(ids, outcomes, strict=True))
+            _result_of(index, entry.id, outcome)
+            for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True))
         ]
         failures = [outcome for outcome in outcomes if isinstance(outcome, CurlewError)]
         headers = _applied([media.JSON_HEADER, _timing(began_s)], wishes)
@@ -259,13 +287,33 @@ def _applied(headers: Headers, wishes: frozenset[str]) -> Headers:
     return headers
 
 
-def _item_of(entry: BatchEntry | CurlewError) -> BatchItem | CurlewError:
+def _entries_of(kind: media.BatchKind, body: bytes) -> list[Entry]:
+    if kind == "events":
+        return [_entry_of_event(event) for event in decode_events(body)]
+    return [_entry_of(each) for each in (decode_batch if kind == "json" else decode_lines)(body)]
+
+
+def _entry_of_event(event: Message | CurlewError) -> Entry:
+    if isinstance(event, CurlewError):
+        return Entry(None, event)
+    return Entry(event.properties["ce-id"], BatchItem(event, None))
+
+
+def _entry_of(entry: BatchEntry | CurlewError) -> Entry:
     if isinstance(entry, CurlewError):
-        return entry
+        return Entry(None, entry)
     try:
-        return BatchItem(message_of(entry), entry.queue_id)
+        return Entry(entry.id, BatchItem(message_of(entry), entry.queue_id))
     except CurlewError as error:
-        return error
+        return Entry(entry.id, error)
+
+
+def _take_event(exchange: Exchange, options: SendOptions) -> None:
+    """Add the attributes of an event in binary mode."""
+    attributes = attributes_of_headers(exchange.scope["headers"])
+    options.properties |= attributes
+    if options.sharding_key is None:
+        options.sharding_key = attributes.get("ce-partitionkey")
 
 
 def _result_of(index: int, entry_id: str | None, outcome: SendResult | CurlewError) -> BatchResult:

@@ -80,7 +80,7 @@ REFUSED = [
     Bad(
         "replication", "POST", MESSAGES, 400, "UNSUPPORTED", headers={"MQ-Durability": "replicated"}
     ),
-    Bad("cloud event", "POST", MESSAGES, 400, "UNSUPPORTED", headers={"ce-specversion": "1.0"}),
+    Bad("cloud event", "POST", MESSAGES, 400, "BAD_REQUEST", headers={"ce-specversion": "1.0"}),
     Bad(
         "compressed body",
         "POST",

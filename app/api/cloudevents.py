@@ -59,7 +59,8 @@ def attributes_of_headers(headers: Headers) -> dict[str, str]:
             attribute = name[len(_HEADER_PREFIX) :].decode("latin-1")
             if attribute in attributes:
                 raise InvalidRequest(f"header {name.decode('latin-1')} is given twice")
-            attributes[attribute] = decode_header(name, value).strip('"')
+            quoted = len(value) > 1 and value[:1] == value[-1:] == b'"'
+            attributes[attribute] = decode_header(name, value[1:-1] if quoted else value)
     return _properties_of(attributes)
 
 

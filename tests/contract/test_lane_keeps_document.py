@@ -115,6 +115,8 @@ async def test_send(check: Checker) -> None:
     event = {"specversion": "1.0", "id": "1", "source": "/a", "type": "b"}
     headers = {"Content-Type": EVENT}
     await check("send_message", "POST", url, 201, json=event, headers=headers)
+    headers = {"Prefer": "respond-async"}
+    await check("send_message", "POST", url, 202, content=b"x", headers=headers)
     await check("send_message", "POST", url + "?tag=%7C", 400, content=b"x")
     await check("send_message", "POST", "/v1/topics/none/messages", 404, content=b"x")
     await check("send_message", "POST", url, 415, content=b"", headers={"Content-Encoding": "br"})
@@ -136,6 +138,7 @@ async def test_batch(check: Checker) -> None:
     await check("send_batch", "POST", url, 404, json={"messages": [bad]})
     headers = {"Content-Type": NDJSON, "Prefer": "handling=strict"}
     await check("send_batch", "POST", url, 200, content=json.dumps(good), headers=headers)
+    await check("send_batch", "POST", url + "?split=lines", 200, content=b"a\nb")
     frame = request_frame([Message(b"x")], "orders")
     headers = {"Content-Type": FRAMES}
     await check("send_batch", "POST", url, 200, content=frame, headers=headers)

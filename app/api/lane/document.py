@@ -64,6 +64,10 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "reason": (_TEXT, "why the message is given back"),
     "sharding_key": (_TEXT, "messages with the same key go to the same queue, in order"),
     "spread": (_FLAG, "spread the batch over the queues instead of sending it to one"),
+    "split": (
+        {"type": "string", "enum": ["lines"]},
+        "lines: every line of the body is a message, without its line feed; empty lines are none",
+    ),
     "tag": (_TEXT, "the filter label"),
     "tail": (_INTEGER, "start so many messages before the end"),
     "timestamp_ms": (_INTEGER, "start at the first message stored at or after this time"),
@@ -79,15 +83,22 @@ _EVENT: Final[Json] = {
     "required": ["specversion", "id", "source", "type"],
     "description": "a CloudEvent 1.0 in the JSON format",
 }
+_APPLIED: Final[Json] = {
+    "Preference-Applied": {
+        "schema": _TEXT,
+        "description": "handling=strict and respond-async, when asked for",
+    }
+}
 _POSITION_HEADERS: Final[Json] = {
     "MQ-Message-Id": {"schema": _TEXT},
     "MQ-Queue-Id": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Queue-Offset": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Store-Time-Ms": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     **_TIMING_HEADER,
+    **_APPLIED,
 }
 _APPLIED_HEADER: Final[Json] = {
-    "Preference-Applied": {"schema": _TEXT, "description": "handling=strict, when asked for"},
+    **_APPLIED,
     **_TIMING_HEADER,
 }
 _TOPIC_ERRORS: Final = (404, 429, 507)
@@ -145,7 +156,17 @@ _PREFER: Final[Json] = {
     "in": "header",
     "required": False,
     "schema": _TEXT,
-    "description": "RFC 7240: return=minimal; on batches handling=strict for all or nothing",
+    "description": (
+        "RFC 7240: return=minimal; respond-async to be answered before the data is on the medium; "
+        "on batches handling=strict for all or nothing"
+    ),
+}
+_ENCODING: Final[Json] = {
+    "name": "Content-Encoding",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "enum": ["gzip", "identity"]},
+    "description": "gzip: the body is unpacked before it is read; size and ratio are bounded",
 }
 
 
@@ -215,7 +236,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
             "(names in lower case), in `prop_<name>` parameters, or in MQ-Properties. Of a header "
             "and its query alias the alias wins."
         ),
-        "parameters": [*_headers(MESSAGE_HEADERS), _PREFER, *_query(SEND_PARAMETERS)],
+        "parameters": [*_headers(MESSAGE_HEADERS), _PREFER, _ENCODING, *_query(SEND_PARAMETERS)],
         "requestBody": _body(
             {
                 _OCTETS: {"schema": _BINARY},
@@ -229,6 +250,11 @@ _OPERATIONS: Final[dict[str, Json]] = {
             "201": _answer(
                 "The message is stored", {media.JSON: _reference("SendAnswer")}, _POSITION_HEADERS
             ),
+            "202": _answer(
+                "With respond-async: in the log, and on the medium within half a second",
+                {media.JSON: _reference("SendAnswer")},
+                _POSITION_HEADERS,
+            ),
             **_problems(*_TOPIC_ERRORS, 413, 415),
         },
     },
@@ -238,7 +264,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
             "Results come in request order. 200: all stored; 207: some; a problem with `results` "
             "when none. A batch without sharding keys goes to one queue unless `spread`."
         ),
-        "parameters": [*_headers(BATCH_HEADERS), _PREFER, *_query(BATCH_PARAMETERS)],
+        "parameters": [*_headers(BATCH_HEADERS), _PREFER, _ENCODING, *_query(BATCH_PARAMETERS)],
         "requestBody": _body(
             {
                 media.JSON: _reference("BatchRequest"),

@@ -21,7 +21,7 @@ _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
 """What `curl -d` says when it is told nothing; taken as JSON where only JSON makes sense."""
 
 BodyKind = Literal["raw", "envelope", "event"]
-BatchKind = Literal["json", "ndjson", "frames", "events"]
+BatchKind = Literal["json", "ndjson", "frames", "events", "lines"]
 PullKind = Literal["json", "ndjson", "frames", "events"]
 
 _BATCH_KINDS: Final[dict[str, BatchKind]] = {
@@ -62,10 +62,17 @@ def send_content(content_type: bytes | None) -> tuple[BodyKind, str | None]:
             f"{kind!r} is not taken for one message",
             hint=f"send {EVENT}, or a batch as {EVENTS} to messages:batch",
         )
+    return "raw", raw_content_type(content_type)
+
+
+def raw_content_type(content_type: bytes | None) -> str | None:
+    """The content type to store with a line; what curl says by itself means nothing."""
+    if not content_type or media_type(content_type) == _CURLS_DEFAULT:
+        return None
     text = content_type.decode("latin-1")
     if not (text.isascii() and text.isprintable()):
         raise InvalidRequest("Content-Type has characters other than printable ASCII")
-    return "raw", text
+    return text
 
 
 @lru_cache(maxsize=512)

@@ -40,6 +40,7 @@ from app.api.lane.metadata import (
 from app.api.parameters import Query
 from app.api.ports import DataPlane
 from app.api.traffic import Traffic
+from app.api.unpacking import TooLarge, is_packed, unpack
 from app.api.wire import (
     BatchAnswer,
     BatchEntry,
@@ -53,12 +54,12 @@ from app.domain.errors import (
     BatchTooLarge,
     CurlewError,
     InvalidRequest,
-    UnsupportedContentType,
 )
 from app.domain.limits import Limits
 from app.domain.message import Message
+from app.domain.positions import FlushMode
 
-BATCH_PARAMETERS: Final = frozenset({"spread", *BATCH_HEADERS.values()})
+BATCH_PARAMETERS: Final = frozenset({"spread", "split", *BATCH_HEADERS.values()})
 
 _CONTENT_ENCODING: Final = b"content-encoding"
 _SPECIAL_HEADERS: Final = frozenset(
@@ -69,6 +70,8 @@ _SPECIAL_HEADERS: Final = frozenset(
 _MINIMAL: Final = "return=minimal"
 _REPRESENTATION: Final = "return=representation"
 _STRICT: Final = "handling=strict"
+_ASYNC: Final = "respond-async"
+NO_WISHES: Final[frozenset[str]] = frozenset()
 
 
 class Entry(NamedTuple):
@@ -89,58 +92,75 @@ class Sending:
     async def send(self, exchange: Exchange, topic: str) -> None:
         headers = exchange.headers
         kind, content_type = media.send_content(headers.get(b"content-type"))
-        options = NO_OPTIONS
+        options, packed = NO_OPTIONS, False
         if (
             exchange.mq_headers
             or exchange.scope["query_string"]
             or not _SPECIAL_HEADERS.isdisjoint(headers)
         ):
             refuse_later_headers(headers)
-            _refuse_content_encoding(headers.get(_CONTENT_ENCODING))
+            packed = is_packed(headers.get(_CONTENT_ENCODING))
             options = read_send_options(exchange.mq_headers, headers, exchange.query)
             if VERSION_HEADER in headers and kind == "raw":
                 _take_event(exchange, options)
         if kind == "raw":
-            body = await exchange.read_body(self._limits.body_bytes_max, body_too_large)
+            body = await self._read(exchange, self._limits.body_bytes_max, body_too_large, packed)
             message = _raw_message(body, content_type, options)
             queue_id = options.queue_id
         elif kind == "event":
-            body = await exchange.read_body(self._limits.batch_bytes_max, body_too_large)
+            body = await self._read(exchange, self._limits.batch_bytes_max, body_too_large, packed)
             message, queue_id = _merged(decode_event(body), options), options.queue_id
         else:
-            body = await exchange.read_body(self._limits.batch_bytes_max, body_too_large)
+            body = await self._read(exchange, self._limits.batch_bytes_max, body_too_large, packed)
             envelope = envelope_decoder.decode(body)
             message = _merged(message_of(envelope), options)
             queue_id = envelope.queue_id if options.queue_id is None else options.queue_id
+        prefer = headers.get(b"prefer")
+        wishes = NO_WISHES if prefer is None else media.preferences(prefer)
+        flush = FlushMode.ASYNC if _ASYNC in wishes else options.flush
         began_s = perf_counter()
-        result = await self._broker.send(topic, message, queue_id=queue_id, flush=options.flush)
+        result = await self._broker.send(topic, message, queue_id=queue_id, flush=flush)
         timing = _timing(began_s)
         self._traffic.taken_in(1, len(message.body))
-        prefer = headers.get(b"prefer")
-        if prefer is not None and _MINIMAL in media.preferences(prefer):
-            await exchange.answer_empty(201, [*_position_headers(result), timing])
+        status = 202 if _ASYNC in wishes else 201
+        if _MINIMAL in wishes:
+            headers_only = _applied([*_position_headers(result), timing], wishes)
+            await exchange.answer_empty(status, headers_only)
             return
         await exchange.answer(
-            201,
-            [media.JSON_HEADER, (b"mq-message-id", result[0].encode()), timing],
+            status,
+            _applied([media.JSON_HEADER, (b"mq-message-id", result[0].encode()), timing], wishes),
             encode(SendAnswer("SEND_OK", *result)),
         )
 
+    async def _read(
+        self, exchange: Exchange, limit: int, too_large: TooLarge, packed: bool
+    ) -> bytes:
+        body = await exchange.read_body(limit, too_large)
+        return await unpack(body, limit, self._limits, too_large) if packed else body
+
     async def send_batch(self, exchange: Exchange, topic: str) -> None:
         headers = exchange.headers
-        kind = media.batch_content(headers.get(b"content-type"))
+        parameters = Query(exchange.query, BATCH_PARAMETERS)
+        content_type = headers.get(b"content-type")
+        kind: media.BatchKind
+        if parameters.choice("split", ("lines",)):
+            kind, line_type = "lines", media.raw_content_type(content_type)
+        else:
+            kind, line_type = media.batch_content(content_type), None
         if VERSION_HEADER in headers:
             raise InvalidRequest(
                 "CloudEvents in headers are sent one by one", hint=f"send a batch as {EVENTS}"
             )
         refuse_later_headers(headers)
-        _refuse_content_encoding(headers.get(_CONTENT_ENCODING))
-        parameters = Query(exchange.query, BATCH_PARAMETERS)
+        packed = is_packed(headers.get(_CONTENT_ENCODING))
         options = read_batch_options(exchange.mq_headers, parameters)
         spread = parameters.flag("spread")
         prefer = headers.get(b"prefer")
-        wishes = media.preferences(prefer) if prefer is not None else frozenset()
-        body = await exchange.read_body(self._limits.batch_bytes_max, batch_too_large)
+        wishes = NO_WISHES if prefer is None else media.preferences(prefer)
+        if _ASYNC in wishes:
+            options.flush = FlushMode.ASYNC
+        body = await self._read(exchange, self._limits.batch_bytes_max, batch_too_large, packed)
         if kind == "frames":
             if spread:
                 raise UnsupportedFeature(
@@ -148,7 +168,8 @@ class Sending:
                 )
             await self._send_frame(exchange, topic, body, options, wishes)
             return
-        await self._send_entries(exchange, topic, _entries_of(kind, body), options, spread, wishes)
+        entries = _entries_of(kind, body, line_type)
+        await self._send_entries(exchange, topic, entries, options, spread, wishes)
 
     async def _send_frame(
         self,
@@ -263,15 +284,6 @@ def _merged(message: Message, options: SendOptions) -> Message:
     )
 
 
-def _refuse_content_encoding(encoding: bytes | None) -> None:
-    """A consumer could not tell that the body is compressed, so it is not taken."""
-    if encoding is not None and encoding.strip().lower() not in {b"", b"identity"}:
-        raise UnsupportedContentType(
-            f"Content-Encoding {encoding.decode('latin-1')!r} is not taken",
-            hint="send the body as it is, or name the compression in Content-Type",
-        )
-
-
 def _position_headers(result: SendResult) -> Headers:
     return [
         (b"mq-message-id", result.message_id.encode()),
@@ -282,12 +294,19 @@ def _position_headers(result: SendResult) -> Headers:
 
 
 def _applied(headers: Headers, wishes: frozenset[str]) -> Headers:
-    if _STRICT in wishes:
-        headers.append((b"preference-applied", _STRICT.encode("ascii")))
+    if wishes is not NO_WISHES:
+        applied = [wish for wish in (_ASYNC, _STRICT) if wish in wishes]
+        if applied:
+            headers.append((b"preference-applied", ", ".join(applied).encode("ascii")))
     return headers
 
 
-def _entries_of(kind: media.BatchKind, body: bytes) -> list[Entry]:
+def _entries_of(kind: media.BatchKind, body: bytes, line_type: str | None) -> list[Entry]:
+    if kind == "lines":
+        lines = [line for line in body.split(b"\n") if line]
+        return [
+            Entry(None, BatchItem(Message(line, content_type=line_type), None)) for line in lines
+        ]
     if kind == "events":
         return [_entry_of_event(event) for event in decode_events(body)]
     return [_entry_of(each) for each in (decode_batch if kind == "json" else decode_lines)(body)]

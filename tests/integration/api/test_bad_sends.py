@@ -87,7 +87,7 @@ REFUSED = [
         MESSAGES,
         415,
         "UNSUPPORTED_MEDIA_TYPE",
-        headers={"Content-Encoding": "gzip"},
+        headers={"Content-Encoding": "br"},
     ),
     Bad(
         "malformed envelope",

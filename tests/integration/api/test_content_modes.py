@@ -1,5 +1,6 @@
 """Every way to write a message is readable in every way, over a real node."""
 
+import gzip
 from typing import Any
 
 import httpx
@@ -74,3 +75,52 @@ def test_what_is_no_event_is_refused(
     answer = http.post(f"/v1/topics/{topic}/{path}", content=b"{}", headers=headers)
     assert answer.status_code == status
     assert answer.json()["outcome"] == "not_stored"
+
+
+def test_lines(http: httpx.Client, topic: str) -> None:
+    url = f"/v1/topics/{topic}/messages:batch?split=lines&queue_id=0"
+    answer = http.post(url, content=b"a\r\n\n\xff\x00\nlast", headers={"content-type": "text/csv"})
+    assert (answer.status_code, answer.json()["succeeded"]) == (200, 3)
+    messages = http.get(f"/v1/topics/{topic}/queues/0/messages?offset=0&body=base64").json()
+    assert [m["body_base64"] for m in messages["messages"]] == ["YQ0=", "/wA=", "bGFzdA=="]
+    assert {m["content_type"] for m in messages["messages"]} == {"text/csv"}
+    assert http.post(url, content=b"\n\n").status_code == 400
+    assert http.post(url.replace("lines", "words"), content=b"a").status_code == 400
+
+
+def test_lines_have_no_content_type_unless_one_is_said(http: httpx.Client, topic: str) -> None:
+    url = f"/v1/topics/{topic}/messages:batch?split=lines&queue_id=0"
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    assert http.post(url, content=b"a", headers=form).status_code == 200
+    [message] = http.get(f"/v1/topics/{topic}/queues/0/messages?offset=0").json()["messages"]
+    assert "content_type" not in message
+
+
+@pytest.mark.parametrize("size", [0, 1, 100_000])
+def test_a_gzip_body_is_stored_unpacked(http: httpx.Client, topic: str, size: int) -> None:
+    body = (ALL_BYTES * (size // 256 + 1))[:size]
+    packed = gzip.compress(body[: size // 2]) + gzip.compress(body[size // 2 :])
+    url = f"/v1/topics/{topic}/messages?queue_id=0"
+    sent = http.post(url, content=packed, headers={"content-encoding": "gzip"})
+    assert sent.status_code == 201, sent.text
+    raw = http.post(f"/v1/topics/{topic}/groups/g/messages:receive?format=raw")
+    assert raw.content == body
+    assert "content-encoding" not in raw.headers
+
+
+def test_a_gzip_batch(http: httpx.Client, topic: str) -> None:
+    headers = {"content-encoding": "gzip", "content-type": "application/x-ndjson"}
+    body = gzip.compress(b'{"text":"a"}\n{"text":"b"}')
+    answer = http.post(f"/v1/topics/{topic}/messages:batch", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["succeeded"]) == (200, 2)
+
+
+def test_respond_async_is_answered_before_the_medium_has_it(http: httpx.Client, topic: str) -> None:
+    url = f"/v1/topics/{topic}/messages"
+    for prefer in ("respond-async", "respond-async, return=minimal"):
+        answer = http.post(url, content=b"x", headers={"prefer": prefer})
+        assert answer.status_code == 202
+        assert answer.headers["preference-applied"] == "respond-async"
+    answer = http.post(url, content=b"x", headers={"prefer": "return=minimal"})
+    assert answer.status_code == 201
+    assert "preference-applied" not in answer.headers

@@ -8,6 +8,7 @@ curlew store     look into, check, repair or import a store that no node has ope
 """
 
 import argparse
+import gc
 import logging
 import os
 import sys
@@ -28,6 +29,8 @@ from app.runtime.system_clock import SystemClock
 from app.store import StoreLocked, StoreUnusable
 
 EXIT_UNUSABLE: Final = 2
+COLLECTOR_THRESHOLDS: Final = (20_000, 10, 10)
+"""Python's own are 700, 10, 10."""
 
 _STARTUP_FAILURES: Final = (
     ConfigError,
@@ -135,12 +138,24 @@ async def _serve(config: Config, *, banner: bool) -> None:
     try:
         listener = bind(config)
         server = NodeServer(node)
+        _quiet_collector()
         if banner:
             sys.stdout.write(_banner(config, listener.getsockname()[1]))
             sys.stdout.flush()
         await server.serve(sockets=[listener])
     finally:
         await node.close()
+
+
+def _quiet_collector() -> None:
+    """Keep the cyclic collector away from what lives as long as the node.
+
+    Requests leave next to no cycles behind; walking all modules again and again cost a tenth of
+    the processor time of a send (20.9 → 18.5 µs in process, medians of four).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
 def _banner(config: Config, port: int) -> str:

@@ -41,6 +41,9 @@ _STARTUP_FAILURES: Final = (
     StoreUnusable,
 )
 
+_SWITCHES: Final = ("access_log", "insecure_anonymous")
+"""Settings whose flag takes no value."""
+
 _HELP: Final = {
     "host": "address to listen on (127.0.0.1)",
     "port": "port to listen on (8710)",
@@ -50,6 +53,7 @@ _HELP: Final = {
     "segment_mib": "size of a commit-log segment in MiB (256); fixed at the first start",
     "auto_create_topics": "true: a first send makes the topic (true in dev)",
     "insecure_anonymous": "serve other machines without authentication",
+    "access_log": "log every request as a line of JSON",
     "log_level": "debug, info, warning or error (info)",
 }
 
@@ -97,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--config", type=Path, help="TOML file; flags win over it")
         for setting in NAMES:
             flag = "--" + setting.replace("_", "-")
-            if setting == "insecure_anonymous":
+            if setting in _SWITCHES:
                 command.add_argument(flag, action="store_const", const="true", help=_HELP[setting])
             else:
                 command.add_argument(flag, help=_HELP[setting])

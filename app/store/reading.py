@@ -223,7 +223,7 @@ def _read_run(
     view = memoryview(data)
     starts: list[int] = (positions - start).tolist()
     lengths: list[int] = sizes.tolist()
-    if len(data) == length == int(positions[-1] + sizes[-1]) - start:
+    if data and len(data) == int(positions[-1] + sizes[-1]) - start:
         owner = Owner(queue.queue_id, topic_part(queue.topic.encode()), offsets)
         good = intact(view, starts, lengths, positions, owner)
         if good.all():

@@ -218,7 +218,7 @@ def test_keys_behind_the_synced_end_are_there_once() -> None:
     opened = open_store(files, TINY)
     for number in range(20):
         message = Message(b"m%d" % number, keys=("every",))
-        opened.append_all([message], flush=FlushMode.ASYNC)
+        opened.append_all([message], flush=FlushMode.ASYNC if number else FlushMode.SYNC)
         opened.settle(number + 1)
     opened.store.begin_checkpoint().run()
     files = files.kill()

@@ -149,7 +149,7 @@ def test_a_damaged_record_is_looked_for_once(opened: OpenStore, tmp_path: Path) 
     at = opened.store.decode(record).physical_offset
     path = tmp_path / "commitlog" / f"{at - at % 4096:020d}"
     content = bytearray(path.read_bytes())
-    content[at % 4096 + 30] ^= 1
+    content[at % 4096 + 89] ^= 1
     path.write_bytes(content)
     with pytest.raises(ColdRead):
         opened.store.read("orders", 0, 20, max_messages=1, max_bytes=1)

@@ -3,17 +3,19 @@
 What is named here is public; nothing deeper is, except `formats`, which is pure.
 """
 
+from app.store.appending import Appended
+from app.store.checkpoints import Checkpointing
 from app.store.config import StoreConfig
+from app.store.expiring import RetentionReport
 from app.store.files import ColdRead, FileSystem, OsFiles, StoreLocked
 from app.store.message_store import (
-    Appended,
-    Checkpointing,
     MessageStore,
     QueueBounds,
     StoreStatus,
 )
 from app.store.opening import StoreUnusable
 from app.store.reading import Gap, ReadResult
+from app.store.retention import RetentionPolicy
 from app.store.writer import Done, Turns
 
 __all__ = [
@@ -27,6 +29,8 @@ __all__ = [
     "OsFiles",
     "QueueBounds",
     "ReadResult",
+    "RetentionPolicy",
+    "RetentionReport",
     "StoreConfig",
     "StoreLocked",
     "StoreStatus",

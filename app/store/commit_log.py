@@ -136,6 +136,13 @@ class CommitLog:
         """Whether records up to `end` (exclusive) need no new segment."""
         return self.base_of(end - 1) in self._prepared
 
+    def is_written(self, physical_offset: int) -> bool:
+        """Whether the segment of an offset has been written to since the last sync.
+
+        Then it and those before it are made.
+        """
+        return physical_offset - physical_offset % self.segment_bytes in self._dirty
+
     def missing_next(self) -> int | None:
         """Base of the segment behind the one in use, when it is not made yet."""
         base = max(self._dirty, default=-self.segment_bytes) + self.segment_bytes
@@ -169,6 +176,29 @@ class CommitLog:
         self._files.sync_directory(paths.COMMIT_LOG)
         self._dirty.clear()
 
+    def extend_short_segments(self) -> list[int]:
+        """Give segments that lost their end their full size again (zeros); their bases."""
+        short = [b for b in self.bases if self._segments[b].size() < self.segment_bytes]
+        for base in short:
+            self._segments[base].truncate(self.segment_bytes)
+            self._segments[base].sync()
+        return short
+
+    def drop_first(self) -> str:
+        """Remove the oldest segment; its path. Readers that have it open go on."""
+        base = self.bases[0]
+        assert len(self.bases) > 1
+        self.bases.remove(base)
+        self._segments.pop(base)
+        self._prepared.discard(base)
+        path = paths.segment(base)
+        self._files.remove(path)
+        return path
+
+    def sync_names(self) -> None:
+        """Bring the names of segments to the medium."""
+        self._files.sync_directory(paths.COMMIT_LOG)
+
     def drop_cached(self, start: int) -> None:
         """Let what stands from `start` on be read from the medium; it has been synced."""
         for base, file in self._segments.items():
@@ -182,6 +212,17 @@ class CommitLog:
         if file is None:
             return b""
         return file.pread(size, physical_offset - base, wait_for_disk=wait_for_disk)
+
+    def next_data(self, physical_offset: int) -> int:
+        """The next place that may hold anything but zeros, or the end of the segments."""
+        while physical_offset < self.end_of_segments:
+            base = self.base_of(physical_offset)
+            file = self._segments.get(base)
+            found = file.next_data(physical_offset - base) if file is not None else None
+            if found is not None:
+                return max(base + found, physical_offset)
+            physical_offset = base + self.segment_bytes
+        return physical_offset
 
     def cut(self, end: int) -> None:
         """Zero what stands behind `end` and drop later segments. The caller has kept a copy."""

@@ -16,6 +16,15 @@ class StoreConfig:
     queue_file_units: int = 300_000
     """RocketMQ's number; a file has 6,000,000 bytes."""
 
+    index_slots: int = 500_000
+    """RocketMQ: 5,000,000. Ours keep a small store small; the file is sparse."""
+
+    index_entries: int = 2_000_000
+    """RocketMQ: 20,000,000. One of them is never used."""
+
+    key_probes_max: int = 10_000
+    """Index entries that one look-up by key follows at most."""
+
     store_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x22\x06"
     """IPv4 address and port (8710) that RocketMQ's format keeps in every record."""
 

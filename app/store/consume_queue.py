@@ -66,6 +66,74 @@ class ConsumeQueue:
         """Memory held by units that are not in a file yet."""
         return len(self._tail[1])
 
+    def extend(self, max_offset: int) -> None:
+        """Go on at `max_offset`; the units before it that are missing stay zero."""
+        if max_offset > self.max_offset:
+            self.append(bytes((max_offset - self.max_offset) * UNIT_BYTES))
+            self.next_offset = self.max_offset
+
+    def has_files(self) -> bool:
+        """Whether every file between the bounds is there."""
+        if self.min_offset == self.max_offset:
+            return True
+        names = set(self._cache.files.list(self._directory))
+        first = self.min_offset * UNIT_BYTES
+        bases = range(
+            first - first % self._file_bytes, self.max_offset * UNIT_BYTES, self._file_bytes
+        )
+        return all(paths.file_name(base) in names for base in bases)
+
+    def first_at_or_behind(self, physical_offset: int) -> int:
+        """The first queue offset whose record is not before `physical_offset`, by bisection.
+
+        Units that were never written count as before.
+        """
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            ((found, size, _),) = self.units(middle, middle + 1)
+            if size > 0 and found >= physical_offset:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def first_position(self) -> int | None:
+        """Physical offset of the first readable message; None when its unit is damaged."""
+        ((found, size, _),) = self.units(self.min_offset, self.min_offset + 1)
+        return found if size > 0 else None
+
+    def mend(self, queue_offset: int, unit: bytes) -> None:
+        """Put a unit right that is in a file. Any thread; other units are not touched."""
+        first, tail = self._tail
+        if queue_offset >= first:
+            at = (queue_offset - first) * UNIT_BYTES
+            tail[at : at + UNIT_BYTES] = unit
+            return
+        position = queue_offset * UNIT_BYTES
+        base = position - position % self._file_bytes
+        path = self._path(base)
+        file = self._cache.get(path) or self._cache.create(self._directory, path, self._file_bytes)
+        self._cache.mark_dirty(file)
+        file.pwritev([unit], position - base)
+
+    def drop_below_minimum(self) -> list[str]:
+        """Remove files of which no unit is readable; their paths. The last one stays."""
+        names = [
+            n
+            for n in self._cache.files.list(self._directory)
+            if paths.parse_file_name(n) is not None
+        ]
+        removed: list[str] = []
+        for name in names[:-1]:
+            if int(name) + self._file_bytes > self.min_offset * UNIT_BYTES:
+                break
+            path = f"{self._directory}/{name}"
+            self._cache.forget(path)
+            self._cache.files.remove(path)
+            removed.append(path)
+        return removed
+
     def flush(self) -> None:
         """Move the units in memory to their files, which the cache then counts as dirty.
 
@@ -89,6 +157,10 @@ class ConsumeQueue:
 
     def units(self, first: int, end: int, *, wait_for_disk: bool = True) -> list[Unit]:
         """Units `[first, end)`. May raise `ColdRead`. What is missing comes as zeros."""
+        return list(UNIT.iter_unpack(self.unit_bytes(first, end, wait_for_disk=wait_for_disk)))
+
+    def unit_bytes(self, first: int, end: int, *, wait_for_disk: bool = True) -> bytes:
+        """The same as bytes."""
         tail_first, tail = self._tail
         data = b""
         if first < tail_first:
@@ -96,7 +168,7 @@ class ConsumeQueue:
         if end > tail_first:
             start = max(first, tail_first) - tail_first
             data += tail[start * UNIT_BYTES : (end - tail_first) * UNIT_BYTES]
-        return list(UNIT.iter_unpack(data))
+        return data
 
     def _read_files(self, first: int, end: int, *, wait_for_disk: bool) -> bytes:
         parts: list[bytes] = []

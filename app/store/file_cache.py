@@ -17,7 +17,7 @@ class FileCache:
     """Files by path, the least recently used one dropped first."""
 
     def __init__(self, files: FileSystem, open_files_max: int = OPEN_FILES_MAX) -> None:
-        self._files = files
+        self.files = files
         self._open_files_max = open_files_max
         self._opened: OrderedDict[str, File] = OrderedDict()
         self._dirty: dict[File, None] = {}
@@ -30,16 +30,16 @@ class FileCache:
             if file is not None:
                 self._opened.move_to_end(path)
                 return file
-        if not self._files.exists(path):
+        if not self.files.exists(path):
             return None
-        return self._remember(path, self._files.open(path))
+        return self._remember(path, self.files.open(path))
 
     def create(self, directory: str, path: str, size: int) -> File:
         """Make a file of `size` zeros (sparse) and its directory, all names synced."""
-        self._files.make_directory(directory)
-        file = self._files.open(path, create=True)
+        self.files.make_directory(directory)
+        file = self.files.open(path, create=True)
         file.truncate(size)
-        self._files.sync_directory(directory)
+        self.files.sync_directory(directory)
         return self._remember(path, file)
 
     def _remember(self, path: str, file: File) -> File:

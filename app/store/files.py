@@ -13,7 +13,7 @@ import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from typing_extensions import override
 
@@ -37,6 +37,19 @@ class StoreLocked(Exception):
     """Another process has the store open."""
 
 
+class DiskUsage(NamedTuple):
+    """Bytes of the file system that holds the store."""
+
+    total: int
+    free: int
+    """What an ordinary process may still use."""
+
+    @property
+    def used_ratio(self) -> float:
+        """Between 0 (empty) and 1 (full)."""
+        return 1 - self.free / self.total if self.total else 0.0
+
+
 class File(Protocol):
     """One open file. Reads may come from any thread, writes from one at a time."""
 
@@ -44,6 +57,10 @@ class File(Protocol):
 
     def pread(self, size: int, offset: int, *, wait_for_disk: bool = True) -> bytes:
         """Up to `size` bytes, fewer only at the end. `ColdRead` if it would have to wait."""
+        ...
+
+    def next_data(self, offset: int) -> int | None:
+        """The next place at or behind `offset` that may hold anything but zeros; None: no more."""
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None: ...
@@ -96,6 +113,8 @@ class FileSystem(Protocol):
 
     def sync_directory(self, directory: str) -> None: ...
 
+    def disk_usage(self) -> DiskUsage: ...
+
     def lock(self, path: str) -> Lock: ...
 
     def boot_id(self) -> str:
@@ -145,6 +164,13 @@ class OsFile(File):
             parts.append(part)
             got += len(part)
         return b"".join(parts)
+
+    @override
+    def next_data(self, offset: int) -> int | None:
+        try:
+            return os.lseek(self._descriptor, offset, os.SEEK_DATA)
+        except OSError as error:
+            return None if error.errno == errno.ENXIO else offset
 
     @override
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
@@ -250,6 +276,12 @@ class OsFiles(FileSystem):
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    @override
+    def disk_usage(self) -> DiskUsage:
+        found = os.statvfs(self._root)
+        used = found.f_blocks - found.f_bfree
+        return DiskUsage((used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize)
 
     @override
     def lock(self, path: str) -> Lock:

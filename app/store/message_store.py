@@ -8,42 +8,41 @@ All methods are for the event loop, except `read` and `read_message`, which may 
 reader threads, and `Checkpointing.run`.
 """
 
-import errno
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from typing_extensions import override
-
 from app.domain.clock import Clock
-from app.domain.errors import CurlewError, StoreFailed, TooManyRequests
+from app.domain.errors import StoreFailed
 from app.domain.limits import PROPERTIES_ENCODED_BYTES_MAX, Limits
-from app.domain.message import Message, StoredMessage, java_hash
+from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
 from app.store import paths
-from app.store.commit_log import AppendCursor, CommitLog
+from app.store.appending import Appended, Appender
+from app.store.checkpoints import Checkpointing, Checkpoints
+from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
 from app.store.consume_queue import ConsumeQueue
-from app.store.file_cache import FileCache
-from app.store.files import FileSystem, Lock, write_atomically
-from app.store.formats.batch_frame import RequestFrame, place
-from app.store.formats.consume_queue import UNIT
-from app.store.formats.message_id import decode_message_id, encode_message_id
+from app.store.expiring import Expiring, RetentionReport
+from app.store.files import ColdRead, FileSystem, Lock
+from app.store.formats.batch_frame import RequestFrame
+from app.store.formats.message_id import decode_message_id
 from app.store.formats.record import (
     CHECKSUM_BYTES,
-    check,
     decode_message,
-    encode_properties,
-    encode_record,
-    record_size,
 )
-from app.store.formats.state_file import KIND_CHECKPOINT, Checkpoint, StoreMeta, encode_state
-from app.store.opening import load_or_make_meta, open_log
+from app.store.formats.state_file import Checkpoint, StoreMeta
+from app.store.key_index import KeyIndex
+from app.store.lookups import find_by_key, offset_for_time, read_record
+from app.store.mending import Mender
+from app.store.opening import load_or_make_meta, open_log, write_abort, write_clean_stop
 from app.store.queue_table import QueueTable
-from app.store.reading import ReadResult, read_queue
+from app.store.reading import ReadResult, Source, Wanted, read_queue
 from app.store.recovery import Recovery
-from app.store.writer import Block, Done, Turns, Workers, Write, Writer, WriterThread
+from app.store.retention import RetentionPolicy
+from app.store.writer import Block, Done, Turns, Workers, Writer, WriterThread
+
+MAX_TIME_MS = 1 << 62
+"""Later than any store time."""
 
 assert PROPERTIES_ENCODED_BYTES_MAX > CHECKSUM_BYTES
 
@@ -53,16 +52,6 @@ class QueueBounds(NamedTuple):
 
     min_offset: int
     max_offset: int
-
-
-@dataclass(slots=True)
-class Appended:
-    """What was assigned to the messages of one append; they follow one another in their queue."""
-
-    first_queue_offset: int
-    count: int
-    store_time_ms: int
-    message_ids: Sequence[str]
 
 
 class StoreStatus(NamedTuple):
@@ -79,71 +68,6 @@ class StoreStatus(NamedTuple):
     recovery: Recovery
 
 
-class _Checkpoints:
-    """Writes checkpoints one at a time, never an older one over a newer one. Any thread."""
-
-    def __init__(self, files: FileSystem, cache: FileCache) -> None:
-        self._files = files
-        self._cache = cache
-        self._lock = threading.Lock()
-        self._last_written = 0
-        self._failed = False
-        self.last_begun = 0
-
-    def write(self, number: int, checkpoint: Checkpoint) -> None:
-        with self._lock:
-            if number < self._last_written:
-                return
-            if self._failed:
-                raise OSError(errno.EIO, "an earlier sync of a queue failed")
-            try:
-                for file in self._cache.take_dirty():
-                    file.sync()
-            except OSError:
-                self._failed = True
-                raise
-            data = encode_state(KIND_CHECKPOINT, checkpoint)
-            write_atomically(self._files, paths.CHECKPOINT, data)
-            self._last_written = number
-
-
-class Checkpointing(NamedTuple):
-    """A checkpoint under way: begun on the loop, `run` on any thread."""
-
-    checkpoints: _Checkpoints
-    number: int
-    checkpoint: Checkpoint
-
-    def run(self) -> None:
-        """Sync the queues and write the checkpoint, unless a newer one is. Blocks.
-
-        Raises `OSError`. After a sync that failed no other checkpoint is written: it would count
-        on units that may not be on the medium.
-        """
-        self.checkpoints.write(self.number, self.checkpoint)
-
-
-class _Append:
-    """Settles one block: units into the queue, then whoever waits."""
-
-    __slots__ = ("_count", "_done", "_queue", "_store", "_units")
-
-    def __init__(
-        self, store: "MessageStore", queue: ConsumeQueue, units: bytes, done: Done
-    ) -> None:
-        self._store = store
-        self._queue = queue
-        self._units = units
-        self._done = done
-
-    def __call__(self, error: CurlewError | None) -> None:
-        if error is None:
-            self._queue.append(self._units)
-        self._done(error)
-        if error is None:
-            self._store.on_arrival(self._queue.topic, self._queue.queue_id)
-
-
 class MessageStore:
     """One data directory, open. Made by `open`."""
 
@@ -154,6 +78,7 @@ class MessageStore:
         meta: StoreMeta,
         log: CommitLog,
         queues: QueueTable,
+        index: KeyIndex,
         recovery: Recovery,
         clock: Clock,
         turns: Turns,
@@ -169,15 +94,21 @@ class MessageStore:
         self._meta = meta
         self._log = log
         self._queues = queues
+        self.index = index
         self._recovery = recovery
-        self._clock = clock
         self._lock = lock
         self._limits = limits
-        self._store_time_ms = recovery.store_time_ms
-        self._cursor = AppendCursor(recovery.end, meta.segment_bytes)
         self._writer = Writer(log, turns, recovery.end, self._roll_back, workers)
-        self._checkpoints = _Checkpoints(files, queues.cache)
+        self._checkpoints = Checkpoints(files, queues.cache)
+        self._appender = Appender(
+            self.store_id, config, self._writer, queues, index, clock, limits, self._arrived
+        )
+        self._appender.start(recovery, meta.segment_bytes)
         self._closed = False
+        self._source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes)
+        self._expiring = Expiring(files, self._source, queues, index)
+        self._clock = clock
+        self._mender = Mender(self._source)
 
     @classmethod
     def open(
@@ -197,13 +128,16 @@ class MessageStore:
             files.make_directory(paths.CONSUME_QUEUES)
             log = CommitLog(files, meta.segment_bytes)
             queues = QueueTable(files, meta.queue_file_units)
-            recovery = open_log(files, meta, log, queues)
+            files.make_directory(paths.INDEX)
+            index = KeyIndex(queues.cache, meta.index_slots, meta.index_entries)
+            recovery = open_log(files, meta, log, queues, index)
             store = cls(
                 files,
                 config,
                 meta,
                 log,
                 queues,
+                index,
                 recovery,
                 clock,
                 turns,
@@ -216,6 +150,7 @@ class MessageStore:
             raise
         try:
             store.begin_checkpoint().run()
+            write_abort(files)
             if files.exists(paths.SYNC_FAILED):
                 files.remove(paths.SYNC_FAILED)
         except BaseException as error:
@@ -239,46 +174,7 @@ class MessageStore:
         `done` is called when all are confirmed (None), or with the error; never before this
         returns. Raises `StoreFailed` or `TooManyRequests` with nothing stored.
         """
-        self._admit()
-        queue = self._queues.get_or_make(topic, queue_id)
-        now = self._stamp()
-        topic_bytes = topic.encode()
-        properties = [encode_properties(message) for message in messages]
-        sizes = [
-            record_size(len(message.body), len(topic_bytes), len(encoded))
-            for message, encoded in zip(messages, properties, strict=True)
-        ]
-        placement = self._cursor.place(sizes)
-        first = queue.next_offset
-        queue.next_offset += len(messages)
-        records: list[bytes] = []
-        units: list[bytes] = []
-        ids: list[str] = []
-        queue_offset = first
-        for message, encoded, size, physical_offset in zip(
-            messages, properties, sizes, placement.physical_offsets, strict=True
-        ):
-            records.append(
-                encode_record(
-                    topic=topic_bytes,
-                    queue_id=queue_id,
-                    queue_offset=queue_offset,
-                    physical_offset=physical_offset,
-                    body=message.body,
-                    properties=encoded,
-                    born_time_ms=now if message.born_time_ms is None else message.born_time_ms,
-                    store_time_ms=now,
-                    store_host=self._config.store_host,
-                )
-            )
-            tag_hash = java_hash(message.tag) if message.tag else 0
-            units.append(UNIT.pack(physical_offset, size, tag_hash))
-            ids.append(message.message_id or encode_message_id(self.store_id, now, physical_offset))
-            queue_offset += 1
-        writes = [Write(at, [record]) for at, record in placement.closing]
-        writes += [Write(s.start, list(records[s.first : s.end])) for s in placement.stretches]
-        self._submit(queue, writes, sum(sizes), b"".join(units), flush, done)
-        return Appended(first, len(messages), now, ids)
+        return self._appender.append(topic, queue_id, messages, flush, done)
 
     def append_frame(
         self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
@@ -287,80 +183,20 @@ class MessageStore:
 
         Ids that the client gave in the records stay; `message_ids` has the derived ones.
         """
-        self._admit()
-        queue = self._queues.get_or_make(topic, queue_id)
-        now = self._stamp()
-        sizes = frame.sizes.tolist()
-        placement = self._cursor.place(sizes)
-        first = queue.next_offset
-        queue.next_offset += frame.count
-        place(
-            frame,
-            queue_id=queue_id,
-            first_queue_offset=first,
-            physical_offsets=placement.physical_offsets,
-            store_time_ms=now,
-            store_host=self._config.store_host,
-        )
-        view = memoryview(frame.records)
-        positions = [*frame.positions.tolist(), len(view)]
-        writes = [Write(at, [record]) for at, record in placement.closing]
-        writes += [
-            Write(s.start, [view[positions[s.first] : positions[s.end]]])
-            for s in placement.stretches
-            if s.end > s.first
-        ]
-        units = frame.units(placement.physical_offsets)
-        self._submit(queue, writes, len(view), units, flush, done)
-        ids = _DerivedIds(self.store_id, now, placement.physical_offsets)
-        return Appended(first, frame.count, now, ids)
+        return self._appender.append_frame(topic, queue_id, frame, flush, done)
+
+    def _roll_back(self) -> None:
+        self._appender.roll_back(self._writer.watermarks.written)
 
     def flush(self, done: Done) -> None:
         """Bring everything appended so far to the medium; `done` as for `append`."""
         if self._writer.failed is not None:
             done(StoreFailed(self._writer.failed))
         else:
-            self._writer.submit(Block(self._cursor.end, [], 0, sync=True, done=done))
+            self._writer.submit(Block(self._appender.end, [], 0, sync=True, done=done))
 
-    def _submit(
-        self,
-        queue: ConsumeQueue,
-        writes: list[Write],
-        size: int,
-        units: bytes,
-        flush: FlushMode,
-        done: Done,
-    ) -> None:
-        writes.sort()
-        self._writer.submit(
-            Block(
-                self._cursor.end,
-                writes,
-                size,
-                flush is FlushMode.SYNC,
-                _Append(self, queue, units, done),
-            )
-        )
-
-    def _admit(self) -> None:
-        self._writer.refuse_if_failed()
-        if self._writer.pending_bytes > self._limits.pending_append_bytes_max:
-            raise TooManyRequests(
-                "too many bytes wait to be written",
-                hint="send again after a pause",
-                outcome="not_stored",
-                retry_after_s=1,
-            )
-
-    def _stamp(self) -> int:
-        """Store time: the wall clock, never running backwards, so that time can be bisected."""
-        self._store_time_ms = max(self._store_time_ms, self._clock.now_ms())
-        return self._store_time_ms
-
-    def _roll_back(self) -> None:
-        self._cursor = AppendCursor(self._writer.watermarks.written, self._meta.segment_bytes)
-        for queue in self._queues:
-            queue.next_offset = queue.max_offset
+    def _arrived(self, topic: str, queue_id: int) -> None:
+        self.on_arrival(topic, queue_id)
 
     # --- reading
 
@@ -383,23 +219,101 @@ class MessageStore:
     ) -> ReadResult:
         """Messages from `offset` (within the bounds) on, at least one if there is one.
 
-        Scans at most `pull_scan_units_max` units. Raises `ColdRead` when it would have to wait for
-        the disk and may not; call again from a reader thread with `wait_for_disk`.
+        Scans at most `pull_scan_units_max` units. A wrong unit of the queue is put right from the
+        log; what is reported as a gap is a damaged record. Raises `ColdRead` when it would have to
+        wait for the disk and may not; call again from a reader thread with `wait_for_disk`.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return ReadResult([], [], [], offset, 0, [])
         end = queue.max_offset if end_offset is None else min(end_offset, queue.max_offset)
-        return read_queue(
-            self._log,
-            queue,
-            offset,
-            min(end, offset + self._limits.pull_scan_units_max),
+        end = min(end, offset + self._limits.pull_scan_units_max)
+        wanted = Wanted(offset, end, max_messages, max_bytes, tag_hashes)
+        return self._read(queue, wanted, wait_for_disk=wait_for_disk)
+
+    def read_before(
+        self,
+        topic: str,
+        queue_id: int,
+        end_offset: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        wait_for_disk: bool = False,
+    ) -> ReadResult:
+        """The last messages before `end_offset`, in their order; at least one if there is one.
+
+        To go on backwards, call again with `next_offset - scanned`. `ColdRead` as for `read`.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return ReadResult([], [], [], end_offset, 0, [])
+        end = min(end_offset, queue.max_offset)
+        first = max(queue.min_offset, end - min(max_messages, self._limits.pull_messages_max))
+        units = queue.units(first, end, wait_for_disk=wait_for_disk)
+        total = 0
+        start = end
+        while start > first and (start == end or total + units[start - 1 - first][1] <= max_bytes):
+            start -= 1
+            total += max(units[start - first][1], 0)
+        wanted = Wanted(start, end, max_messages, max(total, max_bytes))
+        return self._read(queue, wanted, wait_for_disk=wait_for_disk)
+
+    def _read(self, queue: ConsumeQueue, wanted: Wanted, *, wait_for_disk: bool) -> ReadResult:
+        result = read_queue(self._source, queue, wanted, wait_for_disk=wait_for_disk)
+        if result.gaps and self._mender.is_worth_trying(queue, result.gaps):
+            if not wait_for_disk:
+                raise ColdRead
+            if self._mender.mend(queue, result.gaps, self._writer.watermarks.confirmed):
+                return read_queue(self._source, queue, wanted, wait_for_disk=True)
+        return result
+
+    def offset_for_time(
+        self, topic: str, queue_id: int, time_ms: int, *, wait_for_disk: bool = False
+    ) -> int:
+        """The first offset stored at `time_ms` or later, the end when there is none.
+
+        `ColdRead` as for `read`.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        return offset_for_time(self._source, queue, time_ms, wait_for_disk=wait_for_disk)
+
+    def find_by_key(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int = 0,
+        end_ms: int = MAX_TIME_MS,
+        max_messages: int = 64,
+        *,
+        wait_for_disk: bool = False,
+    ) -> list[memoryview]:
+        """The newest records of a topic that have a key (or an id given by the client).
+
+        In the order of the log; both times are included. Follows `key_probes_max` index entries at
+        most. `ColdRead` as for `read`.
+        """
+        return find_by_key(
+            self._source,
+            self._queues,
+            self.index,
+            (topic, key, begin_ms, end_ms),
+            end=self._writer.watermarks.confirmed,
             max_messages=max_messages,
-            max_bytes=max_bytes,
-            tag_hashes=tag_hashes,
-            unchecked_end=self._meta.unchecked_end,
-            gap_bytes=self._config.coalesce_gap_bytes,
+            probes_max=self._config.key_probes_max,
+            record_bytes_max=self._config.record_bytes_max,
+            wait_for_disk=wait_for_disk,
+        )
+
+    def read_at(self, physical_offset: int, *, wait_for_disk: bool = False) -> memoryview | None:
+        """The confirmed record that begins at a physical offset, or None. `ColdRead` as above."""
+        return read_record(
+            self._source,
+            physical_offset,
+            self._writer.watermarks.confirmed,
+            self._config.record_bytes_max,
             wait_for_disk=wait_for_disk,
         )
 
@@ -407,20 +321,23 @@ class MessageStore:
         """One record of a `ReadResult` as a message."""
         return decode_message(record, self.store_id)
 
-    def read_message(self, message_id: str, *, wait_for_disk: bool = False) -> StoredMessage | None:
-        """The message with an id that this store gave, or None. `ColdRead` as for `read`."""
+    def read_message(
+        self, message_id: str, *, topic: str | None = None, wait_for_disk: bool = False
+    ) -> StoredMessage | None:
+        """The message with an id that this store gave, or None. `ColdRead` as for `read`.
+
+        With `topic` an id that a client gave is found as well, the newest if there are several.
+        """
+        if topic is not None:
+            found = self.find_by_key(topic, message_id, max_messages=1, wait_for_disk=wait_for_disk)
+            if found:
+                message = self.decode(found[-1])
+                return message if message.message_id == message_id else None
         placed = decode_message_id(message_id)
         if placed is None or placed.store_id != self.store_id:
             return None
-        at = placed.physical_offset
-        if not self._log.start <= at < self._writer.watermarks.confirmed:
-            return None
-        size = int.from_bytes(self._log.read(at, 4, wait_for_disk=wait_for_disk))
-        if not 0 < size <= self._config.record_bytes_max:
-            return None
-        record = memoryview(self._log.read(at, size, wait_for_disk=wait_for_disk))
-        checksum_required = at >= self._meta.unchecked_end
-        if len(record) != size or check(record, at, checksum_required=checksum_required):
+        record = self.read_at(placed.physical_offset, wait_for_disk=wait_for_disk)
+        if record is None:
             return None
         message = decode_message(record, self.store_id)
         queue = self._queues.find(message.topic, message.queue_id)
@@ -439,22 +356,41 @@ class MessageStore:
             queue.min_offset = queue.max_offset
         self.begin_checkpoint().run()
 
+    def apply_retention(self, policy: RetentionPolicy) -> RetentionReport:
+        """Expire messages and delete files as `policy` says; refuse or take writes again.
+
+        Blocks; on the event loop or on one thread beside it, and soon followed by a checkpoint.
+        Raises `OSError`.
+        """
+        report = self._expiring.apply(
+            policy, now_ms=self._clock.now_ms(), end=self._writer.watermarks.confirmed
+        )
+        self._appender.refuse_because(
+            f"the disk is {report.disk_used_ratio:.0%} full" if report.refuse_writes else None
+        )
+        return report
+
     def begin_checkpoint(self) -> Checkpointing:
         """Move the units in memory to their files and say how far they and the log are safe."""
         return self._checkpoint(clean=False)
 
     def _checkpoint(self, *, clean: bool) -> Checkpointing:
+        index_files = self.index.flush()
         for queue in self._queues:
             queue.flush()
+        end = self._writer.watermarks.flushed
+        damaged_from = self.index.damaged_from
         self._checkpoints.last_begun += 1
         return Checkpointing(
             self._checkpoints,
             self._checkpoints.last_begun,
             Checkpoint(
-                dispatched_end=self._writer.watermarks.flushed,
-                store_time_ms=self._store_time_ms,
+                dispatched_end=end,
+                store_time_ms=self._appender.store_time_ms,
                 clean=clean,
                 queues=self._queues.states(),
+                indexed_end=end if damaged_from is None else min(end, damaged_from),
+                index_files=index_files,
                 boot_id=self._files.boot_id(),
             ),
         )
@@ -494,24 +430,9 @@ class MessageStore:
             self._writer.stop()
             if self._writer.failed is None:
                 self._checkpoint(clean=True).run()
+                end = self._writer.watermarks.flushed
+                write_clean_stop(self._files, self._appender.store_time_ms, end)
         finally:
             self._queues.cache.close()
             self._log.close()
             self._lock.release()
-
-
-class _DerivedIds(Sequence[str]):
-    """Ids of a frame's messages, made when asked for."""
-
-    def __init__(self, store_id: bytes, store_time_ms: int, offsets: list[int]) -> None:
-        self._store_id = store_id
-        self._store_time_ms = store_time_ms
-        self._offsets = offsets
-
-    @override
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    @override
-    def __getitem__(self, index: int) -> str:  # type: ignore[override]  # no slices
-        return encode_message_id(self._store_id, self._store_time_ms, self._offsets[index])

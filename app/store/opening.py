@@ -1,5 +1,6 @@
 """What happens before a store serves: meta file, checkpoint, and whether the log must be read."""
 
+import os
 import secrets
 
 from app.domain.clock import Clock
@@ -7,6 +8,8 @@ from app.store import paths
 from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
 from app.store.files import FileSystem, read_whole, write_atomically
+from app.store.formats.record import END_OF_FILE_BYTES
+from app.store.formats.rocketmq_files import RocketCheckpoint, encode_rocket_checkpoint
 from app.store.formats.state_file import (
     KIND_META,
     Checkpoint,
@@ -16,8 +19,10 @@ from app.store.formats.state_file import (
     decode_meta,
     encode_state,
 )
+from app.store.key_index import KeyIndex
+from app.store.log_scan import Damage
 from app.store.queue_table import QueueTable
-from app.store.recovery import Recovery, recover
+from app.store.recovery import Recovery, ScanPlan, recover
 
 
 class StoreUnusable(Exception):
@@ -50,6 +55,8 @@ def load_or_make_meta(files: FileSystem, config: StoreConfig, clock: Clock) -> S
         store_id=secrets.token_hex(4),
         segment_bytes=config.segment_bytes,
         queue_file_units=config.queue_file_units,
+        index_slots=config.index_slots,
+        index_entries=config.index_entries,
         created_ms=clock.now_ms(),
     )
     for path in (paths.META, paths.META_COPY):
@@ -57,44 +64,94 @@ def load_or_make_meta(files: FileSystem, config: StoreConfig, clock: Clock) -> S
     return meta
 
 
-def open_log(files: FileSystem, meta: StoreMeta, log: CommitLog, queues: QueueTable) -> Recovery:
-    """Bring queues and log together, by the checkpoint if it is good."""
+def open_log(
+    files: FileSystem, meta: StoreMeta, log: CommitLog, queues: QueueTable, index: KeyIndex
+) -> Recovery:
+    """Bring queues, index and log together, by the checkpoint if it is good."""
     checkpoint = _load_checkpoint(files)
-    start = log.start
-    if checkpoint is not None:
-        if checkpoint.dispatched_end > log.end_of_segments:
-            raise StoreUnusable(
-                f"segments are missing: the log ends at {log.end_of_segments}, but it was written "
-                f"to {checkpoint.dispatched_end}; restore the files of commitlog/"
-            )
-        if queues.load(checkpoint.queues, checkpoint.dispatched_end):
-            start = max(start, checkpoint.dispatched_end)
-        else:
-            queues.reset_to_minimum()
-    if checkpoint is not None and checkpoint.clean and start == checkpoint.dispatched_end:
-        return Recovery(start, store_time_ms=checkpoint.store_time_ms)
-    recovery = recover(
-        files,
-        log,
-        queues,
-        start,
-        unchecked_end=meta.unchecked_end,
-        flushed_end=_flushed_end_if_writes_were_lost(files, checkpoint),
-    )
-    if checkpoint is not None:
-        recovery.store_time_ms = max(recovery.store_time_ms, checkpoint.store_time_ms)
+    log.extend_short_segments()
+    if checkpoint is None:
+        plan = ScanPlan(
+            log.start, index.load((), log.start), 0, meta.unchecked_end, power_lost=False
+        )
+        recovery = recover(files, log, queues, index, plan)
+    else:
+        recovery = _open_by(checkpoint, files, meta, log, queues, index)
+    _correct_minima(log, queues)
     return recovery
 
 
-def _flushed_end_if_writes_were_lost(
-    files: FileSystem, checkpoint: Checkpoint | None
-) -> int | None:
-    """Behind which position writes may be missing, because the power or a sync failed."""
+def _open_by(
+    checkpoint: Checkpoint,
+    files: FileSystem,
+    meta: StoreMeta,
+    log: CommitLog,
+    queues: QueueTable,
+    index: KeyIndex,
+) -> Recovery:
+    end = min(checkpoint.dispatched_end, log.end_of_segments)
+    if end < checkpoint.dispatched_end and (checkpoint.clean or not log.bases):
+        raise StoreUnusable(
+            f"segments are missing: the log ends at {end}, but it was written "
+            f"to {checkpoint.dispatched_end}; restore the files of commitlog/"
+        )
+    lost = queues.load(checkpoint.queues, end)
+    indexed_end = max(
+        index.load(checkpoint.index_files, min(checkpoint.indexed_end, end)), log.start
+    )
+    start = max(log.start, log.start if lost else min(end, indexed_end))
+    clean = checkpoint.clean and start >= end and not _anything_at(log, end)
+    if clean:
+        return Recovery(end, store_time_ms=checkpoint.store_time_ms)
+    power_lost = _writes_were_lost(files, checkpoint)
+    plan = ScanPlan(start, indexed_end, end, meta.unchecked_end, power_lost)
+    recovery = recover(files, log, queues, index, plan)
+    recovery.store_time_ms = max(recovery.store_time_ms, checkpoint.store_time_ms)
+    recovery.rebuilt_queues = len(lost)
+    recovery.index_rebuilt_from = indexed_end if indexed_end < end else None
+    if checkpoint.clean:
+        for state in lost:
+            queues.get_or_make(state.topic, state.queue_id).extend(state.max_offset)
+    if end < checkpoint.dispatched_end:
+        lost_segments = Damage(end, checkpoint.dispatched_end, "missing segments")
+        recovery.damages.append(lost_segments)
+    return recovery
+
+
+def _anything_at(log: CommitLog, end: int) -> bool:
+    """Whether somebody else wrote behind the end that we left."""
+    return end < log.end_of_segments and any(log.read(end, END_OF_FILE_BYTES))
+
+
+def _correct_minima(log: CommitLog, queues: QueueTable) -> None:
+    """No queue begins with messages of segments that are gone."""
+    if log.start:
+        for queue in queues:
+            if queue.min_offset < queue.max_offset:
+                queue.min_offset = queue.first_at_or_behind(log.start)
+
+
+def _writes_were_lost(files: FileSystem, checkpoint: Checkpoint | None) -> bool:
+    """Whether unsynced writes may be missing, because the power or a sync failed."""
     if checkpoint is None or checkpoint.clean:
-        return None
-    power_lost = files.boot_id() != checkpoint.boot_id and checkpoint.boot_id and files.boot_id()
-    lost = power_lost or files.exists(paths.SYNC_FAILED)
-    return checkpoint.dispatched_end if lost else None
+        return False
+    boot_id = files.boot_id()
+    power_lost = bool(checkpoint.boot_id and boot_id) and boot_id != checkpoint.boot_id
+    return power_lost or files.exists(paths.SYNC_FAILED)
+
+
+def write_abort(files: FileSystem) -> None:
+    """Say, as RocketMQ does, that the store is open; `write_clean_stop` takes it away."""
+    write_atomically(files, paths.ABORT, b"%d\n" % os.getpid())
+
+
+def write_clean_stop(files: FileSystem, store_time_ms: int, end: int) -> None:
+    """What RocketMQ looks for after a clean stop: its checkpoint, and no `abort`."""
+    times = RocketCheckpoint(store_time_ms, store_time_ms, store_time_ms, end, end)
+    write_atomically(files, paths.ROCKET_CHECKPOINT, encode_rocket_checkpoint(times))
+    if files.exists(paths.ABORT):
+        files.remove(paths.ABORT)
+        files.sync_directory("")
 
 
 def _load_checkpoint(files: FileSystem) -> Checkpoint | None:

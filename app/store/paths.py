@@ -7,10 +7,14 @@ sync-failed                           there after a sync failed, until the next 
 checkpoint.curlew                     how far queues and log were on the medium
 commitlog/00000000000000000000        segments, named by their first physical offset
 consumequeue/TOPIC/QUEUE/00000…       queue files, named by their first byte
+index/yyyyMMddHHmmssSSS               key index files, named by the time of their making, UTC
+abort                                 here while a node has the store open; who and which boot
+checkpoint                            RocketMQ's, for RocketMQ
 lost+found/commitlog-OFFSET           what an open cut off
 """
 
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 META: Final = "meta"
@@ -20,10 +24,14 @@ SYNC_FAILED: Final = "sync-failed"
 CHECKPOINT: Final = "checkpoint.curlew"
 COMMIT_LOG: Final = "commitlog"
 CONSUME_QUEUES: Final = "consumequeue"
+INDEX: Final = "index"
+ABORT: Final = "abort"
+ROCKET_CHECKPOINT: Final = "checkpoint"
 LOST_AND_FOUND: Final = "lost+found"
 
 _BASE: Final = re.compile(r"\d{20}")
-_TOPIC: Final = re.compile(r"[%A-Za-z0-9_-]{1,255}")
+_TOPIC: Final = re.compile(r"[%|A-Za-z0-9_-]{1,255}")
+_INDEX: Final = re.compile(r"\d{17}")
 _QUEUE: Final = re.compile(r"0|[1-9]\d{0,5}")
 
 
@@ -66,3 +74,19 @@ def is_topic_directory(name: str) -> bool:
 def cut_tail(physical_offset: int) -> str:
     """Where the bytes are kept that were cut from the log at `physical_offset`."""
     return f"{LOST_AND_FOUND}/{COMMIT_LOG}-{file_name(physical_offset)}"
+
+
+def index_name(time_ms: int) -> str:
+    """The name of an index file made at `time_ms`."""
+    moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    return f"{moment:%Y%m%d%H%M%S}{time_ms % 1000:03d}"
+
+
+def is_index_name(name: str) -> bool:
+    """Whether a file below `index/` can be one of ours or RocketMQ's."""
+    return _INDEX.fullmatch(name) is not None
+
+
+def index_file(name: str) -> str:
+    """Path of an index file."""
+    return f"{INDEX}/{name}"

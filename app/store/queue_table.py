@@ -43,26 +43,32 @@ class QueueTable:
             for queue in self._queues.values()
         )
 
-    def load(self, states: Iterable[QueueState], dispatched_end: int) -> bool:
-        """Take the queues of a checkpoint. False: their files are not what it says.
+    def load(self, states: Iterable[QueueState], dispatched_end: int) -> list[QueueState]:
+        """Take the queues of a checkpoint; those whose files are not what it says.
 
-        Units that point behind `dispatched_end` are taken off: their records are dispatched again.
+        The latter are empty now and must be dispatched again from the start of the log. Units that
+        point behind `dispatched_end` are taken off: their records are dispatched again.
         """
+        lost: list[QueueState] = []
         for state in states:
             queue = self.get_or_make(state.topic, state.queue_id)
             queue.begin(state.min_offset, state.max_offset)
-            end = state.max_offset
-            while end > state.min_offset:
-                (physical_offset, size, _tag_hash) = queue.units(end - 1, end)[0]
-                if size <= 0:
-                    return False
-                if physical_offset + size <= dispatched_end:
-                    break
-                end -= 1
+            end = _end_below(queue, dispatched_end) if queue.has_files() else None
+            if end is None:
+                lost.append(state)
+                end = state.min_offset
             queue.begin(state.min_offset, end)
-        return True
+        return lost
 
-    def reset_to_minimum(self) -> None:
-        """Empty all queues, keeping their first offsets: everything is dispatched again."""
-        for queue in self._queues.values():
-            queue.begin(queue.min_offset, queue.min_offset)
+
+def _end_below(queue: ConsumeQueue, dispatched_end: int) -> int | None:
+    """Where the units of records below `dispatched_end` end; None when the last is damaged."""
+    end = queue.max_offset
+    while end > queue.min_offset:
+        ((physical_offset, size, _tag_hash),) = queue.units(end - 1, end)
+        if size <= 0:
+            return None
+        if physical_offset + size <= dispatched_end:
+            break
+        end -= 1
+    return end

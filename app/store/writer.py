@@ -251,10 +251,12 @@ class Writer:
         """Write a batch, and sync it if asked. Either thread, never both at a time."""
         touched = False
         try:
-            for base in {self._log.base_of(w.start) for block in batch for w in block.writes}:
-                self._log.prepare(base)
+            writes = [write for block in batch for write in block.writes]
+            if writes and not self._log.is_written(writes[-1].start):
+                for base in {self._log.base_of(write.start) for write in writes}:
+                    self._log.prepare(base)
             touched = True
-            for start, buffers in self._joined(w for block in batch for w in block.writes):
+            for start, buffers in self._joined(writes):
                 self._log.write(start, buffers)
             if sync:
                 self._log.sync()
@@ -264,18 +266,21 @@ class Writer:
 
     def _joined(self, writes: Iterable[Write]) -> Iterable[Write]:
         """Writes of which none follows directly on the one before in the same segment."""
-        current: Write | None = None
-        end = 0
-        for write in writes:
-            if current is not None and write.start == end and write.start % self._log.segment_bytes:
-                current.buffers.extend(write.buffers)
+        segment_bytes = self._log.segment_bytes
+        current: list[Buffer] = []
+        start = end = 0
+        for at, buffers in writes:
+            if current and at == end and at % segment_bytes:
+                current += buffers
             else:
-                if current is not None:
-                    yield current
-                current, end = Write(write.start, list(write.buffers)), write.start
-            end += sum(map(len, write.buffers))
-        if current is not None:
-            yield current
+                if current:
+                    yield Write(start, current)
+                start = end = at
+                current = list(buffers)
+            for buffer in buffers:
+                end += len(buffer)
+        if current:
+            yield Write(start, current)
 
     def _settle_attempts(self) -> None:
         while self._attempts:

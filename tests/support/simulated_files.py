@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from app.store.files import Buffer, File, FileSystem, Lock, StoreLocked
+from app.store.files import Buffer, DiskUsage, File, FileSystem, Lock, StoreLocked
 
 KINDS = (
     "open",
@@ -144,6 +144,7 @@ class SimulatedFiles(FileSystem):
         root = Inode(directory=True)
         self.names: dict[str, Inode] = {"": root}
         self.fault: Fault | None = None
+        self.usage = DiskUsage(1000, 900)
         self.on_call: Callable[[str], object] = lambda _kind: None
         self._safe_names: dict[str, Inode] = {"": root}
         self._changes: list[tuple[str, Inode | None]] = []
@@ -228,6 +229,10 @@ class SimulatedFiles(FileSystem):
     def fingerprint(self) -> int:
         """Equal for equal contents, as a start would find them."""
         return hash(tuple((path, bytes(self.names[path].seen)) for path in sorted(self.names)))
+
+    @override
+    def disk_usage(self) -> DiskUsage:
+        return self.usage
 
     @override
     def boot_id(self) -> str:
@@ -370,6 +375,12 @@ class SimulatedFile(File):
     def pread(self, size: int, offset: int, *, wait_for_disk: bool = True) -> bytes:
         self._files.call("read")
         return bytes(memoryview(self._inode.seen)[offset : offset + size])
+
+    @override
+    def next_data(self, offset: int) -> int | None:
+        rest = self._inode.seen[offset:]
+        stripped = rest.lstrip(b"\0")
+        return offset + len(rest) - len(stripped) if stripped else None
 
     @override
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:

@@ -59,13 +59,15 @@ class OpenStore:
         assert self.outcomes[-1] is None
         return appended
 
-    def bodies(self, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
+    def bodies(self, topic: str = "orders", queue_id: int = 0, at_once: int = 7) -> list[bytes]:
         """Every readable body of a queue, in order; a gap shows as b'GAP'."""
         bounds = self.store.bounds(topic, queue_id)
         found: dict[int, bytes] = {}
         offset = bounds.min_offset
         while offset < bounds.max_offset:
-            result = self.store.read(topic, queue_id, offset, max_messages=7, max_bytes=3000)
+            result = self.store.read(
+                topic, queue_id, offset, max_messages=at_once, max_bytes=3000, wait_for_disk=True
+            )
             for queue_offset, record in zip(result.queue_offsets, result.records, strict=True):
                 message = self.store.decode(record)
                 assert message.queue_offset == queue_offset

@@ -14,12 +14,10 @@ zero and ends the properties with `__CRC32#` 0x01, ten zeros, 0x02; `place` fill
 size changes. A frame is taken only when every size, magic, length and property string checks out;
 otherwise `MalformedFrame` names the first bad record and nothing is stored.
 
-Where it can, the work is done on all records at once with numpy; `place` walks the records once,
-because a checksum of each is due.
+The work is done on all records at once with numpy, but for the checksums.
 """
 
 import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -31,7 +29,8 @@ from numpy.typing import NDArray
 from app.domain.errors import BatchTooLarge, BodyTooLarge, MalformedFrame
 from app.domain.limits import Limits
 from app.domain.message import RESERVED_PROPERTIES, java_hash
-from app.store.formats.consume_queue import UNIT_BYTES
+from app.store.formats.checksum import crc32
+from app.store.formats.consume_queue import UNITS
 from app.store.formats.record import (
     CHECKSUM_BYTES,
     CHECKSUM_NAME,
@@ -40,6 +39,7 @@ from app.store.formats.record import (
     MAGIC_V1,
     RECORD_OVERHEAD_BYTES,
 )
+from app.store.formats.record_block import CHECKSUM_POWERS, HEAD, HEAD_BYTES
 
 HEADER: Final = struct.Struct(">4sBBHIIqq")
 HEADER_BYTES: Final = 32
@@ -65,12 +65,8 @@ _REFUSED_NAMES: Final = {
     )
     for length in {len(name) for name in RESERVED_PROPERTIES - _TAKEN_FROM_CLIENTS - {"__CRC32#"}}
 }
-_PLACE: Final = struct.Struct(">IIIqqI")  # body crc, queue id, flag, offsets, system flag
-_STORE: Final = struct.Struct(">q8s")
-_I64: Final = struct.Struct(">q")
+_HEAD_STEPS: Final = np.arange(HEAD_BYTES)
 
-_UNITS: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_hash", ">i8")])
-assert _UNITS.itemsize == UNIT_BYTES
 
 Ints = NDArray[np.int64]
 
@@ -85,6 +81,8 @@ class RequestFrame:
     """Start of each record in `records`."""
     body_lengths: Ints
     tag_hashes: Ints
+    keyed: list[tuple[int, str]]
+    """Keys for the index, as (number of the record, key), in rising order."""
 
     @property
     def count(self) -> int:
@@ -93,7 +91,7 @@ class RequestFrame:
 
     def units(self, physical_offsets: Sequence[int]) -> bytes:
         """The consume-queue units of all records at the positions they were given."""
-        units = np.empty(self.count, _UNITS)
+        units = np.empty(self.count, UNITS)
         units["physical_offset"] = physical_offsets
         units["size"] = self.sizes
         units["tag_hash"] = self.tag_hashes
@@ -123,7 +121,8 @@ def parse_request(body: bytes, *, topic: str, limits: Limits) -> RequestFrame:
         tag_hashes = np.frombuffer(body, ">i8", count, sizes_end).astype(np.int64)
     else:
         tag_hashes = _tag_hashes(properties, starts, separators, ends)
-    return RequestFrame(records, sizes, positions, body_lengths, tag_hashes)
+    keyed = _keys(properties, starts, separators, ends)
+    return RequestFrame(records, sizes, positions, body_lengths, tag_hashes, keyed)
 
 
 def place(
@@ -134,34 +133,35 @@ def place(
     physical_offsets: Sequence[int],
     store_time_ms: int,
     store_host: bytes,
+    synced_end: int = 0,
 ) -> None:
     """Fill the fields that the server assigns, the checksums last."""
-    records = frame.records
-    view = memoryview(records)
-    crc32 = zlib.crc32
-    store = _STORE.pack(store_time_ms, store_host)
-    born = _I64.pack(store_time_ms)
-    queue_offset = first_queue_offset
-    for start, size, body_length, physical_offset in zip(
-        frame.positions.tolist(),
-        frame.sizes.tolist(),
-        frame.body_lengths.tolist(),
-        physical_offsets,
-        strict=True,
-    ):
-        body = start + FIXED_BYTES
-        flag = int.from_bytes(view[start + 16 : start + 20])
-        body_crc = crc32(view[body : body + body_length]) & CRC_MASK
-        _PLACE.pack_into(
-            records, start + 8, body_crc, queue_id, flag, queue_offset, physical_offset, 0
-        )
-        if not any(view[start + 40 : start + 48]):
-            records[start + 40 : start + 48] = born
-        records[start + 56 : start + 72] = store
-        end = start + size
-        crc = crc32(view[start : end - CHECKSUM_BYTES]) & CRC_MASK
-        records[end - 11 : end - 1] = (b"%010d" % crc)[::-1]
-        queue_offset += 1
+    view = memoryview(frame.records)
+    array = np.frombuffer(frame.records, np.uint8)
+    places = frame.positions[:, None] + _HEAD_STEPS
+    heads = array[places].view(HEAD).ravel()
+    bodies = frame.positions + HEAD_BYTES
+    ends = bodies + frame.body_lengths
+    heads["body_crc"] = _checksums(view, bodies, ends)
+    heads["queue_id"] = queue_id
+    heads["queue_offset"] = first_queue_offset + np.arange(frame.count)
+    heads["physical_offset"] = physical_offsets
+    heads["system_flag"] = 0
+    heads["born_time_ms"][heads["born_time_ms"] == 0] = store_time_ms
+    heads["store_time_ms"] = store_time_ms
+    heads["store_host"] = np.frombuffer(store_host, "V8")
+    heads["prepared_offset"] = synced_end
+    array[places] = heads.view(np.uint8).reshape(-1, HEAD_BYTES)
+    tails = frame.positions + frame.sizes - CHECKSUM_BYTES
+    sums = _checksums(view, frame.positions, tails)
+    digits = sums[:, None] // CHECKSUM_POWERS % 10 + ord("0")
+    array[(tails + len(CHECKSUM_NAME))[:, None] + np.arange(10)] = digits
+
+
+def _checksums(view: memoryview, starts: Ints, ends: Ints) -> Ints:
+    """The CRC-32 of each range, without its highest bit."""
+    ranges = zip(starts.tolist(), ends.tolist(), strict=True)
+    return np.array([crc32(view[start:end]) for start, end in ranges], np.int64) & CRC_MASK
 
 
 def encode_answer(
@@ -329,3 +329,20 @@ def _tag_hashes(properties: bytes, starts: Ints, separators: Ints, ends: Ints) -
             known[tag] = java_hash(tag.decode())
         hashes[int(np.searchsorted(ends, start, "right"))] = known[tag]
     return hashes
+
+
+def _keys(properties: bytes, starts: Ints, separators: Ints, ends: Ints) -> list[tuple[int, str]]:
+    """UNIQ_KEY and the words of KEYS of each record that has them."""
+    if b"KEYS\x01" not in properties and b"UNIQ_KEY\x01" not in properties:
+        return []
+    found: list[tuple[int, str]] = []
+    lengths = separators - starts
+    for pair in np.flatnonzero((lengths == 4) | (lengths == 8)).tolist():
+        start, separator = int(starts[pair]), int(separators[pair])
+        name = properties[start:separator]
+        if name in (b"KEYS", b"UNIQ_KEY"):
+            text = properties[separator + 1 : properties.index(2, separator)].decode()
+            record = int(np.searchsorted(ends, start, "right"))
+            words = text.split(" ") if name == b"KEYS" else [text]
+            found += [(record, word) for word in words if word]
+    return found

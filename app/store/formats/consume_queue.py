@@ -9,6 +9,12 @@ unit of zeros was never written: no record has size 0.
 import struct
 from typing import Final
 
+import numpy as np
+
 UNIT: Final = struct.Struct(">qiq")
 UNIT_BYTES: Final = 20
 assert UNIT.size == UNIT_BYTES
+
+UNITS: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_hash", ">i8")])
+"""Many units as an array."""
+assert UNITS.itemsize == UNIT_BYTES

@@ -34,6 +34,8 @@ class StoreMeta(msgspec.Struct, frozen=True):
     segment_bytes: int
     queue_file_units: int
     created_ms: int
+    index_slots: int = 500_000
+    index_entries: int = 2_000_000
     unchecked_end: int = 0
     """Below this physical offset records may lack the whole-record checksum (RocketMQ's)."""
 
@@ -47,6 +49,19 @@ class QueueState(msgspec.Struct, frozen=True, array_like=True):
     max_offset: int
 
 
+class IndexFileState(msgspec.Struct, frozen=True, array_like=True):
+    """One key index file at a checkpoint. Times in ms, offsets physical."""
+
+    name: str
+    next_entry: int
+    entries_crc: int
+    """CRC-32C of the entries from number 1 on."""
+    begin_ms: int
+    end_ms: int
+    begin_offset: int
+    end_offset: int
+
+
 class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything below `dispatched_end` is in the queues, and both are on the medium."""
 
@@ -55,6 +70,9 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     clean: bool
     """True: the node stopped in order and the log ends at `dispatched_end`."""
     queues: tuple[QueueState, ...]
+    indexed_end: int = 0
+    """The same for the key index."""
+    index_files: tuple[IndexFileState, ...] = ()
     boot_id: str = ""
     """Of the machine's start that wrote it; empty when unknown."""
 

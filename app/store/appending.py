@@ -1,0 +1,353 @@
+"""Assigning offsets and encoding: what a send does before its bytes go to the writer.
+
+A message gets its store time, queue offset and place in one go, without anything in between that
+could interleave; the writer confirms blocks in the same order. When a block is confirmed its units
+go into the queue and its keys into the index, then whoever waits is told.
+
+Event loop only.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from app.domain.clock import Clock
+from app.domain.errors import BodyTooLarge, CurlewError, DiskFull, TooManyRequests
+from app.domain.limits import Limits
+from app.domain.message import Message, java_hash
+from app.domain.positions import FlushMode
+from app.store.commit_log import AppendCursor
+from app.store.config import StoreConfig
+from app.store.consume_queue import ConsumeQueue
+from app.store.formats.batch_frame import RequestFrame, place
+from app.store.formats.consume_queue import UNIT
+from app.store.formats.message_id import encode_message_id
+from app.store.formats.record import (
+    END_OF_FILE_BYTES,
+    encode_properties,
+    encode_record,
+    encode_simple_record,
+    record_size,
+    topic_part,
+)
+from app.store.key_index import KeyIndex
+from app.store.queue_table import QueueTable
+from app.store.recovery import Recovery
+from app.store.writer import Block, Done, Write, Writer
+
+_REMEMBERED_MAX = 4096
+_SIMPLE_TOPIC_CHARS_MAX = 127
+_NO_KEYS: tuple[()] = ()
+
+Keyed = Sequence[tuple[int, Sequence[str]]]
+"""Physical offsets of records with keys, and those keys."""
+
+
+@dataclass(slots=True)
+class Appended:
+    """What was assigned to the messages of one append; they follow one another in their queue."""
+
+    first_queue_offset: int
+    count: int
+    store_time_ms: int
+    message_ids: Sequence[str]
+
+
+class _Settle:
+    """Settles one block: units into the queue, keys into the index, then whoever waits."""
+
+    __slots__ = ("_appender", "_done", "_keyed", "_queue", "_store_time_ms", "_units")
+
+    def __init__(
+        self,
+        appender: "Appender",
+        queue: ConsumeQueue,
+        units: bytes,
+        keyed: Keyed,
+        store_time_ms: int,
+        done: Done,
+    ) -> None:
+        self._appender = appender
+        self._queue = queue
+        self._units = units
+        self._keyed = keyed
+        self._store_time_ms = store_time_ms
+        self._done = done
+
+    def __call__(self, error: CurlewError | None) -> None:
+        queue = self._queue
+        if error is not None:
+            self._done(error)
+            return
+        queue.append(self._units)
+        for physical_offset, keys in self._keyed:
+            self._appender.index.add(physical_offset, self._store_time_ms, queue.topic, keys)
+        self._done(None)
+        self._appender.on_arrival(queue.topic, queue.queue_id)
+
+
+class Appender:
+    """The assigning side of one store."""
+
+    def __init__(
+        self,
+        store_id: bytes,
+        config: StoreConfig,
+        writer: Writer,
+        queues: QueueTable,
+        index: KeyIndex,
+        clock: Clock,
+        limits: Limits,
+        on_arrival: Callable[[str, int], object],
+    ) -> None:
+        self.store_time_ms = 0
+        self.index = index
+        self.on_arrival = on_arrival
+        self._refusal: str | None = None
+        self._store_id = store_id
+        self._id_prefix = encode_message_id(store_id, 0, 0)[:10]
+        self._store_host = config.store_host
+        self._writer = writer
+        self._queues = queues
+        self._clock = clock
+        self._pending_bytes_max = limits.pending_append_bytes_max
+        self._cursor = AppendCursor(0, config.segment_bytes)
+        self._segment_bytes = config.segment_bytes
+        self._topic_parts: dict[str, bytes] = {}
+        self._tag_hashes: dict[str, int] = {}
+
+    def start(self, recovery: Recovery, segment_bytes: int) -> None:
+        """Go on where the log ends."""
+        self.store_time_ms = recovery.store_time_ms
+        self._segment_bytes = segment_bytes
+        self._cursor = AppendCursor(recovery.end, segment_bytes)
+
+    def refuse_because(self, reason: str | None) -> None:
+        """Take no message while the disk is too full; None: take them again."""
+        self._refusal = reason
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind everything assigned so far."""
+        return self._cursor.end
+
+    def roll_back(self, end: int) -> None:
+        """Forget what was assigned behind `end`; it was not written."""
+        self._cursor = AppendCursor(end, self._segment_bytes)
+        for queue in self._queues:
+            queue.next_offset = queue.max_offset
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        messages: Sequence[Message],
+        flush: FlushMode,
+        done: Done,
+    ) -> Appended:
+        """Append messages to one queue, in order, as one block."""
+        self._admit()
+        queue = self._queues.get_or_make(topic, queue_id)
+        now = self._stamp()
+        if len(messages) == 1 and len(topic) <= _SIMPLE_TOPIC_CHARS_MAX:
+            appended = self._append_one(queue, messages[0], now, flush, done)
+            if appended is not None:
+                return appended
+        return self._append_many(queue, messages, now, flush, done)
+
+    def _append_one(
+        self, queue: ConsumeQueue, message: Message, now: int, flush: FlushMode, done: Done
+    ) -> Appended | None:
+        """One message that fits into the segment in use; None when it does not."""
+        part = self._topic_parts.get(queue.topic) or self._remember_topic(queue.topic)
+        properties = encode_properties(message)
+        body = message.body
+        size = record_size(len(body), len(part) - 1, len(properties))
+        cursor = self._cursor
+        at = cursor.end
+        if size + END_OF_FILE_BYTES > self._segment_bytes - at % self._segment_bytes:
+            return None
+        end = cursor.end = at + size
+        offset = queue.next_offset
+        queue.next_offset = offset + 1
+        born = message.born_time_ms
+        record = encode_simple_record(
+            part,
+            (queue.queue_id, offset, at),
+            body,
+            properties,
+            (now if born is None else born, now),
+            self._store_host,
+            self._writer.watermarks.flushed,
+        )
+        unit = UNIT.pack(at, size, self._tag_hash(message.tag) if message.tag else 0)
+        message_id = message.message_id
+        keyed: Keyed = _NO_KEYS
+        if message.keys or message_id:
+            keyed = ((at, _keys_of(message)),)
+        settle = _Settle(self, queue, unit, keyed, now, done)
+        sync = flush is FlushMode.SYNC
+        self._writer.submit(Block(end, [Write(at, [record])], size, sync, settle))
+        return Appended(offset, 1, now, (message_id or f"{self._id_prefix}{now:012X}{at:012X}",))
+
+    def _append_many(
+        self,
+        queue: ConsumeQueue,
+        messages: Sequence[Message],
+        now: int,
+        flush: FlushMode,
+        done: Done,
+    ) -> Appended:
+        topic = queue.topic.encode()
+        properties = [encode_properties(message) for message in messages]
+        sizes = [
+            record_size(len(message.body), len(topic), len(encoded))
+            for message, encoded in zip(messages, properties, strict=True)
+        ]
+        self._refuse_too_large(max(sizes, default=0))
+        placement = self._cursor.place(sizes)
+        first = queue.next_offset
+        queue.next_offset += len(messages)
+        records: list[bytes] = []
+        units: list[bytes] = []
+        ids: list[str] = []
+        keyed: list[tuple[int, list[str]]] = []
+        synced_end = self._writer.watermarks.flushed
+        for queue_offset, (message, encoded, size, at) in enumerate(
+            zip(messages, properties, sizes, placement.physical_offsets, strict=True), first
+        ):
+            records.append(
+                encode_record(
+                    topic=topic,
+                    queue_id=queue.queue_id,
+                    queue_offset=queue_offset,
+                    physical_offset=at,
+                    body=message.body,
+                    properties=encoded,
+                    born_time_ms=now if message.born_time_ms is None else message.born_time_ms,
+                    store_time_ms=now,
+                    store_host=self._store_host,
+                    prepared_offset=synced_end,
+                )
+            )
+            units.append(UNIT.pack(at, size, self._tag_hash(message.tag) if message.tag else 0))
+            ids.append(message.message_id or f"{self._id_prefix}{now:012X}{at:012X}")
+            if message.keys or message.message_id:
+                keyed.append((at, _keys_of(message)))
+        writes = [Write(at, [record]) for at, record in placement.closing]
+        writes += [Write(s.start, list(records[s.first : s.end])) for s in placement.stretches]
+        settle = _Settle(self, queue, b"".join(units), keyed, now, done)
+        self._submit(writes, sum(sizes), flush, settle)
+        return Appended(first, len(messages), now, ids)
+
+    def append_frame(
+        self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
+    ) -> Appended:
+        """Append the records of a checked request frame; `frame` is ours from here on."""
+        self._admit()
+        self._refuse_too_large(int(frame.sizes.max()))
+        queue = self._queues.get_or_make(topic, queue_id)
+        now = self._stamp()
+        placement = self._cursor.place(frame.sizes.tolist())
+        first = queue.next_offset
+        queue.next_offset += frame.count
+        place(
+            frame,
+            queue_id=queue_id,
+            first_queue_offset=first,
+            physical_offsets=placement.physical_offsets,
+            store_time_ms=now,
+            store_host=self._store_host,
+            synced_end=self._writer.watermarks.flushed,
+        )
+        view = memoryview(frame.records)
+        positions = [*frame.positions.tolist(), len(view)]
+        writes = [Write(at, [record]) for at, record in placement.closing]
+        writes += [
+            Write(s.start, [view[positions[s.first] : positions[s.end]]])
+            for s in placement.stretches
+            if s.end > s.first
+        ]
+        keyed: dict[int, list[str]] = {}
+        for number, key in frame.keyed:
+            keyed.setdefault(placement.physical_offsets[number], []).append(key)
+        units = frame.units(placement.physical_offsets)
+        settle = _Settle(self, queue, units, list(keyed.items()), now, done)
+        self._submit(writes, len(view), flush, settle)
+        ids = _DerivedIds(self._store_id, now, placement.physical_offsets)
+        return Appended(first, frame.count, now, ids)
+
+    def _submit(self, writes: list[Write], size: int, flush: FlushMode, settle: Done) -> None:
+        writes.sort()
+        block = Block(self._cursor.end, writes, size, flush is FlushMode.SYNC, settle)
+        self._writer.submit(block)
+
+    def _admit(self) -> None:
+        if self._writer.failed is not None:
+            self._writer.refuse_if_failed()
+        if self._refusal is not None:
+            raise DiskFull(
+                f"no messages are taken: {self._refusal}",
+                hint="free some space or shorten the retention; sending then works again",
+                outcome="not_stored",
+                retry_after_s=5,
+            )
+        if self._writer.pending_bytes > self._pending_bytes_max:
+            raise TooManyRequests(
+                "too many bytes wait to be written",
+                hint="send again after a pause",
+                outcome="not_stored",
+                retry_after_s=1,
+            )
+
+    def _refuse_too_large(self, size: int) -> None:
+        if size + END_OF_FILE_BYTES > self._segment_bytes:
+            raise BodyTooLarge(
+                f"a record of {size} bytes does not fit into this store's segments of "
+                f"{self._segment_bytes} bytes",
+                outcome="not_stored",
+            )
+
+    def _stamp(self) -> int:
+        """Store time: the wall clock, never running backwards, so that time can be bisected."""
+        now = self._clock.now_ms()
+        if now > self.store_time_ms:
+            self.store_time_ms = now
+        return self.store_time_ms
+
+    def _remember_topic(self, topic: str) -> bytes:
+        if len(self._topic_parts) >= _REMEMBERED_MAX:
+            self._topic_parts.clear()
+        part = self._topic_parts[topic] = topic_part(topic.encode())
+        return part
+
+    def _tag_hash(self, tag: str) -> int:
+        found = self._tag_hashes.get(tag)
+        if found is None:
+            if len(self._tag_hashes) >= _REMEMBERED_MAX:
+                self._tag_hashes.clear()
+            found = self._tag_hashes[tag] = java_hash(tag)
+        return found
+
+
+def _keys_of(message: Message) -> list[str]:
+    """The keys under which a message is indexed, in RocketMQ's order."""
+    return [message.message_id, *message.keys] if message.message_id else list(message.keys)
+
+
+class _DerivedIds(Sequence[str]):
+    """Ids of a frame's messages, made when asked for."""
+
+    def __init__(self, store_id: bytes, store_time_ms: int, offsets: list[int]) -> None:
+        self._store_id = store_id
+        self._store_time_ms = store_time_ms
+        self._offsets = offsets
+
+    @override
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @override
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]  # no slices
+        return encode_message_id(self._store_id, self._store_time_ms, self._offsets[index])

@@ -1,0 +1,91 @@
+"""Carrying out retention: minima move first, then files go. What to delete is in `retention`.
+
+A reader in the middle keeps the file that it has open; one that comes later is told that the
+offsets have expired. Runs on the event loop or on one thread beside it.
+"""
+
+from dataclasses import dataclass, field
+
+from app.store.commit_log import CommitLog
+from app.store.files import FileSystem
+from app.store.key_index import KeyIndex
+from app.store.lookups import offset_for_time
+from app.store.queue_table import QueueTable
+from app.store.reading import Source
+from app.store.retention import LogState, RetentionPolicy, Verdict, decide
+
+
+@dataclass(slots=True)
+class RetentionReport:
+    """What a pass did. Paths are relative to the store."""
+
+    deleted_segments: list[str] = field(default_factory=list)
+    deleted_queue_files: list[str] = field(default_factory=list)
+    deleted_index_files: list[str] = field(default_factory=list)
+    expired_messages: int = 0
+    disk_used_ratio: float = 0.0
+    warn: bool = False
+    refuse_writes: bool = False
+
+
+class Expiring:
+    """Retention of one store."""
+
+    def __init__(
+        self, files: FileSystem, source: Source, queues: QueueTable, index: KeyIndex
+    ) -> None:
+        self._files = files
+        self._source = source
+        self._queues = queues
+        self._index = index
+
+    def apply(self, policy: RetentionPolicy, *, now_ms: int, end: int) -> RetentionReport:
+        """One pass; `end` is that of the confirmed log. Blocks. Raises `OSError`."""
+        log = self._source.log
+        report = RetentionReport()
+        self._expire_by_age(policy, now_ms, report)
+        verdict = self._decide(policy, end)
+        report.warn, report.refuse_writes = verdict.warn, verdict.refuse_writes
+        if verdict.delete:
+            self._delete_segments(log, verdict.delete, report)
+        for queue in self._queues:
+            report.deleted_queue_files += queue.drop_below_minimum()
+        report.deleted_index_files = self._index.drop_below(log.start)
+        report.disk_used_ratio = self._files.disk_usage().used_ratio
+        return report
+
+    def _decide(self, policy: RetentionPolicy, end: int) -> Verdict:
+        log = self._source.log
+        disk = self._files.disk_usage()
+        state = LogState(
+            tuple(log.bases), log.segment_bytes, end, self._first_needed(end), disk.total, disk.free
+        )
+        return decide(policy, state)
+
+    def _expire_by_age(self, policy: RetentionPolicy, now_ms: int, report: RetentionReport) -> None:
+        for queue in list(self._queues):
+            if queue.min_offset == queue.max_offset:
+                continue
+            oldest_ms = now_ms - policy.topic_ms(queue.topic)
+            first = offset_for_time(self._source, queue, oldest_ms, wait_for_disk=True)
+            report.expired_messages += max(first - queue.min_offset, 0)
+            queue.min_offset = max(queue.min_offset, first)
+
+    def _first_needed(self, end: int) -> int:
+        needed = end
+        for queue in list(self._queues):
+            if queue.min_offset < queue.max_offset:
+                position = queue.first_position()
+                needed = min(needed, self._source.log.start if position is None else position)
+        return needed
+
+    def _delete_segments(self, log: CommitLog, count: int, report: RetentionReport) -> None:
+        start = log.bases[count]
+        for queue in list(self._queues):
+            if queue.min_offset < queue.max_offset:
+                first = queue.first_at_or_behind(start)
+                report.expired_messages += first - queue.min_offset
+                queue.min_offset = first
+        for _ in range(count):
+            report.deleted_segments.append(log.drop_first())
+        log.sync_names()

@@ -1,0 +1,146 @@
+"""Many records in one piece, looked at together: walking, checking and reading fields with numpy.
+
+Pure. Nothing is decoded here; what is not the intact record of its place is marked and left to
+`record.inspect`. The one thing done record by record is the CRC-32, which has no vector form.
+
+Arrays run in parallel, one item for each record. `positions` are places in `data`.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.store.formats.checksum import crc32
+from app.store.formats.record import (
+    CHECKSUM_BYTES,
+    CHECKSUM_NAME,
+    CRC_MASK,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+)
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+HEAD: Final = np.dtype(
+    [
+        ("total_size", ">u4"),
+        ("magic", ">u4"),
+        ("body_crc", ">u4"),
+        ("queue_id", ">i4"),
+        ("flag", ">i4"),
+        ("queue_offset", ">i8"),
+        ("physical_offset", ">i8"),
+        ("system_flag", ">i4"),
+        ("born_time_ms", ">i8"),
+        ("born_host", "V8"),
+        ("store_time_ms", ">i8"),
+        ("store_host", "V8"),
+        ("reconsume_times", ">i4"),
+        ("prepared_offset", ">i8"),
+        ("body_length", ">i4"),
+    ]
+)
+"""The fixed part of a record whose hosts are IPv4."""
+HEAD_BYTES: Final = HEAD.itemsize
+assert HEAD_BYTES == 88
+
+_SIZE_MAGIC: Final = struct.Struct(">II")
+_PLACES: Final = np.dtype(
+    [
+        ("size", ">u4"),
+        ("queue_id", ">i4"),
+        ("queue_offset", ">i8"),
+        ("physical_offset", ">i8"),
+        ("body_length", ">i4"),
+    ]
+)
+"""The fields that say what a record is."""
+_NAME: Final = np.frombuffer(CHECKSUM_NAME, np.uint8)
+_NAME_BYTES: Final = len(CHECKSUM_NAME)
+CHECKSUM_POWERS: Final = 10 ** np.arange(10, dtype=np.int64)
+_HEAD_STEPS: Final = np.arange(HEAD_BYTES)
+_PLACES_STEPS: Final = np.concatenate(
+    [np.arange(start, end) for start, end in ((0, 4), (12, 16), (20, 36), (84, 88))]
+)
+assert len(_PLACES_STEPS) == _PLACES.itemsize
+_TAIL_STEPS: Final = np.arange(CHECKSUM_BYTES)
+
+
+class Owner(NamedTuple):
+    """To whom records should belong."""
+
+    queue_id: int
+    topic_part: bytes
+    """The topic with its length in front."""
+    queue_offsets: Ints
+
+
+def walk(data: bytes | memoryview, start: int, end: int) -> list[int]:
+    """Where records stand in `data[start:end]`, by their sizes; the last item is behind the last.
+
+    Stops at the first place without a magic or a fitting size.
+    """
+    positions = [start]
+    add = positions.append
+    unpack = _SIZE_MAGIC.unpack_from
+    position, last = start, end - RECORD_BYTES_MIN
+    while position <= last:
+        size, magic = unpack(data, position)
+        if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_BYTES_MIN:
+            break
+        position += size
+        if position > end:
+            break
+        add(position)
+    return positions
+
+
+def heads(data: bytes | memoryview, positions: Ints) -> NDArray[np.void]:
+    """The fixed fields of each record, as an array of `HEAD`."""
+    array = np.frombuffer(data, np.uint8)
+    found: NDArray[np.void] = array[positions[:, None] + _HEAD_STEPS].view(HEAD).ravel()
+    return found
+
+
+def intact(
+    data: memoryview,
+    starts: Sequence[int],
+    sizes: Sequence[int],
+    physical_offsets: Ints,
+    owner: Owner | None = None,
+) -> Flags:
+    """Which records of ours are intact and stand where they belong.
+
+    All must lie within `data` and have at least `RECORD_BYTES_MIN` bytes. False may also mean a
+    record without our checksum.
+    """
+    count = len(starts)
+    positions = np.fromiter(starts, np.int64, count)
+    lengths = np.fromiter(sizes, np.int64, count)
+    array = np.frombuffer(data, np.uint8)
+    places = array[positions[:, None] + _PLACES_STEPS].view(_PLACES).ravel()
+    good: Flags = places["physical_offset"] == physical_offsets
+    if owner is not None:
+        good &= places["queue_offset"] == owner.queue_offsets
+        good &= places["queue_id"] == owner.queue_id
+        topics = positions + HEAD_BYTES + places["body_length"]
+        good &= (places["body_length"] >= 0) & (topics + len(owner.topic_part) <= len(array))
+        topics = np.where(good, topics, 0)
+        names = array[topics[:, None] + np.arange(len(owner.topic_part))]
+        good &= (names == np.frombuffer(owner.topic_part, np.uint8)).all(axis=1)
+    good &= places["size"] == lengths
+    tails = array[(positions + lengths - CHECKSUM_BYTES)[:, None] + _TAIL_STEPS]
+    good &= (tails[:, :_NAME_BYTES] == _NAME).all(axis=1) & (tails[:, -1] == 2)
+    digits = tails[:, _NAME_BYTES:-1] - np.uint8(ord("0"))
+    good &= (digits <= 9).all(axis=1)
+    sums = [
+        crc32(data[start : start + size - CHECKSUM_BYTES])
+        for start, size in zip(starts, sizes, strict=True)
+    ]
+    good &= digits @ CHECKSUM_POWERS == np.array(sums, np.int64) & CRC_MASK
+    return good

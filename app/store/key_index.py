@@ -1,0 +1,167 @@
+"""The key index: which records have a key, by topic and time.
+
+Keys of confirmed records are collected (`add`, a list append) and hashed many at a time. The index
+has its own watermark in the checkpoint; what was added behind it is taken off again at opening and
+dispatched anew, so an entry is there once. Files that are missing or damaged are dropped with all
+behind them and made again from the log.
+
+`add`, `flush` and `drop_below` belong to the event loop; `candidates` may run in reader threads.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from app.store import paths
+from app.store.file_cache import FileCache
+from app.store.formats.key_index import index_key, key_hashes
+from app.store.formats.state_file import IndexFileState
+from app.store.index_file import IndexDamaged, IndexFile
+
+PENDING_MAX: Final = 512
+"""Records whose keys wait to be hashed; hashing them takes about half a millisecond."""
+
+
+class _Keyed(NamedTuple):
+    physical_offset: int
+    store_time_ms: int
+    topic: str
+    keys: Sequence[str]
+
+
+class KeyIndex:
+    """All index files of a store, oldest first; keys go into the last one."""
+
+    def __init__(self, cache: FileCache, slots: int, entries: int) -> None:
+        self._fs = cache.files
+        self._cache = cache
+        self._slots = slots
+        self._entries = entries
+        self._files: list[IndexFile] = []
+        self._pending: list[_Keyed] = []
+        self._lock = threading.Lock()
+        self.damaged_from: int | None = None
+        """Physical offset of the first record whose keys may be missing; made again at opening."""
+
+    @property
+    def file_count(self) -> int:
+        """Number of files."""
+        return len(self._files)
+
+    def load(self, states: Sequence[IndexFileState], indexed_end: int) -> int:
+        """Take the files of a checkpoint; the physical offset from which keys must be added."""
+        for state in states:
+            if state.begin_offset >= indexed_end:
+                break
+            self._files.append(IndexFile.restore(self._cache, state, self._slots, self._entries))
+        for number, file in enumerate(self._files):
+            last = number == len(self._files) - 1
+            if not self._is_there(file, indexed_end if last else None):
+                del self._files[number:]
+                indexed_end = file.begin_offset
+                break
+        self._remove_strangers()
+        return indexed_end
+
+    def _is_there(self, file: IndexFile, resume_at: int | None) -> bool:
+        """Whether a file is fit for use; the last one is taken up again for appending."""
+        if resume_at is None:
+            return self._fs.exists(paths.index_file(file.name))
+        try:
+            file.resume(resume_at)
+        except IndexDamaged:
+            return False
+        return True
+
+    def _remove_strangers(self) -> None:
+        known = {file.name for file in self._files}
+        for name in self._fs.list(paths.INDEX):
+            if paths.is_index_name(name) and name not in known:
+                self._fs.remove(paths.index_file(name))
+
+    def add(
+        self, physical_offset: int, store_time_ms: int, topic: str, keys: Sequence[str]
+    ) -> None:
+        """Note the keys of a confirmed record; offsets rise from call to call."""
+        self._pending.append(_Keyed(physical_offset, store_time_ms, topic, keys))
+        if len(self._pending) >= PENDING_MAX:
+            with self._lock:
+                self._drain()
+
+    def _drain(self) -> None:
+        """Put what is pending into the last file. The lock is held."""
+        pending, self._pending = self._pending, []
+        if not pending:
+            return
+        hashes = key_hashes([index_key(item.topic, key) for item in pending for key in item.keys])
+        at = 0
+        for item in pending:
+            count = len(item.keys)
+            file = self._file_for(item, count)
+            file.append(item.physical_offset, item.store_time_ms, hashes[at : at + count])
+            at += count
+
+    def _file_for(self, item: _Keyed, count: int) -> IndexFile:
+        """The last file, or a new one: all keys of a record are in one file."""
+        last = self._files[-1] if self._files else None
+        if last is not None and last.appendable and last.room >= count:
+            return last
+        if last is not None and last.appendable:
+            last.flush()
+            last.seal()
+        time_ms = item.store_time_ms
+        while self._files and paths.index_name(time_ms) <= self._files[-1].name:
+            time_ms += 1
+        file = IndexFile(self._cache, paths.index_name(time_ms), self._slots, self._entries)
+        self._files.append(file)
+        return file
+
+    def flush(self) -> tuple[IndexFileState, ...]:
+        """Move everything to the files, which the cache counts as dirty; for a checkpoint."""
+        with self._lock:
+            self._drain()
+            if self._files and self._files[-1].appendable:
+                self._files[-1].flush()
+            return tuple(file.state() for file in self._files)
+
+    def candidates(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, *, wait_for_disk: bool
+    ) -> Iterator[int | None]:
+        """Physical offsets of records that may have the key, newest first.
+
+        One item for each entry that was looked at, None for those of other keys, so that the caller
+        can bound the work.
+        """
+        with self._lock:
+            self._drain()
+            files = self._files[::-1]
+        hashed = key_hashes([index_key(topic, key)])[0]
+        for file in files:
+            if file.begin_ms > end_ms or file.end_ms < begin_ms:
+                continue
+            try:
+                if wait_for_disk:
+                    file.verify()
+                for same, offset, seconds in file.chain(hashed, wait_for_disk=wait_for_disk):
+                    earliest = file.begin_ms + 1000 * seconds
+                    wanted = same and earliest <= end_ms and earliest + 999 >= begin_ms
+                    yield offset if wanted else None
+            except IndexDamaged:
+                self._note_damage(file)
+
+    def _note_damage(self, file: IndexFile) -> None:
+        if self.damaged_from is None or file.begin_offset < self.damaged_from:
+            self.damaged_from = file.begin_offset
+
+    def drop_below(self, log_start: int) -> list[str]:
+        """Remove files of which no record is left; their names. The last one stays."""
+        removed: list[str] = []
+        with self._lock:
+            while len(self._files) > 1 and self._files[0].end_offset < log_start:
+                file = self._files.pop(0)
+                path = paths.index_file(file.name)
+                self._cache.forget(path)
+                if self._fs.exists(path):
+                    self._fs.remove(path)
+                removed.append(path)
+        return removed

@@ -1,0 +1,103 @@
+"""Finding single records: by physical offset, by key, by store time. Bounded; any thread."""
+
+from app.domain.message import PROPERTY_KEYS, PROPERTY_UNIQUE_KEY
+from app.store.consume_queue import ConsumeQueue
+from app.store.formats.record import check, decode_fields, decode_properties
+from app.store.key_index import KeyIndex
+from app.store.queue_table import QueueTable
+from app.store.reading import Source, is_intact
+
+STORE_TIME_AT = 56
+_DAMAGED_STEPS_MAX = 64
+
+
+def read_record(
+    source: Source, at: int, end: int, record_bytes_max: int, *, wait_for_disk: bool
+) -> memoryview | None:
+    """The intact record at the physical offset `at`, below `end`, or None."""
+    log = source.log
+    if not log.start <= at < end:
+        return None
+    size = int.from_bytes(log.read(at, 4, wait_for_disk=wait_for_disk))
+    if not 91 <= size <= record_bytes_max:
+        return None
+    record = memoryview(log.read(at, size, wait_for_disk=wait_for_disk))
+    required = at >= source.unchecked_end
+    if len(record) != size or check(record, at, checksum_required=required):
+        return None
+    return record
+
+
+def find_by_key(
+    source: Source,
+    queues: QueueTable,
+    index: KeyIndex,
+    wanted: tuple[str, str, int, int],
+    *,
+    end: int,
+    max_messages: int,
+    probes_max: int,
+    record_bytes_max: int,
+    wait_for_disk: bool,
+) -> list[memoryview]:
+    """The newest records of a topic with a key, in the order of the log.
+
+    `wanted` is topic, key and the first and last store time in ms. Follows `probes_max` index
+    entries at most.
+    """
+    topic, key, begin_ms, end_ms = wanted
+    found: dict[int, memoryview] = {}
+    candidates = index.candidates(topic, key, begin_ms, end_ms, wait_for_disk=wait_for_disk)
+    for probe, at in enumerate(candidates):
+        if probe >= probes_max or len(found) >= max_messages:
+            break
+        if at is None or at in found:
+            continue
+        record = read_record(source, at, end, record_bytes_max, wait_for_disk=wait_for_disk)
+        if record is not None and _has_key(queues, record, topic, key, begin_ms, end_ms):
+            found[at] = record
+    return [found[at] for at in sorted(found)]
+
+
+def _has_key(
+    queues: QueueTable, record: memoryview, topic: str, key: str, begin_ms: int, end_ms: int
+) -> bool:
+    """The index knows hashes only; the record itself decides."""
+    fields = decode_fields(record)
+    if fields.topic != topic or not begin_ms <= fields.store_time_ms <= end_ms:
+        return False
+    queue = queues.find(topic, fields.queue_id)
+    if queue is None or fields.queue_offset < queue.min_offset:
+        return False
+    pairs = decode_properties(fields.properties)
+    return key == pairs.get(PROPERTY_UNIQUE_KEY) or key in pairs.get(PROPERTY_KEYS, "").split(" ")
+
+
+def offset_for_time(
+    source: Source, queue: ConsumeQueue, time_ms: int, *, wait_for_disk: bool
+) -> int:
+    """The first queue offset stored at `time_ms` or later, the end when there is none. Bisects."""
+    low, high = queue.min_offset, queue.max_offset
+    while low < high:
+        middle = (low + high) // 2
+        probe, found = middle, None
+        while found is None and probe < min(high, middle + _DAMAGED_STEPS_MAX):
+            found = _store_time(source, queue, probe, wait_for_disk=wait_for_disk)
+            probe += 1
+        if found is not None and found >= time_ms:
+            high = middle
+        else:
+            low = probe
+    return low
+
+
+def _store_time(
+    source: Source, queue: ConsumeQueue, offset: int, *, wait_for_disk: bool
+) -> int | None:
+    (unit,) = queue.units(offset, offset + 1, wait_for_disk=wait_for_disk)
+    if unit[1] <= 0:
+        return None
+    record = memoryview(source.log.read(unit[0], unit[1], wait_for_disk=wait_for_disk))
+    if not is_intact(source, queue, record, unit, offset):
+        return None
+    return int.from_bytes(record[STORE_TIME_AT : STORE_TIME_AT + 8])

@@ -1,0 +1,94 @@
+"""Putting wrong units of a queue right, from the log between their neighbours.
+
+A unit that was zeroed or points elsewhere is noticed when it is read, by the queue offset inside
+the record. The record must lie between those of the neighbouring units, because a queue's records
+stand in the log in its order; so a short stretch of the log is read, and every unit found in it is
+put right. What is not found there is a damaged record, and is remembered as such.
+
+Reader threads only: it waits for the disk.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from app.domain.limits import MIB
+from app.store.consume_queue import ConsumeQueue, Unit
+from app.store.dispatching import has_unit, unit_of
+from app.store.formats.record import decode_fields, decode_properties
+from app.store.log_scan import LogScanner
+from app.store.reading import GAP_CORRUPT, Gap, Source, is_intact
+
+STRETCH_BYTES_MAX: Final = 256 * MIB
+NEIGHBOUR_UNITS_MAX: Final = 4096
+_DEAD_MAX: Final = 100_000
+
+
+class Mender:
+    """Mends the queues of one store."""
+
+    def __init__(self, source: Source) -> None:
+        self.mended = 0
+        """Units that were put right since opening."""
+        self._source = source
+        self._dead: set[tuple[str, int, int]] = set()
+
+    def is_worth_trying(self, queue: ConsumeQueue, gaps: Iterable[Gap]) -> bool:
+        """Whether any of `gaps` has not been looked into yet."""
+        return any(
+            gap.reason == GAP_CORRUPT and (queue.topic, queue.queue_id, offset) not in self._dead
+            for gap in gaps
+            for offset in range(gap.from_offset, gap.to_offset)
+        )
+
+    def mend(self, queue: ConsumeQueue, gaps: Iterable[Gap], confirmed_end: int) -> int:
+        """Look into `gaps`; the number of units that were put right."""
+        before = self.mended
+        for gap in gaps:
+            if gap.reason == GAP_CORRUPT:
+                self._mend(queue, gap.from_offset, gap.to_offset, confirmed_end)
+        return self.mended - before
+
+    def _mend(self, queue: ConsumeQueue, first: int, end: int, confirmed_end: int) -> None:
+        lower = self._end_of_good(queue, first)
+        upper = min(self._start_of_good(queue, end, confirmed_end), confirmed_end)
+        missing = set(range(first, end))
+        if upper - lower <= STRETCH_BYTES_MAX:
+            scanner = LogScanner(self._source.log, unchecked_end=self._source.unchecked_end)
+            for position, record in scanner.records(lower):
+                if position >= upper or not missing:
+                    break
+                fields = decode_fields(record)
+                if (
+                    fields.queue_offset in missing
+                    and (fields.topic, fields.queue_id) == (queue.topic, queue.queue_id)
+                    and has_unit(fields.system_flag)
+                ):
+                    pairs = decode_properties(fields.properties)
+                    queue.mend(fields.queue_offset, unit_of(fields, pairs))
+                    missing.discard(fields.queue_offset)
+                    self.mended += 1
+        if len(self._dead) > _DEAD_MAX:
+            self._dead.clear()
+        self._dead.update((queue.topic, queue.queue_id, offset) for offset in missing)
+
+    def _end_of_good(self, queue: ConsumeQueue, offset: int) -> int:
+        """Behind the record of the nearest good unit before `offset`."""
+        first = max(queue.min_offset, offset - NEIGHBOUR_UNITS_MAX)
+        for number, unit in reversed(list(enumerate(queue.units(first, offset), first))):
+            if self._is_good(queue, unit, number):
+                return unit[0] + unit[1]
+        return self._source.log.start
+
+    def _start_of_good(self, queue: ConsumeQueue, offset: int, otherwise: int) -> int:
+        end = min(queue.max_offset, offset + NEIGHBOUR_UNITS_MAX)
+        for number, unit in enumerate(queue.units(offset, end), offset):
+            if self._is_good(queue, unit, number):
+                return unit[0]
+        return otherwise
+
+    def _is_good(self, queue: ConsumeQueue, unit: Unit, queue_offset: int) -> bool:
+        log = self._source.log
+        if unit[1] <= 0 or not log.start <= unit[0] < log.end_of_segments:
+            return False
+        record = memoryview(log.read(unit[0], unit[1]))
+        return is_intact(self._source, queue, record, unit, queue_offset)

@@ -1,0 +1,80 @@
+"""What may be deleted, and when writing must stop: decisions only, no I/O.
+
+The log is shared by all topics, so a topic's retention has two parts. Its messages become
+unreadable when they are older than the topic keeps them; the bytes go with their segment, when no
+topic can read any of it any more. Size and a filling disk take whole segments, whoever still wanted
+them. The segment in use is never deleted. (docs/adr/0022)
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+DELETE_SEGMENTS_MAX: Final = 10
+"""Segments that one pass deletes at most (RocketMQ's deleteFileBatchMax), unless the disk fills."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """What is to be kept. Ratios are of the whole file system, between 0 and 1."""
+
+    default_ms: int = 72 * 3_600_000
+    by_topic_ms: Mapping[str, int] = field(default_factory=dict)
+    log_bytes_max: int | None = None
+    """Size of the whole log; None: as the disk allows."""
+    warn_ratio: float = 0.75
+    delete_ratio: float = 0.85
+    refuse_ratio: float = 0.90
+
+    def __post_init__(self) -> None:
+        if not 0 < self.warn_ratio <= self.delete_ratio <= self.refuse_ratio <= 1:
+            raise ValueError(
+                "the ratios of the disk must rise: warn "
+                f"{self.warn_ratio}, delete {self.delete_ratio}, refuse {self.refuse_ratio}"
+            )
+
+    def topic_ms(self, topic: str) -> int:
+        """How long a topic's messages stay readable."""
+        return self.by_topic_ms.get(topic, self.default_ms)
+
+
+class LogState(NamedTuple):
+    """What a decision needs to know. `bases` are the segments, oldest first."""
+
+    bases: Sequence[int]
+    segment_bytes: int
+    end: int
+    """Of what was written; the segment that holds it is in use."""
+    first_needed: int
+    """Physical offset of the oldest record that some topic can still read."""
+    disk_total: int
+    disk_free: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do now."""
+
+    delete: int
+    """Number of segments to delete, from the oldest on."""
+    refuse_writes: bool
+    warn: bool
+
+
+def decide(policy: RetentionPolicy, state: LogState) -> Verdict:
+    """Which segments go, by age, size and the disk."""
+    size = state.segment_bytes
+    old = [base for base in state.bases if base + size <= state.end]
+    by_age = sum(base + size <= state.first_needed for base in old)
+    by_size = 0
+    if policy.log_bytes_max is not None:
+        excess = state.end - (old[0] if old else state.end) - policy.log_bytes_max
+        by_size = min(len(old), max(-(-excess // size), 0))
+    freed = min(max(by_age, by_size), DELETE_SEGMENTS_MAX)
+    free = state.disk_free + freed * size
+    total = max(state.disk_total, 1)
+    while freed < len(old) and 1 - free / total >= policy.delete_ratio:
+        freed += 1
+        free += size
+    used = 1 - min(free, total) / total
+    return Verdict(freed, used >= policy.refuse_ratio, used >= policy.warn_ratio)

@@ -4,6 +4,7 @@ curlew dev       a node with friendly defaults: migrates by itself, makes topics
 curlew serve     a production node
 curlew migrate   bring the metadata database to this version's schema
 curlew openapi   print the OpenAPI document
+curlew store     look at, check, repair or fill a store (see `app.store_commands`)
 """
 
 import argparse
@@ -16,6 +17,7 @@ from typing import Final
 
 import uvloop
 
+from app import store_commands
 from app.api.openapi import render_document
 from app.cluster import migrate
 from app.config import NAMES, Config, ConfigError, load_config
@@ -55,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(render_document())
         return 0
     try:
+        if options.command == "store":
+            return _run_store(options)
         config = _load(options)
         _set_up_logging(config)
         if options.command in {"dev", "migrate"}:
@@ -66,6 +70,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"curlew: {error}{f' ({hint})' if hint else ''}\n")
         return EXIT_UNUSABLE
     return 0
+
+
+def _run_store(options: argparse.Namespace) -> int:
+    try:
+        return store_commands.run(options)
+    except BrokenPipeError:  # `curlew store dump | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except store_commands.FAILURES as error:
+        sys.stderr.write(f"curlew: {error}\n")
+        return EXIT_UNUSABLE
 
 
 def _set_up_logging(config: Config) -> None:
@@ -93,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
                 command.add_argument(flag, action="store_const", const="true", help=_HELP[setting])
             else:
                 command.add_argument(flag, help=_HELP[setting])
+    store_commands.add_parser(commands)
     commands.add_parser("openapi", help="print the OpenAPI document")
     return parser
 

@@ -93,7 +93,8 @@ class LogScanner:
         self.end = position = start
         bad: tuple[int, str] | None = None
         while position < self._log.end_of_segments:
-            for block in self._good_blocks(position):
+            blocks = self._good_blocks if position >= self._unchecked_end else self._foreign_blocks
+            for block in blocks(position):
                 if bad and not self._step_over(bad, position):
                     self.torn = True
                     return
@@ -156,6 +157,24 @@ class LogScanner:
             position += marks[count]
             if count < len(starts):
                 return
+
+    def _foreign_blocks(self, position: int) -> Iterator[ScannedBlock]:
+        """Records of RocketMQ from `position` on, each checked by itself, a window at a time."""
+        while position < self._unchecked_end:
+            self._load(position, WINDOW_BYTES)
+            data, base = self._window.data, self._window.start
+            starts: list[int] = []
+            sizes: list[int] = []
+            while base <= position < min(base + len(data), self._unchecked_end):
+                finding = self._inspect(position)
+                if finding.found is not Found.RECORD or self._window.data is not data:
+                    break
+                starts.append(position - base)
+                sizes.append(finding.size)
+                position += finding.size
+            if not starts:
+                return
+            yield ScannedBlock(data, starts, sizes, base)
 
     def _single(self, position: int, size: int) -> ScannedBlock:
         return ScannedBlock(bytes(self._load(position, size)), [0], [size], position)

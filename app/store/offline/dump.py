@@ -48,6 +48,8 @@ def dump(directory: Directory, selection: Selection) -> Iterator[DumpedRecord | 
         if position >= end:
             return
         fields = decode_fields(record)
+        if position < start:  # the record that `from_offset` points into
+            continue
         if selection.topic not in {None, fields.topic}:
             continue
         if selection.queue_id not in {None, fields.queue_id}:

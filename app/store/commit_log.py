@@ -176,13 +176,15 @@ class CommitLog:
         self._files.sync_directory(paths.COMMIT_LOG)
         self._dirty.clear()
 
-    def extend_short_segments(self) -> list[int]:
-        """Give segments that lost their end their full size again (zeros); their bases."""
-        short = [b for b in self.bases if self._segments[b].size() < self.segment_bytes]
-        for base in short:
+    def short_segments(self) -> list[int]:
+        """Bases of segments that lost their end, or were being made."""
+        return [b for b in self.bases if self._segments[b].size() < self.segment_bytes]
+
+    def extend_short_segments(self) -> None:
+        """Give such segments their full size again, with zeros."""
+        for base in self.short_segments():
             self._segments[base].truncate(self.segment_bytes)
             self._segments[base].sync()
-        return short
 
     def drop_first(self) -> str:
         """Remove the oldest segment; its path. Readers that have it open go on."""

@@ -98,6 +98,11 @@ class ConsumeQueue:
                 low = middle + 1
         return low
 
+    def place_of(self, queue_offset: int) -> tuple[str, int]:
+        """The file of a unit and its place there."""
+        position = queue_offset * UNIT_BYTES
+        return self._path(position - position % self._file_bytes), position % self._file_bytes
+
     def first_position(self) -> int | None:
         """Physical offset of the first readable message; None when its unit is damaged."""
         ((found, size, _),) = self.units(self.min_offset, self.min_offset + 1)

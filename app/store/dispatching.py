@@ -81,7 +81,7 @@ class BlockDispatcher:
         offsets = found["queue_offset"].astype(np.int64)
         for (topic, queue_id), chosen in members.items():
             name = self._topics.get(topic) or self._topics.setdefault(topic, topic.decode())
-            self._put(name, queue_id, offsets[chosen], units[chosen])
+            self.put_units(name, queue_id, offsets[chosen].tolist(), units[chosen].tobytes())
 
     def _walk(
         self,
@@ -133,26 +133,24 @@ class BlockDispatcher:
             self._tags[properties] = tag_hash
             return tag_hash
         position = block.base + block.starts[number]
-        if position >= self._indexed_end:
-            self._index.add(position, int(found["store_time_ms"][number]), topic.decode(), keys)
+        self.put_keys(position, int(found["store_time_ms"][number]), topic.decode(), keys)
         return tag_hash
 
-    def _put(
-        self,
-        topic: str,
-        queue_id: int,
-        offsets: np.ndarray[tuple[int], np.dtype[np.int64]],
-        units: np.ndarray[tuple[int], np.dtype[np.void]],
-    ) -> None:
-        first = int(offsets[0])
+    def put_units(self, topic: str, queue_id: int, offsets: list[int], units: bytes) -> None:
+        """Put units into a queue; `offsets` rise."""
+        first = offsets[0]
         queue = self._queues.get_or_make(topic, queue_id, first_offset=first)
-        data = units.tobytes()
-        if first == queue.max_offset and (np.diff(offsets) == 1).all():
-            queue.append(data)
+        if first == queue.max_offset and offsets[-1] - first == len(offsets) - 1:
+            queue.append(units)
             queue.next_offset = queue.max_offset
             return
-        for number, offset in enumerate(offsets.tolist()):
-            queue.put(offset, data[number * UNIT_BYTES : (number + 1) * UNIT_BYTES])
+        for number, offset in enumerate(offsets):
+            queue.put(offset, units[number * UNIT_BYTES : (number + 1) * UNIT_BYTES])
+
+    def put_keys(self, position: int, store_time_ms: int, topic: str, keys: list[str]) -> None:
+        """Put the keys of the record at `position` into the index."""
+        if position >= self._indexed_end:
+            self._index.add(position, store_time_ms, topic, keys)
 
     def _one_by_one(self, block: ScannedBlock) -> None:
         view = memoryview(block.data)
@@ -166,8 +164,8 @@ class BlockDispatcher:
                 queue.put(offset, unit_of(fields, pairs))
             keys = record_keys(pairs)
             rolled_back = fields.system_flag & TRANSACTION_KIND == TRANSACTION_ROLLBACK
-            if keys and not rolled_back and fields.physical_offset >= self._indexed_end:
-                self._index.add(fields.physical_offset, fields.store_time_ms, fields.topic, keys)
+            if keys and not rolled_back:
+                self.put_keys(fields.physical_offset, fields.store_time_ms, fields.topic, keys)
 
 
 def unit_of(fields: RecordFields, pairs: dict[str, str]) -> bytes:

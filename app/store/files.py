@@ -238,7 +238,12 @@ class OsFiles(FileSystem):
     @override
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(os.open(self._path(path), flags, FILE_MODE))
+        try:
+            return OsFile(os.open(self._path(path), flags, FILE_MODE))
+        except PermissionError:
+            if create:
+                raise
+            return OsFile(os.open(self._path(path), os.O_RDONLY | os.O_CLOEXEC))
 
     @override
     def exists(self, path: str) -> bool:

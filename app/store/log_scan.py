@@ -12,6 +12,7 @@ bytes which says that the log was on the medium beyond them proves damage. (docs
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -93,8 +94,9 @@ class LogScanner:
         self.end = position = start
         bad: tuple[int, str] | None = None
         while position < self._log.end_of_segments:
-            blocks = self._good_blocks if position >= self._unchecked_end else self._foreign_blocks
-            for block in blocks(position):
+            unchecked = position < self._unchecked_end
+            find = self._unchecked_blocks if unchecked else self._good_blocks
+            for block in find(position):
                 if bad and not self._step_over(bad, position):
                     self.torn = True
                     return
@@ -158,23 +160,27 @@ class LogScanner:
             if count < len(starts):
                 return
 
-    def _foreign_blocks(self, position: int) -> Iterator[ScannedBlock]:
-        """Records of RocketMQ from `position` on, each checked by itself, a window at a time."""
-        while position < self._unchecked_end:
-            self._load(position, WINDOW_BYTES)
-            data, base = self._window.data, self._window.start
+    def _unchecked_blocks(self, position: int) -> Iterator[ScannedBlock]:
+        """The same for records that may lack our checksum; each is looked at by itself."""
+        segment_end = self._log.base_of(position) + self._log.segment_bytes
+        while True:
+            data = self._log.read(position, min(WINDOW_BYTES, segment_end - position))
+            view, marks = memoryview(data), walk(data, 0, len(data))
             starts: list[int] = []
             sizes: list[int] = []
-            while base <= position < min(base + len(data), self._unchecked_end):
-                finding = self._inspect(position)
-                if finding.found is not Found.RECORD or self._window.data is not data:
+            for start, end in pairwise(marks):
+                at = position + start
+                finding = inspect(
+                    view[start:end], at, left=segment_end - at, checksum_required=False
+                )
+                if finding.found is not Found.RECORD or at >= self._unchecked_end:
                     break
-                starts.append(position - base)
-                sizes.append(finding.size)
-                position += finding.size
+                starts.append(start)
+                sizes.append(end - start)
             if not starts:
                 return
-            yield ScannedBlock(data, starts, sizes, base)
+            yield ScannedBlock(data, starts, sizes, position)
+            position += starts[-1] + sizes[-1]
 
     def _single(self, position: int, size: int) -> ScannedBlock:
         return ScannedBlock(bytes(self._load(position, size)), [0], [size], position)

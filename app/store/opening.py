@@ -68,7 +68,7 @@ def open_log(
     files: FileSystem, meta: StoreMeta, log: CommitLog, queues: QueueTable, index: KeyIndex
 ) -> Recovery:
     """Bring queues, index and log together, by the checkpoint if it is good."""
-    checkpoint = _load_checkpoint(files)
+    checkpoint = load_checkpoint(files)
     log.extend_short_segments()
     if checkpoint is None:
         plan = ScanPlan(
@@ -154,7 +154,8 @@ def write_clean_stop(files: FileSystem, store_time_ms: int, end: int) -> None:
         files.sync_directory("")
 
 
-def _load_checkpoint(files: FileSystem) -> Checkpoint | None:
+def load_checkpoint(files: FileSystem) -> Checkpoint | None:
+    """The last checkpoint; None when there is no intact one."""
     data = read_whole(files, paths.CHECKPOINT)
     if data is None:
         return None

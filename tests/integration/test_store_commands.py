@@ -145,7 +145,7 @@ def test_an_imported_store_is_read_over_http(
             )
             assert message.get("tag") == sent.tag
             assert message.get("keys", []) == (sent.keys or "").split()
-            assert message["body"] == sent.body.decode()
+            assert message["text"] == sent.body.decode()
     command("verify")
 
 
@@ -162,7 +162,8 @@ def test_imported_offsets_are_the_groups_offsets(
     assert shown["offsets"] == [{"group": "billing", "topic": "orders", "queue_id": 0, "offset": 4}]
     with run_node(tmp_path / "data") as node, httpx.Client(base_url=node.url) as client:
         answer = client.post(
-            "/v1/topics/orders/groups/billing/messages:receive", params={"wait": 5, "max_messages": 10}
+            "/v1/topics/orders/groups/billing/messages:receive",
+            params={"wait": 5, "max_messages": 10},
         )
-        received = [message["body"] for message in answer.json()["messages"]]
+        received = [message["text"] for message in answer.json()["messages"]]
     assert received == ["n4", "n5"]

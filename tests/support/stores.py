@@ -11,7 +11,13 @@ from app.store.writer import WriterThread
 from tests.support.clock import FakeClock
 from tests.support.turns import ManualTurns, inline
 
-SMALL = StoreConfig(segment_bytes=4096, queue_file_units=16, record_bytes_max=2048)
+SMALL = StoreConfig(
+    segment_bytes=4096,
+    queue_file_units=16,
+    record_bytes_max=2048,
+    index_slots=64,
+    index_entries=512,
+)
 
 
 @dataclass

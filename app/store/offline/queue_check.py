@@ -48,6 +48,9 @@ class _CheckedQueue:
         twice, self.seen[at] = self.seen[at], 1
         return not twice
 
+    def place_of(self, queue_offset: int) -> tuple[str, int]:
+        return self._units.place_of(queue_offset)
+
     def unit(self, queue_offset: int) -> Unit:
         start, units = self._stretch
         if not start <= queue_offset < start + len(units):
@@ -167,9 +170,7 @@ class QueueCheck:
 
     def file_of(self, name: QueueName, queue_offset: int) -> tuple[str, int]:
         """The file that holds a unit, and the byte in it."""
-        position = queue_offset * UNIT_BYTES
-        at = position % (self._file_units * UNIT_BYTES)
-        return f"{paths.queue_directory(*name)}/{paths.file_name(position - at)}", at
+        return self._queues[name].place_of(queue_offset)
 
     def _report(self, queue: _CheckedQueue, kind: Kind, offset: int, what: str) -> None:
         if kind is Kind.QUEUE:

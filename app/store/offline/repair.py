@@ -85,8 +85,7 @@ class _Work:
                 self._set_aside(paths.INDEX, self._files.list(paths.INDEX))
                 self._say("make the key index again from the log")
             self._queues(directory, found, problems)
-            if not self._dry_run:
-                self._write_checkpoint(directory, found, keep_index=not broken_index)
+            self._write_checkpoint(directory, found, keep_index=not broken_index)
         finally:
             directory.close()
 
@@ -164,8 +163,11 @@ class _Work:
             index_files=old.index_files if kept and old else (),
             boot_id=self._files.boot_id(),
         )
-        write_atomically(self._files, paths.CHECKPOINT, encode_state(KIND_CHECKPOINT, checkpoint))
         self._say(f"write a checkpoint for the log up to {end}")
+        if not self._dry_run:
+            write_atomically(
+                self._files, paths.CHECKPOINT, encode_state(KIND_CHECKPOINT, checkpoint)
+            )
 
     # --- keeping what is replaced
 

@@ -1,0 +1,225 @@
+"""The store against a dict: append, roll, checkpoint, crash, reopen, retain, lose derived files.
+
+Hypothesis draws the steps. After each of them every readable message is the one that was sent under
+its topic, queue and offset, nothing acknowledged is missing, and keys and times find what they
+should. `Forgetful` is the positive control: a model that expects what was not promised is told off.
+"""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from typing_extensions import override
+
+from app.domain.message import Message
+from app.domain.positions import FlushMode
+from app.store import RetentionPolicy
+from tests.support.simulated_files import EVERYTHING, NOTHING, CrashPlan, SimulatedFiles
+from tests.support.stores import OpenStore, open_store
+
+HOUR = 3_600_000
+PLACES = [("orders", 0), ("orders", 1), ("invoices", 0)]
+Key = tuple[str, int, int]
+
+places = st.sampled_from(PLACES)
+flushes = st.sampled_from(list(FlushMode))
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """One directory through several lives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files = SimulatedFiles()
+        self.sent: dict[Key, tuple[bytes, str | None, int]] = {}
+        """Body, key and store time of everything that may be read."""
+        self.safe: set[Key] = set()
+        """What survives a power loss."""
+        self.minima: dict[tuple[str, int], int] = {}
+        self.now_ms: int | None = None
+        self.number = 0
+
+    @initialize()
+    def start(self) -> None:
+        self.open()
+
+    def open(self) -> None:
+        self.opened: OpenStore = open_store(self.files, threads=False)
+        if self.now_ms is not None:
+            self.opened.clock.set_wall(self.now_ms)
+
+    def leave(self) -> None:
+        self.now_ms = self.opened.clock.now_ms()
+        self.opened.store.fail("gone")
+        self.opened.store.close()
+
+    @rule(
+        place=places,
+        flush=flushes,
+        count=st.integers(1, 5),
+        size=st.integers(0, 900),
+        keyed=st.booleans(),
+    )
+    def append(
+        self, place: tuple[str, int], flush: FlushMode, count: int, size: int, keyed: bool
+    ) -> None:
+        messages = []
+        for _ in range(count):
+            self.number += 1
+            key = f"k{self.number % 7}" if keyed else None
+            body = b"%d " % self.number + bytes(size)
+            messages.append(Message(body, keys=(key,) if key else ()))
+        topic, queue_id = place
+        appended = self.opened.append_all(messages, topic=topic, queue_id=queue_id, flush=flush)
+        self.opened.settle(len(self.opened.outcomes) + 1)
+        assert self.opened.outcomes[-1] is None
+        for offset, message in enumerate(messages, appended.first_queue_offset):
+            where = (topic, queue_id, offset)
+            assert where not in self.sent, "an offset was given twice"
+            key = message.keys[0] if message.keys else None
+            self.sent[where] = (message.body, key, appended.store_time_ms)
+        if flush is FlushMode.SYNC:
+            self.safe = set(self.sent)
+
+    @rule(hours=st.integers(1, 5))
+    def wait(self, hours: int) -> None:
+        self.opened.clock.advance(ms=hours * HOUR)
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.opened.store.begin_checkpoint().run()
+
+    @rule()
+    def reopen(self) -> None:
+        self.now_ms = self.opened.clock.now_ms()
+        self.opened.store.close()
+        self.safe = set(self.sent)
+        self.open()
+        assert self.opened.store.status().recovery.scanned_bytes == 0
+
+    @rule()
+    def kill(self) -> None:
+        after = self.files.kill()
+        self.leave()
+        self.files = after
+        self.open()
+        self.safe = set(self.sent)
+
+    @rule(keep=st.sampled_from([NOTHING, EVERYTHING]))
+    def lose_power(self, keep: object) -> None:
+        assert keep in (NOTHING, EVERYTHING)
+        names = len(self.files._changes)
+        after = self.files.crash(CrashPlan(names, {}, NOTHING if keep == NOTHING else EVERYTHING))
+        self.leave()
+        self.files = after
+        self.open()
+        found = self.readable()
+        for place in PLACES:  # what was not safe may be gone, but only from the end
+            end = self.opened.store.bounds(*place).max_offset
+            for key in [key for key in self.sent if key[:2] == place and key[2] >= end]:
+                assert key not in self.safe
+                del self.sent[key]
+        self.safe = set(self.sent)
+        assert found.keys() <= self.sent.keys()
+
+    @precondition(lambda self: self.sent)
+    @rule(hours=st.integers(1, 20))
+    def retain(self, hours: int) -> None:
+        now = self.opened.clock.now_ms()
+        self.opened.store.apply_retention(RetentionPolicy(default_ms=hours * HOUR))
+        self.opened.store.begin_checkpoint().run()
+        for place in PLACES:
+            first = self.opened.store.bounds(*place).min_offset
+            for key in [key for key in self.sent if key[:2] == place and key[2] < first]:
+                assert self.sent[key][2] < now - hours * HOUR
+                del self.sent[key]
+                self.safe.discard(key)
+
+    @rule(what=st.sampled_from(["consumequeue/", "index/", "checkpoint"]), clean=st.booleans())
+    def lose_derived_files(self, what: str, clean: bool) -> None:
+        self.now_ms = self.opened.clock.now_ms()
+        bounds = {place: self.opened.store.bounds(*place) for place in PLACES}
+        if clean:
+            self.opened.store.close()
+            self.safe = set(self.sent)
+            names = self.files.names
+        else:
+            after = self.files.kill()
+            self.leave()
+            self.files, names = after, after.names
+        retained = any(bound.min_offset for bound in bounds.values())
+        if what != "checkpoint" or not retained:  # it knows what was expired by age
+            for path in [path for path, inode in names.items() if path.startswith(what)]:
+                if not names[path].directory:
+                    del names[path]
+        self.open()
+        self.safe = set(self.sent)
+
+    def readable(self) -> dict[Key, bytes]:
+        found: dict[Key, bytes] = {}
+        for topic, queue_id in PLACES:
+            first = self.opened.store.bounds(topic, queue_id).min_offset
+            bodies = self.opened.bodies(topic, queue_id, at_once=17)
+            found |= {(topic, queue_id, n): body for n, body in enumerate(bodies, first)}
+        return found
+
+    @invariant()
+    def reads_what_was_sent(self) -> None:
+        if hasattr(self, "opened"):
+            assert self.readable() == {key: value[0] for key, value in self.sent.items()}
+
+    @invariant()
+    def finds_by_key_and_time(self) -> None:
+        if not hasattr(self, "opened"):
+            return
+        store = self.opened.store
+        for topic in ("orders", "invoices"):
+            found = store.find_by_key(topic, "k3", max_messages=1000, wait_for_disk=True)
+            messages = [store.decode(record) for record in found]
+            keyed = {(m.topic, m.queue_id, m.queue_offset) for m in messages}
+            assert len(keyed) == len(found)
+            assert keyed == {k for k, v in self.sent.items() if k[0] == topic and v[1] == "k3"}
+        for place in PLACES:
+            times = {k[2]: v[2] for k, v in self.sent.items() if k[:2] == place}
+            for time_ms in set(list(times.values())[:3]):
+                first = store.offset_for_time(*place, time_ms, wait_for_disk=True)
+                assert first == min(offset for offset, at in times.items() if at >= time_ms)
+
+    @override
+    def teardown(self) -> None:
+        if hasattr(self, "opened"):
+            self.opened.store.close()
+
+
+class Forgetful(StoreMachine):
+    """Expects what was only written to survive a power loss; must be found out."""
+
+    @rule(place=places, size=st.integers(0, 900))
+    def append_async(self, place: tuple[str, int], size: int) -> None:
+        self.append(place, FlushMode.ASYNC, 1, size, False)
+        self.safe = set(self.sent)
+
+
+LENGTH = settings(
+    max_examples=40,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+)
+
+
+def test_the_store_is_a_dict() -> None:
+    run_state_machine_as_test(StoreMachine, settings=LENGTH)
+
+
+def test_a_wrong_expectation_is_noticed() -> None:
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        run_state_machine_as_test(Forgetful, settings=LENGTH)

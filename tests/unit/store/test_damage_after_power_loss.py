@@ -1,0 +1,58 @@
+"""Bad bytes with good records behind them, after a power loss: a hole, or damage? (ADR 0021)"""
+
+import pytest
+
+from app.domain.positions import FlushMode
+from tests.support.simulated_files import SimulatedFiles
+from tests.support.stores import OpenStore, open_store
+
+SEGMENT = f"commitlog/{0:020d}"
+
+
+def bodies(opened: OpenStore) -> list[bytes]:
+    return [body[:2] for body in opened.bodies()]
+
+
+def loaded(*, synced_between: bool, power_lost: bool) -> tuple[SimulatedFiles, int]:
+    """A store with messages a, b, c; b is about to turn bad. Returns where b begins."""
+    files = SimulatedFiles()
+    opened = open_store(files)
+    opened.send(b"a ", flush=FlushMode.ASYNC)
+    at = opened.store.status().written_end
+    opened.send(b"b ", flush=FlushMode.SYNC if synced_between else FlushMode.ASYNC)
+    opened.send(b"c ", flush=FlushMode.ASYNC)
+    after = files.kill()
+    opened.store.fail("gone")
+    opened.store.close()
+    if power_lost:
+        after._boots += 1
+    inode = after.names[SEGMENT]
+    inode.sync()
+    for content in (inode.seen, inode.safe):
+        content[at + 20] ^= 0x10
+    return after, at
+
+
+@pytest.mark.parametrize(
+    ("synced_between", "power_lost", "left"),
+    [
+        (True, True, [b"a ", b"GA", b"c "]),
+        (False, True, [b"a "]),
+        (False, False, [b"a ", b"GA", b"c "]),
+        (True, False, [b"a ", b"GA", b"c "]),
+    ],
+    ids=["was synced: damage", "may be unwritten: the end", "killed: damage", "killed, synced"],
+)
+def test_a_record_behind_proves_damage(
+    synced_between: bool, power_lost: bool, left: list[bytes]
+) -> None:
+    files, at = loaded(synced_between=synced_between, power_lost=power_lost)
+    opened = open_store(files)
+    recovery = opened.store.status().recovery
+    assert bodies(opened) == left
+    assert recovery.power_lost == power_lost
+    assert (recovery.cut_bytes > 0) == (len(left) == 1)
+    assert [damage.start for damage in recovery.damages] == ([at] if len(left) > 1 else [])
+    assert opened.send(b"d ").first_queue_offset == len(left)
+    assert bodies(opened)[-1] == b"d "
+    opened.store.close()

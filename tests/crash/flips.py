@@ -174,7 +174,13 @@ def serves(opened: OpenStore, sample: Sample, key: Key, wrong: list[str]) -> boo
     served = True
     for hashes in (None, frozenset({java_hash(stored.tag)})):
         result = opened.store.read(
-            "orders", queue_id, offset, max_messages=1, max_bytes=1, tag_hashes=hashes
+            "orders",
+            queue_id,
+            offset,
+            max_messages=1,
+            max_bytes=1,
+            tag_hashes=hashes,
+            wait_for_disk=True,
         )
         if offset not in result.queue_offsets:
             served = False

@@ -15,10 +15,10 @@ from unittest import mock
 import pytest
 
 from app.store import paths
+from app.store.log_scan import LogScanner
 from tests.crash.flips import Damage, Report, Sample, damages, look, make_sample
-from tests.support.simulated_files import SimulatedFiles
 
-SOME = 17
+SOME = 41
 """Every so many damages are tried; coprime to 8, so that every bit of a byte has its turn."""
 
 
@@ -44,7 +44,7 @@ def test_no_damage_of_log_and_state_costs_more_than_it_touches(clean: bool) -> N
         assert report == ([], [], [], []), (damage, report)
         count += 1
     print(f"{count} damages, each noticed, nothing else lost")
-    assert count > 2_000
+    assert count > 1_000
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
@@ -53,7 +53,7 @@ def test_damage_of_a_queue_never_serves_other_bytes(clean: bool) -> None:
     for damage, report in reports(sample(clean), derived=True):
         assert (report.wrong, report.undetected) == ([], []), (damage, report)
         count += 1
-    assert count > 100
+    assert count > 40
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
@@ -85,7 +85,7 @@ def test_a_store_that_does_not_check_is_found_out() -> None:
 
 
 def test_a_store_that_cuts_at_the_first_bad_byte_is_found_out() -> None:
-    with mock.patch.object(SimulatedFiles, "boot_id", side_effect=map(str, range(1 << 30))):
+    with mock.patch.object(LogScanner, "_next_good", return_value=1 << 40):
         report = first_complaint(clean=False)
     assert report is not None
     assert report.lost

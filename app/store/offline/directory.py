@@ -91,6 +91,8 @@ def open_directory(files: FileSystem) -> Directory:
             "neither meta nor meta.copy is good; restore one of them from a backup of this store"
         )
     checkpoint = _checkpoint(files, problems)
+    if checkpoint is None and not files.exists(paths.CHECKPOINT) and files.list(paths.COMMIT_LOG):
+        problems.append(Problem(Kind.STATE, paths.CHECKPOINT, 0, "the file is missing"))
     return Directory(files, meta, checkpoint, CommitLog(files, meta.segment_bytes), problems)
 
 

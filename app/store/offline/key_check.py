@@ -47,6 +47,7 @@ class KeyCheck:
         self._slots = directory.meta.index_slots
         self._entries_max = directory.meta.index_entries
         checkpoint = directory.checkpoint
+        self._clean = checkpoint is not None and checkpoint.clean
         self._states = checkpoint.index_files if checkpoint else ()
         self._end = checkpoint.indexed_end if checkpoint else 0
         self._begin = self._states[0].begin_offset if self._states else 0
@@ -144,15 +145,19 @@ class KeyCheck:
         if google_crc32c.value(raw) != state.entries_crc:
             self._report(state, start, "the checksum of the entries does not match")
             return None
-        header = decode_header(head)
-        pinned = (state.begin_ms, state.begin_offset, state.next_entry)
-        if (header.begin_ms, header.begin_offset, header.next_entry) != pinned:
-            self._report(state, 0, "the header does not match")
         entries = np.frombuffer(raw, ENTRIES)
-        heads = chain_heads(entries, self._slots).astype(">i4").tobytes()
-        if head[HEADER_BYTES:] != heads:
-            self._report(state, HEADER_BYTES, "the slots do not match the entries")
+        if self._clean or state is not self._states[-1]:
+            self._check_head(state, head, entries)
         return entries
+
+    def _check_head(self, state: IndexFileState, head: bytes, entries: NDArray[np.void]) -> None:
+        """Header and slots. In the last file they may be ahead of an unclean checkpoint."""
+        heads = chain_heads(entries, self._slots)
+        times = (state.begin_ms, state.end_ms, state.begin_offset, state.end_offset)
+        if decode_header(head) != (*times, int(np.count_nonzero(heads)), state.next_entry):
+            self._report(state, 0, "the header does not match")
+        if head[HEADER_BYTES:] != heads.astype(">i4").tobytes():
+            self._report(state, HEADER_BYTES, "the slots do not match the entries")
 
     def _report(self, state: IndexFileState, position: int, what: str) -> None:
         self.problems.append(Problem(Kind.INDEX, paths.index_file(state.name), position, what))

@@ -141,6 +141,14 @@ def flip_the_checkpoint(root: Path) -> None:
     patch(root, "checkpoint.curlew", 30, b"\xff")
 
 
+def delete_the_checkpoint(root: Path) -> None:
+    (root / "checkpoint.curlew").unlink()
+
+
+def flip_the_index_header(root: Path) -> None:
+    patch(root, f"index/{index_path(root).name}", 31, b"\xff")
+
+
 def shorten_rocketmqs_checkpoint(root: Path) -> None:
     (root / "checkpoint").write_bytes(bytes(24))
 
@@ -166,6 +174,8 @@ DAMAGES: list[tuple[Damage, Kind, str, int]] = [
     (flip_meta, Kind.STATE, "meta", 0),
     (delete_the_meta_copy, Kind.STATE, "meta.copy", 0),
     (flip_the_checkpoint, Kind.STATE, "checkpoint.curlew", 0),
+    (delete_the_checkpoint, Kind.STATE, "checkpoint.curlew", 0),
+    (flip_the_index_header, Kind.INDEX, "index/", 0),
     (shorten_rocketmqs_checkpoint, Kind.STATE, "checkpoint", 0),
     (add_a_stranger_to_the_log, Kind.SEGMENT, "commitlog/notes", 0),
 ]

@@ -36,8 +36,8 @@ class PortInUse(Exception):
     """Another program listens on the address; the text says what to do."""
 
 
-def create_app(node: Node) -> ASGIApp:
-    """The whole HTTP face of a node."""
+def create_app(node: Node, connections: Connections | None = None) -> ASGIApp:
+    """The whole HTTP face of a node; `connections` are those of the server, for its metrics."""
     return build_api(
         node.broker,
         node.metadata,
@@ -45,6 +45,8 @@ def create_app(node: Node) -> ASGIApp:
         local_only=not node.config.insecure_anonymous,
         default_flush=node.config.flush,
         web=build_web(node.broker, node.metadata, node.clock),
+        connections=connections,
+        access_log=node.config.access_log,
     )
 
 
@@ -84,7 +86,7 @@ class NodeServer(uvicorn.Server):
         _allow_open_files(node.limits.connections_max + FILES_BESIDE_CONNECTIONS)
         super().__init__(
             uvicorn.Config(
-                create_app(node),
+                create_app(node, self.open_connections),
                 lifespan="off",
                 loop="uvloop",
                 http=guarded(self.open_connections),

@@ -17,6 +17,7 @@ import itertools
 import logging
 import secrets
 from typing import Any, ClassVar, Final
+from urllib.parse import unquote
 
 import httptools
 import uvicorn
@@ -27,6 +28,7 @@ from uvicorn.server import ServerState
 from app.api.errors import HeadersTooLarge, MalformedRequest, RequestTooSlow, render_problem
 from app.api.exchange import batch_too_large
 from app.api.guard.connections import NEVER, Connections
+from app.api.guard.cycle import AnswerCycle
 from app.api.guard.head import check_head
 from app.api.guard.lingering import LingeringTransport
 from app.domain.errors import CurlewError
@@ -172,17 +174,45 @@ class GuardedProtocol(HttpToolsProtocol):
 
     @override
     def on_headers_complete(self) -> None:
+        version = self.parser.get_http_version()
         try:
-            version = self.parser.get_http_version()
-            self.expect_100_continue = check_head(
-                self.url, version, self.headers, self.guard.limits
-            )
+            expects = check_head(self.url, version, self.headers, self.guard.limits)
         except CurlewError as refusal:
             self._refusal = refusal
             raise
         self._phase = _BODY
         self._body_bytes = _JUST_BEGUN
-        super().on_headers_complete()
+        self._fill_scope(version)
+        earlier: RequestResponseCycle | None = self.cycle
+        self.cycle = AnswerCycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=expects,
+            keep_alive=version == "1.1" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        if earlier is None or earlier.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+
+    def _fill_scope(self, version: str) -> None:
+        target = httptools.parse_url(self.url)
+        raw_path = target.path or b"/"
+        path = raw_path.decode("ascii")
+        scope = self.scope
+        scope["method"] = self.parser.get_method().decode("ascii")
+        scope["http_version"] = version
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = raw_path
+        scope["query_string"] = target.query or b""
 
     @override
     def on_message_complete(self) -> None:
@@ -252,7 +282,7 @@ class GuardedProtocol(HttpToolsProtocol):
         ]
         lines = [b"HTTP/1.1 %d %b" % (status, refusal.title.encode())]
         lines += [b"%b: %b" % header for header in headers]
-        _log.info("refused %s: %d %s", self._address, status, refusal.detail)
+        _log.debug("refused %s: %d %s", self._address, status, refusal.detail)
         self.transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
         self._phase = _LINGERING
         self.linger()

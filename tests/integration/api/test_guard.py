@@ -292,6 +292,14 @@ async def test_a_body_that_comes_steadily_may_take_longer(tmp_path: Path) -> Non
         await connection.aclose()
 
 
+async def test_a_refused_client_that_stays_is_cut_off(server: Served) -> None:
+    connection = await server.connect()
+    await connection.say(b"nonsense\r\n\r\n")
+    assert parse(await connection.rest()).status == 400
+    await until(lambda: server.connections.open_count == 0)
+    await connection.aclose()
+
+
 async def test_an_idle_connection_is_closed_without_a_word(server: Served) -> None:
     connection = await server.connect()
     await connection.say(GET + b"\r\n")

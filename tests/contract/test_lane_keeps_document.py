@@ -220,6 +220,7 @@ async def test_control_plane(check: Checker) -> None:
     for operation, path in (
         ("get_health", "/healthz"),
         ("get_readiness", "/readyz"),
+        ("get_metrics", "/metrics"),
         ("get_limits", "/v1/limits"),
         ("list_error_codes", "/v1/error-codes"),
         ("list_nodes", "/v1/nodes"),

@@ -4,7 +4,7 @@ curlew dev       a node with friendly defaults: migrates by itself, makes topics
 curlew serve     a production node
 curlew migrate   bring the metadata database to this version's schema
 curlew openapi   print the OpenAPI document
-curlew store     look into, check, repair or import a store that no node has open
+curlew store     look at, check, repair or fill a store (see `app.store_commands`)
 """
 
 import argparse
@@ -18,14 +18,13 @@ from typing import Final
 
 import uvloop
 
-from app import cli_store
+from app import store_commands
 from app.api.openapi import render_document
 from app.cluster import migrate
 from app.config import NAMES, Config, ConfigError, load_config
 from app.domain.errors import CurlewError
 from app.main import NodeServer, PortInUse, bind
 from app.node import DataDirectoryUnusable, Node
-from app.runtime.system_clock import SystemClock
 from app.store import StoreLocked, StoreUnusable
 
 EXIT_UNUSABLE: Final = 2
@@ -65,10 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(render_document())
         return 0
     try:
+        if options.command == "store":
+            return _run_store(options)
         config = _load(options)
         _set_up_logging(config)
-        if options.command == "store":
-            return _store(config, options)
         if options.command in {"dev", "migrate"}:
             _migrate(config)
         if options.command != "migrate":
@@ -78,6 +77,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"curlew: {error}{f' ({hint})' if hint else ''}\n")
         return EXIT_UNUSABLE
     return 0
+
+
+def _run_store(options: argparse.Namespace) -> int:
+    try:
+        return store_commands.run(options)
+    except BrokenPipeError:  # `curlew store dump | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except store_commands.FAILURES as error:
+        sys.stderr.write(f"curlew: {error}\n")
+        return EXIT_UNUSABLE
 
 
 def _set_up_logging(config: Config) -> None:
@@ -105,14 +115,13 @@ def _parser() -> argparse.ArgumentParser:
                 command.add_argument(flag, action="store_const", const="true", help=_HELP[setting])
             else:
                 command.add_argument(flag, help=_HELP[setting])
+    store_commands.add_parser(commands)
     commands.add_parser("openapi", help="print the OpenAPI document")
-    store = "look into, check, repair or import a store that no node has open"
-    cli_store.add_commands(commands.add_parser("store", help=store, description=store))
     return parser
 
 
 def _load(options: argparse.Namespace) -> Config:
-    flags = {name: value for name in NAMES if (value := getattr(options, name, None)) is not None}
+    flags = {name: value for name in NAMES if (value := getattr(options, name)) is not None}
     defaults = {"auto_create_topics": "true"} if options.command == "dev" else {}
     return load_config(os.environ, flags, options.config, defaults)
 
@@ -127,14 +136,6 @@ def _migrate(config: Config) -> None:
                 "name another with --data-dir"
             ) from error
     migrate(config.database)
-
-
-def _store(config: Config, options: argparse.Namespace) -> int:
-    root, clock = config.data_dir / "store", SystemClock()
-    if options.store_command != "import":
-        return cli_store.inspect_store(options, root, clock)
-    _migrate(config)
-    return uvloop.run(cli_store.import_store(options, root, config.database, clock))
 
 
 async def _serve(config: Config, *, banner: bool) -> None:

@@ -178,14 +178,6 @@ class IndexFile:
                 file.pwritev([expected], HEADER_BYTES)
             self.verified = True
 
-    def check(self) -> None:
-        """The same without putting anything right. Raises `IndexDamaged`."""
-        heads = chain_heads(self._load_entries(), self._slots)
-        stored = self._read(HEADER_BYTES, SLOT_BYTES * self._slots)
-        if stored != heads.astype(">i4").tobytes():
-            raise IndexDamaged(f"{self._path}: the slots are not those of its entries")
-        self.verified = True
-
     def resume(self, end: int) -> None:
         """Take the file up again for appending, without entries of records from `end` on.
 

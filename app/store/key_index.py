@@ -63,20 +63,6 @@ class KeyIndex:
         self._remove_strangers()
         return indexed_end
 
-    def look(self, states: Sequence[IndexFileState]) -> int | None:
-        """Take the files of a checkpoint for looking only.
-
-        The physical offset from which on they are damaged, None when they are whole.
-        """
-        for state in states:
-            file = IndexFile.restore(self._cache, state, self._slots, self._entries)
-            try:
-                file.check()
-            except IndexDamaged:
-                return state.begin_offset
-            self._files.append(file)
-        return None
-
     def _is_there(self, file: IndexFile, resume_at: int | None) -> bool:
         """Whether a file is fit for use; the last one is taken up again for appending."""
         if resume_at is None:

@@ -191,7 +191,11 @@ class LogScanner:
             base = self._log.base_of(position)
             segment_end = base + self._log.segment_bytes
             data = bytes(self._load(position, min(WINDOW_BYTES, segment_end - position)))
-            found = None if data == _ZEROS else self._find_record(data, position, base)
+            found = None
+            if data == _ZEROS:
+                self._log.drop_cached(position)  # what was read ahead would count as data
+            else:
+                found = self._find_record(data, position, base)
             if found is not None:
                 return found
             if segment_end - position <= len(data) or len(data) <= _MAGIC_AT:
@@ -225,7 +229,9 @@ class LogScanner:
             if not data:
                 position = self._log.base_of(position) + self._log.segment_bytes
                 continue
-            if data != _ZEROS and data.count(0) != len(data):
+            if data == _ZEROS:
+                self._log.drop_cached(position)
+            elif data.count(0) != len(data):
                 return True
             position += len(data)
         return False

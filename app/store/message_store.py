@@ -44,6 +44,9 @@ from app.store.writer import Block, Done, Turns, Workers, Writer, WriterThread
 MAX_TIME_MS = 1 << 62
 """Later than any store time."""
 
+MENDING_ROUNDS_MAX = 16
+"""Times that one read looks into gaps; each round may bring others to light."""
+
 assert PROPERTIES_ENCODED_BYTES_MAX > CHECKSUM_BYTES
 
 
@@ -261,11 +264,13 @@ class MessageStore:
 
     def _read(self, queue: ConsumeQueue, wanted: Wanted, *, wait_for_disk: bool) -> ReadResult:
         result = read_queue(self._source, queue, wanted, wait_for_disk=wait_for_disk)
-        if result.gaps and self._mender.is_worth_trying(queue, result.gaps):
+        for _ in range(MENDING_ROUNDS_MAX):
+            if not result.gaps or not self._mender.is_worth_trying(queue, result.gaps):
+                break
             if not wait_for_disk:
                 raise ColdRead
-            if self._mender.mend(queue, result.gaps, self._writer.watermarks.confirmed):
-                return read_queue(self._source, queue, wanted, wait_for_disk=True)
+            self._mender.mend(queue, result.gaps, self._writer.watermarks.confirmed)
+            result = read_queue(self._source, queue, wanted, wait_for_disk=True)
         return result
 
     def offset_for_time(

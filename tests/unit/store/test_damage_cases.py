@@ -267,3 +267,15 @@ def test_the_first_offset_is_corrected_at_once(tmp_path: Path) -> None:
     assert opened.store.bounds("TopicA", 0) == (2, 4)
     assert opened.store.bounds("TopicA", 1) == (1, 1)
     opened.store.close()
+
+
+def test_offsets_do_not_go_back_when_a_queue_and_its_last_record_are_damaged(
+    tmp_path: Path,
+) -> None:
+    damaged = make(tmp_path, killed=False)
+    damaged.flip_body(5)
+    damaged.remove("consumequeue")
+    opened = open_store(OsFiles(tmp_path), CONFIG)
+    assert opened.store.bounds("TopicA", 0) == (0, 4)
+    assert opened.bodies("TopicA")[3] == b"GAP"
+    opened.store.close()

@@ -210,3 +210,39 @@ def test_a_deleted_topic_is_not_found(opened: OpenStore) -> None:
     fill(opened, 5)
     opened.store.delete_topic("orders")
     assert found(opened, "k3") == []
+
+
+def test_keys_behind_the_synced_end_are_there_once() -> None:
+    """A checkpoint counts on the synced part of the log; the index had more."""
+    files = SimulatedFiles()
+    opened = open_store(files, TINY)
+    for number in range(20):
+        message = Message(b"m%d" % number, keys=("every",))
+        opened.append_all([message], flush=FlushMode.ASYNC if number else FlushMode.SYNC)
+        opened.settle(number + 1)
+    opened.store.begin_checkpoint().run()
+    files = files.kill()
+    opened.store.fail("killed")
+    opened.store.close()
+    again = open_store(files, TINY)
+    candidates = again.store.index.candidates("orders", "every", 0, 1 << 60, wait_for_disk=True)
+    assert len([at for at in candidates if at is not None]) == 20
+    again.store.close()
+
+
+def test_keys_of_records_that_a_power_loss_took_are_gone() -> None:
+    files = SimulatedFiles()
+    opened = open_store(files, TINY)
+    opened.append_all([Message(b"kept", keys=("every",))])
+    opened.settle(1)
+    opened.append_all([Message(b"lost", keys=("every",))], flush=FlushMode.ASYNC)
+    opened.settle(2)
+    opened.store.begin_checkpoint().run()
+    files = files.lose_first_change("commitlog/")
+    opened.store.fail("no power")
+    opened.store.close()
+    again = open_store(files, TINY)
+    again.append_all([Message(b"lost", keys=("new",))])
+    again.settle(1)
+    assert (found(again, "every"), found(again, "new")) == (["kept"], ["lost"])
+    again.store.close()

@@ -1,4 +1,4 @@
-"""The operator's tools: they find every damage, keep copies, and take over RocketMQ's stores."""
+"""One flipped byte, anywhere: found, repaired where possible; and an import with settings."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,14 @@ import pytest
 
 from app import cli
 from app.domain.message import Message, java_hash
-from app.store import OsFiles, StoreLocked, StoreUnusable, tools
+from app.store import OsFiles
+from app.store.offline.repair import repair
+from app.store.offline.verification import Verification, verify
 from tests.support import rocketmq_store
 from tests.support.clock import FakeClock
-from tests.support.rocketmq_store import STORE6, T0, store200_messages
-from tests.support.stores import OpenStore, open_store
+from tests.support.rocketmq_store import STORE6, T0
+from tests.support.stores import open_store
+from tests.support.turns import ManualTurns
 
 
 @pytest.fixture
@@ -27,8 +30,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check(root: Path) -> tools.StoreReport:
-    return tools.verify(OsFiles(root), FakeClock())
+def check(root: Path) -> Verification:
+    return verify(OsFiles(root))
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -38,9 +41,9 @@ def contents(root: Path) -> dict[str, bytes]:
 def test_a_good_store_has_no_problems_and_is_not_changed(root: Path) -> None:
     before = contents(root)
     report = check(root)
-    assert (report.problems, report.records, report.keys) == ([], 40, 40)
-    assert report.topics == {"invoices": {0: (0, 10)}, "orders": {0: (0, 30)}}
-    assert {**before, "lock": b""} == {**contents(root), "lock": b""}
+    assert (report.problems, report.records) == ([], 40)
+    assert report.bounds == {("invoices", 0): (0, 10), ("orders", 0): (0, 30)}
+    assert before == contents(root)
 
 
 def change(path: Path, offset: int, data: bytes) -> None:
@@ -70,15 +73,16 @@ def test_damage_is_reported_and_repaired_where_possible(
     file = index_file(root) if path == "index" else root / path
     damaged = bytes((file.read_bytes()[offset] ^ 0x21,))
     change(file, offset, damaged)
-    report = check(root)
-    assert report.problem_count > 0
-    assert report.problems[0].file in {path, "index"}
+    (problem, *_) = check(root).problems
+    assert problem.file == file.relative_to(root).as_posix()
     wrong = file.read_bytes()
-    before, copies, after = tools.repair(OsFiles(root), FakeClock())
-    assert before.problem_count == report.problem_count
-    assert (after.problem_count == 0) == repairable
+    done = repair(OsFiles(root), FakeClock(), ManualTurns(), dry_run=False)
+    left = check(root).problems
+    assert (not left) == repairable
     if repairable:
-        assert [(root / copy).read_bytes() for copy in copies] == [wrong]
+        (kept,) = (root / "lost+found").iterdir()
+        assert (kept / problem.file).read_bytes() == wrong
+        assert done.before.problems
     else:
         assert file.read_bytes() == wrong
     opened = open_store(OsFiles(root))
@@ -88,46 +92,9 @@ def test_damage_is_reported_and_repaired_where_possible(
     opened.store.close()
 
 
-def test_an_open_store_is_refused(root: Path) -> None:
-    opened = open_store(OsFiles(root))
-    with pytest.raises(StoreLocked):
-        check(root)
-    opened.store.close()
-    with pytest.raises(StoreUnusable, match="no store"):
-        check(root / "index")
-
-
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     status = cli.main(["store", *arguments])
     return status, capsys.readouterr().out
-
-
-def test_the_commands_print_lines_and_json(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    home = tmp_path.parent / f"{tmp_path.name}-home"
-    home.mkdir()
-    root.rename(home / "store")
-    place = ("--data-dir", str(home))
-    assert "40 records" in run(capsys, "verify", *place)[1]
-    status, text = run(capsys, "stats", "--json", *place)
-    assert (status, json.loads(text)["topics"]["orders"]) == (0, {"0": [0, 30]})
-    status, text = run(capsys, "dump", "--json", "--count", "3", *place)
-    rows = [json.loads(line) for line in text.splitlines()]
-    assert [(row["topic"], row["queue_offset"]) for row in rows] == [
-        ("invoices", 0),
-        ("orders", 0),
-        ("orders", 1),
-    ]
-    assert rows[1]["properties"]["KEYS"] == "k1 every"
-    start = str(rows[2]["physical_offset"])
-    assert run(capsys, "dump", "--from", start, "--count", "1", *place)[1].split()[0] == start
-    change(home / "store" / "commitlog" / f"{0:020d}", 300, b"!")
-    status, text = run(capsys, "verify", *place)
-    assert (status, "PROBLEM    commitlog/" in text) == (1, True)
-    assert run(capsys, "repair", *place)[0] == 1
-    assert run(capsys, "repair", "--json", *place)[0] == 1
-    assert run(capsys, "stats", "--data-dir", str(home / "nothing"))[0] == 2
 
 
 def rocketmq_directory(tmp_path: Path, files: dict[str, bytes]) -> Path:
@@ -157,9 +124,9 @@ def test_a_rocketmq_store_is_taken_over(
     home = tmp_path / "home"
     status, text = run(capsys, "import", str(source), "--data-dir", str(home), "--json")
     shown = json.loads(text)
-    assert status == 0, shown["problems"]
-    assert shown["imported_topics"] == ["TopicA", "TopicB"]
-    assert shown["committed_offsets"] == 2
+    assert status == 0, shown["notes"]
+    assert [topic["name"] for topic in shown["topics"]] == ["TopicA", "TopicB", "gone"]
+    assert len(shown["offsets"]) == 2
     opened = open_store(OsFiles(home / "store"))
     for sent in STORE6:
         read = opened.store.read(
@@ -186,33 +153,3 @@ def test_a_rocketmq_store_is_taken_over(
     opened.store.close()
     assert check(home / "store").problems == []
     assert contents(source) == files
-
-
-def test_two_hundred_messages_are_taken_over(tmp_path: Path) -> None:
-    source = rocketmq_directory(tmp_path, rocketmq_store.store200())
-    target = tmp_path / "target"
-    target.mkdir()
-    report = tools.import_log(OsFiles(source), OsFiles(target), FakeClock())
-    assert report.problems == []
-    opened = open_store(OsFiles(target))
-    for queue_id in (0, 1):
-        bodies = [m.body for m in store200_messages() if m.queue_id == queue_id]
-        assert opened.bodies("TopicA", queue_id) == bodies
-        assert opened.bodies("TopicA", queue_id, at_once=50) == bodies
-    opened.store.close()
-    with pytest.raises(StoreUnusable, match="has a store already"):
-        tools.import_log(OsFiles(source), OsFiles(target), FakeClock())
-
-
-def test_a_clean_stop_leaves_what_rocketmq_expects(root: Path) -> None:
-    """Sizes, checkpoint, and no abort; as RocketMQ's own loading rules check them."""
-    assert not (root / "abort").exists()
-    assert (root / "checkpoint").stat().st_size == 4096
-    times = (root / "checkpoint").read_bytes()[:24]
-    assert times == FakeClock().now_ms().to_bytes(8) * 3
-    assert {p.stat().st_size for p in (root / "commitlog").iterdir()} == {4096}
-    assert {p.stat().st_size for p in (root / "consumequeue").rglob("0000*")} == {320}
-    assert {p.stat().st_size for p in (root / "index").iterdir()} == {40 + 4 * 64 + 20 * 512}
-    opened: OpenStore = open_store(OsFiles(root))
-    assert (root / "abort").exists()
-    opened.store.close()

@@ -39,8 +39,9 @@ class Limits:
     invisible_ms_min: int = 1_000
     invisible_ms_max: int = 12 * 3_600_000
     header_block_bytes_max: int = 16 * KIB
+    unpacking_ratio_max: int = 100
     header_count_max: int = 256
-    request_target_bytes_max: int = 8 * KIB
+    request_target_bytes_max: int = 32 * KIB
     connections_max: int = 10_000
     connections_per_address_max: int = 5_000
     first_byte_ms_max: int = 10_000

@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 
 from app.api import render_document
+from app.api.cloudevents import EVENT, EVENTS
 from app.api.lane.media import ENVELOPE, FRAMES, NDJSON
 from app.cluster import migrate
 from app.config import Config
@@ -111,6 +112,11 @@ async def test_send(check: Checker) -> None:
     await check("send_message", "POST", url + "?tag=t&keys=a%20b", 201, content=b"x")
     envelope = {"body": [1], "properties": {"a": "b"}}
     await check("send_message", "POST", url, 201, json=envelope, headers={"Content-Type": ENVELOPE})
+    event = {"specversion": "1.0", "id": "1", "source": "/a", "type": "b"}
+    headers = {"Content-Type": EVENT}
+    await check("send_message", "POST", url, 201, json=event, headers=headers)
+    headers = {"Prefer": "respond-async"}
+    await check("send_message", "POST", url, 202, content=b"x", headers=headers)
     await check("send_message", "POST", url + "?tag=%7C", 400, content=b"x")
     await check("send_message", "POST", "/v1/topics/none/messages", 404, content=b"x")
     await check("send_message", "POST", url, 415, content=b"", headers={"Content-Encoding": "br"})
@@ -132,6 +138,7 @@ async def test_batch(check: Checker) -> None:
     await check("send_batch", "POST", url, 404, json={"messages": [bad]})
     headers = {"Content-Type": NDJSON, "Prefer": "handling=strict"}
     await check("send_batch", "POST", url, 200, content=json.dumps(good), headers=headers)
+    await check("send_batch", "POST", url + "?split=lines", 200, content=b"a\nb")
     frame = request_frame([Message(b"x")], "orders")
     headers = {"Content-Type": FRAMES}
     await check("send_batch", "POST", url, 200, content=frame, headers=headers)
@@ -150,7 +157,7 @@ async def test_pull(check: Checker) -> None:
     await check("pull_messages", "GET", url + "?offset=0&body=base64", 200)
     await check("pull_messages", "GET", url + "?offset=3&wait=0", 200)
     await check("pull_messages", "GET", url + "?offset=99&clamp=true", 200)
-    for accept in (NDJSON, FRAMES):
+    for accept in (NDJSON, FRAMES, EVENTS):
         await check(
             "pull_messages", "GET", url + "?offset=99&clamp=1", 200, headers={"Accept": accept}
         )

@@ -89,10 +89,12 @@ def test_request_bodies_name_every_form(document: Json) -> None:
     assert forms("/v1/topics/{topic}/messages") == {
         "application/octet-stream",
         "application/vnd.curlew+json",
+        "application/cloudevents+json",
         "*/*",
     }
     assert forms("/v1/topics/{topic}/messages:batch") == {
         "application/json",
         "application/x-ndjson",
         "application/vnd.curlew.batch",
+        "application/cloudevents-batch+json",
     }

@@ -77,6 +77,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._phase = _IDLE
         self._refusal: CurlewError | None = None
         self._address = ""
+        self.url = b""
         self._head_bytes = 0
         self._header_bytes = 0
         self._body_bytes = 0
@@ -262,15 +263,15 @@ class GuardedProtocol(HttpToolsProtocol):
             if cycle.response_started:
                 self.transport.close()
             else:
-                self._say_last(refusal, cycle)
+                self._say_last(refusal)
         elif self._phase is _BODY:
             self.transport.close()
         else:
             cycle.keep_alive = False
             self._phase, self.deadline = _LINGERING, NEVER
 
-    def _say_last(self, refusal: CurlewError, cycle: RequestResponseCycle | None = None) -> None:
-        path = str(cycle.scope["path"]) if cycle is not None else "/"
+    def _say_last(self, refusal: CurlewError) -> None:
+        path = self._path_asked_for()
         if path.endswith(_SEND_PATHS):
             refusal.outcome = "not_stored"
         request_id = b"%b-%x" % (_ID_PREFIX, next(_NUMBERS))
@@ -286,6 +287,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
         self._phase = _LINGERING
         self.linger()
+
+    def _path_asked_for(self) -> str:
+        """The path of the request that came last, as far as it has come."""
+        return self.url.partition(b"?")[0].decode("latin-1") or "/"
 
     def _headers_too_large(self) -> CurlewError:
         limits = self.guard.limits

@@ -6,6 +6,7 @@ tables, so that none is forgotten. A test sends through the lane and validates a
 
 from typing import Any, Final
 
+from app.api.cloudevents import EVENT, EVENTS
 from app.api.documentation import RAW_MESSAGE_HEADERS, problem_responses
 from app.api.lane import media
 from app.api.lane.metadata import (
@@ -63,6 +64,10 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "reason": (_TEXT, "why the message is given back"),
     "sharding_key": (_TEXT, "messages with the same key go to the same queue, in order"),
     "spread": (_FLAG, "spread the batch over the queues instead of sending it to one"),
+    "split": (
+        {"type": "string", "enum": ["lines"]},
+        "lines: every line of the body is a message, without its line feed; empty lines are none",
+    ),
     "tag": (_TEXT, "the filter label"),
     "tail": (_INTEGER, "start so many messages before the end"),
     "timestamp_ms": (_INTEGER, "start at the first message stored at or after this time"),
@@ -73,15 +78,27 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
 _TIMING_HEADER: Final[Json] = {
     "Server-Timing": {"schema": _TEXT, "description": "store;dur=…: milliseconds until stored"}
 }
+_EVENT: Final[Json] = {
+    "type": "object",
+    "required": ["specversion", "id", "source", "type"],
+    "description": "a CloudEvent 1.0 in the JSON format",
+}
+_APPLIED: Final[Json] = {
+    "Preference-Applied": {
+        "schema": _TEXT,
+        "description": "handling=strict and respond-async, when asked for",
+    }
+}
 _POSITION_HEADERS: Final[Json] = {
     "MQ-Message-Id": {"schema": _TEXT},
     "MQ-Queue-Id": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Queue-Offset": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Store-Time-Ms": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     **_TIMING_HEADER,
+    **_APPLIED,
 }
 _APPLIED_HEADER: Final[Json] = {
-    "Preference-Applied": {"schema": _TEXT, "description": "handling=strict, when asked for"},
+    **_APPLIED,
     **_TIMING_HEADER,
 }
 _TOPIC_ERRORS: Final = (404, 429, 507)
@@ -139,7 +156,17 @@ _PREFER: Final[Json] = {
     "in": "header",
     "required": False,
     "schema": _TEXT,
-    "description": "RFC 7240: return=minimal; on batches handling=strict for all or nothing",
+    "description": (
+        "RFC 7240: return=minimal; respond-async to be answered before the data is on the medium; "
+        "on batches handling=strict for all or nothing"
+    ),
+}
+_ENCODING: Final[Json] = {
+    "name": "Content-Encoding",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "enum": ["gzip", "identity"]},
+    "description": "gzip: the body is unpacked before it is read; size and ratio are bounded",
 }
 
 
@@ -202,15 +229,19 @@ _OPERATIONS: Final[dict[str, Json]] = {
         "summary": "Send one message",
         "description": (
             "The body is the message, byte for byte, whatever its Content-Type; only "
-            f"`{media.ENVELOPE}` is read as an envelope. Properties go in `MQ-Prop-<name>` headers "
+            f"`{media.ENVELOPE}` is read as an envelope and `{EVENT}` as a CloudEvent; with a "
+            "`ce-specversion` header the body is the data of one. Its attributes are kept as "
+            "properties `ce-<name>`, `partitionkey` also as the sharding key. Properties go in "
+            "`MQ-Prop-<name>` headers "
             "(names in lower case), in `prop_<name>` parameters, or in MQ-Properties. Of a header "
             "and its query alias the alias wins."
         ),
-        "parameters": [*_headers(MESSAGE_HEADERS), _PREFER, *_query(SEND_PARAMETERS)],
+        "parameters": [*_headers(MESSAGE_HEADERS), _PREFER, _ENCODING, *_query(SEND_PARAMETERS)],
         "requestBody": _body(
             {
                 _OCTETS: {"schema": _BINARY},
                 media.ENVELOPE: _reference("Envelope"),
+                EVENT: {"schema": _EVENT},
                 "*/*": {"schema": _BINARY},
             },
             required=False,
@@ -218,6 +249,11 @@ _OPERATIONS: Final[dict[str, Json]] = {
         "responses": {
             "201": _answer(
                 "The message is stored", {media.JSON: _reference("SendAnswer")}, _POSITION_HEADERS
+            ),
+            "202": _answer(
+                "With respond-async: in the log, and on the medium within half a second",
+                {media.JSON: _reference("SendAnswer")},
+                _POSITION_HEADERS,
             ),
             **_problems(*_TOPIC_ERRORS, 413, 415),
         },
@@ -228,7 +264,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
             "Results come in request order. 200: all stored; 207: some; a problem with `results` "
             "when none. A batch without sharding keys goes to one queue unless `spread`."
         ),
-        "parameters": [*_headers(BATCH_HEADERS), _PREFER, *_query(BATCH_PARAMETERS)],
+        "parameters": [*_headers(BATCH_HEADERS), _PREFER, _ENCODING, *_query(BATCH_PARAMETERS)],
         "requestBody": _body(
             {
                 media.JSON: _reference("BatchRequest"),
@@ -236,6 +272,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                     "schema": {**_TEXT, "description": "one BatchEntry as JSON per line"}
                 },
                 media.FRAMES: {"schema": _BINARY},
+                EVENTS: {"schema": {"type": "array", "items": _EVENT}},
             },
             required=True,
         ),
@@ -276,6 +313,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                         "schema": {**_TEXT, "description": "one MessageView as JSON per line"}
                     },
                     media.FRAMES: {"schema": _BINARY},
+                    EVENTS: {"schema": {"type": "array", "items": _EVENT}},
                 },
                 _PULL_HEADERS,
             ),

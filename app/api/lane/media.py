@@ -3,7 +3,8 @@
 from functools import lru_cache
 from typing import Final, Literal
 
-from app.api.errors import NotAcceptable, UnsupportedFeature
+from app.api.cloudevents import EVENT, EVENTS
+from app.api.errors import NotAcceptable
 from app.domain.errors import InvalidRequest, UnsupportedContentType
 
 ENVELOPE: Final = "application/vnd.curlew+json"
@@ -13,14 +14,15 @@ JSON: Final = "application/json"
 
 JSON_HEADER: Final = (b"content-type", b"application/json")
 NDJSON_HEADER: Final = (b"content-type", NDJSON.encode("ascii"))
+EVENTS_HEADER: Final = (b"content-type", EVENTS.encode("ascii"))
 FRAMES_HEADER: Final = (b"content-type", FRAMES.encode("ascii"))
 
 _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
 """What `curl -d` says when it is told nothing; taken as JSON where only JSON makes sense."""
 
-BodyKind = Literal["raw", "envelope"]
-BatchKind = Literal["json", "ndjson", "frames"]
-PullKind = Literal["json", "ndjson", "frames"]
+BodyKind = Literal["raw", "envelope", "event"]
+BatchKind = Literal["json", "ndjson", "frames", "events", "lines"]
+PullKind = Literal["json", "ndjson", "frames", "events"]
 
 _BATCH_KINDS: Final[dict[str, BatchKind]] = {
     JSON: "json",
@@ -28,6 +30,7 @@ _BATCH_KINDS: Final[dict[str, BatchKind]] = {
     _CURLS_DEFAULT: "json",
     NDJSON: "ndjson",
     FRAMES: "frames",
+    EVENTS: "events",
 }
 _PULL_KINDS: Final[dict[str, PullKind]] = {
     JSON: "json",
@@ -35,6 +38,7 @@ _PULL_KINDS: Final[dict[str, PullKind]] = {
     "*/*": "json",
     NDJSON: "ndjson",
     FRAMES: "frames",
+    EVENTS: "events",
 }
 
 
@@ -51,15 +55,24 @@ def send_content(content_type: bytes | None) -> tuple[BodyKind, str | None]:
     kind = media_type(content_type)
     if kind == ENVELOPE:
         return "envelope", None
+    if kind == EVENT:
+        return "event", None
     if kind.startswith("application/cloudevents"):
-        raise UnsupportedFeature(
-            "this version does not read CloudEvents yet",
-            hint="send another content type, or the envelope " + ENVELOPE,
+        raise UnsupportedContentType(
+            f"{kind!r} is not taken for one message",
+            hint=f"send {EVENT}, or a batch as {EVENTS} to messages:batch",
         )
+    return "raw", raw_content_type(content_type)
+
+
+def raw_content_type(content_type: bytes | None) -> str | None:
+    """The content type to store with a line; what curl says by itself means nothing."""
+    if not content_type or media_type(content_type) == _CURLS_DEFAULT:
+        return None
     text = content_type.decode("latin-1")
     if not (text.isascii() and text.isprintable()):
         raise InvalidRequest("Content-Type has characters other than printable ASCII")
-    return "raw", text
+    return text
 
 
 @lru_cache(maxsize=512)
@@ -69,7 +82,7 @@ def batch_content(content_type: bytes | None) -> BatchKind:
     try:
         return _BATCH_KINDS[kind]
     except KeyError:
-        raise _unsupported(kind, (JSON, NDJSON, FRAMES)) from None
+        raise _unsupported(kind, (JSON, NDJSON, FRAMES, EVENTS)) from None
 
 
 @lru_cache(maxsize=512)
@@ -101,7 +114,7 @@ def pull_answer_kind(accept: bytes | None) -> PullKind:
     if best is None:
         raise NotAcceptable(
             f"cannot answer in {accept.decode('latin-1')!r}",
-            hint=f"accept {JSON}, {NDJSON} or {FRAMES}",
+            hint=f"accept {JSON}, {NDJSON}, {FRAMES} or {EVENTS}",
         )
     return best[1]
 

@@ -41,7 +41,7 @@ HEADERS_OF_LATER_VERSIONS: Final = frozenset(
     {
         *(b"mq-delay", b"mq-deliver-at", b"mq-transaction", b"mq-producer-group"),
         *(b"mq-producer-id", b"mq-producer-epoch", b"mq-producer-seq"),
-        *(b"idempotency-key", b"ce-specversion", b"ce-id", b"ce-type"),
+        b"idempotency-key",
     }
 )
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import UNSET
 
+from app.api.cloudevents import event_of
 from app.api.errors import InvalidBody
 from app.api.exchange import Exchange, Headers, batch_too_large
 from app.api.lane import media
@@ -102,6 +103,10 @@ class Pulling:
         decode = self._broker.decode
         messages = [decode(record) for record in result.read.records]
         self._traffic.sent_out(len(messages), sum([len(each.body) for each in messages]))
+        if kind == "events":
+            body = encode([event_of(message) for message in messages])
+            await exchange.answer(200, [media.EVENTS_HEADER, *_pull_headers(result)], body)
+            return
         views = [view_of(message, force_base64=force_base64) for message in messages]
         if kind == "ndjson":
             body = b"".join([encode(view) + b"\n" for view in views])

@@ -7,6 +7,7 @@ are given back at once.
 from dataclasses import replace
 from typing import Final
 
+from app.api.cloudevents import VERSION_PROPERTY, is_attribute
 from app.api.decoding import is_header_text, receive_decoder
 from app.api.exchange import Exchange, Headers, batch_too_large
 from app.api.lane import media
@@ -169,8 +170,9 @@ def _property_headers(message: StoredMessage) -> Headers:
     """Names that survive HTTP as headers of their own; the others in one JSON header."""
     headers: Headers = []
     others: dict[str, str] = {}
+    is_event = VERSION_PROPERTY in message.properties
     for name, value in message.properties.items():
-        if name in _TRACE_PROPERTIES:
+        if name in _TRACE_PROPERTIES or (is_event and is_attribute(name)):
             headers.append((name.encode("ascii"), encode_header(value)))
         elif _HEADER_SAFE_NAME.issuperset(name):
             headers.append((b"mq-prop-" + name.encode("ascii"), encode_header(value)))

@@ -6,10 +6,17 @@ Translates only: queue choice, limits of a message and storing are the broker's.
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import UNSET
 
+from app.api.cloudevents import (
+    EVENTS,
+    VERSION_HEADER,
+    attributes_of_headers,
+    decode_event,
+    decode_events,
+)
 from app.api.decoding import decode_batch, decode_lines, envelope_decoder, message_of
 from app.api.errors import (
     InvalidBody,
@@ -33,6 +40,7 @@ from app.api.lane.metadata import (
 from app.api.parameters import Query
 from app.api.ports import DataPlane
 from app.api.traffic import Traffic
+from app.api.unpacking import TooLarge, is_packed, unpack
 from app.api.wire import (
     BatchAnswer,
     BatchEntry,
@@ -42,19 +50,35 @@ from app.api.wire import (
     encode,
 )
 from app.broker.results import BatchItem, SendResult
-from app.domain.errors import BatchTooLarge, CurlewError, UnsupportedContentType
+from app.domain.errors import (
+    BatchTooLarge,
+    CurlewError,
+    InvalidRequest,
+)
 from app.domain.limits import Limits
 from app.domain.message import Message
+from app.domain.positions import FlushMode
 
-BATCH_PARAMETERS: Final = frozenset({"spread", *BATCH_HEADERS.values()})
+BATCH_PARAMETERS: Final = frozenset({"spread", "split", *BATCH_HEADERS.values()})
 
 _CONTENT_ENCODING: Final = b"content-encoding"
-_SPECIAL_HEADERS: Final = frozenset({*HEADERS_OF_LATER_VERSIONS, *TRACE_HEADERS, _CONTENT_ENCODING})
+_SPECIAL_HEADERS: Final = frozenset(
+    {*HEADERS_OF_LATER_VERSIONS, *TRACE_HEADERS, _CONTENT_ENCODING, VERSION_HEADER}
+)
 """Headers that are seldom there; one set operation tells whether any is."""
 
 _MINIMAL: Final = "return=minimal"
 _REPRESENTATION: Final = "return=representation"
 _STRICT: Final = "handling=strict"
+_ASYNC: Final = "respond-async"
+NO_WISHES: Final[frozenset[str]] = frozenset()
+
+
+class Entry(NamedTuple):
+    """One entry of a batch: what the client calls it, and what is in it."""
+
+    id: str | None
+    item: BatchItem | CurlewError
 
 
 class Sending:
@@ -68,49 +92,75 @@ class Sending:
     async def send(self, exchange: Exchange, topic: str) -> None:
         headers = exchange.headers
         kind, content_type = media.send_content(headers.get(b"content-type"))
-        options = NO_OPTIONS
+        options, packed = NO_OPTIONS, False
         if (
             exchange.mq_headers
             or exchange.scope["query_string"]
             or not _SPECIAL_HEADERS.isdisjoint(headers)
         ):
             refuse_later_headers(headers)
-            _refuse_content_encoding(headers.get(_CONTENT_ENCODING))
+            packed = is_packed(headers.get(_CONTENT_ENCODING))
             options = read_send_options(exchange.mq_headers, headers, exchange.query)
+            if VERSION_HEADER in headers and kind == "raw":
+                _take_event(exchange, options)
         if kind == "raw":
-            body = await exchange.read_body(self._limits.body_bytes_max, body_too_large)
+            body = await self._read(exchange, self._limits.body_bytes_max, body_too_large, packed)
             message = _raw_message(body, content_type, options)
             queue_id = options.queue_id
+        elif kind == "event":
+            body = await self._read(exchange, self._limits.batch_bytes_max, body_too_large, packed)
+            message, queue_id = _merged(decode_event(body), options), options.queue_id
         else:
-            body = await exchange.read_body(self._limits.batch_bytes_max, body_too_large)
+            body = await self._read(exchange, self._limits.batch_bytes_max, body_too_large, packed)
             envelope = envelope_decoder.decode(body)
             message = _merged(message_of(envelope), options)
             queue_id = envelope.queue_id if options.queue_id is None else options.queue_id
+        prefer = headers.get(b"prefer")
+        wishes = NO_WISHES if prefer is None else media.preferences(prefer)
+        flush = FlushMode.ASYNC if _ASYNC in wishes else options.flush
         began_s = perf_counter()
-        result = await self._broker.send(topic, message, queue_id=queue_id, flush=options.flush)
+        result = await self._broker.send(topic, message, queue_id=queue_id, flush=flush)
         timing = _timing(began_s)
         self._traffic.taken_in(1, len(message.body))
-        prefer = headers.get(b"prefer")
-        if prefer is not None and _MINIMAL in media.preferences(prefer):
-            await exchange.answer_empty(201, [*_position_headers(result), timing])
+        status = 202 if _ASYNC in wishes else 201
+        if _MINIMAL in wishes:
+            headers_only = _applied([*_position_headers(result), timing], wishes)
+            await exchange.answer_empty(status, headers_only)
             return
         await exchange.answer(
-            201,
-            [media.JSON_HEADER, (b"mq-message-id", result[0].encode()), timing],
+            status,
+            _applied([media.JSON_HEADER, (b"mq-message-id", result[0].encode()), timing], wishes),
             encode(SendAnswer("SEND_OK", *result)),
         )
 
+    async def _read(
+        self, exchange: Exchange, limit: int, too_large: TooLarge, packed: bool
+    ) -> bytes:
+        body = await exchange.read_body(limit, too_large)
+        return await unpack(body, limit, self._limits, too_large) if packed else body
+
     async def send_batch(self, exchange: Exchange, topic: str) -> None:
         headers = exchange.headers
-        kind = media.batch_content(headers.get(b"content-type"))
-        refuse_later_headers(headers)
-        _refuse_content_encoding(headers.get(_CONTENT_ENCODING))
         parameters = Query(exchange.query, BATCH_PARAMETERS)
+        content_type = headers.get(b"content-type")
+        kind: media.BatchKind
+        if parameters.choice("split", ("lines",)):
+            kind, line_type = "lines", media.raw_content_type(content_type)
+        else:
+            kind, line_type = media.batch_content(content_type), None
+        if VERSION_HEADER in headers:
+            raise InvalidRequest(
+                "CloudEvents in headers are sent one by one", hint=f"send a batch as {EVENTS}"
+            )
+        refuse_later_headers(headers)
+        packed = is_packed(headers.get(_CONTENT_ENCODING))
         options = read_batch_options(exchange.mq_headers, parameters)
         spread = parameters.flag("spread")
         prefer = headers.get(b"prefer")
-        wishes = media.preferences(prefer) if prefer is not None else frozenset()
-        body = await exchange.read_body(self._limits.batch_bytes_max, batch_too_large)
+        wishes = NO_WISHES if prefer is None else media.preferences(prefer)
+        if _ASYNC in wishes:
+            options.flush = FlushMode.ASYNC
+        body = await self._read(exchange, self._limits.batch_bytes_max, batch_too_large, packed)
         if kind == "frames":
             if spread:
                 raise UnsupportedFeature(
@@ -118,7 +168,7 @@ class Sending:
                 )
             await self._send_frame(exchange, topic, body, options, wishes)
             return
-        entries = decode_batch(body) if kind == "json" else decode_lines(body)
+        entries = _entries_of(kind, body, line_type)
         await self._send_entries(exchange, topic, entries, options, spread, wishes)
 
     async def _send_frame(
@@ -151,14 +201,14 @@ class Sending:
         self,
         exchange: Exchange,
         topic: str,
-        entries: Sequence[BatchEntry | CurlewError],
+        entries: Sequence[Entry],
         options: SendOptions,
         spread: bool,
         wishes: frozenset[str],
     ) -> None:
         strict = _STRICT in wishes
         self._check_count(len(entries))
-        items = [_item_of(entry) for entry in entries]
+        items = [entry.item for entry in entries]
         began_s = perf_counter()
         outcomes = await self._broker.send_batch(
             topic,
@@ -168,10 +218,9 @@ class Sending:
             strict=strict,
             flush=options.flush,
         )
-        ids = [None if isinstance(entry, CurlewError) else entry.id for entry in entries]
         results = [
-            _result_of(index, entry_id, outcome)
-            for index, (entry_id, outcome) in enumerate(zip(ids, outcomes, strict=True))
+            _result_of(index, entry.id, outcome)
+            for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True))
         ]
         failures = [outcome for outcome in outcomes if isinstance(outcome, CurlewError)]
         headers = _applied([media.JSON_HEADER, _timing(began_s)], wishes)
@@ -235,15 +284,6 @@ def _merged(message: Message, options: SendOptions) -> Message:
     )
 
 
-def _refuse_content_encoding(encoding: bytes | None) -> None:
-    """A consumer could not tell that the body is compressed, so it is not taken."""
-    if encoding is not None and encoding.strip().lower() not in {b"", b"identity"}:
-        raise UnsupportedContentType(
-            f"Content-Encoding {encoding.decode('latin-1')!r} is not taken",
-            hint="send the body as it is, or name the compression in Content-Type",
-        )
-
-
 def _position_headers(result: SendResult) -> Headers:
     return [
         (b"mq-message-id", result.message_id.encode()),
@@ -254,18 +294,45 @@ def _position_headers(result: SendResult) -> Headers:
 
 
 def _applied(headers: Headers, wishes: frozenset[str]) -> Headers:
-    if _STRICT in wishes:
-        headers.append((b"preference-applied", _STRICT.encode("ascii")))
+    if wishes is not NO_WISHES:
+        applied = [wish for wish in (_ASYNC, _STRICT) if wish in wishes]
+        if applied:
+            headers.append((b"preference-applied", ", ".join(applied).encode("ascii")))
     return headers
 
 
-def _item_of(entry: BatchEntry | CurlewError) -> BatchItem | CurlewError:
+def _entries_of(kind: media.BatchKind, body: bytes, line_type: str | None) -> list[Entry]:
+    if kind == "lines":
+        lines = [line for line in body.split(b"\n") if line]
+        return [
+            Entry(None, BatchItem(Message(line, content_type=line_type), None)) for line in lines
+        ]
+    if kind == "events":
+        return [_entry_of_event(event) for event in decode_events(body)]
+    return [_entry_of(each) for each in (decode_batch if kind == "json" else decode_lines)(body)]
+
+
+def _entry_of_event(event: Message | CurlewError) -> Entry:
+    if isinstance(event, CurlewError):
+        return Entry(None, event)
+    return Entry(event.properties["ce-id"], BatchItem(event, None))
+
+
+def _entry_of(entry: BatchEntry | CurlewError) -> Entry:
     if isinstance(entry, CurlewError):
-        return entry
+        return Entry(None, entry)
     try:
-        return BatchItem(message_of(entry), entry.queue_id)
+        return Entry(entry.id, BatchItem(message_of(entry), entry.queue_id))
     except CurlewError as error:
-        return error
+        return Entry(entry.id, error)
+
+
+def _take_event(exchange: Exchange, options: SendOptions) -> None:
+    """Add the attributes of an event in binary mode."""
+    attributes = attributes_of_headers(exchange.scope["headers"])
+    options.properties |= attributes
+    if options.sharding_key is None:
+        options.sharding_key = attributes.get("ce-partitionkey")
 
 
 def _result_of(index: int, entry_id: str | None, outcome: SendResult | CurlewError) -> BatchResult:

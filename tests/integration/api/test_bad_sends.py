@@ -80,14 +80,14 @@ REFUSED = [
     Bad(
         "replication", "POST", MESSAGES, 400, "UNSUPPORTED", headers={"MQ-Durability": "replicated"}
     ),
-    Bad("cloud event", "POST", MESSAGES, 400, "UNSUPPORTED", headers={"ce-specversion": "1.0"}),
+    Bad("cloud event", "POST", MESSAGES, 400, "BAD_REQUEST", headers={"ce-specversion": "1.0"}),
     Bad(
         "compressed body",
         "POST",
         MESSAGES,
         415,
         "UNSUPPORTED_MEDIA_TYPE",
-        headers={"Content-Encoding": "gzip"},
+        headers={"Content-Encoding": "br"},
     ),
     Bad(
         "malformed envelope",

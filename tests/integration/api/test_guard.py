@@ -115,7 +115,7 @@ MALFORMED = {
     "header name without an end": (GET + b"a" * 400_000, 431),
     "10,000 headers": (GET + b"A: b\r\n" * 10_000 + b"\r\n", 431),
     "more headers than allowed": (GET + b"A: b\r\n" * 20 + b"\r\n", 431),
-    "long target": (b"GET /" + b"a" * 9_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 414),
+    "long target": (b"GET /" + b"a" * 40_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 414),
     "target without an end": (b"GET /" + b"a" * 400_000, 431),
 }
 
@@ -252,8 +252,7 @@ async def test_a_slow_client_is_closed(server: Served, name: str) -> None:
     assert said[9:12] == status, said[:300]
     if status == b"408":
         assert parse(said).code == "REQUEST_TIMEOUT"
-        has_outcome = b'"outcome":"not_stored"' in said
-        assert has_outcome == request.startswith((CHUNKED, POST + b"Content"))
+        assert (b'"outcome":"not_stored"' in said) == request.startswith(POST)
 
 
 async def test_a_client_that_drips_gains_no_time(server: Served) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.api.errors import NotAcceptable, UnsupportedFeature
+from app.api.errors import NotAcceptable
 from app.api.lane.media import (
     batch_content,
     preferences,
@@ -19,9 +19,11 @@ def test_any_content_type_is_a_raw_message_but_the_envelope() -> None:
     assert send_content(b"Application/VND.curlew+json; charset=utf-8") == ("envelope", None)
 
 
-def test_cloud_events_are_refused_until_they_are_understood() -> None:
-    with pytest.raises(UnsupportedFeature):
-        send_content(b"application/cloudevents+json")
+def test_one_cloud_event_is_taken_in_json_only() -> None:
+    assert send_content(b"application/CloudEvents+json; charset=utf-8") == ("event", None)
+    for other in (b"application/cloudevents-batch+json", b"application/cloudevents+xml"):
+        with pytest.raises(UnsupportedContentType):
+            send_content(other)
 
 
 def test_a_content_type_must_fit_a_header_again() -> None:
@@ -37,6 +39,7 @@ def test_a_content_type_must_fit_a_header_again() -> None:
         (b"application/x-www-form-urlencoded", "json"),
         (b"application/x-ndjson", "ndjson"),
         (b"application/vnd.curlew.batch", "frames"),
+        (b"application/cloudevents-batch+json", "events"),
     ],
 )
 def test_batches_have_three_forms(content_type: bytes | None, kind: str) -> None:

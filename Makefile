@@ -13,10 +13,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run serve migrate health venv test check format bench demo openapi lock clean
+.PHONY: help run serve migrate health venv test test-crash check format bench demo openapi lock clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: .venv/run.stamp ## start a node on 127.0.0.1:8710 with its data in ./data
 	mkdir -p data
@@ -49,6 +49,10 @@ check: .venv/test.stamp ## lint, format, types, import contracts, tidiness, fres
 format: .venv/test.stamp ## let ruff fix and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+test-crash: .venv/test.stamp ## kill, damage and cut power at length; figures to docs/guarantees.md
+	tests/install_servers.sh
+	$(BIN)/python -m tests.crash.sweep --write docs/guarantees.md $(ARGS)
 
 bench: .venv/test.stamp ## measure against the ceilings of this machine
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -8,6 +8,7 @@ curlew store     look into, check, repair or import a store that no node has ope
 """
 
 import argparse
+import gc
 import logging
 import os
 import sys
@@ -28,6 +29,8 @@ from app.runtime.system_clock import SystemClock
 from app.store import StoreLocked, StoreUnusable
 
 EXIT_UNUSABLE: Final = 2
+COLLECTOR_THRESHOLDS: Final = (20_000, 10, 10)
+"""Python's own are 700, 10, 10."""
 
 _STARTUP_FAILURES: Final = (
     ConfigError,
@@ -38,6 +41,9 @@ _STARTUP_FAILURES: Final = (
     StoreUnusable,
 )
 
+_SWITCHES: Final = ("access_log", "insecure_anonymous")
+"""Settings whose flag takes no value."""
+
 _HELP: Final = {
     "host": "address to listen on (127.0.0.1)",
     "port": "port to listen on (8710)",
@@ -47,6 +53,7 @@ _HELP: Final = {
     "segment_mib": "size of a commit-log segment in MiB (256); fixed at the first start",
     "auto_create_topics": "true: a first send makes the topic (true in dev)",
     "insecure_anonymous": "serve other machines without authentication",
+    "access_log": "log every request as a line of JSON",
     "log_level": "debug, info, warning or error (info)",
 }
 
@@ -94,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--config", type=Path, help="TOML file; flags win over it")
         for setting in NAMES:
             flag = "--" + setting.replace("_", "-")
-            if setting == "insecure_anonymous":
+            if setting in _SWITCHES:
                 command.add_argument(flag, action="store_const", const="true", help=_HELP[setting])
             else:
                 command.add_argument(flag, help=_HELP[setting])
@@ -135,12 +142,24 @@ async def _serve(config: Config, *, banner: bool) -> None:
     try:
         listener = bind(config)
         server = NodeServer(node)
+        _quiet_collector()
         if banner:
             sys.stdout.write(_banner(config, listener.getsockname()[1]))
             sys.stdout.flush()
         await server.serve(sockets=[listener])
     finally:
         await node.close()
+
+
+def _quiet_collector() -> None:
+    """Keep the cyclic collector away from what lives as long as the node.
+
+    Requests leave next to no cycles behind; walking all modules again and again cost a tenth of
+    the processor time of a send (20.9 → 18.5 µs in process, medians of four).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
 def _banner(config: Config, port: int) -> str:

@@ -40,6 +40,8 @@ class Config:
     insecure_anonymous: bool = False
     """Serve other machines without authentication."""
     log_level: str = "info"
+    access_log: bool = False
+    """One JSON line per request."""
 
     @property
     def database(self) -> str:
@@ -99,6 +101,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "segment_mib": _number(SEGMENT_MIB_MIN, 4_096),
     "auto_create_topics": _boolean,
     "insecure_anonymous": _boolean,
+    "access_log": _boolean,
     "log_level": _choice("debug", "info", "warning", "error"),
 }
 assert set(_PARSERS) == {item.name for item in fields(Config)}

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from app.api import build_api
+from app.api.guard import Connections, guarded
 from app.config import Config
 from app.node import Node
 from app.web import build_web
@@ -21,6 +23,11 @@ _LOG: Final = logging.getLogger(__name__)
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 BACKLOG: Final = 2_048
+LINGER_SECONDS: Final = 0.5
+"""A client with a request on its way has sent it by then; idle clients delay a stop by this."""
+LINGER_STEP_SECONDS: Final = 0.02
+FILES_BESIDE_CONNECTIONS: Final = 1_024
+"""Open files of store, metadata and everything else."""
 SHUTDOWN_SECONDS: Final = 8
 """Of the ten seconds that a stop may take; the rest is for the last sync."""
 
@@ -29,8 +36,8 @@ class PortInUse(Exception):
     """Another program listens on the address; the text says what to do."""
 
 
-def create_app(node: Node) -> ASGIApp:
-    """The whole HTTP face of a node."""
+def create_app(node: Node, connections: Connections | None = None) -> ASGIApp:
+    """The whole HTTP face of a node; `connections` are those of the server, for its metrics."""
     return build_api(
         node.broker,
         node.metadata,
@@ -38,6 +45,8 @@ def create_app(node: Node) -> ASGIApp:
         local_only=not node.config.insecure_anonymous,
         default_flush=node.config.flush,
         web=build_web(node.broker, node.metadata, node.clock),
+        connections=connections,
+        access_log=node.config.access_log,
     )
 
 
@@ -58,17 +67,29 @@ def bind(config: Config) -> socket.socket:
     return listener
 
 
+def _allow_open_files(wanted: int) -> None:
+    """Raise this process's limit of open files to `wanted`, or as far as it may be raised."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        _LOG.warning("only %d open files are allowed; %d are needed at the limits", hard, wanted)
+
+
 class NodeServer(uvicorn.Server):
     """Uvicorn, told to answer the long polls before it waits for connections to end."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.open_connections = Connections(node.limits)
+        _allow_open_files(node.limits.connections_max + FILES_BESIDE_CONNECTIONS)
         super().__init__(
             uvicorn.Config(
-                create_app(node),
+                create_app(node, self.open_connections),
                 lifespan="off",
                 loop="uvloop",
-                http="httptools",
+                http=guarded(self.open_connections),
                 ws="none",
                 access_log=False,
                 log_config=None,
@@ -100,8 +121,21 @@ class NodeServer(uvicorn.Server):
         self.force_exit = self.should_exit
         self.should_exit = True
 
+    async def _let_connections_end(self) -> None:
+        """Give clients that are about to send the time to hear a 503 instead of a reset.
+
+        Each answer of a draining node ends its connection; the idle ones are closed afterwards.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + LINGER_SECONDS
+        while self.server_state.connections and loop.time() < end:  # noqa: ASYNC110 - no event to wait for
+            await asyncio.sleep(LINGER_STEP_SECONDS)
+
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         _LOG.info("stopping: answering long polls, finishing what is in flight")
+        for server in self.servers:
+            server.close()
         await self._node.drain()
+        await self._let_connections_end()
         await super().shutdown(sockets)

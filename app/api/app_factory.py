@@ -13,9 +13,11 @@ from app.api.control_plane import build_control_plane
 from app.api.dependencies import Services
 from app.api.docs_page import docs_page
 from app.api.lane.operations import build_lane
+from app.api.metrics import ConnectionCounts
 from app.api.middleware import RequestShell
 from app.api.openapi import build_document, render_document
 from app.api.ports import Broker, Metadata
+from app.api.traffic import Traffic
 from app.domain.limits import Limits
 from app.domain.positions import FlushMode
 
@@ -28,23 +30,31 @@ def build_api(
     local_only: bool,
     default_flush: FlushMode = FlushMode.SYNC,
     web: ASGIApp | None = None,
+    connections: ConnectionCounts | None = None,
+    access_log: bool = False,
 ) -> RequestShell:
     """The ASGI application.
 
     `local_only` refuses Host names that are not local and foreign Origins; it is for an open server
     on loopback, and off when authentication or the operator's `--insecure-anonymous` takes its
-    place. `web` is mounted at `/ui`, behind the same shell.
+    place. `web` is mounted at `/ui`, behind the same shell. `connections` are those of the server,
+    for the metrics.
     """
-    control_plane = build_control_plane(Services(broker, metadata, limits, default_flush))
+    traffic = Traffic()
+    control_plane = build_control_plane(
+        Services(broker, metadata, limits, default_flush, traffic, connections)
+    )
     control_plane.router.routes += _documentation_routes()
     if web is not None:
         control_plane.mount("/ui", web)
         control_plane.router.routes.append(Route("/ui", _to_the_pages))
     return RequestShell(
-        build_lane(broker, limits),
+        build_lane(broker, limits, traffic),
         control_plane,
         header_block_bytes_max=limits.header_block_bytes_max,
         local_only=local_only,
+        traffic=traffic,
+        access_log=access_log,
     )
 
 

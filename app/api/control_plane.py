@@ -24,7 +24,12 @@ from app.domain.errors import CurlewError, InternalError, InvalidRequest
 DESCRIPTION = """A message service over plain HTTP, with RocketMQ's semantics.
 
 The body of a single send is the message, byte for byte; metadata travels in `MQ-*` headers or their
-query aliases. Every error is `application/problem+json`; `code` is stable."""
+query aliases. Every error is `application/problem+json`; `code` is stable.
+
+The server speaks HTTP/1.1 and takes one `Host`. A request has to come in time and within bounds
+(`GET /v1/limits`: `first_byte_ms_max`, `request_head_ms_max`, `request_body_ms_max` and more); what
+is malformed, too slow or too large is refused and ends the connection. With
+`Expect: 100-continue`, a body that would be refused is refused before it is sent."""
 
 
 _ROUTERS: Final = (topics.router, groups.router, service.router)

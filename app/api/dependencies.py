@@ -4,7 +4,7 @@ All `async`, so that nothing hops to a thread. Not for the lane, which has no de
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeVar
 
 from fastapi import Depends, Request
@@ -15,8 +15,10 @@ from starlette.requests import ClientDisconnect
 from app.api.errors import FieldError, InvalidBody, did_you_mean
 from app.api.exchange import ClientGone, batch_too_large
 from app.api.lane.media import require_json
+from app.api.metrics import ConnectionCounts
 from app.api.parameters import refuse_unknown
 from app.api.ports import Broker, Metadata
+from app.api.traffic import Traffic
 from app.domain.errors import InvalidRequest
 from app.domain.limits import MIB, Limits
 from app.domain.positions import FlushMode
@@ -36,6 +38,8 @@ class Services:
     limits: Limits
     default_flush: FlushMode = FlushMode.SYNC
     """Flush mode of topics whose settings do not name one."""
+    traffic: Traffic = field(default_factory=Traffic)
+    connections: ConnectionCounts | None = None
 
 
 async def services_of(request: Request) -> Services:

@@ -7,8 +7,8 @@ from pydantic import BaseModel
 
 PROBLEM: Final = "application/problem+json"
 PROBLEM_REF: Final = "#/components/schemas/Problem"
-ALWAYS: Final = (400, 403, 431, 500, 503)
-"""What any operation may answer: bad input, foreign Host or Origin, headers too large, failures."""
+ALWAYS: Final = (400, 403, 408, 414, 417, 431, 500, 503)
+"""What any operation may answer: bad input, foreign Host or Origin, too slow, too large, faults."""
 
 _REASONS: Final = {
     400: "The request is not valid",
@@ -16,12 +16,15 @@ _REASONS: Final = {
     404: "Something named in the path does not exist",
     405: "The method is not allowed here; see Allow",
     406: "No media type in Accept can be given",
+    408: "The request did not come in time; the connection is closed",
     409: "The state of the resource forbids it",
     410: "It was there and is gone",
     412: "The resource has another version",
     413: "The body is too large",
+    414: "The path and query are too long",
     415: "The content type is not taken",
     416: "The offset is beyond the end of the queue",
+    417: "Expect is something else than 100-continue",
     429: "A bound on work in flight is reached; see Retry-After",
     431: "The header block or the message properties are too large",
     500: "The node failed",

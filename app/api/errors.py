@@ -23,6 +23,7 @@ STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "CONFLICT": 409,
     "CONSUMER_GROUP_NOT_FOUND": 404,
     "DISK_FULL": 507,
+    "EXPECTATION_FAILED": 417,
     "FORBIDDEN": 403,
     "ILLEGAL_CONSUMER_GROUP": 400,
     "ILLEGAL_FILTER_EXPRESSION": 400,
@@ -39,6 +40,7 @@ STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "INVALID_RECEIPT_HANDLE": 400,
     "MALFORMED_BODY": 400,
     "MALFORMED_FRAME": 400,
+    "MALFORMED_REQUEST": 400,
     "MESSAGE_BODY_TOO_LARGE": 413,
     "MESSAGE_NOT_FOUND": 404,
     "MESSAGE_PROPERTIES_TOO_LARGE": 431,
@@ -53,8 +55,11 @@ STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "QUEUE_NOT_FOUND": 404,
     "RECEIPT_HANDLE_EXPIRED": 410,
     "REQUEST_HEADER_FIELDS_TOO_LARGE": 431,
+    "REQUEST_TARGET_TOO_LONG": 414,
+    "REQUEST_TIMEOUT": 408,
     "SHUTTING_DOWN": 503,
     "STORE_FAILED": 503,
+    "TOO_MANY_CONNECTIONS": 503,
     "TOO_MANY_REQUESTS": 429,
     "TOPIC_NOT_FOUND": 404,
     "UNSUPPORTED": 400,
@@ -103,6 +108,41 @@ class HeadersTooLarge(InvalidRequest):
 
     code = "REQUEST_HEADER_FIELDS_TOO_LARGE"
     title = "The header block is too large"
+
+
+class MalformedRequest(InvalidRequest):
+    """Bytes that are not one unambiguous HTTP/1.1 request."""
+
+    code = "MALFORMED_REQUEST"
+    title = "The request is not well-formed HTTP"
+
+
+class TargetTooLong(InvalidRequest):
+    """The path and query are over the limit."""
+
+    code = "REQUEST_TARGET_TOO_LONG"
+    title = "The request target is too long"
+
+
+class ExpectationFailed(InvalidRequest):
+    """An `Expect` other than `100-continue`."""
+
+    code = "EXPECTATION_FAILED"
+    title = "The expectation cannot be met"
+
+
+class RequestTooSlow(TryAgain):
+    """The head or the body of the request did not come in time."""
+
+    code = "REQUEST_TIMEOUT"
+    title = "The request did not come in time"
+
+
+class TooManyConnections(TryAgain):
+    """A bound on open connections is reached, of the server or of one address."""
+
+    code = "TOO_MANY_CONNECTIONS"
+    title = "Too many connections"
 
 
 class Forbidden(CurlewError):
@@ -227,6 +267,8 @@ def render_problem(
         retry_after_s = _RETRY_AFTER_DEFAULT_S
     if retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % retry_after_s))
+    if isinstance(error, errors.ShuttingDown):
+        headers.append((b"connection", b"close"))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allow.encode("ascii")))
     return status, headers, body

@@ -5,6 +5,7 @@ the shell (`middleware`), which guarantees that every answer carries `MQ-Request
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
+from time import perf_counter
 from typing import Any, Final
 
 from app.domain.errors import BatchTooLarge, BodyTooLarge, InvalidRequest
@@ -32,7 +33,17 @@ class Exchange:
     are all in `mq_headers`.
     """
 
-    __slots__ = ("headers", "mq_headers", "receive", "request_id", "scope", "send", "started")
+    __slots__ = (
+        "began_s",
+        "headers",
+        "mq_headers",
+        "receive",
+        "request_id",
+        "scope",
+        "send",
+        "started",
+        "status",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: bytes) -> None:
         self.scope = scope
@@ -42,6 +53,9 @@ class Exchange:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.mq_headers: Headers = []
         self.started = False
+        self.status = 0
+        """Of the answer; 0 before it has begun."""
+        self.began_s = perf_counter()
 
     @property
     def instance(self) -> str:
@@ -92,6 +106,7 @@ class Exchange:
         headers.append((b"content-length", b"%d" % len(body)))
         headers.append((REQUEST_ID, self.request_id))
         self.started = True
+        self.status = status
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 
@@ -101,6 +116,7 @@ class Exchange:
             headers.append((b"content-length", b"0"))
         headers.append((REQUEST_ID, self.request_id))
         self.started = True
+        self.status = status
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": b""})
 
@@ -108,6 +124,7 @@ class Exchange:
         """`send` for applications that know nothing of request ids."""
         if event["type"] == "http.response.start":
             self.started = True
+            self.status = event["status"]
             event["headers"] = [*event.get("headers", ()), (REQUEST_ID, self.request_id)]
         await self.send(event)
 

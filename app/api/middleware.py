@@ -14,8 +14,10 @@ import logging
 import re
 import secrets
 from functools import lru_cache
+from time import perf_counter
 from typing import Final
 
+from app.api.access_log import log_access
 from app.api.errors import (
     Forbidden,
     HeadersTooLarge,
@@ -34,12 +36,15 @@ from app.api.exchange import (
 )
 from app.api.lane.metadata import refuse_mq_headers
 from app.api.lane.routing import Lane
+from app.api.traffic import Traffic
 from app.domain.errors import CurlewError, InternalError, ShuttingDown
 
 _log: Final = logging.getLogger(__name__)
 
 _SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _LOCAL_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+_ELSEWHERE: Final = "other"
+"""What is counted for requests that no operation of the document took."""
 _API_PREFIX: Final = "/v1/"
 
 
@@ -53,11 +58,15 @@ class RequestShell:
         *,
         header_block_bytes_max: int,
         local_only: bool,
+        traffic: Traffic | None = None,
+        access_log: bool = False,
     ) -> None:
         self._lane = lane
         self._fallback = fallback
         self._header_bytes_max = header_block_bytes_max
         self._local_only = local_only
+        self._traffic = traffic or Traffic()
+        self._log_access = access_log
         self._id_prefix = secrets.token_hex(4).encode("ascii")
         self._numbers = itertools.count(1)
 
@@ -66,7 +75,7 @@ class RequestShell:
             await self._fallback(scope, receive, send)
             return
         exchange = Exchange(scope, receive, send, b"%b-%x" % (self._id_prefix, next(self._numbers)))
-        sends = False
+        sends, operation_id = False, _ELSEWHERE
         try:
             self._admit(exchange)
             found = self._lane.find(scope)
@@ -75,9 +84,10 @@ class RequestShell:
                     refuse_mq_headers(exchange.mq_headers)
                 scope[REQUEST_ID_KEY] = exchange.request_id
                 await self._fallback(scope, receive, exchange.send_with_request_id)
+                operation_id = getattr(scope.get("route"), "operation_id", None) or _ELSEWHERE
                 return
             operation, names = found
-            sends = operation.sends
+            sends, operation_id = operation.sends, operation.operation_id
             if exchange.mq_headers and not operation.takes_mq_headers:
                 refuse_mq_headers(exchange.mq_headers)
             await operation.handler(exchange, *names)
@@ -87,6 +97,11 @@ class RequestShell:
             return
         except Exception:  # noqa: BLE001  # the last resort: logged with its traceback
             await _answer_unexpected(exchange, sends=sends)
+        finally:
+            seconds = perf_counter() - exchange.began_s
+            self._traffic.answered(operation_id, exchange.status, seconds)
+            if self._log_access:
+                log_access(exchange, operation_id, seconds)
 
     def _admit(self, exchange: Exchange) -> None:
         """Raise when the request may not pass; collect its `MQ-*` headers on the way."""

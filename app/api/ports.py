@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeVar
 
 from app.broker import ports as broker_ports
-from app.broker.ports import Group, Topic
+from app.broker.ports import Group, StoreStatus, Topic
 from app.broker.results import (
     BatchItem,
     Delivery,
@@ -127,6 +127,11 @@ class Broker(DataPlane, Protocol):
     ) -> tuple[Group, bool]: ...
 
     async def delete_group(self, name: str) -> None: ...
+
+    def store_status(self) -> StoreStatus: ...
+
+    @property
+    def waiting_count(self) -> int: ...
 
     def readiness(self) -> list[str]:
         """Why the node is not ready; empty when it is."""

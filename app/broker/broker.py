@@ -15,7 +15,7 @@ from typing import Final, Literal
 from app.broker.config import BrokerConfig
 from app.broker.groups import Groups
 from app.broker.offset_book import OffsetBook
-from app.broker.ports import Group, Metadata, Store, Topic
+from app.broker.ports import Group, Metadata, Store, StoreStatus, Topic
 from app.broker.pulling import Puller
 from app.broker.reading import DiskAccess
 from app.broker.receiving import Receiver
@@ -162,6 +162,10 @@ class Broker:
     def degraded(self) -> list[str]:
         """What an operator should look at although requests are served."""
         return [self._book.problem] if self._book.problem is not None else []
+
+    def store_status(self) -> StoreStatus:
+        """A look at the store, for metrics."""
+        return self._store.status()
 
     @property
     def waiting_count(self) -> int:

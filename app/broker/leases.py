@@ -17,14 +17,14 @@ Times are monotonic seconds. Event loop only.
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Final
+from typing import Final, NamedTuple
 
 NEVER: Final = float("inf")
 
 REMEMBERED_ACKS_MAX: Final = 65_536
 """Acks by handles that were not an offset's first; kept so that repeating one succeeds."""
 
-_ACKED_BY_NO_LEASE: Final = (-1, NEVER)
+_NO_HANDLE: Final = -1
 
 _STALE_EXPIRIES_MAX: Final = 1_024
 """Expiry entries of settled leases that may pile up before they are swept out."""
@@ -42,16 +42,35 @@ class InFlight:
 
 
 class Lease:
-    """One delivery that is not settled yet. Owned and changed by its table only."""
+    """The newest delivery of one message; owned and changed by its table only."""
 
-    __slots__ = ("attempt", "expires_s", "is_first", "lease_id")
+    __slots__ = ("attempt", "expires_s", "handles_end_s", "is_first", "lease_id")
 
-    def __init__(self, lease_id: int, expires_s: float, attempt: int, is_first: bool) -> None:
+    def __init__(self, lease_id: int, expires_s: float) -> None:
         self.lease_id = lease_id
         self.expires_s = expires_s
-        self.attempt = attempt
-        self.is_first = is_first
-        """No other lease of this offset came before. True for nearly all."""
+        self.handles_end_s = expires_s
+        """The latest end of all leases of this message so far."""
+        self.attempt = 1
+        self.is_first = True
+        """No other lease of this message came before. True for nearly all."""
+
+    def renew(self, lease_id: int, expires_s: float) -> None:
+        """Replace by another lease of the same message."""
+        self.lease_id = lease_id
+        self.expires_s = expires_s
+        self.handles_end_s = max(self.handles_end_s, expires_s)
+        self.is_first = False
+
+
+class _Ack(NamedTuple):
+    """An ack that `Lease.is_first` alone would not tell from one by an older handle."""
+
+    lease_id: int
+    """Of the handle that acked; `_NO_HANDLE` when a commit did."""
+    newest_lease_id: int
+    handles_end_s: float
+    """Nobody can ask any more from then on: all handles have run out."""
 
 
 class LeaseTable:
@@ -62,6 +81,7 @@ class LeaseTable:
         "_delayed",
         "_expiries",
         "_expiry_count",
+        "_forgotten_to",
         "_in_flight",
         "_leases",
         "_ready",
@@ -72,10 +92,8 @@ class LeaseTable:
     def __init__(self, in_flight: InFlight) -> None:
         self._in_flight = in_flight
         self._leases: dict[int, Lease] = {}
-        self._delayed: dict[int, int] = {}
-        """offset → attempts so far"""
-        self._returned: dict[int, int] = {}
-        """offset → attempts so far"""
+        self._delayed: dict[int, Lease] = {}
+        self._returned: dict[int, Lease] = {}
         self._ready: list[int] = []
         """Heap of returned offsets; entries that are no longer in `_returned` are stale."""
         self._visibilities: list[tuple[float, int]] = []
@@ -83,8 +101,9 @@ class LeaseTable:
         self._expiries: list[tuple[float, int, Sequence[int]]] = []
         """Heap of (expires at, first lease id, offsets), one entry per grant; may be stale."""
         self._expiry_count = 0
-        self._acked: OrderedDict[int, tuple[int, float]] = OrderedDict()
-        """offset → (lease id, expires at) of remembered acks"""
+        self._acked: OrderedDict[int, _Ack] = OrderedDict()
+        self._forgotten_to = 0
+        """Acks of leases up to this id may have been forgotten, because there were too many."""
 
     @property
     def leased_count(self) -> int:
@@ -112,7 +131,7 @@ class LeaseTable:
     ) -> Sequence[Lease]:
         """Lease offsets fetched for the first time; ids count up from `first_lease_id`."""
         leases = [
-            Lease(lease_id, expires_s, 1, True)
+            Lease(lease_id, expires_s)
             for lease_id in range(first_lease_id, first_lease_id + len(offsets))
         ]
         self._hold(offsets, leases, first_lease_id, expires_s)
@@ -123,10 +142,10 @@ class LeaseTable:
     ) -> Sequence[Lease]:
         """Lease offsets that `take_returned_run` named, with the next attempt each."""
         returned = self._returned
-        leases = [
-            Lease(lease_id, expires_s, returned.pop(offset) + 1, False)
-            for lease_id, offset in enumerate(offsets, first_lease_id)
-        ]
+        leases = [returned.pop(offset) for offset in offsets]
+        for lease_id, lease in enumerate(leases, first_lease_id):
+            lease.renew(lease_id, expires_s)
+            lease.attempt += 1
         self._hold(offsets, leases, first_lease_id, expires_s)
         return leases
 
@@ -180,14 +199,17 @@ class LeaseTable:
         del self._leases[offset]
         self._in_flight.count -= 1
         if not lease.is_first:
-            self._remember_ack(offset, lease, now_s)
+            self._remember_ack(offset, lease, lease.lease_id)
+            self._forget_acks(now_s)
         return True
 
     def was_acked_by(self, offset: int, lease_id: int, is_first: bool) -> bool:
-        """Whether a settled offset was settled by this lease. The caller knows that it is settled
+        """Whether a settled message was settled by this lease. The caller knows that it is settled
         and that the lease has not run out."""
-        remembered = self._acked.get(offset)
-        return is_first if remembered is None else remembered[0] == lease_id
+        ack = self._acked.get(offset)
+        if ack is not None:
+            return ack.lease_id == lease_id
+        return is_first and lease_id > self._forgotten_to
 
     def nack(self, offset: int, lease_id: int, now_s: float, delay_s: float) -> bool:
         """Deliver the message again, now or after `delay_s`. False: handle not live."""
@@ -196,11 +218,11 @@ class LeaseTable:
             return False
         del self._leases[offset]
         if delay_s > 0:
-            self._delayed[offset] = lease.attempt
+            self._delayed[offset] = lease
             heappush(self._visibilities, (now_s + delay_s, offset))
         else:
             self._in_flight.count -= 1
-            self._return(offset, lease.attempt)
+            self._return(offset, lease)
         return True
 
     def extend(
@@ -210,9 +232,7 @@ class LeaseTable:
         lease = self.get(offset, lease_id, now_s)
         if lease is None:
             return None
-        lease.lease_id = new_lease_id
-        lease.expires_s = expires_s
-        lease.is_first = False
+        lease.renew(new_lease_id, expires_s)
         self._expire_at(expires_s, new_lease_id, (offset,))
         return lease
 
@@ -223,7 +243,8 @@ class LeaseTable:
             return False
         del self._leases[offset]
         self._in_flight.count -= 1
-        self._return(offset, lease.attempt - 1)
+        lease.attempt -= 1
+        self._return(offset, lease)
         return True
 
     def drop_below(self, offset: int) -> None:
@@ -232,14 +253,12 @@ class LeaseTable:
             lease = self._leases.pop(held)
             self._in_flight.count -= 1
             if not lease.is_first:
-                self._remember_ack(held, lease, lease.expires_s)
+                self._remember_ack(held, lease, lease.lease_id)
         for held in [held for held in self._delayed if held < offset]:
-            del self._delayed[held]
+            self._remember_ack(held, self._delayed.pop(held), _NO_HANDLE)
             self._in_flight.count -= 1
-            self._acked[held] = _ACKED_BY_NO_LEASE
         for held in [held for held in self._returned if held < offset]:
-            del self._returned[held]
-            self._acked[held] = _ACKED_BY_NO_LEASE
+            self._remember_ack(held, self._returned.pop(held), _NO_HANDLE)
 
     def close(self) -> None:
         """Take this table's messages out of the shared count; the table is not used again."""
@@ -261,14 +280,14 @@ class LeaseTable:
                 if lease is not None and lease.expires_s <= now_s:
                     del leases[offset]
                     self._in_flight.count -= 1
-                    self._return(offset, lease.attempt)
+                    self._return(offset, lease)
         visibilities, delayed = self._visibilities, self._delayed
         while visibilities and visibilities[0][0] <= now_s:
             _, offset = heappop(visibilities)
-            attempt = delayed.pop(offset, None)
-            if attempt is not None:
+            held = delayed.pop(offset, None)
+            if held is not None:
                 self._in_flight.count -= 1
-                self._return(offset, attempt)
+                self._return(offset, held)
 
     @property
     def next_change_s(self) -> float:
@@ -302,12 +321,20 @@ class LeaseTable:
         lease = self._leases.get(offset)
         return lease is not None and lease.expires_s == expires_s
 
-    def _return(self, offset: int, attempts: int) -> None:
-        self._returned[offset] = attempts
+    def _return(self, offset: int, lease: Lease) -> None:
+        self._returned[offset] = lease
         heappush(self._ready, offset)
 
-    def _remember_ack(self, offset: int, lease: Lease, now_s: float) -> None:
+    def _remember_ack(self, offset: int, lease: Lease, acked_by: int) -> None:
         acked = self._acked
-        acked[offset] = (lease.lease_id, lease.expires_s)
-        while len(acked) > REMEMBERED_ACKS_MAX or next(iter(acked.values()))[1] < now_s:
+        acked[offset] = _Ack(acked_by, lease.lease_id, lease.handles_end_s)
+        if len(acked) > REMEMBERED_ACKS_MAX:
+            # Then repeating an old ack fails, but never does one succeed that should not.
+            _, forgotten = acked.popitem(last=False)
+            self._forgotten_to = max(self._forgotten_to, forgotten.newest_lease_id)
+
+    def _forget_acks(self, now_s: float) -> None:
+        """Forget those that nobody can ask for any more."""
+        acked = self._acked
+        while acked and next(iter(acked.values())).handles_end_s <= now_s:
             acked.popitem(last=False)

@@ -39,6 +39,17 @@ class Limits:
     invisible_ms_min: int = 1_000
     invisible_ms_max: int = 12 * 3_600_000
     header_block_bytes_max: int = 16 * KIB
+    header_count_max: int = 256
+    request_target_bytes_max: int = 8 * KIB
+    connections_max: int = 10_000
+    connections_per_address_max: int = 5_000
+    first_byte_ms_max: int = 10_000
+    request_head_ms_max: int = 10_000
+    request_body_ms_max: int = 20_000
+    request_body_bytes_per_second_min: int = 8 * KIB
+    idle_connection_ms_max: int = 75_000
+    unread_answer_ms_max: int = 60_000
+    linger_ms_max: int = 2_000
     page_size_max: int = 1_000
     pending_append_bytes_max: int = 256 * MIB
     group_in_flight_max: int = 20_000

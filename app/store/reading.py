@@ -223,7 +223,8 @@ def _read_run(
     view = memoryview(data)
     starts: list[int] = (positions - start).tolist()
     lengths: list[int] = sizes.tolist()
-    if data and len(data) == int(positions[-1] + sizes[-1]) - start:
+    whole = len(data) == length == int(positions[-1] + sizes[-1]) - start
+    if whole and int(sizes.min()) >= RECORD_BYTES_MIN:
         owner = Owner(queue.queue_id, topic_part(queue.topic.encode()), offsets)
         good = intact(view, starts, lengths, positions, owner)
         if good.all():

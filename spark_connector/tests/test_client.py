@@ -13,7 +13,7 @@ from pyspark_curlew.errors import (
     ServiceUnavailable,
     TopicNotFound,
 )
-from pyspark_curlew.options import HttpOptions
+from pyspark_curlew.http_options import HttpOptions
 from pyspark_curlew.retry import RetryPolicy, TryLater
 
 from spark_connector.tests.support.fake_node import (

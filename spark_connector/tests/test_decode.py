@@ -6,7 +6,7 @@ import struct
 import google_crc32c
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark_curlew.columns import Origin, decode
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation, Unsupported
@@ -188,6 +188,17 @@ PIECES = st.lists(
 ).map("".join)
 
 
+def even(*pieces: str) -> list[str]:
+    """Records of two pieces each, as one producer sends them."""
+    return [
+        f"{first}\x02{second}\x02" for first, second in zip(pieces[::2], pieces[1::2], strict=True)
+    ]
+
+
+@example(even("TAGS\x01v", "a\x01b", "TAGS\x01w", "a\x01b"))
+@example(even("TAGS\x01v", "a\x01b", "a\x01b", "TAGS\x01w"))
+@example(even("TAGS\x01v", "TAGS\x01w", "a\x01b", "a\x01b"))
+@example(even("TAGS\x01v", "a\x01b", "TAGS\x01", "a\x01b"))
 @given(st.lists(PIECES, min_size=1, max_size=6))
 def test_any_property_string_is_read_as_by_the_reference(raws: list[str]) -> None:
     found = rows_of(

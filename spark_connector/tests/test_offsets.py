@@ -5,9 +5,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark_curlew.errors import OffsetVersionUnknown, OptionInvalid
-from pyspark_curlew.offsets import StreamOffset, TopicQueue, resolve_start
-from pyspark_curlew.options import StartingOffsets
+from pyspark_curlew.errors import OffsetVersionUnknown
+from pyspark_curlew.offsets import StreamOffset, TopicQueue
 
 POSITIONS = st.dictionaries(
     st.builds(TopicQueue, st.sampled_from(["a", "b", "c-1"]), st.integers(0, 300)),
@@ -39,11 +38,14 @@ def test_queues_stand_in_numeric_order() -> None:
     assert text.index('"9"') < text.index('"10"')
 
 
-@given(POSITIONS, POSITIONS, st.booleans())
+@given(POSITIONS, POSITIONS, st.booleans(), st.dictionaries(st.sampled_from("ab"), st.integers(1)))
 def test_json_gives_the_value_back(
-    positions: dict[TopicQueue, int], begun_at: dict[TopicQueue, int], fresh: bool
+    positions: dict[TopicQueue, int],
+    begun_at: dict[TopicQueue, int],
+    fresh: bool,
+    generations: dict[str, int],
 ) -> None:
-    offset = StreamOffset(positions, begun_at, fresh)
+    offset = StreamOffset(positions, begun_at, fresh, generations)
     assert StreamOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
@@ -66,31 +68,3 @@ def test_the_order_of_insertion_does_not_show(positions: dict[TopicQueue, int]) 
 def test_offsets_of_others_are_refused(document: dict[str, object], words: str) -> None:
     with pytest.raises(OffsetVersionUnknown, match=words):
         StreamOffset.from_json(document)
-
-
-@pytest.mark.parametrize(
-    ("start", "expected"),
-    [
-        (StartingOffsets("earliest"), queues(10, 20)),
-        (StartingOffsets("latest"), queues(15, 28)),
-        (StartingOffsets("earliest", {0: 12}), queues(12, 20)),
-        (StartingOffsets("earliest", {0: -1, 1: -2}), queues(15, 20)),
-        (StartingOffsets("earliest", {1: 28}), queues(10, 28)),
-        (StartingOffsets("earliest", {0: 3}), queues(3, 20)),  # expired: the plan reports it
-    ],
-)
-def test_the_start_is_resolved_against_the_ends(
-    start: StartingOffsets, expected: dict[TopicQueue, int]
-) -> None:
-    assert resolve_start("orders", start, queues(10, 20), queues(15, 28)) == expected
-
-
-@pytest.mark.parametrize(
-    ("by_queue", "words"),
-    [({2: 0}, "names queue 2 of topic 'orders', which has 2 queues"), ({0: 16}, "beyond its end")],
-)
-def test_a_start_that_cannot_be_is_refused(by_queue: dict[int, int], words: str) -> None:
-    with pytest.raises(OptionInvalid, match=words):
-        resolve_start(
-            "orders", StartingOffsets("earliest", by_queue), queues(10, 20), queues(15, 28)
-        )

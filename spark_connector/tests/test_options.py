@@ -1,18 +1,27 @@
 """Options: defaults, refusals, and the words of the refusals."""
 
 import pytest
-from pyspark_curlew.errors import OptionInvalid, OptionMissing, OptionUnknown
-from pyspark_curlew.options import EARLIEST, LATEST, StartingOffsets, parse_source_options
+from pyspark_curlew.bounds import EARLIEST, LATEST, Bound
+from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing, OptionUnknown
+from pyspark_curlew.http_options import TlsOptions
+from pyspark_curlew.options import (
+    TopicChoice,
+    TriggerLimits,
+    parse_batch_options,
+    parse_stream_options,
+)
 
 REQUIRED = {"endpoint": "http://127.0.0.1:8710", "topic": "orders"}
 
 
 def test_defaults_are_the_documented_ones() -> None:
-    options = parse_source_options(REQUIRED)
-    assert options.topic == "orders"
+    options = parse_stream_options(REQUIRED)
+    assert options.topics == TopicChoice(("orders",))
     assert options.http.endpoint == "http://127.0.0.1:8710"
-    assert options.starting_offsets == StartingOffsets("latest")
-    assert options.max_offsets_per_trigger is None
+    assert options.starting == Bound("latest", too_new="error")
+    assert options.trigger == TriggerLimits(None, None, 0, 900_000)
+    assert (options.min_partitions, options.prefetch) == (1, 2)
+    assert (options.consumer_group, options.commit_offsets) == (None, False)
     assert options.max_records_per_partition == 250_000
     assert options.fail_on_data_loss is True
     assert options.include_properties is False
@@ -22,31 +31,33 @@ def test_defaults_are_the_documented_ones() -> None:
 
 
 def test_names_are_compared_without_regard_to_case() -> None:
-    options = parse_source_options({**REQUIRED, "MAXOFFSETSPERTRIGGER": "7", "retries": "0"})
-    assert options.max_offsets_per_trigger == 7
+    options = parse_stream_options({**REQUIRED, "MAXOFFSETSPERTRIGGER": "7", "retries": "0"})
+    assert options.trigger.max_offsets == 7
     assert options.http.retries == 0
 
 
 def test_a_slash_at_the_end_of_the_endpoint_does_not_matter() -> None:
-    options = parse_source_options({**REQUIRED, "endpoint": "http://mq:8710/base/"})
+    options = parse_stream_options({**REQUIRED, "endpoint": "http://mq:8710/base/"})
     assert options.http.endpoint == "http://mq:8710/base"
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
     with pytest.raises(OptionUnknown, match="'maxOfsetsPerTriger' is not known; did you mean 'max"):
-        parse_source_options({**REQUIRED, "maxOfsetsPerTriger": "7"})
+        parse_stream_options({**REQUIRED, "maxOfsetsPerTriger": "7"})
 
 
 def test_a_name_like_no_other_is_answered_with_the_list() -> None:
-    with pytest.raises(OptionUnknown, match="known are endpoint, topic, startingOffsets"):
-        parse_source_options({**REQUIRED, "zzz": "7"})
+    with pytest.raises(OptionUnknown, match="known are topic, topics, topicsPattern"):
+        parse_stream_options({**REQUIRED, "zzz": "7"})
 
 
 @pytest.mark.parametrize("name", ["endpoint", "topic"])
 def test_a_missing_required_option_is_named(name: str) -> None:
     given = {key: value for key, value in REQUIRED.items() if key != name}
-    with pytest.raises(OptionMissing, match=f"^CURLEW_OPTION_MISSING: option '{name}' is required"):
-        parse_source_options(given)
+    with pytest.raises(
+        OptionMissing, match=f"^CURLEW_OPTION_MISSING: option '{name}' .*is required"
+    ):
+        parse_stream_options(given)
 
 
 @pytest.mark.parametrize(
@@ -63,34 +74,184 @@ def test_a_missing_required_option_is_named(name: str) -> None:
         ("retries", "many"),
         ("failOnDataLoss", "yes"),
         ("includeProperties", ""),
+        ("maxBytesPerTrigger", "0"),
+        ("maxTriggerDelay", "15"),
+        ("minPartitions", "0"),
+        ("prefetch", "-1"),
+        ("consumerGroup", "a b"),
+        ("startingTimestamp", "yesterday"),
+        ("startingTimestamp", "-1"),
+        ("startingOffsetsByTimestamp", "17"),
+        ("startingOffsetsByTimestamp", '{"orders":{"0":-1}}'),
+        ("startingOffsetsByTimestampStrategy", "earliest"),
+        ("startingOffsetsFallback", "newest"),
+        ("queues", "[0]"),
+        ("queues", '{"orders":[]}'),
+        ("queues", '{"orders":["0"]}'),
+        ("queues", '{"orders":[-1]}'),
         ("topic", "a/b"),
         ("endpoint", "localhost:8710"),
         ("endpoint", "ftp://localhost"),
         ("endpoint", "http://"),
         ("startingOffsets", "newest"),
         ("startingOffsets", "[]"),
-        ("startingOffsets", '{"other":{"0":1}}'),
         ("startingOffsets", '{"orders":{}}'),
         ("startingOffsets", '{"orders":{"0":-3}}'),
         ("startingOffsets", '{"orders":{"0":true}}'),
         ("startingOffsets", '{"orders":{"a":1}}'),
-        ("startingOffsets", '{"orders":{"0":1},"other":{"0":1}}'),
     ],
 )
 def test_a_bad_value_is_refused_and_quoted(name: str, value: str) -> None:
     with pytest.raises(OptionInvalid, match=f"^CURLEW_OPTION_INVALID: option '{name}' = "):
-        parse_source_options({**REQUIRED, name: value})
+        parse_stream_options({**REQUIRED, name: value})
 
 
 def test_credentials_in_the_endpoint_are_refused_and_not_repeated() -> None:
     for address in ("http://me:secret@mq:8710", "ftp://me:secret@mq:8710"):
         with pytest.raises(OptionInvalid) as refusal:
-            parse_source_options({**REQUIRED, "endpoint": address})
+            parse_stream_options({**REQUIRED, "endpoint": address})
         assert "secret" not in str(refusal.value)
 
 
 def test_starting_offsets_by_queue() -> None:
-    options = parse_source_options(
+    options = parse_stream_options(
         {**REQUIRED, "startingOffsets": '{"orders":{"0":23,"1":-2,"12":-1}}'}
     )
-    assert options.starting_offsets == StartingOffsets("earliest", {0: 23, 1: EARLIEST, 12: LATEST})
+    assert options.starting.default == "earliest"
+    assert options.starting.offsets == {"orders": {0: 23, 1: EARLIEST, 12: LATEST}}
+
+
+@pytest.mark.parametrize(
+    "text", ["1700000000123", "2023-11-14T22:13:20.123Z", "2023-11-14T23:13:20.123+01:00"]
+)
+def test_times_are_numbers_or_iso(text: str) -> None:
+    options = parse_batch_options({**REQUIRED, "startingTimestamp": text, "endingTimestamp": text})
+    assert options.starting.timestamp_ms == 1_700_000_000_123
+    assert options.ending.timestamp_ms == 1_700_000_000_123
+
+
+def test_a_time_without_a_zone_is_utc() -> None:
+    options = parse_batch_options({**REQUIRED, "startingTimestamp": "2023-11-14 22:13:20"})
+    assert options.starting.timestamp_ms == 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"topics": "b, a,a"}, TopicChoice(("a", "b"))),
+        ({"topicsPattern": "a.*"}, TopicChoice(pattern="a.*")),
+        (
+            {"topics": "a,b", "queues": '{"a":[0,2]}'},
+            TopicChoice(("a", "b"), queues={"a": frozenset({0, 2})}),
+        ),
+    ],
+)
+def test_several_topics(given: dict[str, str], expected: TopicChoice) -> None:
+    options = parse_stream_options({"endpoint": "http://mq", **given})
+    assert options.topics == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"topics": "a"}, "'topic' and 'topics'"),
+        ({"topicsPattern": "a"}, "'topic' and 'topicsPattern'"),
+        ({"token": "a", "tokenFile": "b"}, "'token' and 'tokenFile'"),
+        ({"tokenEnv": "a", "username": "b", "password": "c"}, "'tokenEnv' and 'username'"),
+        ({"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "2"}, "'minOffsetsPerTrigger' = 3"),
+        ({"endingOffsets": "latest"}, "'endingOffsets' is for batch"),
+        ({"endingTimestamp": "1"}, "'endingTimestamp' is for batch"),
+        ({"tls.ca": "/ca.pem"}, "'tls.ca' needs an 'endpoint' that begins with https"),
+    ],
+)
+def test_options_that_do_not_go_together(given: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionConflict, match=words):
+        parse_stream_options({**REQUIRED, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"username": "me"}, "password"),
+        ({"password": "pw"}, "username"),
+        ({"commitOffsets": "true"}, "consumerGroup"),
+        ({"startingOffsets": "committed"}, "consumerGroup"),
+        ({"endpoint": "https://mq", "tls.key": "k"}, "tls.cert"),
+    ],
+)
+def test_an_option_that_needs_another(given: dict[str, str], name: str) -> None:
+    with pytest.raises(OptionMissing, match=f"option '{name}' is required"):
+        parse_stream_options({**REQUIRED, **given})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"queues": '{"other":[0]}'},
+        {"topic": "a", "topicsPattern": ""},
+        {"token": "two words"},
+        {"username": "a:b", "password": "pw"},
+        {"headers.Authorization": "x"},
+        {"headers.a b": "x"},
+        {"headers.X-A": "x\r\nX-B: y"},
+    ],
+)
+def test_what_else_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises((OptionInvalid, OptionConflict)):
+        parse_stream_options({**REQUIRED, **given})
+
+
+def test_a_bad_pattern() -> None:
+    with pytest.raises(OptionInvalid, match="not a regular expression"):
+        parse_stream_options({"endpoint": "http://mq", "topicsPattern": "("})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": '{"orders":{"0":-1}}'},
+        {"endingOffsets": "earliest"},
+        {"endingOffsets": '{"orders":{"0":-2}}'},
+    ],
+)
+def test_a_batch_that_would_read_nothing(given: dict[str, str]) -> None:
+    with pytest.raises(OptionInvalid):
+        parse_batch_options({**REQUIRED, **given})
+
+
+def test_a_batch_begins_at_the_earliest() -> None:
+    options = parse_batch_options(REQUIRED)
+    assert (options.starting.default, options.ending.default) == ("earliest", "latest")
+
+
+def test_a_group_commits_unless_it_is_told_not_to() -> None:
+    assert parse_stream_options({**REQUIRED, "consumerGroup": "etl"}).commit_offsets is True
+    given = {**REQUIRED, "consumerGroup": "etl", "commitOffsets": "false"}
+    assert parse_stream_options(given).commit_offsets is False
+
+
+def test_tls_and_headers() -> None:
+    options = parse_stream_options(
+        {
+            **REQUIRED,
+            "endpoint": "https://mq",
+            "tls.ca": "/ca.pem",
+            "tls.verify": "false",
+            "headers.X-Tenant": "blue",
+        }
+    )
+    assert options.http.tls == TlsOptions(ca="/ca.pem", verify=False)
+    assert options.http.headers == (("X-Tenant", "blue"),)
+
+
+def test_secrets_are_not_in_the_text_of_options() -> None:
+    for secret in ({"token": "s3cret"}, {"username": "me", "password": "s3cret"}):
+        options = parse_stream_options({**REQUIRED, **secret, "headers.X-Key": "s3cret"})
+        assert "s3cret" not in repr(options)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("90s", 90_000), ("500ms", 500), ("1h", 3_600_000)])
+def test_durations(text: str, expected: int) -> None:
+    options = parse_stream_options({**REQUIRED, "maxTriggerDelay": text})
+    assert options.trigger.max_delay_ms == expected

@@ -10,8 +10,10 @@ from pyspark_curlew.planning import (
     QueueRange,
     clamp,
     cut_queues,
+    limit_bytes,
     limit_rows,
     ranges_between,
+    remade_topics,
     split,
 )
 
@@ -65,6 +67,22 @@ def test_batch_after_batch_the_end_is_reached(
     assert batches == -(-total // rows)
 
 
+@given(BACKLOGS, st.integers(1, 10**12), st.integers(1, 4096))
+def test_the_limit_of_bytes_is_kept_but_for_one_message_a_queue(
+    backlogs: dict[TopicQueue, tuple[int, int]], size: int, average: int
+) -> None:
+    start, end = ends_of(backlogs)
+    averages = {key: average + key.queue for key in end if end[key] > start[key]}
+    limited = limit_bytes(start, end, averages, size)
+    assert limited.keys() == end.keys()
+    assert all(start[key] < limited[key] <= end[key] for key in averages)
+    taken = {key: limited[key] - start[key] for key in averages}
+    beyond_one = sum(taken[key] * averages[key] for key in averages if taken[key] > 1)
+    assert beyond_one <= size
+    if sum((end[key] - start[key]) * averages[key] for key in averages) <= size:
+        assert limited == end
+
+
 def test_large_backlogs_get_larger_shares() -> None:
     start = {TopicQueue("a", number): 0 for number in range(3)}
     end = dict(zip(start, (1_000, 100, 1), strict=True))
@@ -105,6 +123,35 @@ def test_the_tasks_cover_the_ranges_exactly(ranges: list[QueueRange], most: int)
 @given(RANGES, st.integers(11, 2_000))
 def test_planning_again_gives_the_same_tasks(ranges: list[QueueRange], most: int) -> None:
     assert split(ranges, most) == split(list(ranges), most)
+
+
+@given(
+    RANGES, st.integers(0, 2_000).filter(lambda most: most == 0 or most > 10), st.integers(1, 90)
+)
+def test_at_least_so_many_tasks_if_there_are_records(
+    ranges: list[QueueRange], most: int, least: int
+) -> None:
+    tasks = split(ranges, most, least)
+    without = split(ranges, most)
+    records = sum(whole.size for whole in ranges)
+    assert len(tasks) == max(len(without), min(least, records))
+    assert sum(task.size for task in tasks) == records
+    assert all(task.size > 0 for task in tasks)
+    for whole in ranges:
+        pieces = sorted((t.start, t.end) for t in tasks if t.queue == whole.queue)
+        assert (pieces[0][0], pieces[-1][1]) == (whole.start, whole.end)
+        assert all(left[1] == right[0] for left, right in itertools.pairwise(pieces))
+
+
+def test_the_largest_range_is_cut_first() -> None:
+    tasks = split([QueueRange("a", 0, 0, 100), QueueRange("a", 1, 0, 10)], 0, 4)
+    assert [(task.queue, task.size) for task in tasks] == [(0, 33), (1, 10), (0, 33), (0, 34)]
+
+
+def test_a_topic_made_anew_is_named() -> None:
+    found = remade_topics({"a": 1, "b": 4}, {"a": 1, "b": 5, "c": 1})
+    assert list(found) == ["b"]
+    assert "topic 'b' was deleted and made anew (generation 4 before, now 5)" in found["b"]
 
 
 def test_the_first_tasks_are_of_different_queues() -> None:

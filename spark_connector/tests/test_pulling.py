@@ -7,8 +7,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from pyspark_curlew.client import CurlewClient
-from pyspark_curlew.errors import DataLoss, ProtocolViolation, ServiceUnavailable, TopicNotFound
-from pyspark_curlew.options import SourceOptions, parse_source_options
+from pyspark_curlew.errors import DataLoss, ProtocolViolation, ServiceUnavailable
+from pyspark_curlew.options import SourceOptions, parse_stream_options
 from pyspark_curlew.planning import QueueRange
 from pyspark_curlew.pulling import read_range
 from pyspark_curlew.retry import RetryPolicy
@@ -27,7 +27,7 @@ def node() -> Iterator[FakeNode]:
 
 
 def options_of(node: FakeNode, **given: str) -> SourceOptions:
-    return parse_source_options({"endpoint": node.base_url, "topic": "orders", **given})
+    return parse_stream_options({"endpoint": node.base_url, "topic": "orders", **given})
 
 
 def read(node: FakeNode, start: int = 0, end: int = 20, **given: str) -> list[pa.RecordBatch]:
@@ -62,8 +62,10 @@ def test_a_range_is_read_in_portions_of_bytes(node: FakeNode) -> None:
 def test_messages_behind_the_range_are_left_out(node: FakeNode) -> None:
     def with_more(reply: Reply) -> Reply:
         return node._route(
-            ["orders", "queues", "1", "messages"],
+            ["topics", "orders", "queues", "1", "messages"],
             {"offset": "5", "end_offset": "20", "max_messages": "99", "max_bytes": "99999"},
+            "GET",
+            b"",
         )
 
     node.faults = [with_more]
@@ -155,10 +157,50 @@ def test_offsets_out_of_order_are_refused(node: FakeNode) -> None:
 
 def test_a_topic_that_is_gone(node: FakeNode) -> None:
     del node.topics["orders"]
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(
+        DataLoss, match=r"offsets \[0, 20\) are gone \(the topic or queue no longer"
+    ):
         read(node)
+    assert read(node, failOnDataLoss="false") == []
 
 
 def test_properties_are_read_when_asked_for(node: FakeNode) -> None:
     (batch,) = read(node, 0, 1, includeProperties="true")
     assert batch.column("properties").to_pylist() == [[("KEYS", "k0"), ("TAGS", "t")]]
+
+
+@pytest.mark.parametrize("prefetch", ["0", "1", "3", "50"])
+def test_reading_ahead_does_not_show_in_the_rows(node: FakeNode, prefetch: str) -> None:
+    batches = read(node, 2, 19, pullMaxMessages="3", prefetch=prefetch)
+    assert values(batches) == BODIES[2:19]
+    assert len(node.requests) == 6
+
+
+def test_no_more_is_read_ahead_than_allowed(node: FakeNode) -> None:
+    options = options_of(node, pullMaxMessages="2", prefetch="3")
+    rows = read_range(QueueRange("orders", 1, 0, 20), options, CurlewClient(options.http))
+    next(rows)
+    rows.close()  # type: ignore[attr-defined]
+    assert len(node.requests) <= 4
+
+
+def test_large_messages_are_read_ahead_in_smaller_windows(node: FakeNode) -> None:
+    batches = read(node, pullMaxMessages="10", pullMaxBytes="1024", prefetch="2")
+    assert values(batches) == BODIES
+
+
+@pytest.mark.parametrize("prefetch", ["0", "2"])
+def test_what_expires_under_way_is_reported_once(
+    node: FakeNode, prefetch: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.topics["orders"][1].remove_before(11)
+    given = {"failOnDataLoss": "false", "pullMaxMessages": "4", "prefetch": prefetch}
+    assert values(read(node, **given)) == BODIES[11:]
+    lost = [record.getMessage() for record in caplog.records]
+    assert sum(int(text.split("would skip ")[1].split(" ")[0]) for text in lost) == 11
+
+
+def test_an_error_ahead_stops_the_task(node: FakeNode) -> None:
+    node.faults = [lambda reply: reply, *[refusal(503)] * 9]
+    with pytest.raises(ServiceUnavailable):
+        read(node, pullMaxMessages="4", prefetch="2")

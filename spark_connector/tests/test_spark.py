@@ -5,6 +5,8 @@ Needs Java 17. Where a node must lose messages or be caught at a certain request
 
 import itertools
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark_curlew import register
+from pyspark_curlew.listener import GroupCommitListener
 
 from spark_connector.tests.support.fake_node import FakeNode, run_fake_node
 from spark_connector.tests.support.real_node import RealNode, run_real_node
@@ -231,6 +234,42 @@ def test_lost_messages_stop_the_query_with_the_code(
         read_all(fake.base_url, "orders")
     read_all(fake.base_url, "orders", failOnDataLoss="false")
     assert batches == [bodies("a", 4), bodies("b", 4)[2:]]
+
+
+def test_a_batch_read(spark: SparkSession, node: RealNode, topic: str) -> None:
+    sent = [bodies(f"{queue}-", 10) for queue in range(QUEUES)]
+    for queue in range(QUEUES):
+        node.send(topic, queue, *sent[queue])
+    reader = spark.read.format("curlew").option("endpoint", node.base_url).option("topic", topic)
+    frame = reader.load()
+    assert values_of(frame.select("value")) == sorted(itertools.chain(*sent))
+    start, end = (f'{{"{topic}":{{"1":{offset}}}}}' for offset in (4, 7))
+    bounds = {"startingOffsets": start, "endingOffsets": end, "queues": f'{{"{topic}":[1]}}'}
+    assert values_of(reader.options(**bounds).load()) == sent[1][4:7]
+    moment = min(row.timestamp for row in frame.collect())
+    given = {"endpoint": node.base_url, "topic": topic, "endingTimestamp": moment.isoformat()}
+    assert spark.read.format("curlew").options(**given).load().count() == 0
+
+
+def test_the_listener_commits_the_last_batch_too(
+    spark: SparkSession, node: RealNode, read_all: Callable[..., None], topic: str
+) -> None:
+    node.send(topic, 0, *bodies("a", 5))
+    listener = GroupCommitListener("etl", {"endpoint": node.base_url})
+    spark.streams.addListener(listener)
+    try:
+        read_all(node.base_url, topic, consumerGroup="etl", maxOffsetsPerTrigger="2")
+        wait_until(lambda: node.committed("etl", topic).get(0) == 5)
+    finally:
+        spark.streams.removeListener(listener)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Spark calls listeners in its own time."""
+    give_up = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < give_up
+        threading.Event().wait(0.05)
 
 
 def test_a_mistaken_option_shows_at_load(spark: SparkSession) -> None:

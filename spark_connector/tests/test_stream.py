@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark_curlew.errors import DataLoss, OffsetVersionUnknown, OptionInvalid, Unsupported
-from pyspark_curlew.options import parse_source_options
+from pyspark_curlew.options import parse_stream_options
 from pyspark_curlew.planning import QueueRange
 from pyspark_curlew.stream import POLL_PAUSE_MS, CurlewStreamReader
 
@@ -15,6 +15,7 @@ from spark_connector.tests.support.fake_node import FakeNode, Queue, run_fake_no
 
 ALL = ReadAllAvailable()
 Offset = dict[str, Any]
+GENERATIONS = {"generations": {"orders": 1}}
 
 
 @pytest.fixture
@@ -24,12 +25,14 @@ def node() -> Iterator[FakeNode]:
         yield node
 
 
-def reader_of(node: FakeNode, sleep: Any = None, **given: str) -> CurlewStreamReader:
+def reader_of(
+    node: FakeNode, sleep: Any = None, now: Any = None, **given: str
+) -> CurlewStreamReader:
     defaults = {"startingOffsets": "earliest", "pollWaitMs": "0"}
-    options = parse_source_options(
+    options = parse_stream_options(
         {"endpoint": node.base_url, "topic": "orders", **defaults, **given}
     )
-    return CurlewStreamReader(options, sleep or (lambda _seconds: None))
+    return CurlewStreamReader(options, sleep or (lambda _seconds: None), now or (lambda: 0.0))
 
 
 def topics(*offsets: int) -> Offset:
@@ -58,12 +61,18 @@ def test_a_first_batch_then_a_second(node: FakeNode) -> None:
     start = reader.initialOffset()
     assert start == {"fmt": "curlew", "v": 1, "fresh": True, "topics": topics(0, 0)}
     first = reader.latestOffset(start, ALL)
-    assert first == {"fmt": "curlew", "v": 1, "topics": topics(2, 1), "from": topics(0, 0)}
+    assert first == {
+        "fmt": "curlew",
+        "v": 1,
+        "topics": topics(2, 1),
+        "from": topics(0, 0),
+        **GENERATIONS,
+    }
     assert values_of(reader, start, first) == [b"a", b"b", b"c"]
     reader.commit(first)
     node.send("orders", 1, b"d")
     second = reader.latestOffset(stored(first), ALL)
-    assert second == {"fmt": "curlew", "v": 1, "topics": topics(2, 2)}
+    assert second == {"fmt": "curlew", "v": 1, "topics": topics(2, 2), **GENERATIONS}
     assert values_of(reader, first, second) == [b"d"]
 
 

@@ -70,7 +70,7 @@ def test_options_are_checked_when_the_schema_is_asked_for() -> None:
     with pytest.raises(OptionMissing, match="'topic'"):
         CurlewDataSource(CaseInsensitiveDict({"endpoint": "http://mq"})).schema()
     with pytest.raises(OptionUnknown, match="did you mean 'topic'"):
-        CurlewDataSource(CaseInsensitiveDict({"topics": "orders"})).schema()
+        CurlewDataSource(CaseInsensitiveDict({"endpoint": "http://mq", "topik": "orders"})).schema()
 
 
 def test_discovery_finds_the_source_under_its_name() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import jsonschema  # type: ignore[import-untyped]  # has no stubs
+import jsonschema
 import pytest
 
 from app.api import render_document
@@ -220,6 +220,7 @@ async def test_control_plane(check: Checker) -> None:
     for operation, path in (
         ("get_health", "/healthz"),
         ("get_readiness", "/readyz"),
+        ("get_metrics", "/metrics"),
         ("get_limits", "/v1/limits"),
         ("list_error_codes", "/v1/error-codes"),
         ("list_nodes", "/v1/nodes"),

@@ -15,9 +15,13 @@ from functools import cache
 from pathlib import Path
 
 from app.domain.limits import MIB
+from app.store import OsFiles
 
 SHUTDOWN = 0x8004587D
 """FS_IOC_SHUTDOWN: the file system forgets what is not on the medium and refuses all else."""
+
+JOURNAL_ROUNDS = 400
+"""Each writes at least three blocks; the journal of `EXT4_EAGER` has 1,024."""
 
 DROP_JOURNAL, FLUSH_JOURNAL = 2, 1
 """Lose everything unsynced; or bring the names and sizes to the medium first, but not the data."""
@@ -36,7 +40,7 @@ EXT4_WRITEBACK = Kind("ext4 writeback", ("mkfs.ext4", "-q"), "data=writeback,nod
 XFS = Kind("xfs", ("mkfs.xfs", "-q"), "defaults", 304 * MIB)
 EXT4_EAGER = Kind(
     "ext4 eager",
-    ("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
+    ("mkfs.ext4", "-q", "-b", "4096", "-J", "size=4", "-E", "lazy_itable_init=0"),
     "defaults",
     64 * MIB,
 )
@@ -86,6 +90,22 @@ class Disk:
             fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", flag))
         finally:
             os.close(descriptor)
+
+    def write_page_by_page(self) -> None:
+        """Have each request to the medium succeed or fail whole.
+
+        Linux' loop driver takes a short write for a success (seen with 6.18); a real disk does not.
+        """
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+        (device,) = [source for source, where, *_ in mounts if where == str(self.root)]
+        queue = Path("/sys/block") / Path(device).name / "queue"
+        (queue / "max_sectors_kb").write_text("4")
+
+    def write_journal_through(self) -> None:
+        """Have the image hold every block of the journal, so that only data can lack room."""
+        for _ in range(JOURNAL_ROUNDS):
+            (self.root / "touched").write_bytes(b"x")
+            OsFiles(self.root).sync_directory("")
 
     def restart(self) -> None:
         """What a machine does when the power comes back. Nothing may have files open."""

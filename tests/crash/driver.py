@@ -2,9 +2,10 @@
 
     python -m tests.crash.driver ROOT --first 0 --count 500 --flush sync --sizes small
 
-Output, unbuffered: `open SECONDS` once, then `ack QUEUE OFFSET NUMBER` for each acknowledgement,
-in async mode also `flushed NUMBER` (all below are on the medium), at last `end`. Errors: `failed
-OUTCOME NUMBER`. `--leave-out` breaks a promise on purpose.
+Output, unbuffered: `open SECONDS` once, then `TIME ack QUEUE OFFSET NUMBER` for each
+acknowledgement, in async mode also `TIME flushed NUMBER` (all below are on the medium), at last
+`end`. Errors: `failed OUTCOME NUMBER`. TIME is that of the monotonic clock, the same for all
+processes. `--leave-out` breaks a promise on purpose.
 """
 
 import argparse
@@ -40,6 +41,10 @@ def make_body(number: int, sizes: str) -> bytes:
 
 def say(text: str) -> None:
     os.write(1, f"{text}\n".encode())
+
+
+def say_when(text: str) -> None:
+    say(f"{time.monotonic():.6f} {text}")
 
 
 class ProcessClock:
@@ -78,10 +83,12 @@ class Driver:
         self._refused = False
         self._loop = asyncio.get_running_loop()
         self._finished = asyncio.Event()
+        self._background: list[asyncio.Future[None]] = []
 
     async def run(self) -> None:
         self._fill()
         await self._finished.wait()
+        await asyncio.gather(*self._background, return_exceptions=True)
 
     def _fill(self) -> None:
         while self._in_flight < WINDOW and self._next < self._last and not self._refused:
@@ -90,7 +97,8 @@ class Driver:
             if self._flush is FlushMode.ASYNC and self._next % FLUSH_EVERY == 0:
                 self._flush_all(self._next)
             if self._next % CHECKPOINT_EVERY == 0:
-                self._loop.run_in_executor(None, self._store.begin_checkpoint().run)
+                checkpointing = self._store.begin_checkpoint()
+                self._background.append(self._loop.run_in_executor(None, checkpointing.run))
         if self._in_flight == 0:
             self._finished.set()
 
@@ -103,7 +111,7 @@ class Driver:
                 self._refused = True
                 say(f"failed {error.outcome} {number}")
             elif not self._ack_early:
-                say(place)
+                say_when(place)
 
         try:
             queue_id = number % QUEUES
@@ -116,13 +124,13 @@ class Driver:
         self._in_flight += 1
         place = f"ack {queue_id} {appended.first_queue_offset} {number}"
         if self._ack_early:
-            say(place)
+            say_when(place)
 
     def _flush_all(self, number: int) -> None:
         def done(error: CurlewError | None) -> None:
             self._settled()
             if error is None:
-                say(f"flushed {number}")
+                say_when(f"flushed {number}")
 
         self._in_flight += 1
         self._store.flush(done)
@@ -142,14 +150,14 @@ def sync_again(file: OsFile) -> None:
 
 async def main(options: argparse.Namespace) -> None:
     if options.leave_out == "stopping":
-        OsFile.sync = sync_again  # type: ignore[method-assign]
+        setattr(OsFile, "sync", sync_again)  # noqa: B010 - mypy refuses the assignment
     started = time.perf_counter()
     store = MessageStore.open(
         NamedBoot(options.root, options.boot), CONFIG, ProcessClock(), asyncio.get_running_loop()
     )
     say(f"open {time.perf_counter() - started:.6f}")
     if options.leave_out == "syncing":
-        OsFile.sync = lambda _file: None  # type: ignore[method-assign]
+        setattr(OsFile, "sync", lambda _file: None)  # noqa: B010 - as above
     await Driver(store, options).run()
     if options.wait:
         say("waiting")

@@ -56,12 +56,16 @@ class Sample:
 
 
 class Report(NamedTuple):
-    """What a hurt store did. A promise is broken when `wrong` or `lost` is not empty."""
+    """What a hurt store did wrong; nothing when all is empty."""
 
-    noticed: bool
     wrong: list[str]
+    """Other bytes than were sent, or a store that does not go on."""
     lost: list[Key]
-    """Readable records that the damage does not touch and that are not served."""
+    """Records that the damage does not touch and that are not served."""
+    undetected: list[Key]
+    """Records that are not what they were and are served."""
+    reused: list[Key]
+    """Offsets that are given to another message."""
 
 
 def make_sample(*, clean: bool) -> Sample:
@@ -139,28 +143,25 @@ def hurt(sample: Sample, damage: Damage) -> SimulatedFiles:
 def look(sample: Sample, damage: Damage) -> Report:
     """Open the hurt store, read everything twice (all, and by tag), and send one more."""
     files = hurt(sample, damage)
-    changed = bytes(files.names[damage.path].seen) != bytes(sample.files.names[damage.path].seen)
+    hit = set(touched(sample, files))
     try:
         opened = open_store(files, threads=False)
     except StoreUnusable:
-        return Report(True, [], sorted(sample.stored))
+        return Report([], sorted(sample.stored), [], [])
     wrong: list[str] = []
     missing = [key for key in sample.stored if not serves(opened, sample, key, wrong)]
-    hit = set(touched(sample, files))
     place = opened.append(b"one more", queue_id=0)
     opened.turns.run()
-    last = max(offset for queue_id, offset in sample.stored if queue_id == 0)
-    if place.first_queue_offset <= last and (0, last) not in hit:
-        wrong.append(f"offset {place.first_queue_offset} of queue 0 is given away again")
-    if opened.outcomes != [None] or opened.bodies()[-1] != b"one more":
+    result = opened.store.read("orders", 0, place.first_queue_offset, max_messages=1, max_bytes=1)
+    if opened.outcomes != [None] or result.queue_offsets != [place.first_queue_offset]:
         wrong.append("the store does not go on")
-    noticed = not changed or bool(missing) or _mended(opened, sample)
-    return Report(noticed, wrong, [key for key in missing if key not in hit])
-
-
-def _mended(opened: OpenStore, sample: Sample) -> bool:
-    """Nothing is missing: the damage was outside records, or was repaired."""
-    return len(sample.stored) > 0 and opened.store.status().failed is None
+    new = (0, place.first_queue_offset)
+    return Report(
+        wrong,
+        lost=[key for key in missing if key not in hit],
+        undetected=[key for key in hit if key not in missing],
+        reused=[new] if new in sample.stored and new not in hit else [],
+    )
 
 
 def serves(opened: OpenStore, sample: Sample, key: Key, wrong: list[str]) -> bool:
@@ -173,12 +174,23 @@ def serves(opened: OpenStore, sample: Sample, key: Key, wrong: list[str]) -> boo
     served = True
     for hashes in (None, frozenset({java_hash(stored.tag)})):
         result = opened.store.read(
-            "orders", queue_id, offset, max_messages=1, max_bytes=1, tag_hashes=hashes
+            "orders",
+            queue_id,
+            offset,
+            max_messages=1,
+            max_bytes=1,
+            tag_hashes=hashes,
+            wait_for_disk=True,
         )
         if offset not in result.queue_offsets:
             served = False
             continue
-        message = opened.store.decode(result.records[result.queue_offsets.index(offset)])
+        record = result.records[result.queue_offsets.index(offset)]
+        try:
+            message = opened.store.decode(record)
+        except ValueError as error:
+            wrong.append(f"{key} is served and cannot be read: {error}")
+            continue
         if (message.body, message.tag, message.queue_id) != (stored.body, stored.tag, queue_id):
             wrong.append(f"{key} reads {message.body[:20]!r} with tag {message.tag}")
     return served

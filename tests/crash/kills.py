@@ -4,6 +4,7 @@ A `Chain` is one data directory that several drivers use one after the other; ea
 each kill the store is opened and everything is read and compared with what was acknowledged.
 """
 
+import math
 import random
 import re
 import shutil
@@ -85,16 +86,19 @@ class Output:
     flushed: int = -1
     outcomes: list[str] = field(default_factory=list)
     status: int = 0
+    cut_at: float = math.inf
+    """What was said later does not count: after a power loss nobody says anything."""
 
     def take(self, line: str) -> None:
-        word, *rest = line.split()
-        if word == "ack":
-            queue_id, offset, number = map(int, rest)
-            self.acks[queue_id, offset] = number
-        elif word == "flushed":
-            self.flushed = int(rest[0])
-        elif word == "failed":
+        time_or_word, *rest = line.split()
+        if time_or_word == "failed":
             self.outcomes.append(rest[0])
+        elif rest and rest[0] in ("ack", "flushed") and float(time_or_word) < self.cut_at:
+            *place, number = map(int, rest[1:])
+            if place:
+                self.acks[place[0], place[1]] = number
+            else:
+                self.flushed = number
 
 
 def driver_command(root: Path, *arguments: str) -> list[str]:

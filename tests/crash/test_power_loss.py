@@ -7,39 +7,28 @@ they are missing these tests are reported as not run.
 Positive controls: a process that does not sync, and one that tries a failed sync again.
 """
 
-import subprocess
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from app.domain.errors import DiskFull
 from app.domain.limits import MIB
-from app.domain.message import StoredMessage
-from app.store import MessageStore, OsFiles
+from app.store import OsFiles
 from tests.crash.disks import (
     DROP_JOURNAL,
     EXT4_EAGER,
     EXT4_ORDERED,
     FLUSH_JOURNAL,
     KINDS,
-    Disk,
     Kind,
     fill,
     mounted_disk,
     mounted_tmpfs,
     why_not,
 )
-from tests.crash.driver import CONFIG, QUEUES, SIZES, NamedBoot, make_body
-from tests.crash.kills import ROOT, Output, driver_command, read_everything
-from tests.support.clock import FakeClock
+from tests.crash.driver import CONFIG
+from tests.crash.power import fail_write_back, lose_power
 from tests.support.stores import open_store
-from tests.support.turns import ManualTurns
-
-LIVES = 2
-COUNT = 100_000
-DRIVER_SECONDS = 30
 
 pytestmark = pytest.mark.powerloss
 
@@ -47,92 +36,6 @@ pytestmark = pytest.mark.powerloss
 def need(kind: Kind | None) -> None:
     if reason := why_not(kind):
         pytest.skip(reason)
-
-
-def run_until(command: list[str], acks: int, strike: Callable[[], object]) -> Output:
-    """Let a driver work, strike when it has acknowledged so many, and let it end or kill it."""
-    output = Output()
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdout is not None
-    watchdog = threading.Timer(DRIVER_SECONDS, process.kill)
-    watchdog.start()
-    struck = False
-    with process.stdout:
-        for line in process.stdout:
-            output.take(line)
-            if not struck and len(output.acks) >= acks:
-                struck = True
-                strike()
-            if output.outcomes:
-                process.kill()
-    process.kill()
-    output.status = process.wait(DRIVER_SECONDS)
-    watchdog.cancel()
-    return output
-
-
-def read_all(root: Path, boot: str) -> dict[tuple[int, int], int]:
-    """(queue, offset) -> number of every message, after a start of the machine called `boot`."""
-    store = MessageStore.open(NamedBoot(root, boot), CONFIG, FakeClock(), ManualTurns())
-    try:
-        found: dict[tuple[int, int], int] = {}
-        for message in read_everything(store):
-            assert isinstance(message, StoredMessage), f"{message} is a hole"
-            number = int(message.body.partition(b":")[0])
-            assert message.body in {make_body(number, sizes) for sizes in SIZES}
-            found[message.queue_id, message.queue_offset] = number
-        return found
-    finally:
-        store.fail("the power goes next")
-        store.close()
-
-
-def lose_power(disk: Disk, flush: str, flag: int, *extra: str) -> tuple[int, int]:
-    """Several times: numbers of messages acknowledged and durable, and lost of these."""
-    store = disk.root / "store"
-    store.mkdir()
-    disk_synced(disk)
-    expected: dict[tuple[int, int], int] = {}
-    lost = durable = 0
-    for life in range(LIVES):
-        first = life * COUNT
-        options = ["--flush", flush, "--sizes", "mixed", "--boot", f"{life}"]
-        command = driver_command(store, *options, "--first", str(first), "--count", str(COUNT))
-        output = run_until([*command, *extra], 150 + 70 * life, lambda: disk.cut_power(flag))
-        safe = {
-            place: number
-            for place, number in output.acks.items()
-            if flush == "sync" or number < output.flushed
-        }
-        durable += len(safe)
-        disk.restart()
-        found = read_all(store, f"{life + 1}")
-        lost += sum(found.get(place) != number for place, number in (expected | safe).items())
-        assert dense(found)
-        expected = found
-    return durable, lost
-
-
-def disk_synced(disk: Disk) -> None:
-    """The store directory itself is made by whoever sets up the machine, long before."""
-    OsFiles(disk.root).sync_directory("")
-
-
-def dense(found: dict[tuple[int, int], int]) -> bool:
-    """Each queue holds a prefix of what was sent to it."""
-    for queue_id in range(QUEUES):
-        offsets = sorted(offset for queue, offset in found if queue == queue_id)
-        numbers = [found[queue_id, offset] for offset in offsets]
-        if offsets != list(range(len(offsets))) or numbers != sorted(numbers):
-            return False
-    return True
 
 
 @pytest.mark.parametrize("flag", [DROP_JOURNAL, FLUSH_JOURNAL], ids=["drop", "flush"])
@@ -155,28 +58,6 @@ def test_a_process_that_does_not_sync_is_found_out(tmp_path: Path, kind: Kind) -
     assert lost > 0
 
 
-def fail_write_back(tmp_path: Path, *extra: str) -> tuple[Output, int, int]:
-    """Let the medium of a running store fail; (output, lost, served but not on the medium)."""
-    with mounted_tmpfs(24 * MIB, tmp_path / "medium") as medium:
-        with mounted_disk(EXT4_EAGER, medium) as disk:
-            store = disk.root / "store"
-            store.mkdir()
-            disk_synced(disk)
-            ballast = medium / "ballast"
-            command = driver_command(store, "--sizes", "mixed", "--count", str(COUNT))
-            output = run_until([*command, *extra], 150, lambda: fill(ballast))
-            ballast.unlink()
-            try:
-                served = read_all(store, "")
-            except OSError:  # the kernel has given the file system up
-                served = {}
-            disk.restart()
-            found = read_all(store, "another")
-            lost = sum(found.get(place) != number for place, number in output.acks.items())
-            vanished = sum(found.get(place) != number for place, number in served.items())
-        return output, lost, vanished
-
-
 def test_a_write_back_error_stops_the_store_and_loses_nothing(tmp_path: Path) -> None:
     need(EXT4_EAGER)
     output, lost, vanished = fail_write_back(tmp_path)
@@ -187,8 +68,7 @@ def test_a_write_back_error_stops_the_store_and_loses_nothing(tmp_path: Path) ->
 
 def test_trying_a_failed_sync_again_is_found_out(tmp_path: Path) -> None:
     need(EXT4_EAGER)
-    _, lost, _ = fail_write_back(tmp_path, "--leave-out", "stopping")
-    assert lost > 0
+    assert fail_write_back(tmp_path, "--leave-out", "stopping")[1] > 0
 
 
 @pytest.mark.parametrize("real", [False, True], ids=["tmpfs", "ext4"])

@@ -105,8 +105,8 @@ class TestRefusals:
     """Each is one clear sentence on stderr and exit status 2; nothing is lost by it."""
 
     def refused(self, data_dir: Path, *flags: str, command: str = "dev") -> str:
-        with pytest.raises(NodeRefused) as caught:
-            start_node(data_dir, *flags, command=command)
+        with pytest.raises(NodeRefused) as caught, run_node(data_dir, *flags, command=command):
+            pass
         lines = [line for line in str(caught.value).splitlines() if line.startswith("curlew: ")]
         assert len(lines) == 1, str(caught.value)
         assert "Traceback" not in str(caught.value)
@@ -163,7 +163,8 @@ class TestRefusals:
     def test_a_damaged_meta_file(self, tmp_path: Path) -> None:
         with run_node(tmp_path / "data"):
             pass
-        (tmp_path / "data" / "store" / "meta").write_bytes(b"damaged")
+        for name in ("meta", "meta.copy"):
+            (tmp_path / "data" / "store" / name).write_bytes(b"damaged")
         assert "restore it from a backup" in self.refused(tmp_path / "data")
 
     def test_a_postgresql_that_is_down(self, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from app.store.commit_log import CommitLog
 from tests.support.simulated_files import EVERYTHING, NOTHING, CrashPlan, SimulatedFiles
 from tests.support.stores import SMALL, OpenStore, open_store
 
-SEEDS = range(5)
+SEEDS = range(3)
 LIVES = 4
 QUEUES = 3
 DRAWN = 1

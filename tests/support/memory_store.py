@@ -41,6 +41,10 @@ class MemoryStatus:
     """What the broker asks of a store's status."""
 
     failed: str | None = None
+    start: int = 0
+    written_end: int = 0
+    flushed_end: int = 0
+    pending_bytes: int = 0
 
 
 class MemoryStore:

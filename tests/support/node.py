@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 STOP_SECONDS = 20
+_LAST_OF_BANNER = "  curl -X POST"
 _ADDRESS = re.compile(r"page +(http://\S+)/ui")
 
 
@@ -23,6 +24,8 @@ class RunningNode:
     data_dir: Path
     process: subprocess.Popen[str]
     log: Path
+    banner: list[str]
+    """The lines it printed at its start."""
 
     @property
     def port(self) -> int:
@@ -62,9 +65,14 @@ def start_node(
             env={**inherited, **(environment or {})},
         )
     assert process.stdout is not None
+    lines: list[str] = []
+    url = ""
     for line in process.stdout:
+        lines.append(line)
         if match := _ADDRESS.search(line):
-            return RunningNode(match[1], data_dir, process, log)
+            url = match[1]
+        if url and line.startswith(_LAST_OF_BANNER):
+            return RunningNode(url, data_dir, process, log, lines)
     process.wait(STOP_SECONDS)
     process.stdout.close()
     raise NodeRefused(log.read_text())
@@ -72,10 +80,10 @@ def start_node(
 
 @contextmanager
 def run_node(
-    data_dir: Path, *flags: str, environment: Mapping[str, str] | None = None
+    data_dir: Path, *flags: str, command: str = "dev", environment: Mapping[str, str] | None = None
 ) -> Iterator[RunningNode]:
     """A node for the length of a block; it is stopped in order, or killed if that fails."""
-    node = start_node(data_dir, *flags, environment=environment)
+    node = start_node(data_dir, *flags, command=command, environment=environment)
     try:
         yield node
     finally:

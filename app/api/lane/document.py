@@ -70,14 +70,19 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
 }
 """Query parameters, and headers by their alias."""
 
+_TIMING_HEADER: Final[Json] = {
+    "Server-Timing": {"schema": _TEXT, "description": "store;dur=…: milliseconds until stored"}
+}
 _POSITION_HEADERS: Final[Json] = {
     "MQ-Message-Id": {"schema": _TEXT},
     "MQ-Queue-Id": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Queue-Offset": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Store-Time-Ms": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
+    **_TIMING_HEADER,
 }
 _APPLIED_HEADER: Final[Json] = {
-    "Preference-Applied": {"schema": _TEXT, "description": "handling=strict, when asked for"}
+    "Preference-Applied": {"schema": _TEXT, "description": "handling=strict, when asked for"},
+    **_TIMING_HEADER,
 }
 _TOPIC_ERRORS: Final = (404, 429, 507)
 
@@ -249,7 +254,9 @@ _OPERATIONS: Final[dict[str, Json]] = {
                 },
                 _APPLIED_HEADER,
             ),
-            "207": _answer("Some are stored", {media.JSON: _reference("BatchAnswer")}),
+            "207": _answer(
+                "Some are stored", {media.JSON: _reference("BatchAnswer")}, _APPLIED_HEADER
+            ),
             **_problems(*_TOPIC_ERRORS, 413, 415),
         },
     },

@@ -6,16 +6,18 @@ from app.api.lane.routing import Lane, Operation
 from app.api.lane.sending import Sending
 from app.api.lane.settling import Settling
 from app.api.ports import DataPlane
+from app.api.traffic import Traffic
 from app.domain.limits import Limits
 
 _TOPIC = "/v1/topics/{topic}"
 _GROUP = _TOPIC + "/groups/{group}"
 
 
-def build_lane(broker: DataPlane, limits: Limits) -> Lane:
-    """The lane over `broker`."""
-    sending, pulling = Sending(broker, limits), Pulling(broker, limits)
-    receiving, settling = Receiving(broker, limits), Settling(broker, limits)
+def build_lane(broker: DataPlane, limits: Limits, traffic: Traffic | None = None) -> Lane:
+    """The lane over `broker`, counting in `traffic`."""
+    traffic = traffic or Traffic()
+    sending, pulling = Sending(broker, limits, traffic), Pulling(broker, limits, traffic)
+    receiving, settling = Receiving(broker, limits, traffic), Settling(broker, limits)
     receipts = "/v1/receipts/{handle}"
     return Lane(
         [

@@ -16,6 +16,7 @@ from app.api.lane.waiting import unless_gone
 from app.api.parameters import Query, integer_of
 from app.api.ports import DataPlane
 from app.api.rendering import view_of
+from app.api.traffic import Traffic
 from app.api.wire import GapView, MessageView, PullAnswer, encode
 from app.broker.results import PullRequest, PullResult
 from app.domain.errors import IllegalOffset, InvalidRequest
@@ -35,9 +36,10 @@ _QUEUE_ID_MAX: Final = 2**31 - 1
 class Pulling:
     """Handler of pull. Stateless beside its collaborators."""
 
-    def __init__(self, broker: DataPlane, limits: Limits) -> None:
+    def __init__(self, broker: DataPlane, limits: Limits, traffic: Traffic) -> None:
         self._broker = broker
         self._limits = limits
+        self._traffic = traffic
 
     async def pull(self, exchange: Exchange, topic: str, queue: str) -> None:
         kind = media.pull_answer_kind(exchange.headers.get(b"accept"))
@@ -93,11 +95,14 @@ class Pulling:
             first = read.queue_offsets[0] if read.queue_offsets else read.next_offset
             body = b"".join(encode_answer(read.records, read.tag_hashes, first))
             store_id = (b"mq-store-id", self._broker.store_id.hex().encode("ascii"))
+            self._traffic.sent_out(len(read.records), len(body))
             headers = [media.FRAMES_HEADER, *_pull_headers(result), store_id]
             await exchange.answer(200, headers, body)
             return
         decode = self._broker.decode
-        views = [view_of(decode(r), force_base64=force_base64) for r in result.read.records]
+        messages = [decode(record) for record in result.read.records]
+        self._traffic.sent_out(len(messages), sum([len(each.body) for each in messages]))
+        views = [view_of(message, force_base64=force_base64) for message in messages]
         if kind == "ndjson":
             body = b"".join([encode(view) + b"\n" for view in views])
             await exchange.answer(200, [media.NDJSON_HEADER, *_pull_headers(result)], body)

@@ -15,6 +15,7 @@ from app.api.lane.waiting import unless_gone
 from app.api.parameters import Query, duration_ms_of, wait_s_of
 from app.api.ports import DataPlane
 from app.api.rendering import delivered_view
+from app.api.traffic import Traffic
 from app.api.wire import ReceiveAnswer, ReceiveBody, encode
 from app.broker.results import ReceiveRequest, ReceiveResult
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest
@@ -36,9 +37,10 @@ _TRACE_PROPERTIES: Final = ("traceparent", "tracestate")
 class Receiving:
     """Handler of receive. Stateless beside its collaborators."""
 
-    def __init__(self, broker: DataPlane, limits: Limits) -> None:
+    def __init__(self, broker: DataPlane, limits: Limits, traffic: Traffic) -> None:
         self._broker = broker
         self._limits = limits
+        self._traffic = traffic
 
     async def receive(self, exchange: Exchange, topic: str, group: str) -> None:
         query = Query(exchange.query, RECEIVE_PARAMETERS)
@@ -51,6 +53,8 @@ class Receiving:
         force_base64 = query.choice("body", ("auto", "base64")) == "base64"
         request = self._request_of(asked, query, raw=raw)
         result = await self._lease(exchange, topic, group, request)
+        sizes = [len(delivery.message.body) for delivery in result.deliveries]
+        self._traffic.sent_out(len(sizes), sum(sizes))
         if raw:
             await _answer_raw(exchange, result)
             return

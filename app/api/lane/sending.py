@@ -5,6 +5,7 @@ Translates only: queue choice, limits of a message and storing are the broker's.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from time import perf_counter
 from typing import Final
 
 from msgspec import UNSET
@@ -31,6 +32,7 @@ from app.api.lane.metadata import (
 )
 from app.api.parameters import Query
 from app.api.ports import DataPlane
+from app.api.traffic import Traffic
 from app.api.wire import (
     BatchAnswer,
     BatchEntry,
@@ -58,9 +60,10 @@ _STRICT: Final = "handling=strict"
 class Sending:
     """Handlers of the two send operations. Stateless beside its collaborators."""
 
-    def __init__(self, broker: DataPlane, limits: Limits) -> None:
+    def __init__(self, broker: DataPlane, limits: Limits, traffic: Traffic) -> None:
         self._broker = broker
         self._limits = limits
+        self._traffic = traffic
 
     async def send(self, exchange: Exchange, topic: str) -> None:
         headers = exchange.headers
@@ -83,14 +86,17 @@ class Sending:
             envelope = envelope_decoder.decode(body)
             message = _merged(message_of(envelope), options)
             queue_id = envelope.queue_id if options.queue_id is None else options.queue_id
+        began_s = perf_counter()
         result = await self._broker.send(topic, message, queue_id=queue_id, flush=options.flush)
+        timing = _timing(began_s)
+        self._traffic.taken_in(1, len(message.body))
         prefer = headers.get(b"prefer")
         if prefer is not None and _MINIMAL in media.preferences(prefer):
-            await exchange.answer_empty(201, _position_headers(result))
+            await exchange.answer_empty(201, [*_position_headers(result), timing])
             return
         await exchange.answer(
             201,
-            [media.JSON_HEADER, (b"mq-message-id", result[0].encode())],
+            [media.JSON_HEADER, (b"mq-message-id", result[0].encode()), timing],
             encode(SendAnswer("SEND_OK", *result)),
         )
 
@@ -123,9 +129,12 @@ class Sending:
         options: SendOptions,
         wishes: frozenset[str],
     ) -> None:
+        began_s = perf_counter()
         result = await self._broker.send_frame(
             topic, body, queue_id=options.queue_id, flush=options.flush
         )
+        headers = _applied([media.JSON_HEADER, _timing(began_s)], wishes)
+        self._traffic.taken_in(result.count, len(body))
         answer = FrameAnswer(
             status="SEND_OK",
             topic=result.topic,
@@ -136,7 +145,7 @@ class Sending:
             message_ids=list(result.message_ids) if _REPRESENTATION in wishes else UNSET,
         )
         # All or nothing by nature: a frame with one bad record is refused whole.
-        await exchange.answer(200, _applied([media.JSON_HEADER], wishes), encode(answer))
+        await exchange.answer(200, headers, encode(answer))
 
     async def _send_entries(
         self,
@@ -150,6 +159,7 @@ class Sending:
         strict = _STRICT in wishes
         self._check_count(len(entries))
         items = [_item_of(entry) for entry in entries]
+        began_s = perf_counter()
         outcomes = await self._broker.send_batch(
             topic,
             items,
@@ -164,9 +174,22 @@ class Sending:
             for index, (entry_id, outcome) in enumerate(zip(ids, outcomes, strict=True))
         ]
         failures = [outcome for outcome in outcomes if isinstance(outcome, CurlewError)]
-        headers = _applied([media.JSON_HEADER], wishes)
+        headers = _applied([media.JSON_HEADER, _timing(began_s)], wishes)
+        self._count(items, outcomes)
         answer = BatchAnswer(results, len(outcomes) - len(failures), len(failures))
         await answer_results(exchange, headers, answer, failures)
+
+    def _count(
+        self,
+        items: Sequence[BatchItem | CurlewError],
+        outcomes: Sequence[SendResult | CurlewError],
+    ) -> None:
+        sizes = [
+            len(item.message.body)
+            for item, outcome in zip(items, outcomes, strict=True)
+            if isinstance(outcome, SendResult) and isinstance(item, BatchItem)
+        ]
+        self._traffic.taken_in(len(sizes), sum(sizes))
 
     def _check_count(self, count: int) -> None:
         if count == 0:
@@ -177,6 +200,11 @@ class Sending:
                 "taken",
                 fields={"limit_messages": self._limits.batch_messages_max},
             )
+
+
+def _timing(began_s: float) -> tuple[bytes, bytes]:
+    """How long the broker took; what is missing to the client's own figure is HTTP and network."""
+    return b"server-timing", b"store;dur=%.2f" % ((perf_counter() - began_s) * 1_000)
 
 
 def _raw_message(body: bytes, content_type: str | None, options: SendOptions) -> Message:

@@ -3,10 +3,12 @@
 from dataclasses import asdict
 
 from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 
 from app.api.dependencies import WithServices
 from app.api.documentation import problem_responses
 from app.api.errors import error_codes
+from app.api.metrics import CONTENT_TYPE, Sources, render_metrics
 from app.api.schemas import (
     ErrorCodeDocument,
     ErrorCodeList,
@@ -45,6 +47,19 @@ async def get_readiness(services: WithServices, response: Response) -> Readiness
     if reasons:
         response.status_code = 503
     return Readiness(status="not_ready" if reasons else "ready", reasons=reasons)
+
+
+@router.get(
+    "/metrics",
+    operation_id="get_metrics",
+    summary="Figures for Prometheus",
+    response_class=PlainTextResponse,
+    responses=problem_responses(),
+)
+async def get_metrics(services: WithServices) -> PlainTextResponse:
+    """Aggregates in the Prometheus text format; names are RocketMQ 5's where it has one."""
+    sources = Sources(services.broker, services.metadata, services.traffic, services.connections)
+    return PlainTextResponse(render_metrics(sources), media_type=CONTENT_TYPE)
 
 
 @router.get(

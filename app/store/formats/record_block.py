@@ -123,6 +123,8 @@ def intact(
     positions = np.fromiter(starts, np.int64, count)
     lengths = np.fromiter(sizes, np.int64, count)
     array = np.frombuffer(data, np.uint8)
+    if owner is not None and len(array) < len(owner.topic_part):
+        return np.zeros(count, np.bool_)
     places = array[positions[:, None] + _PLACES_STEPS].view(_PLACES).ravel()
     good: Flags = places["physical_offset"] == physical_offsets
     if owner is not None:

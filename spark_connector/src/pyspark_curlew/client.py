@@ -1,36 +1,23 @@
-"""The few requests that the connector makes, over urllib3, with retries and errors in words.
+"""What the connector asks of the service, each with its answer's meaning.
 
-urllib3 and not httpx: fetching a 4 MiB answer costs it a quarter of the CPU time. Connections are
-kept for each process (Spark forks its workers, and a socket must not be shared by two of them), so
-a client is cheap to make and holds plain values only. Called by `stream` on the driver and by
-`pulling` on the executors.
+Holds plain values only; see `transport` for connections and retries. Called by `stream`, `batch`
+and `commits` on the driver and by `pulling` and `sending` on the executors.
 """
 
 import json
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
-import urllib3
-
-from pyspark_curlew.errors import (
-    AccessDenied,
-    FrameDamaged,
-    ProtocolViolation,
-    RequestRefused,
-    TopicNotFound,
-)
+from pyspark_curlew.errors import FrameDamaged, ProtocolViolation
 from pyspark_curlew.frame import CONTENT_TYPE, Frame, parse_frame
-from pyspark_curlew.options import HttpOptions
+from pyspark_curlew.http_options import HttpOptions
 from pyspark_curlew.retry import RetryPolicy, TryLater
+from pyspark_curlew.transport import Answer, Request, Transport, describe, document_of
 
-_RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
-_CONNECTIONS_PER_PROCESS: Final = 8
-
-_pools: dict[tuple[int, HttpOptions], urllib3.PoolManager] = {}
-"""By process id: a forked worker finds its parent's entry and must not use it."""
+_JSON: Final = {"Accept": "application/json"}
+_PAGE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +39,86 @@ class OutOfRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Status, headers (names in lower case) and body of one response."""
+class TopicFacts:
+    """`generation` tells a topic from an earlier one of the same name."""
 
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
+    queues: int
+    generation: int
 
 
 class CurlewClient:
     """Requests to one Curlew address."""
 
     def __init__(self, options: HttpOptions, policy: RetryPolicy | None = None) -> None:
-        self._options = options
-        self._policy = policy or RetryPolicy.of(options)
+        self._transport = Transport(options, policy)
+        self._once = Transport(replace(options, retries=0), RetryPolicy(0, 0, 0))
+
+    def topic_names(self) -> list[str]:
+        """All topics of the service, by name."""
+        names: list[str] = []
+        query: dict[str, str | int] = {"page_size": _PAGE}
+        while True:
+            request = Request("GET", "/v1/topics", query, _JSON)
+            document = self._transport.run(
+                "listing the topics", request, lambda answer: self._document(answer, "the topics")
+            )
+            topics = document.get("topics")
+            if not isinstance(topics, list):
+                raise ProtocolViolation("the list of topics cannot be read")
+            names += [str(topic["name"]) for topic in topics]
+            token = document.get("next_page_token")
+            if not token:
+                return names
+            query["page_token"] = str(token)
+
+    def topic(self, topic: str) -> TopicFacts:
+        """What the service says about a topic itself."""
+        request = Request("GET", f"/v1/topics/{_quoted(topic)}", {}, _JSON)
+
+        def read(answer: Answer) -> TopicFacts:
+            document = self._document(answer, f"topic {topic!r}")
+            queues = document.get("queues")
+            # A service that does not tell the generation tells when the topic was made.
+            generation = document.get("generation", document.get("created_ms"))
+            if not isinstance(queues, int) or not isinstance(generation, int):
+                raise ProtocolViolation(f"topic {topic!r} cannot be read: {answer.body[:200]!r}")
+            return TopicFacts(queues, generation)
+
+        return self._transport.run(f"reading topic {topic!r}", request, read)
 
     def offsets(self, topic: str, at: str) -> dict[int, int]:
-        """The `earliest` or `latest` offset of each queue; latest is one past the last."""
-        path = f"/v1/topics/{quote(topic, safe='')}/offsets"
+        """Each queue's offset: `earliest`, `latest` (one past the last), or from a time on (ms)."""
+        request = Request("GET", f"/v1/topics/{_quoted(topic)}/offsets", {"at": at}, _JSON)
 
-        def attempt() -> dict[int, int]:
-            answer = self._get(path, {"at": at})
-            _raise_for_status(answer, f"topic {topic!r}")
+        def read(answer: Answer) -> dict[int, int]:
+            self._transport.require_success(answer, f"topic {topic!r}")
             return _offsets_of(answer.body)
 
-        return self._policy.run(f"asking for the {at} offsets of topic {topic!r}", attempt)
+        return self._transport.run(f"asking for the {at} offsets of topic {topic!r}", request, read)
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """The offsets that the group has committed; none if it is not known."""
+        request = Request("GET", _group_path(group, topic), {}, _JSON)
+
+        def read(answer: Answer) -> dict[int, int]:
+            if answer.status == 404 and "GROUP" in str(document_of(answer.body).get("code")):
+                return {}
+            self._transport.require_success(answer, f"group {group!r} in topic {topic!r}")
+            return _offsets_of(answer.body)
+
+        return self._transport.run(f"reading the offsets of group {group!r}", request, read)
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commit next offsets, in one attempt: it is for monitoring, and there is a next time."""
+        rows = [{"queue_id": queue, "offset": offset} for queue, offset in offsets.items()]
+        headers = {**_JSON, "Content-Type": "application/json"}
+        body = json.dumps({"offsets": rows}).encode()
+        request = Request("PUT", _group_path(group, topic), {}, headers, body)
+        self._once.run(
+            f"committing for group {group!r}",
+            request,
+            lambda answer: self._once.require_success(answer, f"group {group!r}"),
+        )
 
     def pull(
         self,
@@ -90,7 +132,6 @@ class CurlewClient:
         wait_s: int,
     ) -> Pulled | OutOfRange:
         """Messages of one queue from `offset` on, at most up to `end_offset` (excluded)."""
-        path = f"/v1/topics/{quote(topic, safe='')}/queues/{queue}/messages"
         query = {
             "offset": offset,
             "end_offset": end_offset,
@@ -98,87 +139,44 @@ class CurlewClient:
             "max_bytes": max_bytes,
             "wait": wait_s,
         }
-        what = f"pulling topic {topic!r} queue {queue} from offset {offset}"
+        path = f"/v1/topics/{_quoted(topic)}/queues/{queue}/messages"
+        request = Request("GET", path, query, {"Accept": CONTENT_TYPE}, wait_s=wait_s)
 
-        def attempt() -> Pulled | OutOfRange:
-            answer = self._get(path, query, accept=CONTENT_TYPE, wait_s=wait_s)
+        def read(answer: Answer) -> Pulled | OutOfRange:
             if answer.status in {410, 416}:
                 return _out_of_range(answer)
-            _raise_for_status(answer, f"topic {topic!r} queue {queue}")
+            self._transport.require_success(answer, f"topic {topic!r} queue {queue}")
             return _pulled(answer)
 
-        return self._policy.run(what, attempt)
+        what = f"pulling topic {topic!r} queue {queue} from offset {offset}"
+        return self._transport.run(what, request, read)
 
-    def _get(
-        self,
-        path: str,
-        query: Mapping[str, str | int],
-        accept: str = "application/json",
-        wait_s: int = 0,
-    ) -> Answer:
-        timeout = urllib3.Timeout(
-            connect=self._options.connect_timeout_ms / 1000,
-            read=self._options.read_timeout_ms / 1000 + wait_s,
+    def send(self, topic: str, queue: int, frame: bytes) -> None:
+        """Store a request frame in one queue, whole. A retry may store it again."""
+        headers = {**_JSON, "Content-Type": CONTENT_TYPE}
+        path = f"/v1/topics/{_quoted(topic)}/messages:batch"
+        request = Request("POST", path, {"queue_id": queue}, headers, frame)
+        self._transport.run(
+            f"sending to topic {topic!r} queue {queue}",
+            request,
+            lambda answer: self._transport.require_success(answer, f"topic {topic!r}"),
         )
-        try:
-            response = self._pool().request(
-                "GET",
-                f"{self._options.endpoint}{path}?{urlencode(query)}",
-                headers={"Accept": accept},
-                timeout=timeout,
-                retries=False,
-            )
-        except urllib3.exceptions.HTTPError as error:
-            raise TryLater(f"{type(error).__name__}: {error}") from None
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        answer = Answer(response.status, headers, response.data)
-        if answer.status in _RETRIED:
-            raise TryLater(_describe(answer), _retry_after_s(headers))
-        return answer
 
-    def _pool(self) -> urllib3.PoolManager:
-        key = (os.getpid(), self._options)
-        if key not in _pools:
-            _pools[key] = urllib3.PoolManager(maxsize=_CONNECTIONS_PER_PROCESS)
-        return _pools[key]
+    def _document(self, answer: Answer, subject: str) -> Mapping[str, object]:
+        self._transport.require_success(answer, subject)
+        return document_of(answer.body)
 
 
-def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    value = headers.get("retry-after", "")
-    return float(value) if value.isdecimal() else None
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
 
 
-def _raise_for_status(answer: Answer, subject: str) -> None:
-    if answer.status == 200:
-        return
-    if answer.status in {401, 403}:
-        raise AccessDenied(f"{subject}: {_describe(answer)}")
-    if answer.status == 404:
-        raise TopicNotFound(f"{subject}: {_describe(answer)}")
-    raise RequestRefused(f"{subject}: {_describe(answer)}")
-
-
-def _describe(answer: Answer) -> str:
-    """Status, code, detail, hint and request id, as far as the answer has them."""
-    problem = _problem(answer.body)
-    parts = [f"HTTP {answer.status}"]
-    parts += [str(problem[name]) for name in ("code", "detail", "hint") if problem.get(name)]
-    request_id = answer.headers.get("mq-request-id")
-    if request_id:
-        parts.append(f"request {request_id}")
-    return "; ".join(parts)
-
-
-def _problem(body: bytes) -> Mapping[str, object]:
-    try:
-        document = json.loads(body)
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
+def _group_path(group: str, topic: str) -> str:
+    return f"/v1/groups/{_quoted(group)}/offsets/{_quoted(topic)}"
 
 
 def _offsets_of(body: bytes) -> dict[int, int]:
-    queues = _problem(body).get("offsets")
+    queues = document_of(body).get("offsets")
     try:
         assert isinstance(queues, list)
         return {int(row["queue_id"]): int(row["offset"]) for row in queues}
@@ -187,10 +185,10 @@ def _offsets_of(body: bytes) -> dict[int, int]:
 
 
 def _out_of_range(answer: Answer) -> OutOfRange:
-    problem = _problem(answer.body)
+    problem = document_of(answer.body)
     low, high = problem.get("min_offset"), problem.get("max_offset")
     if not isinstance(low, int) or not isinstance(high, int):
-        raise ProtocolViolation(f"no min_offset and max_offset in: {_describe(answer)}")
+        raise ProtocolViolation(f"no min_offset and max_offset in: {describe(answer)}")
     return OutOfRange(low, high)
 
 

@@ -129,11 +129,8 @@ def _repeated_text(text: str, count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
-_PAIRS: Final = np.arange(65_536, dtype=np.uint16)[:, None] >> np.arange(
-    12, -1, -4, dtype=np.uint16
-)
-_HEX: Final = np.frombuffer(b"0123456789ABCDEF", dtype=np.uint8)[_PAIRS & 15].view(np.uint32)[:, 0]
-"""Four upper-case hex digits of each 16-bit number, as one element."""
+_HEX: Final = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), dtype=np.uint16)
+"""The two upper-case hex digits of each byte, as one element."""
 
 
 def _message_ids(unique: Spans, text: pa.Buffer, fields: Fields, store_id: bytes) -> pa.Array:
@@ -142,36 +139,36 @@ def _message_ids(unique: Spans, text: pa.Buffer, fields: Fields, store_id: bytes
     That one is 17 bytes in upper-case hex: 1, the store id (4), the store time in ms (6) and the
     physical offset (6).
     """
+    if not unique.present.any():
+        return _derived_ids(fields, store_id)
     given = _gather(pa.string(), text, unique)
     if unique.present.all():
         return given
     derived = _derived_ids(fields, store_id)
-    if not unique.present.any():
-        return derived
     import pyarrow.compute as pc
 
     return pc.coalesce(given, derived)
 
 
-_ID: Final = np.dtype([("prefix", "V10"), ("store_ms", "V12"), ("physical_offset", "V12")])
+_ID: Final = np.dtype([("prefix", "V5"), ("store_ms", "V6"), ("physical_offset", "V6")])
+_LOWER_SIX: Final = np.dtype([("upper", "V2"), ("lower", "V6")])
 
 
 def _derived_ids(fields: Fields, store_id: bytes) -> pa.Array:
     count = len(fields.store_ms)
     ids = np.empty(count, dtype=_ID)
-    ids["prefix"] = np.void(b"01" + store_id.hex().upper().encode())
-    ids["store_ms"] = _hex_of_six_bytes(fields.store_ms)
-    ids["physical_offset"] = _hex_of_six_bytes(fields.physical_offset)
-    limits = np.arange(0, (count + 1) * _ID.itemsize, _ID.itemsize, dtype=np.int32)
-    buffers = [None, pa.py_buffer(limits), pa.py_buffer(ids.view(np.uint8))]
+    ids["prefix"] = np.void(b"\x01" + store_id)
+    ids["store_ms"] = _lower_six_bytes(fields.store_ms)
+    ids["physical_offset"] = _lower_six_bytes(fields.physical_offset)
+    width = 2 * _ID.itemsize
+    limits = np.arange(0, (count + 1) * width, width, dtype=np.int32)
+    buffers = [None, pa.py_buffer(limits), pa.py_buffer(_HEX.take(ids.view(np.uint8)))]
     return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
-def _hex_of_six_bytes(values: Int64s) -> NDArray[np.void]:
-    """The lower 48 bits of each value in 12 hex digits, as one element."""
-    words = values.astype(">i8").view(">u2").reshape(-1, 4)[:, 1:].astype(np.intp)
-    digits: NDArray[np.void] = _HEX[words].view("V12")[:, 0]
-    return digits
+def _lower_six_bytes(values: Int64s) -> NDArray[np.void]:
+    lower: NDArray[np.void] = values.astype(">i8").view(_LOWER_SIX)["lower"]
+    return lower
 
 
 def _properties_map(properties: PropertyText, text: pa.Buffer) -> pa.Array:

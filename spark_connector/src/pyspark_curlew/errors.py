@@ -34,6 +34,12 @@ class OptionMissing(ConnectorError):
     code = "CURLEW_OPTION_MISSING"
 
 
+class OptionConflict(ConnectorError):
+    """Options that exclude each other, or one that has no meaning here."""
+
+    code = "CURLEW_OPTION_CONFLICT"
+
+
 class OptionUnknown(ConnectorError):
     """An option that the connector does not know; most often a typing mistake."""
 

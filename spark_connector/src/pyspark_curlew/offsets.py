@@ -8,7 +8,8 @@ Version 1, as Spark stores it after each batch:
 that the start of the batch did not know: all of them in the first batch, a new queue later. Spark
 asks for the initial offset again whenever it has to plan the first batch anew, and `latest` has
 moved on by then; with `from` in the stored end, the batch is the same each time it is planned.
-`fresh` marks an initial offset, which Spark never stores as an end.
+`fresh` marks an initial offset, which Spark never stores as an end. `generations` holds a number
+for each topic that changes when it is deleted and made anew; early checkpoints have none.
 
 Invariant: the text is a function of the value (names sorted, queues in numeric order), since Spark
 compares offsets as text. Called by `stream`.
@@ -18,8 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from pyspark_curlew.errors import OffsetVersionUnknown, OptionInvalid
-from pyspark_curlew.options import EARLIEST, LATEST, StartingOffsets
+from pyspark_curlew.errors import OffsetVersionUnknown
 
 FORMAT: Final = "curlew"
 VERSION: Final = 1
@@ -44,6 +44,7 @@ class StreamOffset:
     begun_at: Positions = field(default_factory=dict)
     """Where reading began, for queues that the preceding offset does not hold."""
     fresh: bool = False
+    generations: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """The form that Spark stores; see the module's text."""
@@ -53,6 +54,8 @@ class StreamOffset:
         document["topics"] = _nested(self.positions)
         if self.begun_at:
             document["from"] = _nested(self.begun_at)
+        if self.generations:
+            document["generations"] = dict(sorted(self.generations.items()))
         return document
 
     @classmethod
@@ -69,39 +72,8 @@ class StreamOffset:
             positions=_flat(document.get("topics")),
             begun_at=_flat(document.get("from", {})),
             fresh=document.get("fresh") is True,
+            generations=_numbers(document.get("generations", {})),
         )
-
-
-def resolve_start(
-    topic: str, start: StartingOffsets, earliest: Positions, latest: Positions
-) -> dict[TopicQueue, int]:
-    """Turn the option into one offset for each queue of the topic.
-
-    Queues that a JSON value does not name begin at the earliest offset, as queues that are added
-    while the query runs do.
-    """
-    unknown = sorted(set(start.by_queue) - {key.queue for key in latest})
-    if unknown:
-        raise OptionInvalid(
-            f"option 'startingOffsets' names queue {unknown[0]} of topic {topic!r}, which has"
-            f" {len(latest)} queues (0 to {len(latest) - 1})"
-        )
-    default = LATEST if start.default == "latest" else EARLIEST
-    resolved: dict[TopicQueue, int] = {}
-    for key, end in latest.items():
-        wanted = start.by_queue.get(key.queue, default)
-        if wanted == LATEST:
-            resolved[key] = end
-        elif wanted == EARLIEST:
-            resolved[key] = earliest[key]
-        elif wanted > end:
-            raise OptionInvalid(
-                f"option 'startingOffsets' begins queue {key.queue} of topic {topic!r} at {wanted},"
-                f" beyond its end {end}"
-            )
-        else:
-            resolved[key] = wanted
-    return resolved
 
 
 def _nested(positions: Positions) -> dict[str, dict[str, int]]:
@@ -109,6 +81,12 @@ def _nested(positions: Positions) -> dict[str, dict[str, int]]:
     for key in sorted(positions):
         topics.setdefault(key.topic, {})[str(key.queue)] = positions[key]
     return topics
+
+
+def _numbers(found: object) -> dict[str, int]:
+    if not isinstance(found, Mapping):
+        raise OffsetVersionUnknown("the checkpoint's offset has 'generations' of another form")
+    return {str(topic): int(number) for topic, number in found.items()}
 
 
 def _flat(topics: object) -> dict[TopicQueue, int]:

@@ -1,66 +1,72 @@
 """The options of the source: parsed and checked once, into frozen values.
 
-No Spark, no I/O. Names are compared without regard to case, as Spark does. A name that is not
-listed here is refused with the nearest one that is: a typing mistake must not silently become a
-default. Called by `source` in `schema()`, so that a mistake shows at `.load()`, and again when a
-reader is made.
+No Spark, no I/O. Called by `source` in `schema()`, so that a mistake shows at `.load()`, and again
+when a reader is made.
 """
 
-import difflib
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
-from urllib.parse import urlsplit
+from dataclasses import dataclass
+from typing import Final
 
-from pyspark_curlew.errors import OptionInvalid, OptionMissing, OptionUnknown
+from pyspark_curlew.bounds import (
+    ENDING_NAMES,
+    STARTING_NAMES,
+    Bound,
+    Point,
+    check_batch_start,
+    read_ending,
+    read_starting,
+)
+from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing
+from pyspark_curlew.http_options import HTTP_NAMES, HttpOptions, read_http_options
+from pyspark_curlew.option_reader import OptionReader
 
 KNOWN: Final = (
-    "endpoint",
     "topic",
-    "startingOffsets",
+    "topics",
+    "topicsPattern",
+    "queues",
+    *STARTING_NAMES,
+    *ENDING_NAMES,
     "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeProperties",
+    "consumerGroup",
+    "commitOffsets",
     "pullMaxMessages",
     "pullMaxBytes",
+    "prefetch",
     "pollWaitMs",
-    "connectTimeoutMs",
-    "readTimeoutMs",
-    "retries",
-    "retryBackoffMs",
-    "retryMaxBackoffMs",
+    *HTTP_NAMES,
 )
 
-EARLIEST: Final = -2
-"""In a JSON value of `startingOffsets`: the first offset that can be read. Kafka's number."""
-LATEST: Final = -1
-"""In a JSON value of `startingOffsets`: one past the last offset. Kafka's number."""
-
-_TOPIC: Final = re.compile(r"[A-Za-z0-9_%-]{1,255}")
+TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9_%-]{1,255}")
 
 
 @dataclass(frozen=True, slots=True)
-class HttpOptions:
-    """How to reach the service. Times in milliseconds; `retries` does not count the first try."""
+class TopicChoice:
+    """Which topics are read: those of `names`, or all that `pattern` matches whole."""
 
-    endpoint: str
-    connect_timeout_ms: int
-    read_timeout_ms: int
-    retries: int
-    retry_backoff_ms: int
-    retry_max_backoff_ms: int
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    queues: Mapping[str, frozenset[int]] | None = None
+    """For the topics in it, only these queues."""
 
 
 @dataclass(frozen=True, slots=True)
-class StartingOffsets:
-    """Where a new query begins: `default` for all queues but those in `by_queue`."""
+class TriggerLimits:
+    """How large a micro-batch may and should be."""
 
-    default: Literal["earliest", "latest"]
-    by_queue: Mapping[int, int] = field(default_factory=dict)
-    """Queue id to offset; `EARLIEST` and `LATEST` stand for the ends."""
+    max_offsets: int | None
+    max_bytes: int | None
+    min_offsets: int
+    max_delay_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,136 +74,125 @@ class SourceOptions:
     """What to read and in which portions. Sizes in bytes or messages as named."""
 
     http: HttpOptions
-    topic: str
-    starting_offsets: StartingOffsets
-    max_offsets_per_trigger: int | None
+    topics: TopicChoice
+    starting: Bound
+    ending: Bound
+    trigger: TriggerLimits
+    min_partitions: int
     max_records_per_partition: int
     """0: a queue's range is never split."""
     fail_on_data_loss: bool
     include_properties: bool
+    consumer_group: str | None
+    commit_offsets: bool
     pull_max_messages: int
     pull_max_bytes: int
+    prefetch: int
     poll_wait_ms: int
 
 
-def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
-    """Check the options of a reader; raise `OptionUnknown`, `OptionMissing` or `OptionInvalid`."""
-    reader = _OptionReader(given)
-    topic = reader.text("topic")
-    if not _TOPIC.fullmatch(topic):
-        raise OptionInvalid(f"option 'topic' = {topic!r} is not a topic name")
+def parse_stream_options(given: Mapping[str, str]) -> SourceOptions:
+    """Check the options of a streaming read; raise an `Option...` error."""
+    reader = OptionReader(given, KNOWN)
+    for name in reader.given(*ENDING_NAMES):
+        raise OptionConflict(f"option {name!r} is for batch reads; a stream has no end")
+    return _parse(reader, "latest")
+
+
+def parse_batch_options(given: Mapping[str, str]) -> SourceOptions:
+    """Check the options of a batch read; raise an `Option...` error."""
+    options = _parse(OptionReader(given, KNOWN), "earliest")
+    check_batch_start(options.starting)
+    return options
+
+
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
+    """Check the options where it is not known yet whether a stream or a batch will be read."""
+    return _parse(OptionReader(given, KNOWN), "latest")
+
+
+def _parse(reader: OptionReader, start: Point) -> SourceOptions:
+    group = _group(reader)
     return SourceOptions(
-        http=_http_options(reader),
-        topic=topic,
-        starting_offsets=_starting_offsets(reader.text("startingOffsets", "latest"), topic),
-        max_offsets_per_trigger=reader.whole_or_none("maxOffsetsPerTrigger", minimum=1),
+        http=read_http_options(reader),
+        topics=_topics(reader),
+        starting=read_starting(reader, start),
+        ending=read_ending(reader),
+        trigger=_trigger(reader),
+        min_partitions=reader.whole("minPartitions", 1, minimum=1),
         max_records_per_partition=reader.whole("maxRecordsPerPartition", 250_000, minimum=0),
         fail_on_data_loss=reader.flag("failOnDataLoss", default=True),
         include_properties=reader.flag("includeProperties", default=False),
+        consumer_group=group,
+        commit_offsets=reader.flag("commitOffsets", default=group is not None),
         pull_max_messages=reader.whole("pullMaxMessages", 4096, minimum=1),
         pull_max_bytes=reader.whole("pullMaxBytes", 4 * 1024 * 1024, minimum=1024),
+        prefetch=reader.whole("prefetch", 2, minimum=0),
         poll_wait_ms=reader.whole("pollWaitMs", 1000, minimum=0),
     )
 
 
-def _http_options(reader: "_OptionReader") -> HttpOptions:
-    endpoint = reader.text("endpoint").rstrip("/")
-    parts = urlsplit(endpoint)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise OptionInvalid(
-            f"option 'endpoint' = {_without_user(endpoint)!r} is not a base address;"
-            " it looks like http://host:8710"
+def _group(reader: OptionReader) -> str | None:
+    group = reader.text_or_none("consumerGroup")
+    if group is None and reader.flag("commitOffsets", default=False):
+        raise OptionMissing("option 'consumerGroup' is required beside commitOffsets=true")
+    return None if group is None else _name("consumerGroup", group, group)
+
+
+def _trigger(reader: OptionReader) -> TriggerLimits:
+    most = reader.whole_or_none("maxOffsetsPerTrigger", minimum=1)
+    least = reader.whole("minOffsetsPerTrigger", 0, minimum=1)
+    if most is not None and least > most:
+        raise OptionConflict(
+            f"option 'minOffsetsPerTrigger' = {least} is above 'maxOffsetsPerTrigger' = {most}"
         )
-    if parts.username is not None or parts.password is not None:
-        raise OptionInvalid("option 'endpoint' has a user or password in it; leave them out")
-    return HttpOptions(
-        endpoint=endpoint,
-        connect_timeout_ms=reader.whole("connectTimeoutMs", 5000, minimum=1),
-        read_timeout_ms=reader.whole("readTimeoutMs", 30_000, minimum=1),
-        retries=reader.whole("retries", 8, minimum=0),
-        retry_backoff_ms=reader.whole("retryBackoffMs", 50, minimum=0),
-        retry_max_backoff_ms=reader.whole("retryMaxBackoffMs", 5000, minimum=0),
+    return TriggerLimits(
+        max_offsets=most,
+        max_bytes=reader.whole_or_none("maxBytesPerTrigger", minimum=1),
+        min_offsets=least,
+        max_delay_ms=reader.duration_ms("maxTriggerDelay", 15 * 60_000),
     )
 
 
-def _without_user(address: str) -> str:
-    return re.sub(r"//[^/@]*@", "//***@", address)
-
-
-def _starting_offsets(text: str, topic: str) -> StartingOffsets:
-    if text == "earliest":
-        return StartingOffsets("earliest")
-    if text == "latest":
-        return StartingOffsets("latest")
-    return StartingOffsets("earliest", _offsets_of_json(text, topic))
-
-
-def _offsets_of_json(text: str, topic: str) -> dict[int, int]:
-    wanted = (
-        f"option 'startingOffsets' = {text!r} is neither 'earliest', nor 'latest', nor JSON like"
-        f' {{"{topic}":{{"0":23,"1":-2}}}} (-2 earliest, -1 latest)'
-    )
-    try:
-        document = json.loads(text)
-    except ValueError:
-        raise OptionInvalid(wanted) from None
-    if not isinstance(document, dict) or list(document) != [topic]:
-        raise OptionInvalid(wanted)
-    queues = document[topic]
-    if not isinstance(queues, dict) or not queues:
-        raise OptionInvalid(wanted)
-    offsets: dict[int, int] = {}
-    for queue, offset in queues.items():
-        if not queue.isdecimal() or type(offset) is not int or offset < EARLIEST:
-            raise OptionInvalid(wanted)
-        offsets[int(queue)] = offset
-    return offsets
-
-
-class _OptionReader:
-    """Options by name without regard to case, with messages that name the option as documented."""
-
-    def __init__(self, given: Mapping[str, str]) -> None:
-        names = {name.lower(): name for name in KNOWN}
-        self._values: dict[str, str] = {}
-        for name, value in given.items():
-            known = names.get(name.lower())
-            if known is None:
-                raise OptionUnknown(f"option {name!r} is not known{_suggestion(name)}")
-            self._values[known] = value
-
-    def text(self, name: str, default: str | None = None) -> str:
-        value = self._values.get(name, default)
-        if value is None or not value.strip():
-            raise OptionMissing(f"option {name!r} is required")
-        return value.strip()
-
-    def whole(self, name: str, default: int, *, minimum: int) -> int:
-        given = self.whole_or_none(name, minimum=minimum)
-        return default if given is None else given
-
-    def whole_or_none(self, name: str, *, minimum: int) -> int | None:
-        value = self._values.get(name)
-        if value is None:
-            return None
-        if not re.fullmatch(r"[0-9]{1,18}", value.strip()) or int(value) < minimum:
+def _topics(reader: OptionReader) -> TopicChoice:
+    choice = reader.at_most_one("topic", "topics", "topicsPattern")
+    if choice is None:
+        raise OptionMissing("option 'topic' (or 'topics', or 'topicsPattern') is required")
+    queues = _queues(reader)
+    value = reader.text(choice)
+    if choice == "topicsPattern":
+        try:
+            re.compile(value)
+        except re.error as error:
             raise OptionInvalid(
-                f"option {name!r} = {value!r} is not a whole number of at least {minimum}"
-            )
-        return int(value)
+                f"option 'topicsPattern' = {value!r} is not a regular expression: {error}"
+            ) from None
+        return TopicChoice(pattern=value, queues=queues)
+    names = [value] if choice == "topic" else [name.strip() for name in value.split(",")]
+    for name in names:
+        _name(choice, name, value)
+    strangers = sorted(set(queues or ()) - set(names))
+    if strangers:
+        raise OptionInvalid(f"option 'queues' = names topic {strangers[0]!r}, which is not read")
+    return TopicChoice(names=tuple(sorted(set(names))), queues=queues)
 
-    def flag(self, name: str, *, default: bool) -> bool:
-        value = self._values.get(name)
-        if value is None:
-            return default
-        if value.strip().lower() not in {"true", "false"}:
-            raise OptionInvalid(f"option {name!r} = {value!r} is neither true nor false")
-        return value.strip().lower() == "true"
+
+def _name(option: str, name: str, value: str) -> str:
+    if not TOPIC_NAME.fullmatch(name):
+        raise OptionInvalid(f"option {option!r} = {value!r} is not a name the service takes")
+    return name
 
 
-def _suggestion(name: str) -> str:
-    lowered = {known.lower(): known for known in KNOWN}
-    nearest = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
-    if nearest:
-        return f"; did you mean {lowered[nearest[0]]!r}?"
-    return f"; known are {', '.join(KNOWN)}"
+def _queues(reader: OptionReader) -> Mapping[str, frozenset[int]] | None:
+    if not reader.given("queues"):
+        return None
+    like = '{"orders":[0,1]}'
+    wrong = OptionInvalid(f"option 'queues' = {reader.text('queues')!r} is not JSON like {like}")
+    found: dict[str, frozenset[int]] = {}
+    for topic, queues in reader.json_object("queues", like).items():
+        if not isinstance(queues, list) or not queues:
+            raise wrong
+        if any(type(queue) is not int or queue < 0 for queue in queues):
+            raise wrong
+        found[topic] = frozenset(queues)
+    return found

@@ -5,6 +5,7 @@ random number or the service. Invariant of `split`: the pieces cover the given r
 without overlap. Called by `stream`.
 """
 
+import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -77,6 +78,23 @@ def _proportional(backlog: Mapping[TopicQueue, int], rows: int) -> dict[TopicQue
     return shares
 
 
+def limit_bytes(
+    start: Positions, end: Positions, averages: Mapping[TopicQueue, int], size: int
+) -> dict[TopicQueue, int]:
+    """Move `end` back so that about `size` bytes lie between, in proportion to the backlogs.
+
+    `averages` are the bytes of a message in each queue with a backlog. Every such queue advances
+    by at least one message, however small `size` is.
+    """
+    total = sum((end[key] - start[key]) * averages[key] for key in averages)
+    if total <= size:
+        return dict(end)
+    limited = dict(end)
+    for key in averages:
+        limited[key] = start[key] + max(1, (end[key] - start[key]) * size // total)
+    return limited
+
+
 def ranges_between(start: Positions, end: Positions) -> list[QueueRange]:
     """The non-empty ranges from `start` to `end`, in the order of topic and queue."""
     return [
@@ -86,17 +104,28 @@ def ranges_between(start: Positions, end: Positions) -> list[QueueRange]:
     ]
 
 
-def split(ranges: Iterable[QueueRange], max_records: int) -> list[QueueRange]:
-    """Cut ranges into near-equal pieces of at most `max_records` (0: never), queues by turns.
+def split(ranges: Sequence[QueueRange], max_records: int, min_pieces: int = 1) -> list[QueueRange]:
+    """Cut ranges into near-equal pieces of at most `max_records` (0: any), queues by turns.
 
-    The order matters for the first wave of tasks: it spreads over the queues, and so over nodes.
+    With fewer than `min_pieces`, the range with the largest pieces is cut once more, and so on, as
+    long as there are records. The order of the result matters for the first wave of tasks: it
+    spreads over the queues, and so over nodes.
     """
-    pieces = [_pieces(whole, max_records) for whole in ranges]
+    counts = [1 if max_records == 0 else -(-whole.size // max_records) for whole in ranges]
+    largest = [
+        (-whole.size / count, index)
+        for index, (whole, count) in enumerate(zip(ranges, counts, strict=True))
+    ]
+    heapq.heapify(largest)
+    for _ in range(min(min_pieces, sum(whole.size for whole in ranges)) - sum(counts)):
+        _, index = largest[0]
+        counts[index] += 1
+        heapq.heapreplace(largest, (-ranges[index].size / counts[index], index))
+    pieces = [_pieces(whole, count) for whole, count in zip(ranges, counts, strict=True)]
     return [piece for wave in zip_longest(*pieces) for piece in wave if piece is not None]
 
 
-def _pieces(whole: QueueRange, max_records: int) -> list[QueueRange]:
-    count = 1 if max_records == 0 else -(-whole.size // max_records)
+def _pieces(whole: QueueRange, count: int) -> list[QueueRange]:
     cuts = [whole.start + whole.size * index // count for index in range(count + 1)]
     return [
         QueueRange(whole.topic, whole.queue, cuts[index], cuts[index + 1]) for index in range(count)
@@ -137,10 +166,23 @@ def cut_queues(begin: Positions, latest: Positions) -> list[str]:
     for key, position in sorted(begin.items()):
         queue = f"topic {key.topic!r} queue {key.queue}"
         if key not in latest:
-            findings.append(f"{queue}: the queue no longer exists; it was read up to {position}.")
+            findings.append(
+                f"{queue}: the queue no longer exists, or is not among the chosen ones; it was read"
+                f" up to {position}."
+            )
         elif latest[key] < position:
             findings.append(
                 f"{queue}: was read up to {position} but now ends at {latest[key]}; it was cut or"
                 " made anew, and messages may have been lost."
             )
     return findings
+
+
+def remade_topics(known: Mapping[str, int], present: Mapping[str, int]) -> dict[str, str]:
+    """The topics whose generation is another one than the query has read, with words for each."""
+    return {
+        topic: f"topic {topic!r} was deleted and made anew (generation {known[topic]} before, now"
+        f" {generation}); messages of the earlier one that were not read are lost."
+        for topic, generation in sorted(present.items())
+        if known.get(topic, generation) != generation
+    }

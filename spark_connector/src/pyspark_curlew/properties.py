@@ -47,10 +47,7 @@ class PropertyText:
         """The value of the property `name` in each record."""
         assert 0 < len(name) < _PAD - 8
         needle = name + bytes([_NAME_VALUE])
-        found = np.flatnonzero(self._begins_with(needle))
-        if len(needle) > 8:
-            tail = self._u8(self._starts[found] + len(needle) - 8)
-            found = found[tail == int.from_bytes(needle[-8:], "big")]
+        found = self._named(needle)
         value_starts = self._starts[found] + len(needle)
         value_ends = self._ends[found]
         rows = self._rows[found]
@@ -58,6 +55,23 @@ class PropertyText:
         if not filled.all():
             rows, value_starts, value_ends = rows[filled], value_starts[filled], value_ends[filled]
         return self._spans(rows, value_starts, value_ends)
+
+    def _named(self, needle: bytes) -> Int64s | slice:
+        """The pieces that begin with `needle`; a slice if they are evenly spaced."""
+        begins = self._begins_with(needle)
+        count, matches = len(self.bounds) - 1, int(np.count_nonzero(begins))
+        if matches == 0:
+            return slice(0, 0)
+        if matches == count and len(begins) % count == 0 and len(needle) <= 8:
+            step = len(begins) // count
+            first = int(begins.argmax())
+            if first < step and begins[first::step].all():
+                return slice(first, None, step)
+        found = np.flatnonzero(begins)
+        if len(needle) > 8:
+            tail = self._u8(self._starts[found] + len(needle) - 8)
+            found = found[tail == int.from_bytes(needle[-8:], "little")]
+        return found
 
     def pairs(self, without: bytes) -> "Pairs":
         """Every name and value that counts, but for the property `without`."""
@@ -91,15 +105,20 @@ class PropertyText:
 
     def _begins_with(self, needle: bytes) -> Flags:
         head = needle[:8]
-        unused_bits = 64 - 8 * len(head)
-        wanted = int.from_bytes(head, "big")
-        begins: Flags = (self._heads >> np.uint64(unused_bits)) == np.uint64(wanted)
+        if len(head) == 8:
+            whole: Flags = self._heads == np.uint64(int.from_bytes(head, "little"))
+            return whole
+        mask = np.uint64((1 << 8 * len(head)) - 1)
+        begins: Flags = (self._heads & mask) == np.uint64(int.from_bytes(head, "little"))
         return begins
 
     def _spans(self, rows: Int64s, value_starts: Int64s, value_ends: Int64s) -> Spans:
+        count = len(self.bounds) - 1
+        if len(rows) == count and (rows[1:] > rows[:-1]).all():
+            return Spans(value_starts, value_ends, np.ones(count, dtype=np.bool_))
         starts = self.bounds[:-1].copy()
-        ends = self.bounds[:-1].copy()
-        present = np.zeros(len(starts), dtype=np.bool_)
+        ends = starts.copy()
+        present = np.zeros(count, dtype=np.bool_)
         starts[rows] = value_starts  # of equal indices the last one counts
         ends[rows] = value_ends
         present[rows] = True
@@ -107,9 +126,9 @@ class PropertyText:
 
     def _u8(self, positions: Int64s) -> NDArray[np.uint64]:
         view: NDArray[np.uint64] = np.ndarray(
-            (len(self._padded) - 7,), dtype=">u8", buffer=self._padded, strides=(1,)
+            (len(self._padded) - 7,), dtype="<u8", buffer=self._padded, strides=(1,)
         )
-        return view[positions].astype(np.uint64)
+        return view[positions]
 
 
 class Pairs(NamedTuple):
@@ -126,6 +145,8 @@ class Pairs(NamedTuple):
 
 def either(first: Spans, second: Spans) -> Spans:
     """`first` where it is present, `second` elsewhere."""
+    if not first.present.any():
+        return second
     return Spans(
         np.where(first.present, first.starts, second.starts),
         np.where(first.present, first.ends, second.ends),
@@ -134,13 +155,24 @@ def either(first: Spans, second: Spans) -> Spans:
 
 
 def _pieces(text: NDArray[np.uint8], bounds: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Start, end and row of each piece. A piece ends at a 0x02 or where its record's text ends.
+    """Start, end and row of each piece. A piece ends at a 0x02 or where its record's text ends."""
+    separators = np.flatnonzero(text == _PIECE_END)
+    count = len(bounds) - 1
+    each, rest = divmod(len(separators), max(count, 1))
+    if each and not rest and np.array_equal(separators[each - 1 :: each] + 1, bounds[1:]):
+        starts = np.zeros_like(separators)
+        starts[1:] = separators[:-1] + 1
+        return starts, separators, np.repeat(np.arange(count), each)
+    return _uneven_pieces(separators, bounds)
+
+
+def _uneven_pieces(separators: Int64s, bounds: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """The same where records differ in how many pieces they have, or do not end with a 0x02.
 
     Both kinds of ends are sorted together as `2 * position + kind`: at one position the end of a
     record comes before a 0x02, which then belongs to the next record.
     """
-    separators = 2 * np.flatnonzero(text == _PIECE_END) + 1
-    marks = np.sort(np.concatenate((separators, 2 * bounds[1:])), kind="stable")
+    marks = np.sort(np.concatenate((2 * separators + 1, 2 * bounds[1:])), kind="stable")
     ends = marks >> 1
     is_separator = marks & 1
     starts = np.zeros_like(ends)

@@ -6,14 +6,16 @@ Called by `stream` on the executors.
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pyspark_curlew.ahead import ReadAhead
 from pyspark_curlew.client import CurlewClient, OutOfRange, Pulled
 from pyspark_curlew.columns import Origin, decode
-from pyspark_curlew.errors import ProtocolViolation, ServiceUnavailable
+from pyspark_curlew.errors import ProtocolViolation, ServiceUnavailable, TopicNotFound
 from pyspark_curlew.loss import report_loss
 from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.planning import LostRange, QueueRange
@@ -26,18 +28,21 @@ def read_range(
     wanted: QueueRange, options: SourceOptions, client: CurlewClient
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of `wanted` in order."""
+    with closing(ReadAhead(wanted, options, client)) as ahead:
+        yield from _batches(wanted, options, ahead)
+
+
+def _batches(
+    wanted: QueueRange, options: SourceOptions, ahead: ReadAhead
+) -> Iterator[pa.RecordBatch]:
     position = wanted.start
     stalled = 0
     while position < wanted.end:
-        answer = client.pull(
-            wanted.topic,
-            wanted.queue,
-            position,
-            end_offset=wanted.end,
-            max_messages=min(options.pull_max_messages, wanted.end - position),
-            max_bytes=options.pull_max_bytes,
-            wait_s=_STALLED_WAIT_S if stalled else 0,
-        )
+        try:
+            answer = ahead.pull(position, wait_s=_STALLED_WAIT_S if stalled else 0)
+        except TopicNotFound:
+            _lose(wanted, options, [(position, wanted.end)], "the topic or queue no longer exists")
+            return
         if isinstance(answer, OutOfRange):
             lost_end = _first_readable(answer, position, wanted.end)
             _lose(wanted, options, [(position, lost_end)], _reason(answer))

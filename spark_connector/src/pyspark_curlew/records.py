@@ -62,7 +62,8 @@ def read_fields(frame: Frame) -> Fields:
     fixed = _fixed_parts(frame)
     store_ms, body_start, body_length = _behind_the_hosts(frame, fixed)
     body_end = body_start + body_length
-    topic_width = np.where(fixed["magic"] == _MAGIC_V2, 2, 1)
+    wide = fixed["magic"] == _MAGIC_V2
+    topic_width = np.where(wide, 2, 1) if wide.any() else 1
     topic_length = _gather(frame, ">u2", _inside(body_end, 2, ends)) >> 8 * (2 - topic_width)
     properties_start = body_end + topic_width + topic_length + 2
     properties_length = _gather(frame, ">u2", _inside(properties_start - 2, 2, ends))

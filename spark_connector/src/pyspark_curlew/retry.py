@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from pyspark_curlew.errors import ServiceUnavailable
-from pyspark_curlew.options import HttpOptions
+from pyspark_curlew.http_options import HttpOptions
 
 Result = TypeVar("Result")
 

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_curlew.options import parse_source_options
+from pyspark_curlew.options import parse_batch_options, parse_options, parse_stream_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from pyspark_curlew.batch import CurlewBatchReader
     from pyspark_curlew.stream import CurlewStreamReader
 
 
 class CurlewDataSource(DataSource):
-    """`spark.readStream.format("curlew")`; see the README for the options."""
+    """`format("curlew")` to read as a stream or at once; see the README for the options."""
 
     @classmethod
     def name(cls) -> str:
@@ -27,13 +28,21 @@ class CurlewDataSource(DataSource):
     def schema(self) -> "StructType":
         from pyspark_curlew.schema import source_schema
 
-        options = parse_source_options(self.options)
+        options = parse_options(self.options)
         return source_schema(include_properties=options.include_properties)
+
+    def reader(self, schema: "StructType") -> "CurlewBatchReader":
+        from pyspark_curlew.batch import CurlewBatchReader
+        from pyspark_curlew.schema import check_user_schema
+
+        options = parse_batch_options(self.options)
+        check_user_schema(schema, self.schema())
+        return CurlewBatchReader(options)
 
     def streamReader(self, schema: "StructType") -> "CurlewStreamReader":  # noqa: N802 - Spark's name
         from pyspark_curlew.schema import check_user_schema
         from pyspark_curlew.stream import CurlewStreamReader
 
-        options = parse_source_options(self.options)
+        options = parse_stream_options(self.options)
         check_user_schema(schema, self.schema())
         return CurlewStreamReader(options)

@@ -19,19 +19,24 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from pyspark_curlew.catalog import Catalog
 from pyspark_curlew.client import CurlewClient
+from pyspark_curlew.commits import commit_positions
 from pyspark_curlew.errors import Unsupported
 from pyspark_curlew.loss import report_loss
-from pyspark_curlew.offsets import Positions, StreamOffset, TopicQueue, resolve_start
+from pyspark_curlew.offsets import Positions, StreamOffset, TopicQueue
 from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.planning import (
     QueueRange,
     clamp,
     cut_queues,
+    limit_bytes,
     limit_rows,
     ranges_between,
+    remade_topics,
     split,
 )
+from pyspark_curlew.resolving import resolve
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,11 +46,18 @@ POLL_PAUSE_MS: Final = 50
 
 
 class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One topic as a stream. Holds plain values only: Spark pickles it for the executors."""
+    """Topics as a stream. Holds plain values only: Spark pickles it for the executors."""
 
-    def __init__(self, options: SourceOptions, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._options = options
         self._sleep = sleep
+        self._now = now
+        self._last_batch_s: float | None = None
         self._initial: StreamOffset | None = None
         self._target: Positions | None = None
         """With Trigger.AvailableNow: the end that must not be passed."""
@@ -54,31 +66,35 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
         """Where a new query begins. Spark asks more than once, and must get the same each time."""
         if self._initial is None:
-            topic = self._options.topic
-            earliest, latest = self._offsets("earliest"), self._offsets("latest")
-            start = resolve_start(topic, self._options.starting_offsets, earliest, latest)
+            found = self._catalog().lookups()
+            start = resolve(self._options.starting, found, "startingOffsets")
             self._initial = StreamOffset(start, fresh=True)
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        rows = self._options.max_offsets_per_trigger
+        rows = self._options.trigger.max_offsets
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._target = self._offsets("latest")
+        catalog = self._catalog()
+        topics = catalog.topics()
+        # A topic that is gone is found out, as a loss, where the query's position is known.
+        self._target = catalog.offsets("latest", topics, topics)
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """The end of the next batch; `start` itself when there is nothing to read."""
         begin = StreamOffset.from_json(start)
         end = self._available(begin)
-        added = self._starts_of_added_queues(begin.positions, end)
-        positions = {**begin.positions, **added}
-        limited = _limited(positions, end, limit)
-        if begin.fresh:
-            return StreamOffset(limited, begun_at=positions).to_json()
-        if limited == begin.positions:
+        if not begin.fresh and (end == begin.positions or not self._is_enough(begin, end)):
             return start
-        return StreamOffset(limited, begun_at=added).to_json()
+        generations = self._catalog().generations(sorted({key.topic for key in end}))
+        moved = self._starts_elsewhere(begin, end, generations)
+        positions = {**begin.positions, **moved}
+        limited = self._limited(positions, end, limit)
+        self._last_batch_s = self._now()
+        begun_at = positions if begin.fresh else moved
+        known = {**begin.generations, **generations}
+        return StreamOffset(limited, begun_at, generations=known).to_json()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802 - Spark's name
         """The ends of the queues as last seen; Spark's progress shows them for the lag."""
@@ -93,9 +109,13 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = ranges_between(begin, stop.positions)
         if not ranges:
             return []
-        readable, lost = clamp(ranges, self._offsets("earliest"), self._offsets("latest"))
+        catalog = self._catalog()
+        topics = sorted({whole.topic for whole in ranges})
+        earliest, latest = (catalog.offsets(at, topics, topics) for at in ("earliest", "latest"))
+        readable, lost = clamp(ranges, earliest, latest)
         report_loss([str(part) for part in lost], fail=self._options.fail_on_data_loss)
-        return split(readable, self._options.max_records_per_partition)
+        options = self._options
+        return split(readable, options.max_records_per_partition, options.min_partitions)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from pyspark_curlew.pulling import read_range
@@ -104,19 +124,35 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(partition, self._options, self._client())
 
     def commit(self, end: dict[str, object]) -> None:
-        """Nothing to do: the checkpoint holds the position."""
+        """The checkpoint holds the position; a group is told for those who look at it."""
+        group = self._options.consumer_group
+        if group is not None and self._options.commit_offsets:
+            commit_positions(self._client(), group, StreamOffset.from_json(end).positions)
 
     def _available(self, begin: StreamOffset) -> dict[TopicQueue, int]:
-        """The end of what may be read, never behind `begin`; waits while there is nothing new."""
+        """The end of what may be read, never behind `begin`; waits while there is too little."""
         may_wait = self._target is None and not begin.fresh
         pauses = self._options.poll_wait_ms // POLL_PAUSE_MS if may_wait else 0
+        catalog = self._catalog()
+        known = {key.topic for key in begin.positions}
+        topics = catalog.topics()
         while True:
-            self._newest = self._offsets("latest")
+            self._newest = catalog.offsets("latest", topics, known)
             end = self._reconciled(begin.positions, self._newest)
-            if end != begin.positions or pauses == 0:
+            has_news = end != begin.positions and self._is_enough(begin, end)
+            if has_news or pauses == 0:
                 return end
             self._sleep(POLL_PAUSE_MS / 1000)
             pauses -= 1
+
+    def _is_enough(self, begin: StreamOffset, end: Positions) -> bool:
+        """Whether `minOffsetsPerTrigger` is reached, or `maxTriggerDelay` is over."""
+        trigger = self._options.trigger
+        if self._target is not None or self._last_batch_s is None or trigger.min_offsets == 0:
+            return True
+        waiting = sum(max(0, end[key] - begin.positions.get(key, 0)) for key in end)
+        delayed_ms = (self._now() - self._last_batch_s) * 1000
+        return waiting >= trigger.min_offsets or delayed_ms >= trigger.max_delay_ms
 
     def _reconciled(self, begin: Positions, latest: Positions) -> dict[TopicQueue, int]:
         """`latest` within the target; queues that were cut or are gone are reported as loss."""
@@ -131,25 +167,31 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end[key] = max(min(newest, self._target[key]), position or 0)
         return end
 
-    def _starts_of_added_queues(self, known: Positions, end: Positions) -> Positions:
-        """Queues that were added while the query ran begin at their earliest offset."""
-        if known.keys() >= end.keys():
+    def _starts_elsewhere(
+        self, begin: StreamOffset, end: Positions, generations: dict[str, int]
+    ) -> Positions:
+        """Queues that are new, or whose topic was made anew, begin at their earliest offset."""
+        remade = remade_topics(begin.generations, generations)
+        report_loss(list(remade.values()), fail=self._options.fail_on_data_loss)
+        moved = sorted(key for key in end if key not in begin.positions or key.topic in remade)
+        if not moved:
             return {}
-        earliest = self._offsets("earliest")
-        return {key: earliest[key] for key in end.keys() - known.keys()}
+        topics = sorted({key.topic for key in moved})
+        earliest = self._catalog().offsets("earliest", topics, topics)
+        return {key: min(earliest.get(key, end[key]), end[key]) for key in moved}
 
-    def _offsets(self, at: str) -> dict[TopicQueue, int]:
-        topic = self._options.topic
-        by_queue = self._client().offsets(topic, at)
-        return {TopicQueue(topic, queue): offset for queue, offset in by_queue.items()}
+    def _limited(self, start: Positions, end: Positions, limit: ReadLimit) -> Positions:
+        size = self._options.trigger.max_bytes
+        if size is not None:
+            end = limit_bytes(start, end, self._catalog().average_bytes(start, end), size)
+        if isinstance(limit, ReadMaxRows):
+            return limit_rows(start, end, limit.max_rows)
+        if isinstance(limit, ReadAllAvailable):
+            return end
+        raise Unsupported(f"the engine asked for a batch limited by {type(limit).__name__}")
+
+    def _catalog(self) -> Catalog:
+        return Catalog(self._options, self._client())
 
     def _client(self) -> CurlewClient:
         return CurlewClient(self._options.http)
-
-
-def _limited(start: Positions, end: Positions, limit: ReadLimit) -> Positions:
-    if isinstance(limit, ReadMaxRows):
-        return limit_rows(start, end, limit.max_rows)
-    if isinstance(limit, ReadAllAvailable):
-        return end
-    raise Unsupported(f"the engine asked for a batch limited by {type(limit).__name__}")

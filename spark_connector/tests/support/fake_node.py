@@ -49,6 +49,10 @@ class FakeNode:
 
     def __init__(self) -> None:
         self.topics: dict[str, dict[int, Queue]] = {}
+        self.generations: dict[str, int] = {}
+        self.committed: dict[tuple[str, str], dict[int, int]] = {}
+        self.sent: list[tuple[str, int, bytes]] = []
+        self.headers: list[dict[str, str]] = []
         self.faults: list[Callable[[Reply], Reply]] = []
         self.requests: list[str] = []
         self.connections = 0
@@ -58,6 +62,7 @@ class FakeNode:
 
     def add_topic(self, name: str, queues: int) -> None:
         self.topics[name] = {number: Queue() for number in range(queues)}
+        self.generations[name] = self.generations.get(name, 0) + 1
 
     def send(self, topic: str, queue: int, *bodies: bytes, tag: str = "t") -> None:
         target = self.topics[topic][queue]
@@ -74,34 +79,61 @@ class FakeNode:
                     )
                 )
 
-    def answer(self, target: str) -> Reply:
+    def answer(self, target: str, method: str = "GET", body: bytes = b"") -> Reply:
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        path = parts.path.split("/")[3:]
+        path = parts.path.split("/")[2:]
         with self._lock:
             self.requests.append(target)
-            reply = self._route(path, query)
+            reply = self._route(path, query, method, body)
             if self.faults:
                 reply = self.faults.pop(0)(reply)
         self.after_request(target)
         return reply
 
-    def _route(self, path: list[str], query: dict[str, str]) -> Reply:
-        topic = self.topics.get(path[0])
+    def _route(self, path: list[str], query: dict[str, str], method: str, body: bytes) -> Reply:
+        if path[0] == "groups":
+            return self._group(path[1], path[3], method, body)
+        if len(path) == 1:
+            return _json(200, {"topics": [{"name": name} for name in sorted(self.topics)]})
+        name = path[1]
+        topic = self.topics.get(name)
         if topic is None:
-            return _problem(404, code="TOPIC_NOT_FOUND", detail=f"no topic {path[0]!r}")
-        if path[1] == "offsets":
+            return _problem(404, code="TOPIC_NOT_FOUND", detail=f"no topic {name!r}")
+        if len(path) == 2:
+            return _json(200, {"queues": len(topic), "generation": self.generations[name]})
+        if path[2] == "offsets":
             return _json(
-                200, {"topic": path[0], "at": query["at"], "offsets": _offsets(topic, query["at"])}
+                200, {"topic": name, "at": query["at"], "offsets": _offsets(topic, query["at"])}
             )
-        return _pull(topic[int(path[2])], {name: int(value) for name, value in query.items()})
+        if method == "POST":
+            self.sent.append((name, int(query["queue_id"]), body))
+            return _json(200, {"status": "SEND_OK"})
+        return _pull(topic[int(path[3])], {key: int(value) for key, value in query.items()})
+
+    def _group(self, group: str, topic: str, method: str, body: bytes) -> Reply:
+        if method == "PUT":
+            rows = json.loads(body)["offsets"]
+            offsets = {row["queue_id"]: row["offset"] for row in rows}
+            self.committed.setdefault((group, topic), {}).update(offsets)
+        found = self.committed.get((group, topic))
+        if found is None:
+            return _problem(404, code="GROUP_NOT_FOUND", detail=f"no group {group!r}")
+        rows = [{"queue_id": queue, "offset": offset} for queue, offset in found.items()]
+        return _json(200, {"offsets": rows})
 
 
 def _offsets(topic: dict[int, Queue], at: str) -> list[dict[str, int]]:
     return [
-        {"queue_id": number, "offset": queue.first if at == "earliest" else queue.end}
-        for number, queue in topic.items()
+        {"queue_id": number, "offset": _offset_at(queue, at)} for number, queue in topic.items()
     ]
+
+
+def _offset_at(queue: Queue, at: str) -> int:
+    if at in {"earliest", "latest"}:
+        return queue.first if at == "earliest" else queue.end
+    times = [record.store_ms for record in queue.records]
+    return queue.first + sum(time < int(at) for time in times)
 
 
 def _pull(queue: Queue, query: dict[str, int]) -> Reply:
@@ -196,7 +228,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.node.connections += 1
 
     def do_GET(self) -> None:
-        reply = self.server.node.answer(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.node.headers.append(dict(self.headers.items()))
+        reply = self.server.node.answer(self.path, self.command, body)
         self.send_response(reply.status)
         headers = {"Content-Length": str(len(reply.body)), **reply.headers}
         for name, value in headers.items():
@@ -205,6 +239,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(reply.body)
         if "X-Cut" in reply.headers:
             self.close_connection = True
+
+    do_PUT = do_POST = do_GET  # noqa: N815 - names of the base class
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         pass

@@ -30,6 +30,12 @@ class RealNode:
         answer = self._request("POST", f"/v1/topics/{topic}/messages:batch", {"messages": messages})
         return [result["message_id"] for result in answer["results"]]
 
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """What the group has committed; nothing if there is no such group."""
+        answer = self._pool.request("GET", f"{self.base_url}/v1/groups/{group}/offsets/{topic}")
+        rows = json.loads(answer.data).get("offsets", [])
+        return {row["queue_id"]: row["offset"] for row in rows}
+
     def _request(self, method: str, path: str, document: object) -> dict[str, list[dict[str, str]]]:
         answer = self._pool.request(
             method,

@@ -2,11 +2,13 @@
 
 import logging
 
+import msgspec
 import pytest
 
 from app.api.exchange import Exchange, Receive, Scope, Send, batch_too_large
 from app.api.lane.routing import Lane, Operation
 from app.api.middleware import RequestShell
+from app.api.traffic import Traffic
 from app.domain.errors import ShuttingDown, TopicNotFound
 from tests.support.asgi import LOCAL, call, events_of
 
@@ -39,7 +41,9 @@ async def fallback(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"fallback"})
 
 
-def shell(*, local_only: bool = True) -> RequestShell:
+def shell(
+    *, local_only: bool = True, access_log: bool = False, traffic: Traffic | None = None
+) -> RequestShell:
     lane = Lane(
         [
             Operation(
@@ -54,7 +58,14 @@ def shell(*, local_only: bool = True) -> RequestShell:
             Operation("ack", "DELETE", "/v1/receipts/{handle}", send_handler),
         ]
     )
-    return RequestShell(lane, fallback, header_block_bytes_max=256, local_only=local_only)
+    return RequestShell(
+        lane,
+        fallback,
+        header_block_bytes_max=256,
+        local_only=local_only,
+        traffic=traffic,
+        access_log=access_log,
+    )
 
 
 async def test_every_answer_has_a_request_id_of_its_own() -> None:
@@ -206,3 +217,40 @@ async def test_another_protocol_falls_through() -> None:
     app = RequestShell(Lane([]), lifespan, header_block_bytes_max=1, local_only=True)
     await app({"type": "lifespan"}, events_of(), events_of())  # type: ignore[arg-type]
     assert seen == ["lifespan"]
+
+
+async def test_the_access_log_has_one_line_that_nobody_can_forge(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "app.api.access_log")
+    app = shell(access_log=True)
+    await call(app, "POST", TOPIC, b"absent", query=b"tag=secret")
+    await call(app, "GET", '/v1/\n{"status":200}')
+    sent, forged = [msgspec.json.decode(record.getMessage()) for record in caplog.records]
+    assert sent.pop("duration_ms") >= 0
+    assert sent.pop("request_id")
+    assert sent == {
+        "client": "127.0.0.1",
+        "method": "POST",
+        "path": TOPIC,
+        "operation": "send",
+        "status": 404,
+    }
+    assert forged["operation"] == "other"
+    assert all("\n" not in record.getMessage() for record in caplog.records)
+    assert "secret" not in caplog.text
+
+
+async def test_there_is_no_access_log_unless_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    await call(shell(), "POST", TOPIC, b"x")
+    assert not caplog.records
+
+
+async def test_a_client_that_left_is_counted_as_such() -> None:
+    async def gone() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    traffic = Traffic()
+    await call(shell(traffic=traffic), "POST", TOPIC, receive=gone)
+    assert traffic.operations["send"].statuses == {499: 1}

@@ -1,7 +1,7 @@
 """Tag expressions: what they select, and where they are wrong."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.broker.filters import EXPRESSION_CHARS_MAX, parse_filter
@@ -20,6 +20,7 @@ def test_everything_matches_without_a_tag(expression: str | None) -> None:
     assert parse_filter(expression) is None
 
 
+@settings(deadline=None)
 @given(st.lists(TAGS, min_size=1, max_size=5), st.sampled_from(["||", " || ", "  ||"]))
 def test_tags_are_joined_by_bars(tags: list[str], joint: str) -> None:
     parsed = parse_filter(joint.join(tags))
@@ -59,6 +60,7 @@ def test_sql_is_not_supported_yet_and_says_so(expression: str) -> None:
         parse_filter(expression)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_any_text_is_parsed_or_refused(expression: str) -> None:
     try:

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.broker.leases import InFlight, LeaseTable
+from app.broker.leases import REMEMBERED_ACKS_MAX, InFlight, LeaseTable
 from app.broker.subscriptions import LeasedQueue, LeaseIds
 
 State = Literal["leased", "delayed", "returned", "done"]
@@ -223,7 +223,7 @@ class QueueMachine(RuleBasedStateMachine):
         return run
 
 
-QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+QueueMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
 TestQueueMachine = QueueMachine.TestCase
 
 
@@ -242,13 +242,57 @@ def test_expiry_entries_do_not_pile_up() -> None:
     assert not table._acked
 
 
-def test_remembered_acks_are_bounded_and_end_with_their_lease() -> None:
+def held(table: LeaseTable, offset: int, lease_id: int, until_s: float) -> None:
+    """Lease one message for the first time."""
+    table.grant((offset,), lease_id, until_s)
+
+
+def test_remembered_acks_end_with_their_handles() -> None:
     table = LeaseTable(InFlight())
     ids = LeaseIds(1)
     for offset in range(1_000):
         now_s = float(offset)
-        table.grant((offset,), ids.take(1), now_s + 10)
-        lease_id = ids.next - 1
-        assert table.extend(offset, lease_id, now_s, now_s + 20, ids.take(1))
+        held(table, offset, ids.take(1), now_s + 10)
+        assert table.extend(offset, ids.next - 1, now_s, now_s + 20, ids.take(1))
         assert table.ack(offset, ids.next - 1, now_s)
     assert len(table._acked) <= 21
+
+
+def test_a_handle_that_was_cut_short_stays_void_until_its_own_end() -> None:
+    """Extending may shorten; the longer handle before it must not come back to life."""
+    table = LeaseTable(InFlight())
+    held(table, 0, 1, 100.0)
+    assert table.extend(0, 1, 0.0, 5.0, 2)
+    assert table.ack(0, 2, 1.0)
+    held(table, 1, 3, 50.0)
+    assert table.extend(1, 3, 10.0, 60.0, 4)
+    assert table.ack(1, 4, 10.0)
+    assert not table.was_acked_by(0, 1, is_first=True)
+    assert table.was_acked_by(0, 2, is_first=False)
+
+
+def test_a_commit_does_not_make_others_forgotten() -> None:
+    """A long lease that is dropped has no say in how long others are remembered."""
+    table = LeaseTable(InFlight())
+    held(table, 0, 1, 10.0)
+    assert table.extend(0, 1, 0.0, 11.0, 2)
+    held(table, 1, 3, 10.0)
+    assert table.extend(1, 3, 0.0, 99.0, 4)
+    table.drop_below(2)
+    assert not table.was_acked_by(0, 1, is_first=True)
+
+
+def test_too_many_remembered_acks_fail_on_the_safe_side() -> None:
+    table = LeaseTable(InFlight())
+    for offset in range(REMEMBERED_ACKS_MAX + 1):
+        held(table, offset, 2 * offset + 1, 100.0)
+        assert table.extend(offset, 2 * offset + 1, 0.0, 100.0, 2 * offset + 2)
+        assert table.ack(offset, 2 * offset + 2, 0.0)
+    assert len(table._acked) == REMEMBERED_ACKS_MAX
+    assert not table.was_acked_by(0, 1, is_first=True)
+    assert not table.was_acked_by(0, 2, is_first=False)
+    last = 2 * REMEMBERED_ACKS_MAX + 2
+    assert table.was_acked_by(REMEMBERED_ACKS_MAX, last, is_first=False)
+    held(table, last, last + 1, 100.0)
+    assert table.ack(last, last + 1, 0.0)
+    assert table.was_acked_by(last, last + 1, is_first=True)

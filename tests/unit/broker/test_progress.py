@@ -3,7 +3,7 @@
 import random
 import time
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.broker.progress import QueueProgress
@@ -27,6 +27,7 @@ class Model:
         return offset
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(OFFSETS, RANGES, st.tuples(st.just("skip"), OFFSETS)), max_size=40))
 def test_it_agrees_with_a_plain_set(
     steps: list[int | range | tuple[str, int]],

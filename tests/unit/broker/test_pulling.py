@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.broker.reading import find_offset_at
@@ -109,6 +109,7 @@ async def test_a_time_starts_at_the_first_message_stored_then_or_later() -> None
         assert (future.next_offset, future.status) == (60, PullStatus.NO_NEW_MSG)
 
 
+@settings(deadline=None)
 @given(
     times=st.lists(st.integers(0, 20), min_size=1, max_size=40).map(sorted),
     wanted=st.integers(0, 21),
@@ -272,6 +273,14 @@ async def test_min_messages_waits_for_as_many() -> None:
         result = await pull
         assert bodies(world, result) == [b"0", b"1", b"2"]
         assert result.read.queue_offsets == [0, 1, 2]
+
+
+async def test_a_wait_ends_when_the_named_range_is_full() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        pull = tasks.create_task(world.pull(0, end_offset=2, min_messages=9, wait_s=60))
+        await until(lambda: world.waiting == 1)
+        await world.send(b"0", b"1", b"2")
+        assert bodies(world, await pull) == [b"0", b"1"]
 
 
 async def test_min_messages_gives_what_is_there_when_time_is_up() -> None:

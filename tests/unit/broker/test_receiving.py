@@ -253,6 +253,14 @@ async def test_a_long_filtered_scan_goes_on_while_waiting() -> None:
         assert world.committed() == {0: 35}
 
 
+async def test_a_filtered_scan_takes_several_reads() -> None:
+    async with running() as world:
+        world.store.scan_max = 10
+        world.store.fill(TOPIC, 0, numbered(35), tag="a")
+        world.store.fill(TOPIC, 0, [b"found"], tag="b")
+        assert bodies(await world.receive(filter="b")) == [b"found"]
+
+
 async def test_damage_is_stepped_over() -> None:
     async with running() as world:
         world.store.fill(TOPIC, 0, numbered(5))

@@ -5,7 +5,7 @@ import string
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.errors import InvalidReceiptHandle
@@ -40,6 +40,7 @@ def issue(handle: ReceiptHandle, signer: ReceiptSigner = SIGNER) -> str:
     return signer.issue(receipt_prefix(handle.topic, handle.group), *handle[2:])
 
 
+@settings(deadline=None)
 @given(HANDLES)
 def test_what_goes_in_comes_out(handle: ReceiptHandle) -> None:
     text = issue(handle)
@@ -47,6 +48,7 @@ def test_what_goes_in_comes_out(handle: ReceiptHandle) -> None:
     assert set(text) <= set(string.ascii_letters + string.digits + "_-")
 
 
+@settings(deadline=None)
 @given(HANDLES)
 def test_the_signature_is_a_truncated_hmac_sha256(handle: ReceiptHandle) -> None:
     raw = urlsafe_b64decode(issue(handle))
@@ -66,6 +68,7 @@ def test_a_high_attempt_saturates() -> None:
     assert SIGNER.read(issue(ONE._replace(attempt=70_000))).attempt == ATTEMPT_MAX
 
 
+@settings(deadline=None)
 @given(HANDLES)
 def test_every_truncation_is_refused(handle: ReceiptHandle) -> None:
     text = issue(handle)
@@ -100,6 +103,7 @@ def test_nothing_may_be_added(suffix: str) -> None:
         SIGNER.read(issue(ONE) + suffix)
 
 
+@settings(deadline=None)
 @given(st.one_of(st.text(max_size=200), st.text(string.ascii_letters, max_size=600)))
 def test_any_other_text_is_refused(text: str) -> None:
     with pytest.raises(InvalidReceiptHandle):

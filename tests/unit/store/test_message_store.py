@@ -13,6 +13,7 @@ from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
 from app.store import OsFiles, StoreLocked, StoreUnusable
 from app.store.formats.batch_frame import parse_request
+from app.store.formats.consume_queue import UNIT
 from tests.support.simulated_files import Fault, SimulatedFiles
 from tests.support.stores import OpenStore, open_store
 from tests.unit.store.test_batch_frame import request_frame, request_record
@@ -254,6 +255,26 @@ class TestDamage:
         assert [b for b in bodies if b != b"GAP"] == [
             b"message %d" % i for i in range(20) if bodies[i] != b"GAP"
         ]
+
+    @pytest.mark.parametrize("unit", [bytes(20), UNIT.pack(0, 95, 0)], ids=["zero", "short"])
+    def test_a_wrong_unit_among_many_is_mended_or_a_gap(
+        self, opened: OpenStore, root: Path, unit: bytes
+    ) -> None:
+        """It came out as an `IndexError` where many records are checked at once."""
+        topic = "t" * 127
+        sent = [b"message %d" % index for index in range(14)]
+        for body in sent:
+            opened.send(body, topic=topic)
+        opened.store.begin_checkpoint().run()
+        (path,) = (root / "consumequeue" / topic / "0").iterdir()
+        data = bytearray(path.read_bytes())
+        data[100:120] = unit
+        path.write_bytes(data)
+        result = opened.store.read(
+            topic, 0, 0, max_messages=100, max_bytes=1 << 20, wait_for_disk=True
+        )
+        found = [opened.store.decode(record).body for record in result.records]
+        assert found == sent or (found == sent[:5] + sent[6:] and len(result.gaps) == 1)
 
     @pytest.mark.parametrize("size", [0, 1, 4095])
     def test_a_segment_that_was_being_made_is_finished_when_it_is_needed(

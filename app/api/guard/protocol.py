@@ -1,0 +1,340 @@
+"""One connection: uvicorn's HTTP/1.1 protocol with deadlines, bounds and refusals.
+
+uvicorn has no deadline for a request and no bound for its head, answers a malformed one in plain
+text, adds trailers to the headers, and goes on reading a body that nobody wants. Here:
+
+- a connection is in one phase, and every phase in which the client has to act has a deadline;
+- a refusal is a problem document, and the last thing that a connection says;
+- an answer before the end of the request's body closes the connection, after the client had the
+  chance to read it (a lingering close: an early RST would destroy the answer on its way).
+
+A request that arrives in one piece pays for a few comparisons. Event loop only.
+"""
+
+import asyncio
+import enum
+import itertools
+import logging
+import secrets
+from typing import Any, ClassVar, Final
+from urllib.parse import unquote
+
+import httptools
+import uvicorn
+from typing_extensions import override
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from app.api.errors import HeadersTooLarge, MalformedRequest, RequestTooSlow, render_problem
+from app.api.exchange import batch_too_large
+from app.api.guard.connections import NEVER, Connections
+from app.api.guard.cycle import AnswerCycle
+from app.api.guard.head import check_head
+from app.api.guard.lingering import LingeringTransport
+from app.domain.errors import CurlewError
+from app.domain.limits import MIB
+
+_log: Final = logging.getLogger(__name__)
+_ID_PREFIX: Final = b"guard-" + secrets.token_hex(4).encode("ascii")
+_NUMBERS: Final = itertools.count(1)
+_JUST_BEGUN: Final = -1
+_SEND_PATHS: Final = ("/messages", "/messages:batch")
+
+
+class Phase(enum.Enum):
+    """Who has to act, and on what."""
+
+    IDLE = "the client may send a request"
+    HEAD = "the client is sending a request head"
+    BODY = "the client is sending a request body"
+    BUSY = "the server is working on a request that has come whole"
+    LINGERING = "the server has said its last word; what the client sends is thrown away"
+
+
+_IDLE: Final = Phase.IDLE
+_HEAD: Final = Phase.HEAD
+_BODY: Final = Phase.BODY
+_BUSY: Final = Phase.BUSY
+_LINGERING: Final = Phase.LINGERING
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """A connection with a guard. `guarded` binds the class to a server's connections."""
+
+    guard: ClassVar[Connections]
+    header_bytes_max: ClassVar[int]
+    headers_max: ClassVar[int]
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.deadline = NEVER
+        self._phase = _IDLE
+        self._refusal: CurlewError | None = None
+        self._address = ""
+        self._head_bytes = 0
+        self._header_bytes = 0
+        self._body_bytes = 0
+        self._body_started = 0.0
+        self._unread = (0, 0.0)
+
+    # Opening and closing
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client else ""
+        refusal = self.guard.enter(self, self._address)
+        if refusal is not None:
+            self._say_last(refusal)
+            return
+        self._enter(_IDLE, self.guard.limits.first_byte_ms_max)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.deadline = NEVER
+        self.guard.leave(self, self._address)
+        super().connection_lost(exc)
+
+    def _enter(self, phase: Phase, ms_max: int) -> None:
+        self._phase = phase
+        self.deadline = self.loop.time() + ms_max / 1_000
+
+    # Reading
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        if self._phase is _LINGERING:
+            return
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # an offer of another protocol, which may be ignored; the request has come whole
+        except httptools.HttpParserError as error:
+            self._refuse(self._refusal or MalformedRequest(f"not HTTP/1.1: {error}"))
+            return
+        phase = self._phase
+        if phase is _BUSY:
+            self.deadline = NEVER
+        elif phase is _HEAD:
+            self._head_continues(data)
+        elif phase is _BODY:
+            self._body_continues(data)
+
+    def _head_continues(self, data: bytes) -> None:
+        """A part of a head has come: what the parser keeps of it is bounded, and so is the time."""
+        if self._head_bytes == _JUST_BEGUN:
+            self._enter(_HEAD, self.guard.limits.request_head_ms_max)
+            self._head_bytes = 0
+            return
+        self._head_bytes += len(data)
+        limits = self.guard.limits
+        if self._head_bytes > limits.header_block_bytes_max + limits.request_target_bytes_max:
+            self._refuse(self._headers_too_large())
+
+    def _body_continues(self, data: bytes) -> None:
+        """A part of a body has come: it may take longer the more of it comes, up to a bound."""
+        limits = self.guard.limits
+        if self._body_bytes == _JUST_BEGUN:
+            self._body_started = self.loop.time()
+            self._body_bytes = 0
+            self.cycle.keep_alive = False
+            self.cycle.transport = LingeringTransport(self.transport, self.linger)  # type: ignore[assignment]
+        self._body_bytes += len(data)
+        if self._body_bytes > 2 * limits.batch_bytes_max + MIB:  # chunks may double the size
+            self._refuse(batch_too_large(limits.batch_bytes_max))
+            return
+        allowed_s = limits.request_body_ms_max / 1_000
+        allowed_s += self._body_bytes / limits.request_body_bytes_per_second_min
+        self.deadline = self._body_started + allowed_s
+
+    # What the parser calls
+
+    @override
+    def on_message_begin(self) -> None:
+        self._phase = _HEAD
+        self._head_bytes = _JUST_BEGUN
+        self._header_bytes = 0
+        super().on_message_begin()
+
+    @override
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._phase is not _HEAD:
+            return  # a trailer: nothing here reads one, and it must not look like a header
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > self.header_bytes_max or len(self.headers) >= self.headers_max:
+            self._refusal = self._headers_too_large()
+            raise self._refusal
+        self.headers.append((name.lower(), value))
+
+    @override
+    def on_headers_complete(self) -> None:
+        version = self.parser.get_http_version()
+        try:
+            expects = check_head(self.url, version, self.headers, self.guard.limits)
+        except CurlewError as refusal:
+            self._refusal = refusal
+            raise
+        self._phase = _BODY
+        self._body_bytes = _JUST_BEGUN
+        self._fill_scope(version)
+        earlier: RequestResponseCycle | None = self.cycle
+        self.cycle = AnswerCycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=expects,
+            keep_alive=version == "1.1" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        if earlier is None or earlier.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+
+    def _fill_scope(self, version: str) -> None:
+        target = httptools.parse_url(self.url)
+        raw_path = target.path or b"/"
+        path = raw_path.decode("ascii")
+        scope = self.scope
+        scope["method"] = self.parser.get_method().decode("ascii")
+        scope["http_version"] = version
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = raw_path
+        scope["query_string"] = target.query or b""
+
+    @override
+    def on_message_complete(self) -> None:
+        cycle = self.cycle
+        if cycle.transport is not self.transport and not cycle.response_started:
+            cycle.transport = self.transport
+            cycle.keep_alive = self.parser.should_keep_alive()
+        self._phase = _BUSY
+        if not cycle.response_complete:
+            cycle.more_body = False
+            cycle.message_event.set()
+
+    # Answers
+
+    @override
+    def on_response_complete(self) -> None:
+        """Go on to the next request. Without uvicorn's timer per answer: deadlines do its work."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        elif self._phase is _BUSY:
+            self._enter(_IDLE, self.guard.limits.idle_connection_ms_max)
+
+    def linger(self) -> None:
+        """Close once the client has read what was written, or had the time to."""
+        if self._phase is _BUSY:  # the request did come whole in the meantime
+            self.transport.close()
+            return
+        self._enter(_LINGERING, self.guard.limits.linger_ms_max)
+        self.flow.resume_reading()
+        if self.transport.can_write_eof() and not self.transport.is_closing():
+            self.transport.write_eof()
+
+    def _refuse(self, refusal: CurlewError) -> None:
+        """Answer what came last, unless earlier answers are still to go out; then close."""
+        cycle: RequestResponseCycle | None = self.cycle
+        self.guard.refused_count += 1
+        if cycle is None or cycle.response_complete:
+            self._say_last(refusal)
+        elif self._phase is _BODY and not self.pipeline:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self.transport.close()
+            else:
+                self._say_last(refusal, cycle)
+        elif self._phase is _BODY:
+            self.transport.close()
+        else:
+            cycle.keep_alive = False
+            self._phase, self.deadline = _LINGERING, NEVER
+
+    def _say_last(self, refusal: CurlewError, cycle: RequestResponseCycle | None = None) -> None:
+        path = str(cycle.scope["path"]) if cycle is not None else "/"
+        if path.endswith(_SEND_PATHS):
+            refusal.outcome = "not_stored"
+        request_id = b"%b-%x" % (_ID_PREFIX, next(_NUMBERS))
+        status, headers, body = render_problem(refusal, instance=path, request_id=request_id)
+        headers += [
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+            (b"mq-request-id", request_id),
+        ]
+        lines = [b"HTTP/1.1 %d %b" % (status, refusal.title.encode())]
+        lines += [b"%b: %b" % header for header in headers]
+        _log.debug("refused %s: %d %s", self._address, status, refusal.detail)
+        self.transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
+        self._phase = _LINGERING
+        self.linger()
+
+    def _headers_too_large(self) -> CurlewError:
+        limits = self.guard.limits
+        return HeadersTooLarge(
+            "the header block is over the limit",
+            hint="send many properties in a JSON envelope",
+            fields={
+                "limit_bytes": limits.header_block_bytes_max,
+                "limit_headers": limits.header_count_max,
+            },
+        )
+
+    # What the guard calls
+
+    def on_late(self, now: float) -> None:
+        """The deadline has passed."""
+        if self._phase is _LINGERING:
+            self.transport.abort()
+        elif self._phase is _IDLE:
+            self.transport.close()
+        elif self.flow.read_paused or self._is_expecting():
+            self._body_started = now  # we are the one who is late
+            self.deadline = now + self.guard.limits.request_body_ms_max / 1_000
+        elif self._phase is _HEAD:
+            self._refuse(RequestTooSlow("the request head did not come in time"))
+        else:
+            self._refuse(RequestTooSlow("the request body did not come in time"))
+
+    def _is_expecting(self) -> bool:
+        return self._phase is _BODY and self.cycle.waiting_for_100_continue
+
+    def check_reader(self, now: float) -> None:
+        if not self.flow.write_paused:
+            self._unread = (0, now)
+            return
+        unread_bytes = self.transport.get_write_buffer_size()
+        if unread_bytes != self._unread[0]:
+            self._unread = (unread_bytes, now)
+        elif now - self._unread[1] > self.guard.limits.unread_answer_ms_max / 1_000:
+            self.guard.late_count += 1
+            self.transport.abort()
+
+
+def guarded(connections: Connections) -> type[asyncio.Protocol]:
+    """The protocol class of the server that `connections` belong to."""
+    limits = connections.limits
+    members = {
+        "guard": connections,
+        "header_bytes_max": limits.header_block_bytes_max,
+        "headers_max": limits.header_count_max,
+    }
+    return type("ServedProtocol", (GuardedProtocol,), members)

@@ -1,0 +1,49 @@
+"""The batch reader: a range of offsets, fixed once on the driver, and reading it.
+
+The range does not grow while the query runs, however often Spark asks for the tasks. Called by
+Spark: `partitions` on the driver, `read` on the executors.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pyspark_curlew.catalog import Catalog
+from pyspark_curlew.client import CurlewClient
+from pyspark_curlew.loss import report_loss
+from pyspark_curlew.options import SourceOptions
+from pyspark_curlew.planning import QueueRange, clamp, ranges_between, split
+from pyspark_curlew.resolving import resolve
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class CurlewBatchReader(DataSourceReader):
+    """Topics between two bounds. Holds plain values only: Spark pickles it for the executors."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._tasks: list[QueueRange] | None = None
+
+    def partitions(self) -> Sequence[InputPartition]:
+        if self._tasks is None:
+            self._tasks = self._plan()
+        return self._tasks
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        from pyspark_curlew.pulling import read_range
+
+        if not isinstance(partition, QueueRange):  # Spark's stand-in for no tasks at all
+            return iter(())
+        return read_range(partition, self._options, CurlewClient(self._options.http))
+
+    def _plan(self) -> list[QueueRange]:
+        options = self._options
+        found = Catalog(options, CurlewClient(options.http)).lookups()
+        start = resolve(options.starting, found, "startingOffsets")
+        end = resolve(options.ending, found, "endingOffsets")
+        readable, lost = clamp(ranges_between(start, end), found.earliest, found.latest)
+        report_loss([str(part) for part in lost], fail=options.fail_on_data_loss)
+        return split(readable, options.max_records_per_partition, options.min_partitions)

@@ -1,0 +1,152 @@
+"""How to reach the service: address, timeouts, retries, credentials, TLS. Parsed and checked once.
+
+No I/O: a token in a file or in the environment is read by `credentials` on the machine that sends
+the request. Invariant: no secret is in the `repr` of the options nor in an error. Called by
+`options` and `sink_options`.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing
+from pyspark_curlew.option_reader import HEADER_PREFIX, OptionReader
+
+HTTP_NAMES: Final = (
+    "endpoint",
+    "token",
+    "tokenFile",
+    "tokenEnv",
+    "username",
+    "password",
+    "tls.ca",
+    "tls.cert",
+    "tls.key",
+    "tls.verify",
+    HEADER_PREFIX,
+    "connectTimeoutMs",
+    "readTimeoutMs",
+    "retries",
+    "retryBackoffMs",
+    "retryMaxBackoffMs",
+)
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_OWN_HEADERS: Final = frozenset(
+    {"accept", "authorization", "content-type", "content-length", "host"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """At most one of: a bearer token (as it is, in a file, in the environment), a user."""
+
+    token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
+    token_env: str | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """Paths of PEM files, present on every machine that sends requests."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    verify: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """How to reach the service. Times in milliseconds; `retries` does not count the first try."""
+
+    endpoint: str
+    connect_timeout_ms: int
+    read_timeout_ms: int
+    retries: int
+    retry_backoff_ms: int
+    retry_max_backoff_ms: int
+    credentials: Credentials = Credentials()
+    tls: TlsOptions = TlsOptions()
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+
+def read_http_options(reader: OptionReader) -> HttpOptions:
+    """Check what concerns the connection; raise `OptionMissing`, `-Invalid` or `-Conflict`."""
+    endpoint = _endpoint(reader)
+    return HttpOptions(
+        endpoint=endpoint,
+        connect_timeout_ms=reader.whole("connectTimeoutMs", 5000, minimum=1),
+        read_timeout_ms=reader.whole("readTimeoutMs", 30_000, minimum=1),
+        retries=reader.whole("retries", 8, minimum=0),
+        retry_backoff_ms=reader.whole("retryBackoffMs", 50, minimum=0),
+        retry_max_backoff_ms=reader.whole("retryMaxBackoffMs", 5000, minimum=0),
+        credentials=_credentials(reader),
+        tls=_tls(reader, endpoint),
+        headers=_headers(reader),
+    )
+
+
+def _endpoint(reader: OptionReader) -> str:
+    endpoint = reader.text("endpoint").rstrip("/")
+    parts = urlsplit(endpoint)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise OptionInvalid(
+            f"option 'endpoint' = {_without_user(endpoint)!r} is not a base address;"
+            " it looks like http://host:8710"
+        )
+    if parts.username is not None or parts.password is not None:
+        raise OptionInvalid(
+            "option 'endpoint' has a user or password in it; use 'username' and 'password'"
+        )
+    return endpoint
+
+
+def _without_user(address: str) -> str:
+    return re.sub(r"//[^/@]*@", "//***@", address)
+
+
+def _credentials(reader: OptionReader) -> Credentials:
+    reader.at_most_one("token", "tokenFile", "tokenEnv", "username")
+    given = reader.given("username", "password")
+    if len(given) == 1:
+        missing = "password" if given == ["username"] else "username"
+        raise OptionMissing(f"option {missing!r} is required beside {given[0]!r}")
+    found = Credentials(
+        token=reader.text_or_none("token"),
+        token_file=reader.text_or_none("tokenFile"),
+        token_env=reader.text_or_none("tokenEnv"),
+        username=reader.text_or_none("username"),
+        password=reader.text_or_none("password"),
+    )
+    if found.username is not None and ":" in found.username:
+        raise OptionInvalid("option 'username' has a colon in it; basic authentication has no way")
+    if found.token is not None and not re.fullmatch(r"[!-~]+", found.token):
+        raise OptionInvalid("option 'token' has a space or a character beyond ASCII in it")
+    return found
+
+
+def _tls(reader: OptionReader, endpoint: str) -> TlsOptions:
+    given = reader.given("tls.ca", "tls.cert", "tls.key", "tls.verify")
+    if given and not endpoint.startswith("https:"):
+        raise OptionConflict(f"option {given[0]!r} needs an 'endpoint' that begins with https:")
+    if "tls.key" in given and "tls.cert" not in given:
+        raise OptionMissing("option 'tls.cert' is required beside 'tls.key'")
+    return TlsOptions(
+        ca=reader.text_or_none("tls.ca"),
+        cert=reader.text_or_none("tls.cert"),
+        key=reader.text_or_none("tls.key"),
+        verify=reader.flag("tls.verify", default=True),
+    )
+
+
+def _headers(reader: OptionReader) -> tuple[tuple[str, str], ...]:
+    for name, value in reader.headers.items():
+        option = HEADER_PREFIX + name
+        if not _HEADER_NAME.fullmatch(name) or name.lower() in _OWN_HEADERS:
+            raise OptionInvalid(f"option {option!r} does not name a header that can be given")
+        if not value.isprintable():
+            raise OptionInvalid(f"option {option!r} has a line break or control character in it")
+    return tuple(sorted(reader.headers.items()))

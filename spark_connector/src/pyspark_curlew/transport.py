@@ -1,0 +1,143 @@
+"""One HTTP request with retries, and what its failures mean. Over urllib3.
+
+urllib3 and not httpx: fetching a 4 MiB answer costs it a quarter of the CPU time. Connections are
+kept for each process (Spark forks its workers, and a socket must not be shared by two of them), so
+a transport is cheap to make and holds plain values only. Safe to use from several threads. Called
+by `client`.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+from urllib.parse import urlencode
+
+import urllib3
+
+from pyspark_curlew.credentials import authorization, described
+from pyspark_curlew.errors import AccessDenied, RequestRefused, TopicNotFound
+from pyspark_curlew.http_options import HttpOptions
+from pyspark_curlew.retry import RetryPolicy, TryLater
+
+Result = TypeVar("Result")
+
+_RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
+_CONNECTIONS_PER_PROCESS: Final = 16
+
+_pools: dict[tuple[int, HttpOptions], urllib3.PoolManager] = {}
+"""By process id: a forked worker finds its parent's entry and must not use it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to send. `wait_s` is how long the service may wait before it answers."""
+
+    method: str
+    path: str
+    query: Mapping[str, str | int]
+    headers: Mapping[str, str]
+    body: bytes | None = None
+    wait_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status, headers (names in lower case) and body of one response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Transport:
+    """Requests to one Curlew address."""
+
+    def __init__(self, options: HttpOptions, policy: RetryPolicy | None = None) -> None:
+        self._options = options
+        self._policy = policy or RetryPolicy.of(options)
+
+    def run(self, what: str, request: Request, read: Callable[[Answer], Result]) -> Result:
+        """Send until `read` makes a result of the answer or the policy gives up."""
+        return self._policy.run(what, lambda: read(self.once(request)))
+
+    def once(self, request: Request) -> Answer:
+        """Send one time; raise `TryLater` for what may pass."""
+        options = self._options
+        timeout = urllib3.Timeout(
+            connect=options.connect_timeout_ms / 1000,
+            read=options.read_timeout_ms / 1000 + request.wait_s,
+        )
+        address = f"{options.endpoint}{request.path}"
+        if request.query:
+            address += f"?{urlencode(request.query)}"
+        try:
+            response = self._pool().request(
+                request.method,
+                address,
+                body=request.body,
+                headers=self._headers(request),
+                timeout=timeout,
+                retries=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise TryLater(f"{type(error).__name__}: {error}") from None
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        answer = Answer(response.status, headers, response.data)
+        if answer.status in _RETRIED:
+            raise TryLater(describe(answer), _retry_after_s(headers))
+        return answer
+
+    def require_success(self, answer: Answer, subject: str) -> None:
+        """Raise what the status means, unless it is a success."""
+        if 200 <= answer.status < 300:
+            return
+        if answer.status in {401, 403}:
+            how = described(self._options.credentials)
+            raise AccessDenied(f"{subject}: {describe(answer)}; the request was sent {how}")
+        if answer.status == 404:
+            raise TopicNotFound(f"{subject}: {describe(answer)}")
+        raise RequestRefused(f"{subject}: {describe(answer)}")
+
+    def _headers(self, request: Request) -> dict[str, str]:
+        headers = {**dict(self._options.headers), **request.headers}
+        value = authorization(self._options.credentials)
+        return headers if value is None else {**headers, "Authorization": value}
+
+    def _pool(self) -> urllib3.PoolManager:
+        key = (os.getpid(), self._options)
+        if key not in _pools:
+            tls = self._options.tls
+            _pools[key] = urllib3.PoolManager(
+                maxsize=_CONNECTIONS_PER_PROCESS,
+                cert_reqs="CERT_REQUIRED" if tls.verify else "CERT_NONE",
+                ca_certs=tls.ca,
+                cert_file=tls.cert,
+                key_file=tls.key,
+            )
+        return _pools[key]
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    value = headers.get("retry-after", "")
+    return float(value) if value.isdecimal() else None
+
+
+def describe(answer: Answer) -> str:
+    """Status, code, detail, hint and request id, as far as the answer has them."""
+    problem = document_of(answer.body)
+    parts = [f"HTTP {answer.status}"]
+    parts += [str(problem[name]) for name in ("code", "detail", "hint") if problem.get(name)]
+    request_id = answer.headers.get("mq-request-id")
+    if request_id:
+        parts.append(f"request {request_id}")
+    return "; ".join(parts)
+
+
+def document_of(body: bytes) -> Mapping[str, object]:
+    """The JSON object of a body; an empty one when there is none."""
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,84 @@
+"""Credentials and headers on the wire, and what is said when they are refused."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark_curlew.client import CurlewClient
+from pyspark_curlew.errors import AccessDenied
+from pyspark_curlew.http_options import HTTP_NAMES, read_http_options
+from pyspark_curlew.option_reader import OptionReader
+
+from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node
+
+
+@pytest.fixture
+def node() -> Iterator[FakeNode]:
+    with run_fake_node() as node:
+        node.add_topic("orders", queues=1)
+        yield node
+
+
+def client_of(node: FakeNode, **given: str) -> CurlewClient:
+    reader = OptionReader({"endpoint": node.base_url, **given}, HTTP_NAMES)
+    return CurlewClient(read_http_options(reader))
+
+
+def sent(node: FakeNode, **given: str) -> str | None:
+    client_of(node, **given).offsets("orders", "latest")
+    return node.headers[-1].get("Authorization")
+
+
+def test_no_credentials(node: FakeNode) -> None:
+    assert sent(node) is None
+
+
+def test_a_token(node: FakeNode) -> None:
+    assert sent(node, token="abc.def") == "Bearer abc.def"
+
+
+def test_a_user(node: FakeNode) -> None:
+    assert sent(node, username="me", password="p:w") == "Basic bWU6cDp3"
+
+
+def test_a_token_in_the_environment(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MQ_TOKEN", "first")
+    assert sent(node, tokenEnv="MQ_TOKEN") == "Bearer first"
+
+
+def test_a_token_in_a_file_is_read_anew(node: FakeNode, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("first\n")
+    client = client_of(node, tokenFile=str(path))
+    client.offsets("orders", "latest")
+    path.write_text("second\n")
+    client.offsets("orders", "latest")
+    assert [headers["Authorization"] for headers in node.headers] == [
+        "Bearer first",
+        "Bearer second",
+    ]
+
+
+def test_a_token_that_is_not_there(node: FakeNode, tmp_path: Path) -> None:
+    with pytest.raises(AccessDenied, match=r"cannot be read on this machine \(FileNotFoundError"):
+        sent(node, tokenFile=str(tmp_path / "none"))
+    with pytest.raises(AccessDenied, match="environment variable 'CURLEW_TEST_NOWHERE'"):
+        sent(node, tokenEnv="CURLEW_TEST_NOWHERE")
+    assert node.requests == []
+
+
+def test_a_refusal_names_the_source_of_the_token_and_not_the_token(node: FakeNode) -> None:
+    for given, words in (
+        ({"token": "s3cret"}, "with option 'token'"),
+        ({"username": "me", "password": "s3cret"}, "as user 'me'"),
+        ({}, "without credentials"),
+    ):
+        node.faults = [refusal(401)]
+        with pytest.raises(AccessDenied, match=words) as denial:
+            sent(node, **given)
+        assert "s3cret" not in str(denial.value)
+
+
+def test_headers_of_the_user(node: FakeNode) -> None:
+    sent(node, **{"headers.X-Tenant": "blue"})
+    assert node.headers[-1]["X-Tenant"] == "blue"

@@ -1,0 +1,269 @@
+"""The stream reader's options beyond one topic and a limit of rows, called as the engine does."""
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark_curlew.errors import DataLoss, OptionInvalid, TopicNotFound
+from pyspark_curlew.listener import GroupCommitListener
+from pyspark_curlew.options import parse_stream_options
+from pyspark_curlew.planning import QueueRange
+from pyspark_curlew.stream import CurlewStreamReader
+
+from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node
+
+ALL = ReadAllAvailable()
+Offset = dict[str, Any]
+
+
+class Time:
+    """A clock that stands still until it is told, or until the reader sleeps."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.fixture
+def node() -> Iterator[FakeNode]:
+    with run_fake_node() as node:
+        node.add_topic("orders", queues=2)
+        yield node
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+def reader_of(node: FakeNode, time: Time, **given: str) -> CurlewStreamReader:
+    defaults = {"startingOffsets": "earliest", "pollWaitMs": "0", "retries": "0"}
+    if not {"topics", "topicsPattern"} & given.keys():
+        defaults["topic"] = "orders"
+    options = parse_stream_options({"endpoint": node.base_url, **defaults, **given})
+    return CurlewStreamReader(options, time.sleep, lambda: time.now_s)
+
+
+def first_end(reader: CurlewStreamReader) -> Offset:
+    return stored(reader.latestOffset(reader.initialOffset(), ALL))
+
+
+def stored(offset: Offset) -> Offset:
+    """What the engine gives back: the text of the checkpoint, parsed."""
+    document: Offset = json.loads(json.dumps(offset))
+    return document
+
+
+def values_of(reader: CurlewStreamReader, start: Offset, end: Offset) -> list[bytes]:
+    return sorted(
+        value
+        for task in reader.partitions(stored(start), stored(end))
+        for batch in reader.read(task)
+        for value in batch.column("value").to_pylist()
+    )
+
+
+def test_several_topics(node: FakeNode, time: Time) -> None:
+    node.add_topic("events", queues=1)
+    node.send("orders", 1, b"a")
+    node.send("events", 0, b"b", b"c")
+    reader = reader_of(node, time, topics="orders,events")
+    start = reader.initialOffset()
+    end = first_end(reader)
+    assert end["topics"] == {"events": {"0": 2}, "orders": {"0": 0, "1": 1}}
+    assert values_of(reader, start, end) == [b"a", b"b", b"c"]
+
+
+def test_a_topic_that_is_made_later_matches_the_pattern(node: FakeNode, time: Time) -> None:
+    reader = reader_of(node, time, topicsPattern="ord.*", startingOffsets="latest")
+    end = first_end(reader)
+    node.add_topic("ordinary", queues=1)
+    node.add_topic("disorder", queues=1)
+    node.send("ordinary", 0, b"x")
+    after = reader.latestOffset(end, ALL)
+    assert after["from"] == {"ordinary": {"0": 0}}
+    assert values_of(reader, end, after) == [b"x"]
+
+
+def test_only_the_chosen_queues(node: FakeNode, time: Time) -> None:
+    node.send("orders", 0, b"a")
+    node.send("orders", 1, b"b")
+    reader = reader_of(node, time, queues='{"orders":[1]}')
+    start, end = reader.initialOffset(), first_end(reader)
+    assert values_of(reader, start, end) == [b"b"]
+    with pytest.raises(OptionInvalid, match="names queue 2 of topic 'orders', which has 2"):
+        reader_of(node, time, queues='{"orders":[2]}').initialOffset()
+
+
+def test_a_topic_that_never_was(node: FakeNode, time: Time) -> None:
+    with pytest.raises(TopicNotFound):
+        reader_of(node, time, topics="orders,nothing").initialOffset()
+
+
+def test_a_topic_that_is_gone_is_a_loss(node: FakeNode, time: Time) -> None:
+    reader = reader_of(node, time)
+    node.send("orders", 0, b"a")
+    end = first_end(reader)
+    del node.topics["orders"]
+    with pytest.raises(DataLoss, match="queue 0: the queue no longer exists"):
+        reader.latestOffset(end, ALL)
+    careless = reader_of(node, time, failOnDataLoss="false")
+    assert careless.latestOffset(end, ALL) == end
+
+
+def test_a_topic_made_anew_is_a_loss(
+    node: FakeNode, time: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though its offsets have already passed those that the query has read."""
+    reader = reader_of(node, time)
+    node.send("orders", 0, b"a", b"b")
+    end = first_end(reader)
+    node.add_topic("orders", queues=2)
+    node.send("orders", 0, b"1", b"2", b"3")
+    with pytest.raises(DataLoss, match=r"'orders' was deleted and made anew \(generation 1 before"):
+        reader.latestOffset(end, ALL)
+    careless = reader_of(node, time, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING, "pyspark_curlew"):
+        after = careless.latestOffset(end, ALL)
+    assert values_of(careless, end, after) == [b"1", b"2", b"3"]
+    assert after["generations"] == {"orders": 2}
+    assert caplog.text.count("made anew") == 1
+    node.send("orders", 0, b"4")
+    assert values_of(careless, after, careless.latestOffset(stored(after), ALL)) == [b"4"]
+
+
+def test_a_checkpoint_without_generations_is_read(node: FakeNode, time: Time) -> None:
+    reader = reader_of(node, time)
+    node.send("orders", 0, b"a", b"b")
+    early = {"fmt": "curlew", "v": 1, "topics": {"orders": {"0": 1, "1": 0}}}
+    after = reader.latestOffset(early, ALL)
+    assert values_of(reader, early, after) == [b"b"]
+
+
+def test_a_limit_of_bytes(node: FakeNode, time: Time) -> None:
+    node.send("orders", 0, *[b"x" * 1000] * 50)
+    node.send("orders", 1, *[b"x"] * 50)
+    reader = reader_of(node, time, maxBytesPerTrigger="20000")
+    assert reader.getDefaultReadLimit() == ReadAllAvailable()
+    end = first_end(reader)["topics"]["orders"]
+    # 1117 and 118 bytes a record with what belongs to it; 62 KB in all.
+    assert 10 <= end["0"] <= 18
+    assert 10 <= end["1"] <= 18
+
+
+def test_of_two_limits_the_smaller_one_wins(node: FakeNode, time: Time) -> None:
+    node.send("orders", 0, *[b"x" * 1000] * 50)
+    reader = reader_of(node, time, maxBytesPerTrigger="20000", maxOffsetsPerTrigger="3")
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(3))
+    assert end["topics"] == {"orders": {"0": 3, "1": 0}}
+    other = reader_of(node, time, maxBytesPerTrigger="3000", maxOffsetsPerTrigger="30")
+    end = other.latestOffset(other.initialOffset(), ReadMaxRows(30))
+    assert end["topics"] == {"orders": {"0": 2, "1": 0}}
+
+
+def test_a_small_batch_is_held_until_it_is_large_enough(node: FakeNode, time: Time) -> None:
+    reader = reader_of(node, time, minOffsetsPerTrigger="3", maxTriggerDelay="15m")
+    end = first_end(reader)
+    node.send("orders", 0, b"a", b"b")
+    assert reader.latestOffset(end, ALL) == end
+    node.send("orders", 1, b"c")
+    assert reader.latestOffset(end, ALL)["topics"] == {"orders": {"0": 2, "1": 1}}
+
+
+def test_a_small_batch_is_held_no_longer_than_said(node: FakeNode, time: Time) -> None:
+    reader = reader_of(node, time, minOffsetsPerTrigger="3", maxTriggerDelay="10s")
+    end = first_end(reader)
+    node.send("orders", 0, b"a")
+    time.now_s = 9.9
+    assert reader.latestOffset(end, ALL) == end
+    time.now_s = 10.0
+    after = reader.latestOffset(end, ALL)
+    assert after["topics"] == {"orders": {"0": 1, "1": 0}}
+    node.send("orders", 0, b"b")
+    assert reader.latestOffset(stored(after), ALL) == after
+
+
+def test_holding_does_not_hammer_the_service(node: FakeNode, time: Time) -> None:
+    reader = reader_of(node, time, minOffsetsPerTrigger="3", pollWaitMs="1000")
+    end = first_end(reader)
+    node.send("orders", 0, b"a")
+    assert reader.latestOffset(end, ALL) == end
+    assert time.now_s == pytest.approx(1.0)
+
+
+def test_available_now_holds_nothing(node: FakeNode, time: Time) -> None:
+    reader = reader_of(node, time, minOffsetsPerTrigger="3")
+    end = first_end(reader)
+    node.send("orders", 0, b"a")
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(end, ALL)["topics"] == {"orders": {"0": 1, "1": 0}}
+
+
+def test_more_tasks_than_queues(node: FakeNode, time: Time) -> None:
+    node.send("orders", 0, *[b"x"] * 9)
+    reader = reader_of(node, time, minPartitions="3")
+    assert reader.partitions(reader.initialOffset(), first_end(reader)) == [
+        QueueRange("orders", 0, 0, 3),
+        QueueRange("orders", 0, 3, 6),
+        QueueRange("orders", 0, 6, 9),
+    ]
+
+
+def test_starting_at_a_time(node: FakeNode, time: Time) -> None:
+    node.send("orders", 0, b"a")
+    late = "startingOffsetsByTimestampStrategy"
+    assert reader_of(
+        node, time, startingTimestamp="1700000000000", **{late: "latest"}
+    ).initialOffset()["topics"] == {"orders": {"0": 0, "1": 0}}
+    with pytest.raises(OptionInvalid, match="no message in queue 0"):
+        reader_of(node, time, startingTimestamp="1800000000000").initialOffset()
+
+
+def test_a_group_is_told_the_next_offsets(node: FakeNode, time: Time) -> None:
+    node.send("orders", 0, b"a", b"b")
+    reader = reader_of(node, time, consumerGroup="etl")
+    reader.commit(first_end(reader))
+    assert node.committed == {("etl", "orders"): {0: 2, 1: 0}}
+    again = reader_of(node, time, consumerGroup="etl", startingOffsets="committed")
+    assert again.initialOffset()["topics"] == {"orders": {"0": 2, "1": 0}}
+
+
+def test_nothing_is_committed_without_a_wish(node: FakeNode, time: Time) -> None:
+    for given in ({}, {"consumerGroup": "etl", "commitOffsets": "false"}):
+        reader = reader_of(node, time, **given)
+        reader.commit(first_end(reader))
+    assert node.committed == {}
+
+
+def test_a_group_that_has_committed_nothing(node: FakeNode, time: Time) -> None:
+    node.send("orders", 0, b"a")
+    given = {"consumerGroup": "new", "startingOffsets": "committed"}
+    assert reader_of(node, time, **given).initialOffset()["topics"]["orders"]["0"] == 0
+    reader = reader_of(node, time, **given, startingOffsetsFallback="latest")
+    assert reader.initialOffset()["topics"]["orders"]["0"] == 1
+
+
+def test_a_commit_that_fails_is_one_warning(
+    node: FakeNode, time: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = reader_of(node, time, consumerGroup="etl", retries="8")
+    end = first_end(reader)
+    asked = len(node.requests)
+    node.faults = [refusal(503)]
+    reader.commit(end)
+    assert len(node.requests) == asked + 1
+    assert "offsets of topic 'orders' are not committed: CURLEW_UNAVAILABLE" in caplog.text
+
+
+def test_the_listener_commits_our_sources_only(node: FakeNode, time: Time) -> None:
+    listener = GroupCommitListener("etl", {"endpoint": node.base_url})
+    for other in (None, "", "null", "17", '{"logOffset":3}', "not json"):
+        listener.commit(other)
+    assert node.requests == []
+    listener.commit(json.dumps({"fmt": "curlew", "v": 1, "topics": {"orders": {"1": 7}}}))
+    assert node.committed == {("etl", "orders"): {1: 7}}

@@ -1,0 +1,63 @@
+"""Metrics of a real node, and what an answer says about its own time."""
+
+import re
+
+import httpx
+
+from app.domain.message import Message
+from tests.support.frames import request_frame
+
+
+def metrics(http: httpx.Client) -> dict[str, float]:
+    answer = http.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+def answers(operation: str, status: int) -> str:
+    return f'curlew_http_answers_total{{operation="{operation}",status="{status}"}}'
+
+
+def test_what_goes_in_and_out_is_counted(http: httpx.Client, topic: str) -> None:
+    before = metrics(http)
+    base = f"/v1/topics/{topic}"
+    http.post(f"{base}/messages", params={"queue_id": 0}, content=b"12345")
+    entries = [{"text": "ab"}, {"text": "c", "queue_id": 99}]
+    http.post(f"{base}/messages:batch?queue_id=0", json={"messages": entries})
+    frame = request_frame([Message(b"x"), Message(b"y")], topic)
+    framed = {"content-type": "application/vnd.curlew.batch"}
+    http.post(f"{base}/messages:batch?queue_id=0", content=frame, headers=framed)
+    http.get(f"{base}/queues/0/messages?offset=0")
+    http.post(f"{base}/groups/g/messages:receive?max_messages=2")
+    http.get(f"{base}/queues/7/messages?offset=0")
+    http.get("/nowhere")
+    after = metrics(http)
+
+    def more(name: str) -> float:
+        return after[name] - before.get(name, 0)
+
+    assert more("rocketmq_messages_in_total") == 1 + 1 + 2
+    assert more("rocketmq_throughput_in_total") == 5 + 2 + len(frame)
+    assert more("rocketmq_messages_out_total") == 4 + 2
+    assert more("rocketmq_throughput_out_total") == 5 + 2 + 1 + 1 + 5 + 2
+    assert more(answers("send_message", 201)) == 1
+    assert more(answers("send_batch", 207)) == 1
+    assert more(answers("pull_messages", 404)) == 1
+    assert more(answers("get_metrics", 200)) == 1
+    assert more(answers("other", 404)) == 1
+    assert more("rocketmq_storage_size") > 0
+    assert after["curlew_ready"] == 1
+    assert after["curlew_http_connections"] >= 1
+
+
+def test_a_send_says_how_long_the_store_took(http: httpx.Client, topic: str) -> None:
+    base = f"/v1/topics/{topic}/messages"
+    sends = [
+        http.post(base, content=b"x"),
+        http.post(base, content=b"x", headers={"prefer": "return=minimal"}),
+        http.post(f"{base}:batch", json={"messages": [{"text": "x"}]}),
+    ]
+    for answer in sends:
+        assert re.fullmatch(r"store;dur=\d+\.\d\d", answer.headers["server-timing"])

@@ -57,6 +57,9 @@ test-crash: .venv/test.stamp ## kill, damage and cut power at length; figures to
 bench: .venv/test.stamp ## measure against the ceilings of this machine
 	$(BIN)/python -m benchmarks $(ARGS)
 
+bench-spark: .venv/test.stamp ## measure the Spark connector, some minutes
+	$(BIN)/python -m benchmarks.spark $(ARGS)
+
 demo: .venv/demo.stamp ## send a year of flights through Curlew and Spark
 	PYTHONPATH=spark_connector/examples $(BIN)/python -m flights $(ARGS)
 

@@ -16,10 +16,10 @@ from app.cluster import ClusterConfig, Metadata
 from app.config import Config
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
-from app.domain.limits import MIB, Limits
+from app.domain.limits import DEFAULT_RETENTION_MS, MIB, Limits
 from app.runtime.service import Service
 from app.runtime.system_clock import SystemClock
-from app.store import MessageStore, OsFiles, StoreConfig
+from app.store import MessageStore, OsFiles, RetentionPolicy, StoreConfig
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -28,6 +28,9 @@ FLUSH_SECONDS: Final = 0.5
 
 CHECKPOINT_SECONDS: Final = 5.0
 """Bounds what is read again after a crash, and the memory held by units (20 bytes a message)."""
+
+RETENTION_SECONDS: Final = 10.0
+"""RocketMQ's cleanResourceInterval."""
 
 REFRESH_SECONDS: Final = 2.0
 """How late a change that was made on another node is seen."""
@@ -108,6 +111,7 @@ class Node:
         return [
             Service("flush", FLUSH_SECONDS, self._flush),
             Service("checkpoint", CHECKPOINT_SECONDS, self._checkpoint),
+            Service("retention", RETENTION_SECONDS, self.apply_retention),
             Service("metadata refresh", REFRESH_SECONDS, self._refresh),
             Service("heartbeat", HEARTBEAT_SECONDS, self._heartbeat),
         ]
@@ -129,6 +133,25 @@ class Node:
                 _LOG.warning("no room for a checkpoint; it is tried again")
                 return
             self.store.fail(f"{error.strerror} while writing a checkpoint")
+
+    async def apply_retention(self) -> None:
+        """One pass: expire and delete as the topics say, and mind the disk. The service's turn."""
+        topics = self.metadata.snapshot.topics.values()
+        policy = RetentionPolicy(
+            default_ms=DEFAULT_RETENTION_MS,
+            by_topic_ms={topic.name: topic.retention_ms for topic in topics},
+        )
+        loop = asyncio.get_running_loop()
+        report = await loop.run_in_executor(None, self.store.apply_retention, policy)
+        if report.warn:
+            _LOG.warning("the disk is %.0f %% full", report.disk_used_ratio * 100)
+        if report.expired_messages or report.deleted_segments:
+            _LOG.info(
+                "retention: %d messages expired, %d segments deleted",
+                report.expired_messages,
+                len(report.deleted_segments),
+            )
+            await self._checkpoint()
 
     async def _refresh(self) -> None:
         try:

@@ -393,7 +393,7 @@ class MessageStore:
                 dispatched_end=end,
                 store_time_ms=self._appender.store_time_ms,
                 clean=clean,
-                queues=self._queues.states(),
+                queues=self._queues.states(end),
                 indexed_end=end if damaged_from is None else min(end, damaged_from),
                 index_files=index_files,
                 boot_id=self._files.boot_id(),

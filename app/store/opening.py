@@ -95,7 +95,8 @@ def _open_by(
             f"segments are missing: the log ends at {end}, but it was written "
             f"to {checkpoint.dispatched_end}; restore the files of commitlog/"
         )
-    lost = queues.load(checkpoint.queues, end)
+    cut_short = end < checkpoint.dispatched_end
+    lost = queues.load(checkpoint.queues, end, cut_short=cut_short)
     indexed_end = max(
         index.load(checkpoint.index_files, min(checkpoint.indexed_end, end)), log.start
     )
@@ -112,7 +113,7 @@ def _open_by(
     if checkpoint.clean:
         for state in lost:
             queues.get_or_make(state.topic, state.queue_id).extend(state.max_offset)
-    if end < checkpoint.dispatched_end:
+    if cut_short:
         lost_segments = Damage(end, checkpoint.dispatched_end, "missing segments")
         recovery.damages.append(lost_segments)
     return recovery

@@ -36,38 +36,48 @@ class QueueTable:
         """The queues of a topic that have ever had a message."""
         return [queue for queue in self._queues.values() if queue.topic == topic]
 
-    def states(self) -> tuple[QueueState, ...]:
-        """The bounds of all queues, for a checkpoint."""
+    def states(self, dispatched_end: int) -> tuple[QueueState, ...]:
+        """The bounds of all queues, for a checkpoint that vouches for records below this end."""
         return tuple(
-            QueueState(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset)
+            QueueState(
+                queue.topic, queue.queue_id, queue.min_offset, _end_below(queue, dispatched_end)
+            )
             for queue in self._queues.values()
         )
 
-    def load(self, states: Iterable[QueueState], dispatched_end: int) -> list[QueueState]:
+    def load(
+        self, states: Iterable[QueueState], dispatched_end: int, *, cut_short: bool = False
+    ) -> list[QueueState]:
         """Take the queues of a checkpoint; those whose files are not what it says.
 
-        The latter are empty now and must be dispatched again from the start of the log. Units that
-        point behind `dispatched_end` are taken off: their records are dispatched again.
+        The latter are empty now and must be dispatched again from the start of the log: taking a
+        damaged last unit off would give its offset to another message. `cut_short`: the log ends
+        before the checkpoint does, and units that point behind its end are taken off.
         """
         lost: list[QueueState] = []
         for state in states:
             queue = self.get_or_make(state.topic, state.queue_id)
             queue.begin(state.min_offset, state.max_offset)
             end = _end_below(queue, dispatched_end) if queue.has_files() else None
-            if end is None:
+            if end is None or (end < state.max_offset and not cut_short) or not _ends_well(queue):
                 lost.append(state)
                 end = state.min_offset
             queue.begin(state.min_offset, end)
         return lost
 
 
-def _end_below(queue: ConsumeQueue, dispatched_end: int) -> int | None:
-    """Where the units of records below `dispatched_end` end; None when the last is damaged."""
+def _ends_well(queue: ConsumeQueue) -> bool:
+    """Whether the last unit was written at all."""
+    if queue.max_offset == queue.min_offset:
+        return True
+    return queue.units(queue.max_offset - 1, queue.max_offset)[0][1] > 0
+
+
+def _end_below(queue: ConsumeQueue, dispatched_end: int) -> int:
+    """Where the units of records below `dispatched_end` end."""
     end = queue.max_offset
     while end > queue.min_offset:
         ((physical_offset, size, _tag_hash),) = queue.units(end - 1, end)
-        if size <= 0:
-            return None
         if physical_offset + size <= dispatched_end:
             break
         end -= 1

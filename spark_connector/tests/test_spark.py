@@ -264,6 +264,35 @@ def test_the_listener_commits_the_last_batch_too(
         spark.streams.removeListener(listener)
 
 
+def test_what_a_stream_writes_is_read_again(
+    spark: SparkSession, node: RealNode, topic: str, tmp_path: Path
+) -> None:
+    copy = f"{topic}-copy"
+    node.add_topic(copy, 2)
+    for queue in range(QUEUES):
+        node.send(topic, queue, *bodies(f"{queue}-", 40), tag="t")
+    address = {"endpoint": node.base_url}
+    query = (
+        stream_of(spark, node.base_url, topic, maxOffsetsPerTrigger="50")
+        .select("key", "value", "tag")
+        .writeStream.format("curlew")
+        .options(**address, topic=copy, checkpointLocation=str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(DEADLINE_S)
+    before, after = (
+        spark.read.format("curlew").options(**address, topic=name).load() for name in (topic, copy)
+    )
+    rows = before.select("key", "value", "tag")
+    assert rows.exceptAll(after.select("key", "value", "tag")).count() == 0
+    assert after.count() == 120
+    rows.limit(3).write.format("curlew").options(**address, topic=copy).mode("append").save()
+    assert spark.read.format("curlew").options(**address, topic=copy).load().count() == 123
+    with pytest.raises(Exception, match="CURLEW_UNSUPPORTED: a topic cannot be overwritten"):
+        rows.write.format("curlew").options(**address, topic=copy).mode("overwrite").save()
+
+
 def wait_until(holds: Callable[[], bool]) -> None:
     """Spark calls listeners in its own time."""
     give_up = time.monotonic() + DEADLINE_S

@@ -40,7 +40,7 @@ class OutOfRange:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """`generation` tells a topic from an earlier one of the same name."""
+    """`generation` tells a topic from an earlier one of the same name: when it was made, in ms."""
 
     queues: int
     generation: int
@@ -78,8 +78,7 @@ class CurlewClient:
         def read(answer: Answer) -> TopicFacts:
             document = self._document(answer, f"topic {topic!r}")
             queues = document.get("queues")
-            # A service that does not tell the generation tells when the topic was made.
-            generation = document.get("generation", document.get("created_ms"))
+            generation = document.get("created_ms")
             if not isinstance(queues, int) or not isinstance(generation, int):
                 raise ProtocolViolation(f"topic {topic!r} cannot be read: {answer.body[:200]!r}")
             return TopicFacts(queues, generation)

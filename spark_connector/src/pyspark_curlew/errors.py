@@ -52,6 +52,12 @@ class SchemaMismatch(ConnectorError):
     code = "CURLEW_SCHEMA"
 
 
+class RowRefused(ConnectorError):
+    """A row that is to be sent cannot be a message."""
+
+    code = "CURLEW_ROW_REFUSED"
+
+
 class OffsetVersionUnknown(ConnectorError):
     """A checkpoint was written by another source, or by a connector newer than this one."""
 

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_curlew.batch import CurlewBatchReader
+    from pyspark_curlew.sink import CurlewBatchWriter, CurlewStreamWriter
     from pyspark_curlew.stream import CurlewStreamReader
 
 
 class CurlewDataSource(DataSource):
-    """`format("curlew")` to read as a stream or at once; see the README for the options."""
+    """`format("curlew")`, to read and write, as a stream or at once; see the README."""
 
     @classmethod
     def name(cls) -> str:
@@ -46,3 +47,19 @@ class CurlewDataSource(DataSource):
         options = parse_stream_options(self.options)
         check_user_schema(schema, self.schema())
         return CurlewStreamReader(options)
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "CurlewBatchWriter":
+        from pyspark_curlew.sink import CurlewBatchWriter, check_sink
+        from pyspark_curlew.sink_options import parse_sink_options
+
+        options = parse_sink_options(self.options)
+        check_sink(options, schema, overwrite=overwrite)
+        return CurlewBatchWriter(options)
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "CurlewStreamWriter":  # noqa: N802
+        from pyspark_curlew.sink import CurlewStreamWriter, check_sink
+        from pyspark_curlew.sink_options import parse_sink_options
+
+        options = parse_sink_options(self.options)
+        check_sink(options, schema, overwrite=overwrite)
+        return CurlewStreamWriter(options)

@@ -101,7 +101,7 @@ class FakeNode:
         if topic is None:
             return _problem(404, code="TOPIC_NOT_FOUND", detail=f"no topic {name!r}")
         if len(path) == 2:
-            return _json(200, {"queues": len(topic), "generation": self.generations[name]})
+            return _json(200, {"queues": len(topic), "created_ms": self.generations[name]})
         if path[2] == "offsets":
             return _json(
                 200, {"topic": name, "at": query["at"], "offsets": _offsets(topic, query["at"])}

@@ -21,6 +21,11 @@ class RealNode:
         """Make the topic, or give it more queues."""
         self._request("PUT", f"/v1/topics/{name}", {"queues": queues})
 
+    def remove_topic(self, name: str) -> None:
+        """Delete the topic with its messages."""
+        answer = self._pool.request("DELETE", f"{self.base_url}/v1/topics/{name}")
+        assert answer.status == 204, answer.data
+
     def send(self, topic: str, queue: int, *bodies: bytes, tag: str = "t") -> list[str]:
         """Store the bodies behind each other in one queue; return the message ids."""
         messages = [

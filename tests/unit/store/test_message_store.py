@@ -320,6 +320,23 @@ class TestDamage:
         assert again.send(b"next").first_queue_offset == 40
         again.store.close()
 
+    @pytest.mark.parametrize("byte", range(12))
+    def test_a_damaged_last_unit_never_frees_its_offset(
+        self, opened: OpenStore, root: Path, byte: int
+    ) -> None:
+        sent = [b"message %d" % index for index in range(5)]
+        for body in sent:
+            opened.send(body)
+        opened.store.close()
+        (path,) = (root / "consumequeue" / "orders" / "0").iterdir()
+        self.flip(path, 4 * 20 + byte)
+        again = open_store(OsFiles(root))
+        assert again.send(b"next").first_queue_offset == 5
+        again.store.close()
+        healed = open_store(OsFiles(root))
+        assert healed.bodies()[-1] == b"next"
+        healed.store.close()
+
     def test_damage_in_the_middle_is_stepped_over_at_opening(
         self, opened: OpenStore, root: Path
     ) -> None:

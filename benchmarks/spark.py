@@ -1,0 +1,266 @@
+"""The Spark connector against what this Spark can do at all: `make bench-spark`, some minutes.
+
+Everything runs in one session (local[2], noop sink, messages of 1 KiB), round by round in turn, so
+that a ratio compares like with like; the best round counts. The upper bound yields ready
+RecordBatches without any service; the twin pulls from the same node and yields tuples.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import urllib3
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+from pyspark_curlew import register
+from pyspark_curlew.client import CurlewClient
+from pyspark_curlew.http_options import HTTP_NAMES, read_http_options
+from pyspark_curlew.option_reader import OptionReader
+from pyspark_curlew.outgoing import encode_records, frames
+from pyspark_curlew.schema import source_schema
+from pyspark_curlew.source import CurlewDataSource
+from typing_extensions import override
+
+from benchmarks.servers import node
+
+TOPIC = "bench"
+QUEUES = 4
+BODY = b"x" * 1024
+PORTION = 4096
+ROUNDS = 4
+BATCHES = 30
+
+
+class Ready(DataSource):
+    """The upper bound: batches in memory, the same columns as ours."""
+
+    @classmethod
+    @override
+    def name(cls) -> str:
+        return "bench_ready"
+
+    @override
+    def schema(self) -> StructType:
+        return source_schema(include_properties=False)
+
+    @override
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return ReadyReader(int(self.options["rows"]))
+
+
+class ReadyReader(DataSourceReader):
+    """One batch, made once for each task, over and over."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    @override
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(self._rows // QUEUES) for _ in range(QUEUES)]
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        moment = pa.timestamp("us", "UTC")
+        kinds = {
+            "key": (pa.binary(), b"k"),
+            "value": (pa.binary(), BODY),
+            "topic": (pa.string(), TOPIC),
+            "queue": (pa.int32(), 0),
+            "offset": (pa.int64(), 0),
+            "timestamp": (moment, 0),
+            "born_timestamp": (moment, 0),
+            "message_id": (pa.string(), "0" * 34),
+            "tag": (pa.string(), None),
+        }
+        arrays = [pa.array([value] * PORTION, kind) for kind, value in kinds.values()]
+        whole = pa.RecordBatch.from_arrays(arrays, list(kinds))
+        left = int(partition.value)
+        while left > 0:
+            yield whole.slice(0, left)
+            left -= PORTION
+
+
+class Tuples(CurlewDataSource):
+    """Our source, with each row as a Python tuple."""
+
+    @classmethod
+    @override
+    def name(cls) -> str:
+        return "bench_tuples"
+
+    @override
+    def reader(self, schema: StructType) -> DataSourceReader:  # type: ignore[override]
+        return TupleReader(super().reader(schema))
+
+
+class TupleReader(DataSourceReader):
+    """Our reader, unpacked row by row."""
+
+    def __init__(self, inner: DataSourceReader) -> None:
+        self._inner = inner
+
+    @override
+    def partitions(self) -> list[InputPartition]:
+        return list(self._inner.partitions())
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
+        for batch in self._inner.read(partition):
+            assert isinstance(batch, pa.RecordBatch)
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def fill(url: str, rows: int) -> None:
+    """Store `rows` messages of 1 KiB with a key, spread over the queues."""
+    client = CurlewClient(read_http_options(OptionReader({"endpoint": url}, HTTP_NAMES)))
+    put_topics(url)
+    part = pa.array([BODY] * 1000, pa.binary())
+    keys = pa.array([b"k%d" % number for number in range(1000)], pa.binary())
+    (frame,) = frames(encode_records(TOPIC, part, keys, None, None), 1000, 1 << 30)
+    for number in range(rows // 1000):
+        client.send(TOPIC, number % QUEUES, frame)
+
+
+def put_topics(url: str) -> None:
+    """Make the topic to read and the one to write."""
+    for name in (TOPIC, f"{TOPIC}-copy"):
+        headers = {"Content-Type": "application/json"}
+        body = json.dumps({"queues": QUEUES})
+        address = f"{url}/v1/topics/{name}"
+        answer = urllib3.request("PUT", address, body=body, headers=headers)
+        assert answer.status in {200, 201}, answer.data
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long `work` takes."""
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def best(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """The shortest time of each, all taking turns; a round before them warms up."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds + 1):
+        for name, work in works.items():
+            found[name].append(seconds(work))
+    return {name: min(times[1:]) for name, times in found.items()}
+
+
+def drain(frame: DataFrame) -> None:
+    """Compute all rows and drop them."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def batch_overhead(stream: DataFrame, folder: Path) -> float:
+    """The median time of a micro-batch of a few rows, in seconds."""
+    query = (
+        stream.writeStream.format("noop")
+        .option("checkpointLocation", str(folder))
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while query.lastProgress is None or query.lastProgress.batchId < BATCHES:
+            if time.monotonic() > deadline or not query.isActive:
+                raise RuntimeError(f"the query came to {query.lastProgress}; {query.exception()}")
+            time.sleep(0.1)
+        times = sorted(
+            progress.durationMs["triggerExecution"]
+            for progress in query.recentProgress
+            if progress.batchId > BATCHES // 3
+        )
+        return times[len(times) // 2] / 1000
+    finally:
+        query.stop()
+
+
+def session(folder: Path) -> SparkSession:
+    """A Spark of two threads that knows all three sources."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.local.dir", str(folder / "spark"))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .getOrCreate()
+    )
+    register(spark)
+    spark.dataSource.register(Ready)
+    spark.dataSource.register(Tuples)
+    return spark
+
+
+def line(name: str, value: float, unit: str, ratio: float, target: float, *, most: bool) -> str:
+    """One row of the table; `most`: the ratio should be at most the target."""
+    reached = ratio <= target if most else ratio >= target
+    sign = "<=" if most else ">="
+    verdict = "reached" if reached else "MISSED"
+    return f"{name:<34} {value:>12,.3f} {unit:<7} {ratio:>6.2f}  {sign} {target:<5} {verdict}"
+
+
+def measure(rows: int, rounds: int, folder: Path, url: str) -> list[str]:
+    """The table."""
+    fill(url, rows)
+    spark = session(folder)
+    try:
+        ours = spark.read.format("curlew").options(endpoint=url, topic=TOPIC)
+        tuples = spark.read.format("bench_tuples").options(endpoint=url, topic=TOPIC)
+        ready = spark.read.format("bench_ready").options(rows=str(rows))
+        copy = ready.load().select("value").write.format("curlew").mode("append")
+        times = best(
+            {
+                "ready": lambda: drain(ready.load()),
+                "ours": lambda: drain(ours.load()),
+                "tuples": lambda: drain(tuples.load()),
+                "sink": lambda: copy.options(endpoint=url, topic=f"{TOPIC}-copy").save(),
+            },
+            rounds,
+        )
+        rate = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="4").load()
+        stream = spark.readStream.format("curlew").options(
+            endpoint=url, topic=TOPIC, startingOffsets="earliest", maxOffsetsPerTrigger="4"
+        )
+        theirs = batch_overhead(rate, folder / "rate")
+        small = batch_overhead(stream.load(), folder / "ours")
+    finally:
+        spark.stop()
+    per_second = {name: rows / taken for name, taken in times.items()}
+    arrow = per_second["ours"]
+    return [
+        f"{rows:,} messages of 1 KiB, best of {rounds} rounds in turn",
+        line(
+            "read, to upper bound", arrow, "rows/s", arrow / per_second["ready"], 0.55, most=False
+        ),
+        line("read, to tuples", arrow, "rows/s", arrow / per_second["tuples"], 2.3, most=False),
+        line("small micro-batch, to rate source", small, "s", small / theirs, 1.2, most=True),
+        line("write", per_second["sink"], "rows/s", per_second["sink"] / 300_000, 1.0, most=False),
+    ]
+
+
+def main() -> None:
+    """Run with the numbers of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="curlew-spark-") as name, node() as (url, _):
+        print("\n".join(measure(given.rows, given.rounds, Path(name), url)))
+
+
+if __name__ == "__main__":
+    main()

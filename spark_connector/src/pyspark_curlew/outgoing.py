@@ -1,0 +1,159 @@
+"""From rows to request frames, column by column: the opposite of `columns` and `frame`.
+
+A record is joined from its parts by one Arrow call over all rows, so that the block of a frame is a
+slice of the joined column and its sizes are the differences of the offsets. Layout: see `records`;
+the fields that the service assigns (queue, offsets, times, checksum) are left zero. Invariants: a
+chunk has at most the messages and bytes that are allowed, or one message; the order of rows is
+kept. Called by `sending`.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pyspark_curlew.crc32c import crc32c
+from pyspark_curlew.errors import RowRefused
+
+_HEADER: Final = struct.Struct(">4sBBHIIqq")
+_HEADS: Final = np.dtype(
+    {
+        "names": ["size", "magic", "body_length"],
+        "formats": [">u4", ">u4", ">u4"],
+        "offsets": [0, 4, 84],
+        "itemsize": 88,
+    }
+)
+_MAGIC: Final = 0xDAA320A7
+_CHECKSUM: Final = b"__CRC32#\x010000000000\x02"
+_OVERHEAD: Final = 91
+_PROPERTIES_MAX: Final = 32_767
+_NOTHING: Final = pa.scalar(b"", pa.binary())
+
+
+def encode_records(
+    topic: str,
+    values: pa.Array,
+    keys: pa.Array | None,
+    tags: pa.Array | None,
+    properties: pa.Array | None,
+) -> pa.Array:
+    """One binary value for each row: its record for `topic`."""
+    if values.null_count:
+        raise RowRefused("a row has no value: column 'value' is null")
+    bodies = _binary(values, "value")
+    texts = _properties(len(bodies), keys, tags, properties)
+    lengths = _lengths(texts)
+    if len(lengths) and int(lengths.max()) > _PROPERTIES_MAX:
+        raise RowRefused(f"key, tag and properties of a row exceed {_PROPERTIES_MAX} bytes")
+    name = topic.encode()
+    middle = np.empty(len(bodies), dtype=np.dtype([("name", f"V{1 + len(name)}"), ("size", ">u2")]))
+    middle["name"] = np.void(bytes([len(name)]) + name)
+    middle["size"] = lengths
+    heads = np.zeros(len(bodies), dtype=_HEADS)
+    body_lengths = _lengths(bodies)
+    heads["size"] = _OVERHEAD + len(name) + body_lengths + lengths
+    heads["magic"] = _MAGIC
+    heads["body_length"] = body_lengths
+    return pc.binary_join_element_wise(_fixed(heads), bodies, _fixed(middle), texts, _NOTHING)
+
+
+def frames(records: pa.Array, max_messages: int, max_bytes: int) -> Iterator[bytes]:
+    """The records as request frames, in order."""
+    limits = _limits(records)
+    block = memoryview(records.buffers()[2] or b"")
+    first = 0
+    while first < len(records):
+        fitting = int(np.searchsorted(limits, limits[first] + max_bytes, side="right")) - 1
+        last = min(first + max_messages, max(fitting, first + 1), len(records))
+        sizes = np.diff(limits[first : last + 1]).astype(">u4").tobytes()
+        yield _frame(last - first, sizes, block[limits[first] : limits[last]])
+        first = last
+
+
+def _frame(count: int, sizes: bytes, block: memoryview) -> bytes:
+    rest = b"".join((sizes, block))
+    checksum = crc32c(np.frombuffer(rest, dtype=np.uint8))
+    return _HEADER.pack(b"CRLW", 1, 0, 0, count, checksum, 0, len(block)) + rest
+
+
+def _properties(
+    count: int, keys: pa.Array | None, tags: pa.Array | None, properties: pa.Array | None
+) -> pa.Array:
+    parts = []
+    if keys is not None:
+        parts.append(_property(b"__SHARDINGKEY", _text(keys, "key")))
+    if tags is not None:
+        parts.append(_property(b"TAGS", _text(tags, "tag")))
+    if properties is not None:
+        parts.append(_joined_map(properties))
+    checksum = pa.array([_CHECKSUM], pa.binary()).take(pa.array(np.zeros(count, dtype=np.int32)))
+    return pc.binary_join_element_wise(*parts, checksum, _NOTHING) if parts else checksum
+
+
+def _property(name: bytes, values: pa.Array) -> pa.Array:
+    """`name 0x01 value 0x02` where there is a value that is not empty."""
+    wanted = pc.if_else(pc.equal(pc.binary_length(values), 0), None, values)
+    start, end = pa.scalar(name + b"\x01", pa.binary()), pa.scalar(b"\x02", pa.binary())
+    return pc.fill_null(pc.binary_join_element_wise(start, wanted, end, _NOTHING), b"")
+
+
+def _joined_map(properties: pa.Array) -> pa.Array:
+    limits = np.asarray(properties.offsets)
+    pairs = slice(int(limits[0]), int(limits[-1]))
+    names = _text(properties.keys[pairs], "properties")
+    values = _text(properties.items[pairs], "properties")
+    if values.null_count or not all((_lengths(part) > 0).all() for part in (names, values)):
+        raise RowRefused("a property in column 'properties' has an empty name or no value")
+    start, end = pa.scalar(b"\x01", pa.binary()), pa.scalar(b"\x02", pa.binary())
+    pieces = pc.binary_join_element_wise(names, start, values, end, _NOTHING)
+    lists = pa.ListArray.from_arrays(pa.array(limits - limits[0]), pieces)
+    return pc.binary_join(lists, _NOTHING)
+
+
+def _text(values: pa.Array, column: str) -> pa.Array:
+    """The column's bytes; they are UTF-8 without the two characters that separate properties."""
+    encoded = _binary(values, column)
+    try:
+        text = encoded.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise RowRefused(f"column {column!r} has bytes that are not UTF-8") from None
+    for separator in ("\x01", "\x02"):
+        if pc.any(pc.match_substring(text, separator)).as_py():
+            raise RowRefused(f"column {column!r} has a character U+0001 or U+0002")
+    return encoded
+
+
+_TEXTS: Final = (
+    pa.types.is_binary,
+    pa.types.is_string,
+    pa.types.is_large_binary,
+    pa.types.is_large_string,
+)
+
+
+def _binary(values: pa.Array, column: str) -> pa.Array:
+    kind = values.type
+    if not any(is_kind(kind) for is_kind in _TEXTS):
+        raise RowRefused(f"column {column!r} is {kind}, neither a string nor binary")
+    return values.cast(pa.binary())
+
+
+def _limits(values: pa.Array) -> NDArray[np.int64]:
+    offsets = np.frombuffer(values.buffers()[1], dtype=np.int32)
+    return offsets[values.offset : values.offset + len(values) + 1].astype(np.int64)
+
+
+def _lengths(values: pa.Array) -> NDArray[np.int64]:
+    return np.diff(_limits(values)) if len(values) else np.zeros(0, dtype=np.int64)
+
+
+def _fixed(rows: NDArray[np.void]) -> pa.Array:
+    width = rows.dtype.itemsize
+    limits = np.arange(0, (len(rows) + 1) * width, width, dtype=np.int32)
+    buffers = [None, pa.py_buffer(limits), pa.py_buffer(rows.tobytes())]
+    return pa.Array.from_buffers(pa.binary(), len(rows), buffers)

@@ -1,0 +1,280 @@
+"""Writing: frames as the service reads them, queues as it chooses, refusals before any task."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+from pyspark_curlew import CurlewDataSource
+from pyspark_curlew.errors import (
+    ConnectorError,
+    OptionUnknown,
+    RowRefused,
+    SchemaMismatch,
+    TopicNotFound,
+    Unsupported,
+)
+from pyspark_curlew.outgoing import encode_records, frames
+from pyspark_curlew.routing import by_queue, java_hashes
+from pyspark_curlew.sink import Sent
+
+from app.domain.limits import Limits
+from app.domain.message import queue_for_sharding_key
+from app.store.formats.batch_frame import parse_request
+from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node
+from spark_connector.tests.support.real_node import run_real_node
+
+TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=9)
+MAPS = st.none() | st.dictionaries(TEXT.filter(bool), TEXT.filter(bool), max_size=3)
+ROWS = st.lists(
+    st.tuples(st.binary(max_size=50), st.none() | TEXT, st.none() | TEXT, MAPS), min_size=1
+)
+MAP = pa.map_(pa.string(), pa.string())
+
+
+def columns(rows: list[Any]) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
+    values, keys, tags, maps = zip(*rows, strict=True)
+    pairs = [None if one is None else list(one.items()) for one in maps]
+    return (
+        pa.array(values, pa.binary()),
+        pa.array([None if key is None else key.encode() for key in keys], pa.binary()),
+        pa.array(tags, pa.string()),
+        pa.array(pairs, MAP),
+    )
+
+
+def expected_tail(key: str | None, tag: str | None, pairs: dict[str, str] | None) -> bytes:
+    parts = [("__SHARDINGKEY", key), ("TAGS", tag), *(pairs or {}).items()]
+    text = "".join(f"{name}\x01{value}\x02" for name, value in parts if value)
+    return text.encode() + b"__CRC32#\x010000000000\x02"
+
+
+@given(ROWS, st.integers(1, 9), st.integers(1, 400), st.integers(0, 3))
+def test_the_service_reads_what_is_sent(
+    rows: list[Any], most: int, size: int, skipped: int
+) -> None:
+    whole = [column.slice(min(skipped, len(rows) - 1)) for column in columns(rows)]
+    rows = rows[min(skipped, len(rows) - 1) :]
+    records = encode_records("orders", *whole)
+    left = list(rows)
+    for frame in frames(records, most, size):
+        parsed = parse_request(frame, topic="orders", limits=Limits())
+        assert parsed.count == 1 or (parsed.count <= most and len(parsed.records) <= size)
+        for start, length, body in zip(
+            parsed.positions, parsed.sizes, parsed.body_lengths, strict=True
+        ):
+            value, key, tag, pairs = left.pop(0)
+            record = bytes(parsed.records[start : start + length])
+            assert record[88 : 88 + body] == value
+            assert record.endswith(expected_tail(key, tag, pairs))
+    assert left == []
+
+
+def test_a_value_alone_is_enough() -> None:
+    (frame,) = frames(encode_records("orders", pa.array(["a", "b"]), None, None, None), 9, 9999)
+    assert parse_request(frame, topic="orders", limits=Limits()).count == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "keys", "pairs", "words"),
+    [
+        ([None], [b"k"], [[]], "'value' is null"),
+        ([b"v"], [b"\xff"], [[]], "'key' has bytes that are not UTF-8"),
+        ([b"v"], [b"a\x02"], [[]], "'key' has a character"),
+        ([b"v"], [b"k"], [[("a", None)]], "'properties' has an empty name or no value"),
+        ([b"v"], [b"k"], [[("", "b")]], "'properties' has an empty name or no value"),
+        ([b"v"], [b"k" * 40_000], [[]], "exceed 32767 bytes"),
+    ],
+)
+def test_a_row_that_cannot_be_a_message(values: Any, keys: Any, pairs: Any, words: str) -> None:
+    with pytest.raises(RowRefused, match=words):
+        encode_records(
+            "orders",
+            pa.array(values, pa.binary()),
+            pa.array(keys, pa.binary()),
+            None,
+            pa.array(pairs, MAP),
+        )
+
+
+@given(st.lists(st.none() | TEXT, max_size=12), st.integers(1, 7))
+def test_keys_go_where_the_service_would_put_them(keys: list[str | None], queues: int) -> None:
+    encoded = pa.array([None if key is None else key.encode() for key in keys], pa.binary())
+    assert len(java_hashes(encoded)) == len(keys)
+    if keys:
+        placed = dict(by_queue(queues, None, encoded, len(keys), 3))
+        assert sorted(row for rows in placed.values() for row in rows) == list(range(len(keys)))
+        for queue, rows in placed.items():
+            assert list(rows) == sorted(rows)
+            for row in rows:
+                key = keys[row]
+                assert queue == (queue_for_sharding_key(key, queues) if key else 3 % queues)
+
+
+def test_a_named_queue_goes_before_the_key() -> None:
+    keys = pa.array([b"a", b"a", b"a"], pa.binary())
+    placed = dict(by_queue(4, pa.array([2, None, 0], pa.int32()), keys, 3, 0))
+    assert {queue: list(rows) for queue, rows in placed.items()} == {2: [0], 1: [1], 0: [2]}
+    with pytest.raises(RowRefused, match="'queue' has 4; the topic has queues 0 to 3"):
+        list(by_queue(4, pa.array([4], pa.int32()), None, 1, 0))
+
+
+@pytest.fixture
+def node() -> Iterator[FakeNode]:
+    with run_fake_node() as node:
+        node.add_topic("orders", queues=2)
+        node.add_topic("events", queues=1)
+        yield node
+
+
+TYPES: dict[str, DataType] = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "map<string,int>": MapType(StringType(), IntegerType()),
+}
+
+
+def schema_of(text: str) -> StructType:
+    """`name type, name type`; Spark's own parser needs a session."""
+    pairs = [column.split(" ") for column in text.split(", ")]
+    return StructType([StructField(name, TYPES[kind]) for name, kind in pairs])
+
+
+def source_of(endpoint: str, **given: str) -> CurlewDataSource:
+    options = {"endpoint": endpoint, "retryBackoffMs": "0", **given}
+    return CurlewDataSource(CaseInsensitiveDict(options))
+
+
+def write(endpoint: str, batches: list[pa.RecordBatch], ddl: str, **given: str) -> Sent:
+    writer = source_of(endpoint, **given).writer(schema_of(ddl), False)
+    copied = cloudpickle.loads(cloudpickle.dumps(writer))
+    sent: Sent = cloudpickle.loads(cloudpickle.dumps(copied.write(iter(batches))))
+    return sent
+
+
+def batch(**given: list[Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(given)
+
+
+def test_rows_are_sent_to_the_topics_they_name(node: FakeNode) -> None:
+    rows = batch(value=[b"a", b"b", b"c"], topic=["orders", "events", "orders"])
+    assert write(node.base_url, [rows], "value binary, topic string").messages == 3
+    assert {(topic, body.count(b"CRLW")) for topic, _, body in node.sent} == {
+        ("orders", 1),
+        ("events", 1),
+    }
+    counts = {topic: int.from_bytes(body[8:12], "big") for topic, _, body in node.sent}
+    assert counts == {"orders": 2, "events": 1}
+
+
+def test_the_option_goes_before_the_column(node: FakeNode) -> None:
+    rows = batch(value=[b"a"], topic=["orders"])
+    write(node.base_url, [rows], "value binary, topic string", topic="events")
+    assert [topic for topic, _, _ in node.sent] == ["events"]
+
+
+def test_portions_and_turns(node: FakeNode) -> None:
+    batches = [batch(value=[b"x"] * 5), batch(value=[b"y"] * 5), batch(value=[])]
+    write(node.base_url, batches[:2], "value binary", topic="orders", sendMaxMessages="3")
+    counts = [(queue, int.from_bytes(body[8:12], "big")) for _, queue, body in node.sent]
+    assert counts == [(1, 3), (1, 2), (0, 3), (0, 2)]
+
+
+def test_a_task_without_rows_sends_nothing(node: FakeNode) -> None:
+    empty = pa.RecordBatch.from_arrays([pa.array([], pa.binary())], ["value"])
+    assert write(node.base_url, [empty], "value binary", topic="orders").messages == 0
+    assert node.requests == []
+
+
+def test_passing_troubles_are_tried_again(node: FakeNode) -> None:
+    node.faults = [lambda reply: reply, refusal(503), refusal(429)]
+    write(node.base_url, [batch(value=[b"x"])], "value binary", topic="orders")
+    assert len({body for _, _, body in node.sent}) == 1
+
+
+def test_a_topic_that_is_not_there(node: FakeNode) -> None:
+    with pytest.raises(TopicNotFound):
+        write(node.base_url, [batch(value=[b"x"])], "value binary", topic="nothing")
+
+
+@pytest.mark.parametrize(
+    ("given", "ddl", "overwrite", "kind", "words"),
+    [
+        ({"topic": "t"}, "value string", True, Unsupported, "cannot be overwritten"),
+        ({"topic": "t", "idempotence": "true"}, "value string", False, Unsupported, "producer seq"),
+        ({"topic": "t"}, "key string", False, SchemaMismatch, "no column 'value'"),
+        ({"topic": "t"}, "value int", False, SchemaMismatch, "'value' is int, not binary or str"),
+        ({"topic": "t"}, "value string, delayMs long", False, SchemaMismatch, "'delayMs' cannot"),
+        ({}, "value string", False, SchemaMismatch, "neither an option 'topic'"),
+        (
+            {"topic": "t", "startingOffsets": "earliest"},
+            "value string",
+            False,
+            OptionUnknown,
+            "not known",
+        ),
+        (
+            {"topic": "t"},
+            "value string, properties map<string,int>",
+            False,
+            SchemaMismatch,
+            "not map<string,string>",
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_any_task(
+    given: dict[str, str], ddl: str, overwrite: bool, kind: type[ConnectorError], words: str
+) -> None:
+    source = source_of("http://127.0.0.1:9", **given)
+    for make in (source.writer, source.streamWriter):
+        with pytest.raises(kind, match=words):
+            make(schema_of(ddl), overwrite)
+
+
+def test_options_of_sparks_own_writer_are_let_through() -> None:
+    given = {"topic": "t", "checkpointLocation": "/c"}
+    writer = source_of("http://127.0.0.1:9", **given).streamWriter(schema_of("value string"), False)
+    writer.commit([Sent(1)], 0)
+    writer.abort([None], 0)
+
+
+def test_a_real_node_stores_what_is_sent(tmp_path: Path) -> None:
+    with run_real_node(tmp_path) as node:
+        node.add_topic("orders", 3)
+        keys = [f"k{number % 5}" for number in range(100)]
+        rows = batch(
+            value=[b"%d" % number for number in range(100)],
+            key=keys,
+            tag=["t"] * 100,
+        )
+        write(node.base_url, [rows], "value binary, key string, tag string", topic="orders")
+        reader = source_of(node.base_url, topic="orders", includeProperties="true")
+        reader = reader.reader(reader.schema())
+        found = [
+            row
+            for task in reader.partitions()
+            for part in reader.read(task)
+            for row in part.to_pylist()
+        ]
+    assert sorted(int(row["value"]) for row in found) == list(range(100))
+    for row in found:
+        number = int(row["value"])
+        assert (row["key"].decode(), row["tag"]) == (keys[number], "t")
+        assert row["queue"] == queue_for_sharding_key(keys[number], 3)

@@ -208,6 +208,7 @@ async def test_control_plane(check: Checker) -> None:
     await check("put_topic", "PUT", "/v1/topics/new", 409, json={"queues": 1})
     await check("get_topic", "GET", "/v1/topics/new", 200)
     await check("list_topics", "GET", "/v1/topics?page_size=1", 200)
+    await check("head_queue", "HEAD", "/v1/topics/new/queues/4", 200)
     await check("get_topic_stats", "GET", "/v1/topics/new/stats", 200)
     await check("get_topic_offsets", "GET", "/v1/topics/new/offsets?at=latest", 200)
     await check("delete_topic", "DELETE", "/v1/topics/new", 204)

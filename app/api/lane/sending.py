@@ -117,7 +117,9 @@ class Sending:
             queue_id = envelope.queue_id if options.queue_id is None else options.queue_id
         prefer = headers.get(b"prefer")
         wishes = NO_WISHES if prefer is None else media.preferences(prefer)
-        flush = FlushMode.ASYNC if _ASYNC in wishes else options.flush
+        flush = options.flush
+        if _ASYNC in wishes:
+            wishes, flush = _answered_early(wishes, flush)
         began_s = perf_counter()
         result = await self._broker.send(topic, message, queue_id=queue_id, flush=flush)
         timing = _timing(began_s)
@@ -159,7 +161,7 @@ class Sending:
         prefer = headers.get(b"prefer")
         wishes = NO_WISHES if prefer is None else media.preferences(prefer)
         if _ASYNC in wishes:
-            options.flush = FlushMode.ASYNC
+            wishes, options.flush = _answered_early(wishes, options.flush)
         body = await self._read(exchange, self._limits.batch_bytes_max, batch_too_large, packed)
         if kind == "frames":
             if spread:
@@ -249,6 +251,15 @@ class Sending:
                 "taken",
                 fields={"limit_messages": self._limits.batch_messages_max},
             )
+
+
+def _answered_early(
+    wishes: frozenset[str], flush: FlushMode | None
+) -> tuple[frozenset[str], FlushMode]:
+    """What respond-async makes of a send; a durability that was asked for by name outweighs it."""
+    if flush is FlushMode.SYNC:
+        return wishes - {_ASYNC}, flush
+    return wishes, FlushMode.ASYNC
 
 
 def _timing(began_s: float) -> tuple[bytes, bytes]:

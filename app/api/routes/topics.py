@@ -6,14 +6,23 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.api.dependencies import IfVersion, WithServices, etag_of, json_body
-from app.api.documentation import RAW_MESSAGE_HEADERS, json_request, problem_responses
+from app.api.documentation import RAW_MESSAGE_HEADERS, Json, json_request, problem_responses
 from app.api.lane.receiving import raw_headers
 from app.api.parameters import integer_of
 from app.api.rendering import view_of
 from app.api.schemas import TopicBody, TopicDocument, TopicList, TopicOffsets, TopicStats
 from app.api.wire import encode
-from app.broker.topics import find_topic
+from app.broker.topics import check_queue, find_topic
 from app.domain.errors import InvalidRequest
+
+_BOUNDS_HEADERS: Final[Json] = {
+    "MQ-Min-Offset": {"schema": {"type": "integer", "minimum": 0}},
+    "MQ-Max-Offset": {
+        "schema": {"type": "integer", "minimum": 0},
+        "description": "one past the last readable",
+    },
+    "Cache-Control": {"schema": {"type": "string"}},
+}
 
 router = APIRouter(tags=["topics"])
 
@@ -108,6 +117,24 @@ async def delete_topic(topic: str, services: WithServices) -> None:
 async def get_topic_stats(topic: str, services: WithServices) -> TopicStats:
     """First and next offset of every queue, and how many messages lie between."""
     return TopicStats.of(topic, services.broker.queue_bounds(topic))
+
+
+@router.head(
+    "/v1/topics/{topic}/queues/{queue}",
+    operation_id="head_queue",
+    summary="Where a queue begins and ends",
+    status_code=200,
+    response_class=Response,
+    responses={200: {"headers": _BOUNDS_HEADERS}, **problem_responses(404)},
+)
+async def head_queue(topic: str, queue: str, services: WithServices) -> Response:
+    """In headers only: one request without a body tells whether there is something new."""
+    queue_id = integer_of("queue", queue, error=InvalidRequest)
+    check_queue(find_topic(services.metadata, topic), queue_id)
+    bounds = services.broker.queue_bounds(topic)
+    found = bounds[queue_id]
+    headers = {"MQ-Min-Offset": str(found.min_offset), "MQ-Max-Offset": str(found.max_offset)}
+    return Response(headers={**headers, "Cache-Control": "no-store"})
 
 
 @router.get(

@@ -124,3 +124,10 @@ def test_respond_async_is_answered_before_the_medium_has_it(http: httpx.Client, 
     answer = http.post(url, content=b"x", headers={"prefer": "return=minimal"})
     assert answer.status_code == 201
     assert "preference-applied" not in answer.headers
+
+
+def test_a_durability_by_name_outweighs_respond_async(http: httpx.Client, topic: str) -> None:
+    headers = {"prefer": "respond-async", "mq-durability": "flushed"}
+    answer = http.post(f"/v1/topics/{topic}/messages", content=b"x", headers=headers)
+    assert answer.status_code == 201
+    assert "preference-applied" not in answer.headers

@@ -290,3 +290,18 @@ def test_base64_can_be_asked_for_on_every_read(http: httpx.Client, topic: str) -
     assert one.json()["body_base64"] == wanted
     leased = http.post(f"/v1/topics/{topic}/groups/{topic}/messages:receive?body=base64")
     assert leased.json()["messages"][0]["body_base64"] == wanted
+
+
+def test_the_head_of_a_queue_says_where_it_begins_and_ends(http: httpx.Client, topic: str) -> None:
+    for _ in range(3):
+        send(http, topic, b"x", params={"queue_id": 1})
+    answer = http.head(f"/v1/topics/{topic}/queues/1")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert (answer.headers["mq-min-offset"], answer.headers["mq-max-offset"]) == ("0", "3")
+    assert answer.headers["cache-control"] == "no-store"
+    for path, status in (("2", 404), ("x", 400), ("-1", 400)):
+        answer = http.head(f"/v1/topics/{topic}/queues/{path}")
+        assert (answer.status_code, answer.content) == (status, b"")
+    assert http.head(f"/v1/topics/none-{topic}/queues/0").status_code == 404
+    answer = http.get(f"/v1/topics/{topic}/queues/1")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "HEAD")

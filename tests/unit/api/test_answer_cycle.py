@@ -102,5 +102,7 @@ async def test_a_header_that_would_break_its_line_is_not_sent(header: tuple[byte
 
 @pytest.mark.parametrize("body", [b"a", b"abc"])
 async def test_a_body_of_another_length_is_our_fault(body: bytes) -> None:
+    wire = Wire()
     with pytest.raises(AssertionError):
-        await answer(cycle_on(Wire()), 200, [(b"content-length", b"2")], body)
+        await answer(cycle_on(wire), 200, [(b"content-length", b"2")], body)
+    assert not b"".join(wire.writes).endswith(b"abc"), "more than the length went out"

@@ -7,7 +7,7 @@ its own physical offset and its checksum. RocketMQ would cut everything behind t
 After a power loss bad bytes may also mean that the disk kept later writes and not these. That is no
 damage: nobody was told that they are safe, and the log ends there, so that every queue is a prefix.
 The two are told apart by the synced end that each record carries: a good record behind the bad
-bytes which says that the log was on the medium beyond them proves damage. (docs/adr/0021)
+bytes which says that the log was on the medium beyond them proves damage. (docs/adr/0011)
 """
 
 from collections.abc import Iterator

@@ -3,7 +3,7 @@
 The log is shared by all topics, so a topic's retention has two parts. Its messages become
 unreadable when they are older than the topic keeps them; the bytes go with their segment, when no
 topic can read any of it any more. Size and a filling disk take whole segments, whoever still wanted
-them. The segment in use is never deleted. (docs/adr/0022)
+them. The segment in use is never deleted. (docs/adr/0012)
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,7 +3,7 @@
 The segments are copied byte for byte and served in place, so physical offsets, message ids, queue
 offsets and everything that we do not understand stay what they were. `unchecked_end` in the meta
 file says up to where records lack our checksum. Queues and key index are made from the log.
-(docs/adr/0030)
+(docs/adr/0013)
 """
 
 from dataclasses import dataclass, field

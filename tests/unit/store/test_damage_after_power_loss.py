@@ -1,4 +1,4 @@
-"""Bad bytes with good records behind them, after a power loss: a hole, or damage? (ADR 0021)"""
+"""Bad bytes with good records behind them, after a power loss: a hole, or damage? (ADR 0011)"""
 
 import pytest
 

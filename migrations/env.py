@@ -1,12 +1,13 @@
-"""Alembic's entry: runs the migrations in the transaction that `app.cluster.migration` has open."""
+"""Alembic's entry: runs the migrations in the transaction that `app.cluster.migration` has open.
+
+Imports nothing of the server: what it needs is handed over in the configuration's attributes.
+"""
 
 from alembic import context
 
-from app.cluster.tables import metadata
-
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=metadata,
+    target_metadata=context.config.attributes["tables"],
     render_as_batch=True,
 )
 with context.begin_transaction():

@@ -19,6 +19,7 @@ from app.cluster.address import DatabaseAddress, Engine
 from app.cluster.database import prepare_sqlite, sqlite_arguments
 from app.cluster.failures import translated
 from app.cluster.schema import alembic_config, current_revision, newer_schema
+from app.cluster.tables import metadata
 
 _LOCK_WAIT_MS: Final = 60_000
 """Longest wait for another node's migration."""
@@ -52,6 +53,7 @@ def _run(url: str, step: Callable[[Config], None]) -> None:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
         _refuse_newer(connection, config, address)
         config.attributes["connection"] = connection
+        config.attributes["tables"] = metadata  # for the names of constraints
         step(config)
         if address.engine is Engine.SQLITE:
             _check_references(connection)

@@ -63,6 +63,7 @@ class Node:
         self.broker = broker
         self.node_id = store.store_id.hex()
         self._stack = stack
+        self._disk_was_low = False
 
     @classmethod
     async def open(
@@ -143,8 +144,9 @@ class Node:
         )
         loop = asyncio.get_running_loop()
         report = await loop.run_in_executor(None, self.store.apply_retention, policy)
-        if report.warn:
+        if report.warn and not self._disk_was_low:
             _LOG.warning("the disk is %.0f %% full", report.disk_used_ratio * 100)
+        self._disk_was_low = report.warn
         if report.expired_messages or report.deleted_segments:
             _LOG.info(
                 "retention: %d messages expired, %d segments deleted",

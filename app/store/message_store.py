@@ -32,7 +32,7 @@ from app.store.formats.record import (
 )
 from app.store.formats.state_file import Checkpoint, StoreMeta
 from app.store.key_index import KeyIndex
-from app.store.lookups import find_by_key, offset_for_time, read_record
+from app.store.lookups import average_bytes, find_by_key, offset_for_time, read_record
 from app.store.mending import Mender
 from app.store.opening import load_or_make_meta, open_log, write_abort, write_clean_stop
 from app.store.queue_table import QueueTable
@@ -351,6 +351,11 @@ class MessageStore:
         return message if message.store_time_ms == placed.store_time_ms else None
 
     # --- upkeep
+
+    def average_bytes(self, topic: str, queue_id: int) -> int | None:
+        """Size of a record of the queue, from a sample over its length; None when it is empty."""
+        queue = self._queues.find(topic, queue_id)
+        return None if queue is None else average_bytes(queue)
 
     def delete_topic(self, topic: str) -> None:
         """Make all messages of a topic unreadable for ever; its offsets go on if it comes again.

@@ -32,9 +32,10 @@ from app.store.formats.record import (
 )
 from app.store.formats.state_file import Checkpoint, StoreMeta
 from app.store.key_index import KeyIndex
-from app.store.lookups import find_by_key, offset_for_time, read_record
+from app.store.lookups import average_bytes, find_by_key, offset_for_time, read_record
 from app.store.mending import Mender
 from app.store.opening import load_or_make_meta, open_log, write_abort, write_clean_stop
+from app.store.pins import Pins
 from app.store.queue_table import QueueTable
 from app.store.reading import ReadResult, Source, Wanted, read_queue
 from app.store.recovery import Recovery
@@ -92,6 +93,8 @@ class MessageStore:
         self.store_id = bytes.fromhex(meta.store_id)
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
         """Called with (topic, queue id) after each confirmed append."""
+        self.pins = Pins()
+        """What retention must leave; background services register there."""
         self._files = files
         self._config = config
         self._meta = meta
@@ -109,7 +112,7 @@ class MessageStore:
         self._appender.start(recovery, meta.segment_bytes)
         self._closed = False
         self._source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes)
-        self._expiring = Expiring(files, self._source, queues, index)
+        self._expiring = Expiring(files, self._source, queues, index, self.pins)
         self._clock = clock
         self._mender = Mender(self._source)
 
@@ -360,6 +363,11 @@ class MessageStore:
         return message if message.store_time_ms == placed.store_time_ms else None
 
     # --- upkeep
+
+    def average_bytes(self, topic: str, queue_id: int) -> int | None:
+        """Size of a record of the queue, from a sample over its length; None when it is empty."""
+        queue = self._queues.find(topic, queue_id)
+        return None if queue is None else average_bytes(queue)
 
     def delete_topic(self, topic: str) -> None:
         """Make all messages of a topic unreadable for ever; its offsets go on if it comes again.

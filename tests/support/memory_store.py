@@ -189,6 +189,13 @@ class MemoryStore:
         record = self.queues[(topic, queue_id)].records[offset]
         return None if record is None else self.decode(memoryview(record))
 
+    def average_bytes(self, topic: str, queue_id: int) -> int | None:
+        queue = self.queues.get((topic, queue_id), MemoryQueue())
+        sizes = [
+            len(record) for record in queue.records[queue.min_offset : queue.confirmed] if record
+        ]
+        return -(-sum(sizes) // len(sizes)) if sizes else None
+
     def delete_topic(self, topic: str) -> None:
         for (name, _), queue in self.queues.items():
             if name == topic:

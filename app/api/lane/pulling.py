@@ -114,7 +114,7 @@ class Pulling:
         messages = [decode(record) for record in result.read.records]
         self._traffic.sent_out(len(messages), sum([len(each.body) for each in messages]))
         if kind == "events":
-            body = encode([event_of(message) for message in messages])
+            body = encode([event_of(m, force_base64=force_base64) for m in messages])
             headers += [media.EVENTS_HEADER, *_pull_headers(result)]
             await exchange.answer(200, headers, body)
             return

@@ -1,8 +1,8 @@
 """Copies that keep where they came from: retries and dead letters. Pure.
 
-A copy has the original's body, tag, keys, sharding key, properties, content type and born time. Where
-the original stands is in reserved properties, RocketMQ's names where it has one; a copy of a copy
-keeps the first origin.
+A copy has the original's body, tag, keys, sharding key, properties, content type and born time.
+Where the original stands is in reserved properties, with RocketMQ's names where it has one; a copy
+of a copy keeps the first origin.
 """
 
 from dataclasses import dataclass, replace
@@ -122,4 +122,4 @@ def _origin_properties(
 def _storable(reason: str) -> str:
     """`reason` on one line, without the separators of properties, cut to its bound."""
     plain = "".join([c if c.isprintable() else " " for c in reason[:REASON_CHARS_MAX]])
-    return plain.encode("utf-8", "replace").decode().strip()
+    return plain.strip()

@@ -17,7 +17,7 @@ from app.domain.limits import PROPERTIES_ENCODED_BYTES_MAX, Limits
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
 from app.store import paths
-from app.store.appending import Appended, Appender
+from app.store.appending import Appended, Appender, StepPart
 from app.store.checkpoints import Checkpointing, Checkpoints
 from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
@@ -190,6 +190,15 @@ class MessageStore:
         Ids that the client gave in the records stay; `message_ids` has the derived ones.
         """
         return self._appender.append_frame(topic, queue_id, frame, flush, done)
+
+    def append_step(
+        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+    ) -> list[Appended]:
+        """Append messages to several queues as one step: all become readable together.
+
+        `done` as for `append`. Raises also `BodyTooLarge` when the step is larger than a segment.
+        """
+        return self._appender.append_step(parts, flush, done)
 
     def _roll_back(self) -> None:
         self._appender.roll_back(self._writer.watermarks.written)
@@ -368,6 +377,15 @@ class MessageStore:
         for queue in self._queues.of_topic(topic):
             queue.min_offset = queue.max_offset
         self.begin_checkpoint().run()
+
+    def trim(self, topic: str, queue_id: int, min_offset: int) -> None:
+        """Make what lies below `min_offset` of a queue unreadable; retention may delete it.
+
+        Forgotten by a crash before the next checkpoint. Never moves back or beyond the end.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is not None:
+            queue.min_offset = max(queue.min_offset, min(min_offset, queue.max_offset))
 
     def apply_retention(self, policy: RetentionPolicy) -> RetentionReport:
         """Expire messages and delete files as `policy` says; refuse or take writes again.

@@ -10,6 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from app.domain.names import is_system_topic
+
+FOREVER_MS: Final = 1 << 60
+
 DELETE_SEGMENTS_MAX: Final = 10
 """Segments that one pass deletes at most (RocketMQ's deleteFileBatchMax), unless the disk fills."""
 
@@ -34,8 +38,9 @@ class RetentionPolicy:
             )
 
     def topic_ms(self, topic: str) -> int:
-        """How long a topic's messages stay readable."""
-        return self.by_topic_ms.get(topic, self.default_ms)
+        """How long a topic's messages stay readable; the broker trims its own topics itself."""
+        kept_ms = FOREVER_MS if is_system_topic(topic) else self.default_ms
+        return self.by_topic_ms.get(topic, kept_ms)
 
 
 class LogState(NamedTuple):

@@ -13,6 +13,12 @@ MIB = 1024 * KIB
 NAME_CHARS_MAX = 127
 """Longest topic or group name. 127 keeps the record in RocketMQ's version 1 (one length byte)."""
 
+FILTER_CHARS_MAX = 4_096
+"""Longer than any filter a person writes; keeps parsing off the profile."""
+
+FILTER_DEPTH_MAX = 64
+"""Nesting of a SQL filter; parsing and judging use the call stack."""
+
 PROPERTIES_ENCODED_BYTES_MAX = 32_767
 """The record's properties length is a signed 16-bit integer."""
 

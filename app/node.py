@@ -146,6 +146,12 @@ class Node:
         report = await loop.run_in_executor(None, self.store.apply_retention, policy)
         if report.warn and not self._disk_was_low:
             _LOG.warning("the disk is %.0f %% full", report.disk_used_ratio * 100)
+            if report.held_by is not None:
+                _LOG.warning(
+                    "%s hold %d segments that retention would delete",
+                    report.held_by,
+                    report.held_back_segments,
+                )
         self._disk_was_low = report.warn
         if report.expired_messages or report.deleted_segments:
             _LOG.info(

@@ -152,7 +152,7 @@ def _body_of(
         raise InvalidBody(f"the data cannot be read: {error}") from error
 
 
-def event_of(message: StoredMessage) -> dict[str, object]:
+def event_of(message: StoredMessage, *, force_base64: bool = False) -> dict[str, object]:
     """`message` as a structured event, ready to be encoded."""
     properties = message.properties
     event: dict[str, object] = {
@@ -171,7 +171,7 @@ def event_of(message: StoredMessage) -> dict[str, object]:
         event["datacontenttype"] = message.content_type
     if not message.body:
         return event
-    body, text, _ = body_members(message.body, message.content_type, force_base64=False)
+    body, text, _ = body_members(message.body, message.content_type, force_base64=force_base64)
     if isinstance(body, Raw):
         event["data"] = body
     elif isinstance(text, str) and message.content_type and not is_json(message.content_type):

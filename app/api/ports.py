@@ -25,6 +25,7 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.topic_positions import TopicPositions
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
@@ -107,6 +108,11 @@ class Broker(DataPlane, Protocol):
         ...
 
     def queue_bounds(self, topic: str) -> list[QueueRange]: ...
+
+    @property
+    def positions(self) -> TopicPositions:
+        """Where several topics stand, with waiting."""
+        ...
 
     async def message(self, topic: str, message_id: str) -> StoredMessage: ...
 

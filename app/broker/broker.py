@@ -40,6 +40,7 @@ from app.broker.results import (
 from app.broker.sending import Sender
 from app.broker.settling import Settler
 from app.broker.subscriptions import LeaseIds, Subscription
+from app.broker.topic_positions import TopicPositions
 from app.broker.topics import check_queue, find_topic
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
@@ -85,6 +86,7 @@ class Broker:
         self._lease_ids = LeaseIds(clock.now_ms())
         self._sender = Sender(store, metadata, limits, config)
         self._puller = Puller(store, metadata, limits, self._waiters, self._readers)
+        self.positions = TopicPositions(store, metadata, limits, self._waiters)
         self._groups = Groups(
             store,
             metadata,
@@ -414,7 +416,9 @@ class Broker:
         self, name: str, settings: TopicSettings, *, if_version: int | None = None
     ) -> tuple[Topic, bool]:
         """Make or change a topic; True: made."""
-        return await self._metadata.put_topic(name, settings, if_version=if_version)
+        made = await self._metadata.put_topic(name, settings, if_version=if_version)
+        self._waiters.wake_topic(name)
+        return made
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its messages, for ever."""

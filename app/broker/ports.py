@@ -17,7 +17,7 @@ from app.domain.settings import (
     TopicSettings,
     TopicType,
 )
-from app.store import Appended, Done, QueueBounds, ReadResult
+from app.store import Appended, Done, QueueBounds, ReadResult, StepPart
 from app.store.formats.batch_frame import RequestFrame
 
 
@@ -66,6 +66,14 @@ class Store(Protocol):
         self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
     ) -> Appended: ...
 
+    def append_step(
+        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+    ) -> list[Appended]:
+        """Messages for several queues; all become readable together, also across a crash."""
+        ...
+
+    def trim(self, topic: str, queue_id: int, min_offset: int) -> None: ...
+
     def bounds(self, topic: str, queue_id: int) -> QueueBounds: ...
 
     def read(
@@ -86,6 +94,10 @@ class Store(Protocol):
     ) -> StoredMessage | None: ...
 
     def decode(self, record: memoryview) -> StoredMessage: ...
+
+    def average_bytes(self, topic: str, queue_id: int) -> int | None:
+        """Size of a stored record of the queue, from a sample; None when there is none."""
+        ...
 
     def delete_topic(self, topic: str) -> None: ...
 

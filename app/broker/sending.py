@@ -5,46 +5,19 @@ the store says, or "unknown". A caller that is cancelled while it waits leaves t
 nothing is taken back, and nobody says "not stored" about it. Event loop only.
 """
 
-import asyncio
 from collections.abc import Sequence
 
 from app.broker.config import BrokerConfig
+from app.broker.confirming import Confirmation, with_outcome
 from app.broker.ports import Metadata, Store, Topic
 from app.broker.results import BatchItem, FrameResult, SendResult
 from app.broker.topics import check_queue, find_topic
-from app.domain.errors import BatchTooLarge, CurlewError, InvalidRequest, Outcome, TopicNotFound
+from app.domain.errors import BatchTooLarge, CurlewError, InvalidRequest, TopicNotFound
 from app.domain.limits import Limits
 from app.domain.message import Message, check_message, queue_for_sharding_key
 from app.domain.positions import FlushMode
 from app.store import Appended
 from app.store.formats.batch_frame import parse_request
-
-
-class _Confirmation:
-    """Waits for one append. Costs no future when the store confirms at once."""
-
-    __slots__ = ("_error", "_future", "_is_done")
-
-    def __init__(self) -> None:
-        self._is_done = False
-        self._error: CurlewError | None = None
-        self._future: asyncio.Future[None] | None = None
-
-    def done(self, error: CurlewError | None) -> None:
-        """The store's callback."""
-        self._is_done = True
-        self._error = error
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
-
-    async def wait(self) -> None:
-        """Return when the data is safe; raise what went wrong."""
-        if not self._is_done:
-            self._future = asyncio.get_running_loop().create_future()
-            await self._future
-        if self._error is not None:
-            _set_outcome(self._error, "unknown")
-            raise self._error
 
 
 class Sender:
@@ -72,12 +45,12 @@ class Sender:
                 queue_id = self._choose_queue(topic, message.sharding_key)
             else:
                 check_queue(topic, queue_id)
-            confirmation = _Confirmation()
+            confirmation = Confirmation()
             appended = self._store.append(
                 topic_name, queue_id, (message,), flush or topic.flush, confirmation.done
             )
         except CurlewError as error:
-            _set_outcome(error, "not_stored")
+            with_outcome(error, "not_stored")
             raise
         await confirmation.wait()
         return SendResult(
@@ -98,12 +71,12 @@ class Sender:
             else:
                 check_queue(topic, queue_id)
             frame = parse_request(body, topic=topic_name, limits=self._limits)
-            confirmation = _Confirmation()
+            confirmation = Confirmation()
             appended = self._store.append_frame(
                 topic_name, queue_id, frame, flush or topic.flush, confirmation.done
             )
         except CurlewError as error:
-            _set_outcome(error, "not_stored")
+            with_outcome(error, "not_stored")
             raise
         await confirmation.wait()
         return FrameResult(
@@ -131,7 +104,7 @@ class Sender:
             if queue_id is not None:
                 check_queue(topic, queue_id)
         except CurlewError as error:
-            _set_outcome(error, "not_stored")
+            with_outcome(error, "not_stored")
             raise
         results, chosen = self._choose_queues(topic, items, queue_id, spread)
         if strict and any(error is not None for error in results):
@@ -177,13 +150,13 @@ class Sender:
 
     def _check_item(self, topic: Topic, item: BatchItem | CurlewError) -> CurlewError | None:
         if isinstance(item, CurlewError):
-            return _set_outcome(item, "not_stored")
+            return with_outcome(item, "not_stored")
         try:
             check_message(item.message, self._limits)
             if item.queue_id is not None:
                 check_queue(topic, item.queue_id)
         except CurlewError as error:
-            return _set_outcome(error, "not_stored")
+            return with_outcome(error, "not_stored")
         return None
 
     def _check_batch(self, items: Sequence[BatchItem | CurlewError]) -> None:
@@ -218,18 +191,18 @@ class Sender:
         No await lies between the first append and the last, so they share one write.
         """
         results: list[SendResult | CurlewError | None] = list(errors)
-        pending: list[tuple[int, list[int], Appended, _Confirmation]] = []
+        pending: list[tuple[int, list[int], Appended, Confirmation]] = []
         for queue_id, indexes in chosen.items():
             messages = [
                 item.message for index in indexes if isinstance(item := items[index], BatchItem)
             ]
-            confirmation = _Confirmation()
+            confirmation = Confirmation()
             try:
                 appended = self._store.append(
                     topic.name, queue_id, messages, flush or topic.flush, confirmation.done
                 )
             except CurlewError as error:
-                _fill(results, indexes, _set_outcome(error, "not_stored"))
+                _fill(results, indexes, with_outcome(error, "not_stored"))
             else:
                 pending.append((queue_id, indexes, appended, confirmation))
         for queue_id, indexes, appended, confirmation in pending:
@@ -271,10 +244,3 @@ def _refuse_all(errors: Sequence[CurlewError | None]) -> list[SendResult | Curle
         outcome="not_stored",
     )
     return [error or refused for error in errors]
-
-
-def _set_outcome(error: CurlewError, outcome: Outcome) -> CurlewError:
-    """Say what is known, unless the store has said it already."""
-    if error.outcome is None:
-        error.outcome = outcome
-    return error

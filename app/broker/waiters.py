@@ -10,6 +10,7 @@ lost: whoever parks has looked for messages in the same turn of the loop.
 
 import asyncio
 from collections import deque
+from collections.abc import Collection
 
 from app.domain.errors import TooManyRequests
 
@@ -60,20 +61,31 @@ class Waiters:
 
     async def wait_for_queue(self, topic: str, queue_id: int, wait_s: float) -> bool:
         """Park a pull. True: something may have arrived; False: time is up or we are closing."""
+        return await self.wait_for_queues(((topic, queue_id),), wait_s)
+
+    async def wait_for_queues(self, keys: Collection[tuple[str, int]], wait_s: float) -> bool:
+        """Park on several queues at once, (topic, queue id) each; an arrival in any wakes."""
         waiter = self._enter()
         if waiter is None:
             return False
-        queues = self._pulls.setdefault(topic, {})
-        parked = queues.setdefault(queue_id, set())
-        parked.add(waiter)
+        for topic, queue_id in keys:
+            self._pulls.setdefault(topic, {}).setdefault(queue_id, set()).add(waiter)
         try:
             return await self._sleep(waiter, wait_s)
         finally:
-            parked.discard(waiter)
-            if not parked and queues.get(queue_id) is parked:
-                del queues[queue_id]
-            if not queues and self._pulls.get(topic) is queues:
-                del self._pulls[topic]
+            for topic, queue_id in keys:
+                self._forget(topic, queue_id, waiter)
+
+    def _forget(self, topic: str, queue_id: int, waiter: asyncio.Future[bool]) -> None:
+        queues = self._pulls.get(topic)
+        parked = None if queues is None else queues.get(queue_id)
+        if queues is None or parked is None:
+            return
+        parked.discard(waiter)
+        if not parked:
+            del queues[queue_id]
+        if not queues:
+            del self._pulls[topic]
 
     async def wait_in_line(self, line: ReceiverLine, wait_s: float) -> bool:
         """Park a receive. As above; one that is cancelled after being woken wakes the next."""

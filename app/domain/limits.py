@@ -58,6 +58,7 @@ class Limits:
     unread_answer_ms_max: int = 60_000
     linger_ms_max: int = 2_000
     page_size_max: int = 1_000
+    topics_per_look_max: int = 256
     pending_append_bytes_max: int = 256 * MIB
     group_in_flight_max: int = 20_000
     retention_ms_min: int = 60_000

@@ -24,6 +24,10 @@ PROPERTY_UNIQUE_KEY: Final = "UNIQ_KEY"
 PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
 PROPERTY_CONTENT_TYPE: Final = "MQ_CONTENT_TYPE"
 PROPERTY_CHECKSUM: Final = "__CRC32#"
+PROPERTY_STEP: Final = "MQ_STEP"
+"""Records of a step that follow this one in the log; the last one of a step has 0."""
+PROPERTY_SNAPSHOT: Final = "MQ_SNAPSHOT"
+"""Chunks of a journal's snapshot that follow this one; the last one has 0."""
 
 RESERVED_PROPERTIES: Final = frozenset(
     """KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET
@@ -35,7 +39,7 @@ RESERVED_PROPERTIES: Final = frozenset(
     FORWARD_QUEUE_ID REDIRECT INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET TRACE_CONTEXT
     TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_DELAY_MS TIMER_IN_MS TIMER_OUT_MS TIMER_ENQUEUE_MS
     TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL DLQ_ORIGIN_TOPIC
-    DLQ_ORIGIN_MESSAGE_ID __CRC32# MQ_CONTENT_TYPE""".split()  # noqa: SIM905
+    DLQ_ORIGIN_MESSAGE_ID __CRC32# MQ_CONTENT_TYPE MQ_STEP MQ_SNAPSHOT""".split()  # noqa: SIM905
 )
 """RocketMQ's MessageConst and our own; a client may not use them as property names."""
 
@@ -57,11 +61,16 @@ class Message:
     """Given by the client (RocketMQ's UNIQ_KEY); None: the store derives one from the position."""
     born_time_ms: TimestampMs | None = None
     """Client's clock; None: the store time."""
+    system: Mapping[str, str] = field(default_factory=dict)
+    """Reserved properties without a field of their own; set by the broker, never by a client."""
+    reconsume_times: int = 0
+    """How often a group has failed to consume the message; 0 unless it is a retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message as the log gives it back. `properties` holds the client's own ones only."""
+    """A message as the log gives it back. `properties` holds the client's own ones only,
+    `system` the reserved ones that have no field."""
 
     message_id: str
     topic: str
@@ -77,6 +86,7 @@ class StoredMessage:
     born_time_ms: TimestampMs
     store_time_ms: TimestampMs
     reconsume_times: int
+    system: Mapping[str, str] = field(default_factory=dict)
 
 
 def check_message(message: Message, limits: Limits) -> None:

@@ -1,6 +1,7 @@
 """Names of topics and groups: what clients may use, and what the system reserves."""
 
 import difflib
+import hashlib
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -10,11 +11,50 @@ from app.domain.limits import NAME_CHARS_MAX
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
 
+STORED_NAME_CHARS_MAX: Final = 255
+"""Longest name of a directory on Linux file systems."""
+
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 
+PROGRESS_TOPIC: Final = "rmq_sys_progress"
+"""Acks and attempts of all groups."""
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+"""Messages that wait for their time."""
+HALF_TOPIC: Final = "rmq_sys_trans_half"
+"""Messages of transactions that are not decided."""
+DECISION_TOPIC: Final = "rmq_sys_trans_op"
+"""Decisions about them."""
+PRODUCER_TOPIC: Final = "rmq_sys_producers"
+"""What producers have sent already."""
+TRACE_TOPIC: Final = "rmq_sys_trace"
+"""What became of messages."""
+
 _RULE: Final = f"use 1 to {NAME_CHARS_MAX} letters, digits, '_' or '-'"
+
+
+def is_system_topic(name: str) -> bool:
+    """Whether the broker keeps its own records there; such topics are never in the metadata."""
+    return name.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def retry_topic(group: str, topic: str) -> str:
+    """Where a group's failed messages of a topic wait for their next delivery.
+
+    One for each pair, as in RocketMQ 5's POP consumption, so that a receive on one topic meets no
+    retries of another. No client name has a '+'. A name too long for a directory ends in a digest.
+    """
+    name = f"{RETRY_PREFIX}{group}+{topic}"
+    if len(name) <= STORED_NAME_CHARS_MAX:
+        return name
+    digest = hashlib.blake2b(topic.encode(), digest_size=8).hexdigest()
+    return f"{name[: STORED_NAME_CHARS_MAX - len(digest) - 1]}+{digest}"
+
+
+def dead_letter_topic(group: str) -> str:
+    """Where the messages go that a group has failed to consume for good."""
+    return f"{DEAD_LETTER_PREFIX}{group}"
 
 
 def check_topic(name: str) -> str:

@@ -3,7 +3,7 @@
 What is named here is public; nothing deeper is, except `formats`, which is pure.
 """
 
-from app.store.appending import Appended
+from app.store.appending import Appended, StepPart
 from app.store.checkpoints import Checkpointing
 from app.store.config import StoreConfig
 from app.store.expiring import RetentionReport
@@ -31,6 +31,7 @@ __all__ = [
     "ReadResult",
     "RetentionPolicy",
     "RetentionReport",
+    "StepPart",
     "StoreConfig",
     "StoreLocked",
     "StoreStatus",

@@ -9,15 +9,16 @@ Event loop only.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from typing_extensions import override
 
 from app.domain.clock import Clock
 from app.domain.errors import BodyTooLarge, CurlewError, DiskFull, TooManyRequests
 from app.domain.limits import Limits
-from app.domain.message import Message, java_hash
+from app.domain.message import PROPERTY_STEP, Message, java_hash
 from app.domain.positions import FlushMode
-from app.store.commit_log import AppendCursor
+from app.store.commit_log import AppendCursor, Placement
 from app.store.config import StoreConfig
 from app.store.consume_queue import ConsumeQueue
 from app.store.formats.batch_frame import RequestFrame, place
@@ -39,6 +40,7 @@ from app.store.writer import Block, Done, Write, Writer
 _REMEMBERED_MAX = 4096
 _SIMPLE_TOPIC_CHARS_MAX = 127
 _NO_KEYS: tuple[()] = ()
+_STEP = PROPERTY_STEP.encode()
 
 Keyed = Sequence[tuple[int, Sequence[str]]]
 """Physical offsets of records with keys, and those keys."""
@@ -52,6 +54,23 @@ class Appended:
     count: int
     store_time_ms: int
     message_ids: Sequence[str]
+
+
+class StepPart(NamedTuple):
+    """Messages of a step that go to one queue, in order."""
+
+    topic: str
+    queue_id: int
+    messages: Sequence[Message]
+
+
+class _Part(NamedTuple):
+    """Messages of one queue with their encoded properties and the sizes of their records."""
+
+    queue: ConsumeQueue
+    messages: Sequence[Message]
+    properties: list[bytes]
+    sizes: list[int]
 
 
 class _Settle:
@@ -76,15 +95,42 @@ class _Settle:
         self._done = done
 
     def __call__(self, error: CurlewError | None) -> None:
-        queue = self._queue
         if error is not None:
             self._done(error)
             return
+        self.publish()
+        self._done(None)
+        self.announce()
+
+    def publish(self) -> None:
+        """Make the messages readable."""
+        queue = self._queue
         queue.append(self._units)
         for physical_offset, keys in self._keyed:
             self._appender.index.add(physical_offset, self._store_time_ms, queue.topic, keys)
-        self._done(None)
-        self._appender.on_arrival(queue.topic, queue.queue_id)
+
+    def announce(self) -> None:
+        """Tell who waits for messages of this queue."""
+        self._appender.on_arrival(self._queue.topic, self._queue.queue_id)
+
+
+class _SettleStep:
+    """Settles the parts of a step together: all become readable in the same turn."""
+
+    __slots__ = ("_done", "_parts")
+
+    def __init__(self, parts: list[_Settle], done: Done) -> None:
+        self._parts = parts
+        self._done = done
+
+    def __call__(self, error: CurlewError | None) -> None:
+        if error is None:
+            for part in self._parts:
+                part.publish()
+        self._done(error)
+        if error is None:
+            for part in self._parts:
+                part.announce()
 
 
 class Appender:
@@ -150,7 +196,8 @@ class Appender:
         self._admit()
         queue = self._queues.get_or_make(topic, queue_id)
         now = self._stamp()
-        if len(messages) == 1 and len(topic) <= _SIMPLE_TOPIC_CHARS_MAX:
+        is_simple = len(messages) == 1 and not messages[0].reconsume_times
+        if is_simple and len(topic) <= _SIMPLE_TOPIC_CHARS_MAX:
             appended = self._append_one(queue, messages[0], now, flush, done)
             if appended is not None:
                 return appended
@@ -199,24 +246,73 @@ class Appender:
         flush: FlushMode,
         done: Done,
     ) -> Appended:
-        topic = queue.topic.encode()
         properties = [encode_properties(message) for message in messages]
-        sizes = [
-            record_size(len(message.body), len(topic), len(encoded))
-            for message, encoded in zip(messages, properties, strict=True)
-        ]
+        sizes = _record_sizes(queue, messages, properties)
         self._refuse_too_large(max(sizes, default=0))
         placement = self._cursor.place(sizes)
+        records, settle, appended = self._encode(
+            _Part(queue, messages, properties, sizes), placement.physical_offsets, now, done
+        )
+        self._submit(_writes(placement, records), sum(sizes), flush, settle)
+        return appended
+
+    def append_step(
+        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+    ) -> list[Appended]:
+        """Append the parts as one block that a crash leaves whole or not at all.
+
+        Every record but a lone one says how many of the step follow it; all lie in one segment.
+        """
+        self._admit()
+        left = sum(len(part.messages) for part in parts)
+        is_marked = left > 1
+        encoded: list[_Part] = []
+        for topic, queue_id, messages in parts:
+            queue = self._queues.get_or_make(topic, queue_id)
+            properties = []
+            for message in messages:
+                left -= 1
+                mark = b"%b\x01%d\x02" % (_STEP, left) if is_marked else b""
+                properties.append(encode_properties(message) + mark)
+            sizes = _record_sizes(queue, messages, properties)
+            encoded.append(_Part(queue, messages, properties, sizes))
+        total = sum(sum(part.sizes) for part in encoded)
+        self._refuse_too_large(total)
+        now = self._stamp()
+        placement = self._cursor.place_together([size for part in encoded for size in part.sizes])
+        return self._submit_step(encoded, placement, now, flush, done)
+
+    def _submit_step(
+        self, parts: list[_Part], placement: Placement, now: int, flush: FlushMode, done: Done
+    ) -> list[Appended]:
+        records: list[bytes] = []
+        settles: list[_Settle] = []
+        results: list[Appended] = []
+        for part in parts:
+            positions = placement.physical_offsets[len(records) : len(records) + len(part.sizes)]
+            encoded, settle, appended = self._encode(part, positions, now, done)
+            records += encoded
+            settles.append(settle)
+            results.append(appended)
+        size = sum(map(len, records))
+        self._submit(_writes(placement, records), size, flush, _SettleStep(settles, done))
+        return results
+
+    def _encode(
+        self, part: _Part, positions: Sequence[int], now: int, done: Done
+    ) -> tuple[list[bytes], _Settle, Appended]:
+        """Take queue offsets for the messages and make their records, units and ids."""
+        queue = part.queue
+        topic = queue.topic.encode()
         first = queue.next_offset
-        queue.next_offset += len(messages)
+        queue.next_offset += len(part.messages)
         records: list[bytes] = []
         units: list[bytes] = []
         ids: list[str] = []
         keyed: list[tuple[int, list[str]]] = []
         synced_end = self._writer.watermarks.flushed
-        for queue_offset, (message, encoded, size, at) in enumerate(
-            zip(messages, properties, sizes, placement.physical_offsets, strict=True), first
-        ):
+        rows = zip(part.messages, part.properties, part.sizes, positions, strict=True)
+        for queue_offset, (message, encoded, size, at) in enumerate(rows, first):
             records.append(
                 encode_record(
                     topic=topic,
@@ -228,6 +324,7 @@ class Appender:
                     born_time_ms=now if message.born_time_ms is None else message.born_time_ms,
                     store_time_ms=now,
                     store_host=self._store_host,
+                    reconsume_times=message.reconsume_times,
                     prepared_offset=synced_end,
                 )
             )
@@ -235,11 +332,8 @@ class Appender:
             ids.append(message.message_id or f"{self._id_prefix}{now:012X}{at:012X}")
             if message.keys or message.message_id:
                 keyed.append((at, _keys_of(message)))
-        writes = [Write(at, [record]) for at, record in placement.closing]
-        writes += [Write(s.start, list(records[s.first : s.end])) for s in placement.stretches]
         settle = _Settle(self, queue, b"".join(units), keyed, now, done)
-        self._submit(writes, sum(sizes), flush, settle)
-        return Appended(first, len(messages), now, ids)
+        return records, settle, Appended(first, len(part.messages), now, ids)
 
     def append_frame(
         self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
@@ -329,6 +423,21 @@ class Appender:
                 self._tag_hashes.clear()
             found = self._tag_hashes[tag] = java_hash(tag)
         return found
+
+
+def _record_sizes(
+    queue: ConsumeQueue, messages: Sequence[Message], properties: Sequence[bytes]
+) -> list[int]:
+    topic_bytes = len(queue.topic.encode())
+    return [
+        record_size(len(message.body), topic_bytes, len(encoded))
+        for message, encoded in zip(messages, properties, strict=True)
+    ]
+
+
+def _writes(placement: Placement, records: Sequence[bytes]) -> list[Write]:
+    writes = [Write(at, [record]) for at, record in placement.closing]
+    return writes + [Write(s.start, list(records[s.first : s.end])) for s in placement.stretches]
 
 
 def _keys_of(message: Message) -> list[str]:

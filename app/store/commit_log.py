@@ -68,6 +68,20 @@ class AppendCursor:
         self.end = end
         return placement
 
+    def place_together(self, sizes: Sequence[int]) -> Placement:
+        """`place` in one segment: the next, when not all fit into this one.
+
+        All of them fit into a segment; that is the caller's duty.
+        """
+        room = self._segment_bytes - self.end % self._segment_bytes
+        if sum(sizes) + END_OF_FILE_BYTES <= room:
+            return self.place(sizes)
+        closing = (self.end, encode_end_of_file(room))
+        self.end += room
+        placement = self.place(sizes)
+        placement.closing.append(closing)
+        return placement
+
 
 class CommitLog:
     """The segments of one store."""

@@ -10,6 +10,7 @@ from app.store.commit_log import CommitLog
 from app.store.files import FileSystem
 from app.store.key_index import KeyIndex
 from app.store.lookups import offset_for_time
+from app.store.pins import Pins
 from app.store.queue_table import QueueTable
 from app.store.reading import Source
 from app.store.retention import LogState, RetentionPolicy, Verdict, decide
@@ -26,26 +27,34 @@ class RetentionReport:
     disk_used_ratio: float = 0.0
     warn: bool = False
     refuse_writes: bool = False
+    held_back_segments: int = 0
+    """Segments that would go and that a background service needs."""
+    held_by: str | None = None
+    """Which one; None when nothing is held back."""
 
 
 class Expiring:
     """Retention of one store."""
 
     def __init__(
-        self, files: FileSystem, source: Source, queues: QueueTable, index: KeyIndex
+        self, files: FileSystem, source: Source, queues: QueueTable, index: KeyIndex, pins: Pins
     ) -> None:
         self._files = files
         self._source = source
         self._queues = queues
         self._index = index
+        self._pins = pins
 
     def apply(self, policy: RetentionPolicy, *, now_ms: int, end: int) -> RetentionReport:
         """One pass; `end` is that of the confirmed log. Blocks. Raises `OSError`."""
         log = self._source.log
         report = RetentionReport()
         self._expire_by_age(policy, now_ms, report)
-        verdict = self._decide(policy, end)
+        held = self._pins.held()
+        verdict = self._decide(policy, end, None if held is None else held.physical_offset)
         report.warn, report.refuse_writes = verdict.warn, verdict.refuse_writes
+        report.held_back_segments = verdict.held_back
+        report.held_by = held.name if held and verdict.held_back else None
         if verdict.delete:
             self._delete_segments(log, verdict.delete, report)
         for queue in self._queues:
@@ -54,20 +63,29 @@ class Expiring:
         report.disk_used_ratio = self._files.disk_usage().used_ratio
         return report
 
-    def _decide(self, policy: RetentionPolicy, end: int) -> Verdict:
+    def _decide(self, policy: RetentionPolicy, end: int, pinned: int | None) -> Verdict:
         log = self._source.log
         disk = self._files.disk_usage()
         state = LogState(
-            tuple(log.bases), log.segment_bytes, end, self._first_needed(end), disk.total, disk.free
+            tuple(log.bases),
+            log.segment_bytes,
+            end,
+            self._first_needed(end),
+            disk.total,
+            disk.free,
+            pinned,
         )
         return decide(policy, state)
 
     def _expire_by_age(self, policy: RetentionPolicy, now_ms: int, report: RetentionReport) -> None:
         for queue in list(self._queues):
-            if queue.min_offset == queue.max_offset:
+            if queue.min_offset == queue.max_offset or policy.topic_ms(queue.topic) >= now_ms:
                 continue
             oldest_ms = now_ms - policy.topic_ms(queue.topic)
             first = offset_for_time(self._source, queue, oldest_ms, wait_for_disk=True)
+            pinned = self._pins.of_topic(queue.topic)
+            if pinned is not None and first > queue.min_offset:
+                first = min(first, queue.first_at_or_behind(pinned))
             report.expired_messages += max(first - queue.min_offset, 0)
             queue.min_offset = max(queue.min_offset, first)
 

@@ -17,7 +17,7 @@ from app.domain.limits import PROPERTIES_ENCODED_BYTES_MAX, Limits
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
 from app.store import paths
-from app.store.appending import Appended, Appender
+from app.store.appending import Appended, Appender, StepPart
 from app.store.checkpoints import Checkpointing, Checkpoints
 from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
@@ -32,9 +32,10 @@ from app.store.formats.record import (
 )
 from app.store.formats.state_file import Checkpoint, StoreMeta
 from app.store.key_index import KeyIndex
-from app.store.lookups import find_by_key, offset_for_time, read_record
+from app.store.lookups import average_bytes, find_by_key, offset_for_time, read_record
 from app.store.mending import Mender
 from app.store.opening import load_or_make_meta, open_log, write_abort, write_clean_stop
+from app.store.pins import Pins
 from app.store.queue_table import QueueTable
 from app.store.reading import ReadResult, Source, Wanted, read_queue
 from app.store.recovery import Recovery
@@ -92,6 +93,8 @@ class MessageStore:
         self.store_id = bytes.fromhex(meta.store_id)
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
         """Called with (topic, queue id) after each confirmed append."""
+        self.pins = Pins()
+        """What retention must leave; background services register there."""
         self._files = files
         self._config = config
         self._meta = meta
@@ -109,7 +112,7 @@ class MessageStore:
         self._appender.start(recovery, meta.segment_bytes)
         self._closed = False
         self._source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes)
-        self._expiring = Expiring(files, self._source, queues, index)
+        self._expiring = Expiring(files, self._source, queues, index, self.pins)
         self._clock = clock
         self._mender = Mender(self._source)
 
@@ -187,6 +190,15 @@ class MessageStore:
         Ids that the client gave in the records stay; `message_ids` has the derived ones.
         """
         return self._appender.append_frame(topic, queue_id, frame, flush, done)
+
+    def append_step(
+        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+    ) -> list[Appended]:
+        """Append messages to several queues as one step: all become readable together.
+
+        `done` as for `append`. Raises also `BodyTooLarge` when the step is larger than a segment.
+        """
+        return self._appender.append_step(parts, flush, done)
 
     def _roll_back(self) -> None:
         self._appender.roll_back(self._writer.watermarks.written)
@@ -352,6 +364,11 @@ class MessageStore:
 
     # --- upkeep
 
+    def average_bytes(self, topic: str, queue_id: int) -> int | None:
+        """Size of a record of the queue, from a sample over its length; None when it is empty."""
+        queue = self._queues.find(topic, queue_id)
+        return None if queue is None else average_bytes(queue)
+
     def delete_topic(self, topic: str) -> None:
         """Make all messages of a topic unreadable for ever; its offsets go on if it comes again.
 
@@ -360,6 +377,15 @@ class MessageStore:
         for queue in self._queues.of_topic(topic):
             queue.min_offset = queue.max_offset
         self.begin_checkpoint().run()
+
+    def trim(self, topic: str, queue_id: int, min_offset: int) -> None:
+        """Make what lies below `min_offset` of a queue unreadable; retention may delete it.
+
+        Forgotten by a crash before the next checkpoint. Never moves back or beyond the end.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is not None:
+            queue.min_offset = max(queue.min_offset, min(min_offset, queue.max_offset))
 
     def apply_retention(self, policy: RetentionPolicy) -> RetentionReport:
         """Expire messages and delete files as `policy` says; refuse or take writes again.

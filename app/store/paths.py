@@ -30,7 +30,7 @@ ROCKET_CHECKPOINT: Final = "checkpoint"
 LOST_AND_FOUND: Final = "lost+found"
 
 _BASE: Final = re.compile(r"\d{20}")
-_TOPIC: Final = re.compile(r"[%|A-Za-z0-9_-]{1,255}")
+_TOPIC: Final = re.compile(r"[%|+A-Za-z0-9_-]{1,255}")
 _INDEX: Final = re.compile(r"\d{17}")
 _QUEUE: Final = re.compile(r"0|[1-9]\d{0,5}")
 

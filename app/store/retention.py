@@ -10,6 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from app.domain.names import is_system_topic
+
+FOREVER_MS: Final = 1 << 60
+
 DELETE_SEGMENTS_MAX: Final = 10
 """Segments that one pass deletes at most (RocketMQ's deleteFileBatchMax), unless the disk fills."""
 
@@ -34,8 +38,9 @@ class RetentionPolicy:
             )
 
     def topic_ms(self, topic: str) -> int:
-        """How long a topic's messages stay readable."""
-        return self.by_topic_ms.get(topic, self.default_ms)
+        """How long a topic's messages stay readable; the broker trims its own topics itself."""
+        kept_ms = FOREVER_MS if is_system_topic(topic) else self.default_ms
+        return self.by_topic_ms.get(topic, kept_ms)
 
 
 class LogState(NamedTuple):
@@ -49,6 +54,8 @@ class LogState(NamedTuple):
     """Physical offset of the oldest record that some topic can still read."""
     disk_total: int
     disk_free: int
+    pinned: int | None = None
+    """Physical offset from which a background service needs the log; see `pins`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +66,26 @@ class Verdict:
     """Number of segments to delete, from the oldest on."""
     refuse_writes: bool
     warn: bool
+    held_back: int = 0
+    """Segments that would go and that a pin holds."""
 
 
 def decide(policy: RetentionPolicy, state: LogState) -> Verdict:
     """Which segments go, by age, size and the disk."""
     size = state.segment_bytes
-    old = [base for base in state.bases if base + size <= state.end]
-    by_age = sum(base + size <= state.first_needed for base in old)
+    full = [base for base in state.bases if base + size <= state.end]
+    old = [base for base in full if state.pinned is None or base + size <= state.pinned]
+    by_age = sum(base + size <= state.first_needed for base in full)
     by_size = 0
     if policy.log_bytes_max is not None:
-        excess = state.end - (old[0] if old else state.end) - policy.log_bytes_max
-        by_size = min(len(old), max(-(-excess // size), 0))
+        excess = state.end - (full[0] if full else state.end) - policy.log_bytes_max
+        by_size = min(len(full), max(-(-excess // size), 0))
     freed = min(max(by_age, by_size), DELETE_SEGMENTS_MAX)
     free = state.disk_free + freed * size
     total = max(state.disk_total, 1)
-    while freed < len(old) and 1 - free / total >= policy.delete_ratio:
+    while freed < len(full) and 1 - free / total >= policy.delete_ratio:
         freed += 1
         free += size
-    used = 1 - min(free, total) / total
-    return Verdict(freed, used >= policy.refuse_ratio, used >= policy.warn_ratio)
+    wanted, freed = freed, min(freed, len(old))
+    used = 1 - min(free - (wanted - freed) * size, total) / total
+    return Verdict(freed, used >= policy.refuse_ratio, used >= policy.warn_ratio, wanted - freed)

@@ -13,7 +13,7 @@ from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage, java_hash
 from app.domain.positions import FlushMode
-from app.store import Appended, ColdRead, Done, Gap, QueueBounds, ReadResult
+from app.store import Appended, ColdRead, Done, Gap, QueueBounds, ReadResult, StepPart
 from app.store.formats.batch_frame import RequestFrame
 from app.store.formats.message_id import decode_message_id, encode_message_id
 from app.store.formats.record import decode_message, encode_properties, encode_record
@@ -97,6 +97,7 @@ class MemoryStore:
                 born_time_ms=message.born_time_ms or now,
                 store_time_ms=now,
                 store_host=HOST,
+                reconsume_times=message.reconsume_times,
             )
             self._bytes_end += len(record)
             self._by_position[at] = (topic, queue_id, offset)
@@ -114,6 +115,23 @@ class MemoryStore:
         self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
     ) -> Appended:
         return self.append(topic, queue_id, [Message(b"framed")] * frame.count, flush, done)
+
+    def append_step(
+        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+    ) -> list[Appended]:
+        errors: list[CurlewError | None] = []
+
+        def part_done(error: CurlewError | None) -> None:
+            errors.append(error)
+            if len(errors) == len(parts):
+                done(next((error for error in errors if error is not None), None))
+
+        return [self.append(*part, flush, part_done) for part in parts]
+
+    def trim(self, topic: str, queue_id: int, min_offset: int) -> None:
+        queue = self.queues.get((topic, queue_id))
+        if queue is not None:
+            queue.min_offset = max(queue.min_offset, min(min_offset, queue.confirmed))
 
     def bounds(self, topic: str, queue_id: int) -> QueueBounds:
         queue = self.queues.get((topic, queue_id))
@@ -170,6 +188,13 @@ class MemoryStore:
         self.disk_reads += wait_for_disk
         record = self.queues[(topic, queue_id)].records[offset]
         return None if record is None else self.decode(memoryview(record))
+
+    def average_bytes(self, topic: str, queue_id: int) -> int | None:
+        queue = self.queues.get((topic, queue_id), MemoryQueue())
+        sizes = [
+            len(record) for record in queue.records[queue.min_offset : queue.confirmed] if record
+        ]
+        return -(-sum(sizes) // len(sizes)) if sizes else None
 
     def delete_topic(self, topic: str) -> None:
         for (name, _), queue in self.queues.items():

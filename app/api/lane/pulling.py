@@ -104,7 +104,7 @@ class Pulling:
         messages = [decode(record) for record in result.read.records]
         self._traffic.sent_out(len(messages), sum([len(each.body) for each in messages]))
         if kind == "events":
-            body = encode([event_of(message) for message in messages])
+            body = encode([event_of(m, force_base64=force_base64) for m in messages])
             await exchange.answer(200, [media.EVENTS_HEADER, *_pull_headers(result)], body)
             return
         views = [view_of(message, force_base64=force_base64) for message in messages]

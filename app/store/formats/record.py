@@ -38,6 +38,7 @@ from app.domain.message import (
     PROPERTY_SHARDING_KEY,
     PROPERTY_TAG,
     PROPERTY_UNIQUE_KEY,
+    RESERVED_PROPERTIES,
     Message,
     StoredMessage,
 )
@@ -146,6 +147,8 @@ def encode_properties(message: Message) -> bytes:
         pairs += f"{PROPERTY_SHARDING_KEY}\x01{message.sharding_key}\x02"
     if message.content_type is not None:
         pairs += f"{PROPERTY_CONTENT_TYPE}\x01{message.content_type}\x02"
+    if message.system:
+        pairs += "".join([f"{name}\x01{text}\x02" for name, text in message.system.items()])
     if message.tag is not None:
         pairs += f"{PROPERTY_TAG}\x01{message.tag}\x02"
     return pairs.encode()
@@ -380,6 +383,7 @@ def decode_message(record: memoryview | bytes, store_id: bytes) -> StoredMessage
     fields = decode_fields(record)
     pairs = decode_properties(fields.properties)
     keys = pairs.get(PROPERTY_KEYS)
+    properties = {name: text for name, text in pairs.items() if name not in RESERVED_PROPERTIES}
     return StoredMessage(
         message_id=pairs.get(PROPERTY_UNIQUE_KEY)
         or encode_message_id(store_id, fields.store_time_ms, fields.physical_offset),
@@ -391,9 +395,14 @@ def decode_message(record: memoryview | bytes, store_id: bytes) -> StoredMessage
         tag=pairs.get(PROPERTY_TAG),
         keys=tuple(keys.split(" ")) if keys else (),
         sharding_key=pairs.get(PROPERTY_SHARDING_KEY),
-        properties={name: text for name, text in pairs.items() if name not in _OF_FIELDS},
+        properties=properties,
         content_type=pairs.get(PROPERTY_CONTENT_TYPE),
         born_time_ms=TimestampMs(fields.born_time_ms),
         store_time_ms=TimestampMs(fields.store_time_ms),
         reconsume_times=fields.reconsume_times,
+        system={
+            name: text
+            for name, text in pairs.items()
+            if name not in properties and name not in _OF_FIELDS
+        },
     )

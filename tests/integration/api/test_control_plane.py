@@ -143,3 +143,36 @@ def test_the_pages_are_behind_the_same_shell(http: httpx.Client) -> None:
     page = http.get("/ui/")
     assert page.status_code == 200
     assert page.headers["mq-request-id"]
+
+
+def test_where_several_topics_stand_in_one_call(http: httpx.Client, topic: str) -> None:
+    http.post(f"/v1/topics/{topic}/messages?queue_id=1", content=b"x" * 100).raise_for_status()
+    found = http.get("/v1/topics:positions", params={"topics": f"{topic},nowhere"}).json()
+    assert found["missing"] == ["nowhere"]
+    (state,) = found["topics"]
+    assert (state["topic"], state["generation"]) == (topic, 1)
+    empty, full = state["queues"]
+    assert empty == {"queue_id": 0, "min_offset": 0, "max_offset": 0, "average_bytes": None}
+    assert (full["max_offset"], full["average_bytes"] > 191) == (1, True)
+
+
+def test_waiting_for_the_positions_to_move(http: httpx.Client, topic: str) -> None:
+    known = http.get("/v1/topics:positions", params={"topics": topic}).json()["state"]
+    parameters = {"topics": topic, "known": known, "wait": "50ms"}
+    assert http.get("/v1/topics:positions", params=parameters).json()["state"] == known
+    http.post(f"/v1/topics/{topic}/messages", content=b"x").raise_for_status()
+    moved = http.get("/v1/topics:positions", params={**parameters, "wait": "20s"}).json()
+    assert moved["state"] != known
+    refused = http.get("/v1/topics:positions", params={"topics": topic, "wait": "1"})
+    assert (refused.status_code, refused.json()["parameter"]) == (400, "wait")
+
+
+def test_offsets_of_several_topics_by_time(http: httpx.Client, topic: str) -> None:
+    sent = http.post(f"/v1/topics/{topic}/messages?queue_id=0", content=b"x").json()
+    parameters = {"topics": f"{topic},nowhere", "at": str(sent["store_time_ms"])}
+    found = http.get("/v1/topics:offsets", params=parameters).json()
+    assert found["missing"] == ["nowhere"]
+    offsets = [{"queue_id": 0, "offset": 0}, {"queue_id": 1, "offset": 0}]
+    assert found["topics"] == [{"topic": topic, "at": parameters["at"], "offsets": offsets}]
+    bad = http.get("/v1/topics:offsets", params={"topics": topic, "at": "noon"})
+    assert bad.status_code == 400

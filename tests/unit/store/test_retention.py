@@ -20,11 +20,16 @@ KEEP_ALL = RetentionPolicy(default_ms=1000 * HOUR)
 
 
 def state(
-    *, segments: int = 10, needed: int = 0, total: int = 10_000, free: int = 9_000
+    *,
+    segments: int = 10,
+    needed: int = 0,
+    total: int = 10_000,
+    free: int = 9_000,
+    pinned: int | None = None,
 ) -> LogState:
     """Segments of 100 bytes; the last of them is in use, half full."""
     bases = range(0, segments * 100, 100)
-    return LogState(bases, 100, segments * 100 - 50, needed, total, free)
+    return LogState(bases, 100, segments * 100 - 50, needed, total, free, pinned)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +63,31 @@ def test_segments_go_by_age_size_and_disk(
 def test_warning_and_refusal_follow_the_disk(free: int, warn: bool, refuse: bool) -> None:
     verdict = decide(RetentionPolicy(), state(free=free))
     assert (verdict.warn, verdict.refuse_writes) == (warn, refuse)
+
+
+@pytest.mark.parametrize(
+    ("policy", "given", "deleted", "held_back"),
+    [
+        (RetentionPolicy(), state(needed=950, pinned=950), 9, 0),
+        (RetentionPolicy(), state(needed=950, pinned=300), 3, 6),
+        (RetentionPolicy(), state(needed=950, pinned=299), 2, 7),
+        (RetentionPolicy(), state(needed=200, pinned=300), 2, 0),
+        (RetentionPolicy(log_bytes_max=400), state(pinned=250), 2, 4),
+        (RetentionPolicy(log_bytes_max=400), state(pinned=0), 0, 6),
+        (RetentionPolicy(), state(free=0, pinned=100), 1, 8),
+    ],
+)
+def test_what_is_pinned_stays(
+    policy: RetentionPolicy, given: LogState, deleted: int, held_back: int
+) -> None:
+    verdict = decide(policy, given)
+    assert (verdict.delete, verdict.held_back) == (deleted, held_back)
+
+
+def test_a_disk_that_a_pin_keeps_full_refuses() -> None:
+    full = state(free=100, total=10_000, segments=30)
+    assert not decide(RetentionPolicy(), full).refuse_writes
+    assert decide(RetentionPolicy(), full._replace(pinned=0)).refuse_writes
 
 
 def test_ratios_must_rise() -> None:
@@ -168,6 +198,32 @@ def test_index_files_follow_the_log(tmp_path: Path) -> None:
     assert opened.store.find_by_key("orders", "k1", wait_for_disk=True) == []
     assert len(opened.store.find_by_key("orders", "k39", wait_for_disk=True)) == 1
     opened.store.close()
+
+
+def test_a_background_service_keeps_what_it_needs(opened: OpenStore) -> None:
+    for _ in range(20):
+        fill(opened, 1, "timer")
+        fill(opened, 1, "orders")
+    needed = opened.store.decode(
+        opened.store.read("timer", 0, 3, max_messages=1, max_bytes=1).records[0]
+    ).physical_offset
+    oldest: list[int | None] = [needed]
+    opened.store.pins.add("delayed messages", lambda: oldest[0], {"timer"})
+    opened.store.pins.add("nothing", lambda: None, {"orders"})
+    policy = RetentionPolicy(default_ms=6 * HOUR, log_bytes_max=8_192)
+    report = opened.store.apply_retention(policy)
+    assert opened.store.bounds("timer", 0) == (3, 20)
+    assert [body[:3] for body in opened.bodies("timer")] == [b"000"] * 17
+    assert opened.store.bounds("orders", 0) == (17, 20)
+    assert opened.store.status().start == needed - needed % 4096
+    assert opened.store.read_at(needed) is not None
+    assert report.held_by == "delayed messages"
+    assert report.held_back_segments > 0
+    oldest[0] = None
+    report = opened.store.apply_retention(policy)
+    assert (report.held_by, report.held_back_segments) == (None, 0)
+    assert opened.store.read_at(needed) is None
+    assert opened.store.bounds("timer", 0).min_offset > 3
 
 
 def test_a_nearly_full_disk_refuses_and_resumes_by_itself() -> None:

@@ -1,0 +1,38 @@
+"""Waiting until the store has confirmed an append. Event loop only."""
+
+import asyncio
+
+from app.domain.errors import CurlewError, Outcome
+
+
+class Confirmation:
+    """Waits for one append. Costs no future when the store confirms at once."""
+
+    __slots__ = ("_error", "_future", "_is_done")
+
+    def __init__(self) -> None:
+        self._is_done = False
+        self._error: CurlewError | None = None
+        self._future: asyncio.Future[None] | None = None
+
+    def done(self, error: CurlewError | None) -> None:
+        """The store's callback."""
+        self._is_done = True
+        self._error = error
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self) -> None:
+        """Return when the data is safe; raise what went wrong."""
+        if not self._is_done:
+            self._future = asyncio.get_running_loop().create_future()
+            await self._future
+        if self._error is not None:
+            raise with_outcome(self._error, "unknown")
+
+
+def with_outcome(error: CurlewError, outcome: Outcome) -> CurlewError:
+    """Say what is known, unless the store has said it already."""
+    if error.outcome is None:
+        error.outcome = outcome
+    return error

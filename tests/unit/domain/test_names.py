@@ -1,0 +1,39 @@
+"""Names that clients may use, and those that the broker makes."""
+
+import pytest
+
+from app.domain.errors import IllegalTopic
+from app.domain.names import (
+    DECISION_TOPIC,
+    HALF_TOPIC,
+    PRODUCER_TOPIC,
+    PROGRESS_TOPIC,
+    TIMER_TOPIC,
+    TRACE_TOPIC,
+    check_topic,
+    dead_letter_topic,
+    is_system_topic,
+    retry_topic,
+)
+
+
+def test_the_retry_topic_names_group_and_topic() -> None:
+    assert retry_topic("billing", "orders") == "%RETRY%billing+orders"
+    longest = {retry_topic("g" * 127, "t" * 126 + end) for end in "ab"}
+    assert {len(name) for name in longest} == {255}
+    assert dead_letter_topic("billing") == "%DLQ%billing"
+
+
+def test_system_topics_are_closed_to_clients() -> None:
+    for name in (
+        PROGRESS_TOPIC,
+        TIMER_TOPIC,
+        HALF_TOPIC,
+        DECISION_TOPIC,
+        PRODUCER_TOPIC,
+        TRACE_TOPIC,
+    ):
+        assert is_system_topic(name)
+        with pytest.raises(IllegalTopic, match="reserved"):
+            check_topic(name)
+    assert not is_system_topic("orders")

@@ -38,6 +38,11 @@ class Filter(Protocol):
         """Only messages with one of these tag hashes can match; None: any can."""
         ...
 
+    @property
+    def is_by_tag_only(self) -> bool:
+        """Whether nearly everything with such a hash matches."""
+        ...
+
     def matches(self, properties: Properties) -> bool:
         """Whether a message is wanted, by its properties as stored: its own, TAGS, KEYS, …"""
         ...
@@ -47,6 +52,8 @@ class TagFilter:
     """A parsed tag expression."""
 
     __slots__ = ("tag_hashes", "tags")
+
+    is_by_tag_only: Final = True
 
     def __init__(self, tags: frozenset[str]) -> None:
         self.tags = tags
@@ -60,6 +67,8 @@ class SqlFilter:
     """A parsed SQL92 condition. What cannot be compared does not match, as in RocketMQ."""
 
     __slots__ = ("_condition", "tag_hashes")
+
+    is_by_tag_only: Final = False
 
     def __init__(self, node: Node) -> None:
         self._condition = compile_condition(node)
@@ -121,6 +130,4 @@ def _parse_tags(expression: str) -> frozenset[str]:
 
 
 def _illegal(what: str, position: int, hint: str) -> IllegalFilter:
-    return IllegalFilter(
-        f"{what} (position {position})", hint=hint, fields={"position": position}
-    )
+    return IllegalFilter(f"{what} (position {position})", hint=hint, fields={"position": position})

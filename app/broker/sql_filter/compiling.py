@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from app.broker.sql_filter.faults import NotComparable
-from app.broker.sql_filter.numbers import (
+from app.broker.sql_filter.java_numbers import (
     Number,
     NumberKind,
     compare,

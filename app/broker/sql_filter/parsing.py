@@ -9,7 +9,7 @@ and drops the rest unread (`a = 1 b` is `a = 1`, `a LIKE 'x%'` is `a`); here tha
 from typing import Final, NamedTuple
 
 from app.broker.sql_filter.faults import Fault
-from app.broker.sql_filter.numbers import (
+from app.broker.sql_filter.java_numbers import (
     DOUBLE_MIN,
     INTEGER_MAX,
     LONG_MAX,

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from app.broker.sql_filter.numbers import Number
+from app.broker.sql_filter.java_numbers import Number
 from app.broker.sql_filter.tokens import Kind
 
 
@@ -80,19 +80,7 @@ class TextMatch(NamedTuple):
     is_negated: bool
 
 
-Node = (
-    Property
-    | Literal
-    | Negated
-    | Cast
-    | Not
-    | And
-    | Or
-    | Equal
-    | Relation
-    | In
-    | TextMatch
-)
+Node = Property | Literal | Negated | Cast | Not | And | Or | Equal | Relation | In | TextMatch
 
 
 def is_condition(node: Node) -> bool:

@@ -90,9 +90,9 @@ def compare(left: float, right: float) -> int:
         return -1
     if left > right:
         return 1
-    if left != right:
-        return (left != left) - (right != right)  # noqa: PLR0124  # NaN is not itself
-    if left == 0 and isinstance(left, float) and isinstance(right, float):
+    if math.isnan(left) or math.isnan(right):
+        return math.isnan(left) - math.isnan(right)
+    if left == 0:
         return int(math.copysign(1, left) - math.copysign(1, right))
     return 0
 

@@ -71,6 +71,10 @@ class Limits:
     attempts_max: int = 1_000
     delay_ms_max: int = 40 * 86_400_000
     retry_delays_max: int = 64
+    dead_letters_scanned_max: int = 20_000
+    dead_letters_selected_max: int = 10_000
+    operations_running_max: int = 16
+    operations_kept_max: int = 1_000
 
     def __post_init__(self) -> None:
         assert self.body_bytes_max <= self.batch_bytes_max

@@ -21,7 +21,15 @@ from app.broker.sql_filter import (
 )
 from app.domain.errors import IllegalFilter
 from app.domain.limits import FILTER_CHARS_MAX, FILTER_DEPTH_MAX
-from app.domain.message import PROPERTY_TAG, java_hash
+from app.domain.message import (
+    PROPERTY_CONTENT_TYPE,
+    PROPERTY_KEYS,
+    PROPERTY_SHARDING_KEY,
+    PROPERTY_TAG,
+    PROPERTY_UNIQUE_KEY,
+    StoredMessage,
+    java_hash,
+)
 
 SQL_PREFIX: Final = "sql:"
 _TAG_HINT: Final = "use '*' or tags joined by '||', for instance 'created || paid'"
@@ -80,6 +88,19 @@ class SqlFilter:
             return self._condition(properties) is True
         except NotComparable:
             return False
+
+
+def properties_of(message: StoredMessage) -> Properties:
+    """The properties that a filter looks at, under the names that they are stored by."""
+    fields = {
+        PROPERTY_TAG: message.tag,
+        PROPERTY_KEYS: " ".join(message.keys),
+        PROPERTY_UNIQUE_KEY: message.message_id,
+        PROPERTY_SHARDING_KEY: message.sharding_key,
+        PROPERTY_CONTENT_TYPE: message.content_type,
+    }
+    named = {name: text for name, text in fields.items() if text}
+    return {**message.system, **message.properties, **named}
 
 
 @lru_cache(maxsize=_PARSED_MAX)

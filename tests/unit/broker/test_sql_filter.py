@@ -9,11 +9,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.broker.filters import SqlFilter, parse_filter
+from app.broker.filters import SqlFilter, parse_filter, properties_of
 from app.broker.sql_filter import Fault, NotComparable, compile_condition, parse
 from app.domain.errors import IllegalFilter
 from app.domain.limits import FILTER_CHARS_MAX, FILTER_DEPTH_MAX
-from app.domain.message import java_hash
+from app.domain.message import Message, java_hash
+from app.store.formats.record import (
+    decode_message,
+    encode_properties,
+    encode_record,
+    stored_properties,
+)
 from tests.support.sql_judge import Judged, conditions, judge, written
 
 GRID = json.loads((Path(__file__).parent / "data" / "sql_filter_grid.json").read_text())
@@ -213,3 +219,31 @@ def test_the_longest_text_takes_little_time(piece: str) -> None:
     with pytest.raises(IllegalFilter):
         parse_filter(expression)
     assert time.process_time() - begun < 0.5
+
+
+def test_a_message_is_judged_as_its_record_is() -> None:
+    """The fields of a message are properties on disk."""
+    message = Message(
+        b"body",
+        tag="a",
+        keys=("k1", "k2"),
+        sharding_key="s",
+        properties={"n": "1"},
+        content_type="text/plain",
+        message_id="id-1",
+    )
+    record = encode_record(
+        topic=b"t",
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=0,
+        body=message.body,
+        properties=encode_properties(message),
+        born_time_ms=1,
+        store_time_ms=1,
+        store_host=bytes(8),
+    )
+    stored = stored_properties(memoryview(record))
+    checksum = stored.pop("__CRC32#")
+    assert len(checksum) == 10
+    assert properties_of(decode_message(record, bytes(4))) == stored

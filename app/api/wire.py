@@ -205,6 +205,29 @@ class DeliveredMessage(MessageView, frozen=True, gc=False, kw_only=True):
     invisible_until_ms: int
 
 
+class DeadLetterView(MessageView, frozen=True, gc=False, kw_only=True):
+    """A dead letter: the original message in its place, and what became of it.
+
+    `offset` names the letter within its group; `attempts` counts the deliveries that failed.
+    """
+
+    offset: int
+    attempts: int
+    dead_since_ms: int
+    reason: str | UnsetType = UNSET
+
+
+class DeadLetterList(Struct, frozen=True):
+    """A page of dead letters, the oldest first; `next_cursor` is absent at the end.
+
+    `scanned` counts the letters that were looked at, whether the conditions chose them or not.
+    """
+
+    messages: list[DeadLetterView]
+    scanned: int
+    next_cursor: str | UnsetType = UNSET
+
+
 class GapView(Struct, frozen=True, rename={"from_": "from"}):
     """Offsets that damage or retention made unreadable; `to` is one past the last."""
 

@@ -54,6 +54,15 @@ class World:
         self.broker = self.new_broker()
         await self.broker.start()
 
+    async def kill(self) -> None:
+        """As after kill -9: what was confirmed is in the log, and SQL has heard of nothing more."""
+        self.metadata.is_down = True
+        await self.broker.stop()
+        self.metadata.is_down = False
+        self.clock.advance(ms=1)
+        self.broker = self.new_broker()
+        await self.broker.start()
+
     async def topic(self, queues: int = 1, name: str = TOPIC) -> None:
         await self.metadata.put_topic(name, TopicSettings(queues=queues, flush=FlushMode.ASYNC))
 

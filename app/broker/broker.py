@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Literal
 
 from app.broker.config import BrokerConfig
+from app.broker.delays import Delays
 from app.broker.groups import Groups
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Metadata, Store, StoreStatus, Topic
@@ -94,6 +95,7 @@ class Broker:
             lease_ids=self._lease_ids,
             book=self._book,
         )
+        self.delays = Delays(store, metadata, clock, config, self._readers)
         self._offset_writer = Service(
             "offset-writer", config.offset_flush_seconds, self._book.write
         )
@@ -110,6 +112,7 @@ class Broker:
         self._store.on_arrival = self._waiters.on_arrival
         await self._offset_writer.start()
         await self._lease_watch.start()
+        await self.delays.start()
         self._closed_because = ""
 
     def _equip(self, signer: ReceiptSigner) -> None:
@@ -143,6 +146,7 @@ class Broker:
         self._closed_because = "the node is shutting down"
         self._waiters.close()
         await self._lease_watch.stop()
+        await self.delays.stop()
         await self._offset_writer.stop(self._config.last_write_seconds)
         try:
             async with asyncio.timeout(self._config.last_write_seconds):

@@ -19,6 +19,9 @@ class BrokerConfig:
     lease_check_seconds: float = 0.1
     """How often parked receives look for expired leases. Bounds the lateness of a redelivery."""
 
+    delay_check_seconds: float = 0.02
+    """How often delayed messages are looked at. Bounds their lateness."""
+
     reader_threads: int = 2
     """Threads for reads that must wait for the disk; one hop per request."""
 
@@ -28,4 +31,5 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         assert self.offset_flush_seconds > 0
         assert self.lease_check_seconds > 0
+        assert self.delay_check_seconds > 0
         assert self.reader_threads > 0

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeVar
 
 from app.broker import ports as broker_ports
+from app.broker.dead_letters import DeadLetters
+from app.broker.operations import Operations
 from app.broker.ports import Group, StoreStatus, Topic
 from app.broker.results import (
     BatchItem,
@@ -112,6 +114,16 @@ class Broker(DataPlane, Protocol):
     @property
     def positions(self) -> TopicPositions:
         """Where several topics stand, with waiting."""
+        ...
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """The dead letters of all groups."""
+        ...
+
+    @property
+    def operations(self) -> Operations:
+        """Work that outlives its request."""
         ...
 
     async def message(self, topic: str, message_id: str) -> StoredMessage: ...

@@ -13,9 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Literal
 
 from app.broker.config import BrokerConfig
+from app.broker.dead_letters import DeadLetters
 from app.broker.delays import Delays
 from app.broker.groups import Groups
 from app.broker.offset_book import OffsetBook
+from app.broker.operations import Operations
 from app.broker.ports import Group, Metadata, Store, StoreStatus, Topic
 from app.broker.pulling import Puller
 from app.broker.reading import DiskAccess
@@ -96,6 +98,11 @@ class Broker:
             book=self._book,
         )
         self.delays = Delays(store, metadata, clock, config, self._readers)
+        self.operations = Operations(clock, limits)
+        self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
+        self._snapshots = Service(
+            "journal snapshots", config.snapshot_check_seconds, self._write_snapshots
+        )
         self._offset_writer = Service(
             "offset-writer", config.offset_flush_seconds, self._book.write
         )
@@ -109,10 +116,12 @@ class Broker:
             return
         self._equip(ReceiptSigner(await self._metadata.secret(RECEIPT_KEY_NAME)))
         await self._book.load()
+        await self.dead_letters.start()
         self._store.on_arrival = self._waiters.on_arrival
         await self._offset_writer.start()
         await self._lease_watch.start()
         await self.delays.start()
+        await self._snapshots.start()
         self._closed_because = ""
 
     def _equip(self, signer: ReceiptSigner) -> None:
@@ -145,6 +154,8 @@ class Broker:
             return
         self._closed_because = "the node is shutting down"
         self._waiters.close()
+        await self.operations.stop()
+        await self._snapshots.stop()
         await self._lease_watch.stop()
         await self.delays.stop()
         await self._offset_writer.stop(self._config.last_write_seconds)
@@ -364,6 +375,9 @@ class Broker:
         """Wake parked receives for which leases have ended. A service calls this."""
         self._groups.expire(self._clock.monotonic_s())
 
+    async def _write_snapshots(self) -> None:
+        await self.dead_letters.journal.turn()
+
     # --- offsets
 
     async def offsets(
@@ -441,3 +455,4 @@ class Broker:
         """Delete a group with its offsets and leases."""
         await self._metadata.delete_group(name)
         self._groups.forget(group=name)
+        self.dead_letters.forget(name)

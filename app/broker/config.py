@@ -21,6 +21,8 @@ class BrokerConfig:
 
     delay_check_seconds: float = 0.02
     """How often delayed messages are looked at. Bounds their lateness."""
+    snapshot_check_seconds: float = 1.0
+    """How often journals look whether a snapshot is due."""
 
     reader_threads: int = 2
     """Threads for reads that must wait for the disk; one hop per request."""
@@ -32,4 +34,5 @@ class BrokerConfig:
         assert self.offset_flush_seconds > 0
         assert self.lease_check_seconds > 0
         assert self.delay_check_seconds > 0
+        assert self.snapshot_check_seconds > 0
         assert self.reader_threads > 0

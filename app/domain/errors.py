@@ -224,6 +224,13 @@ class MessageNotFound(NotFound):
     title = "The message does not exist"
 
 
+class OperationNotFound(NotFound):
+    """No operation of this id is known to the node."""
+
+    code = "OPERATION_NOT_FOUND"
+    title = "The operation does not exist"
+
+
 class StateConflict(CurlewError):
     """The state of the resource forbids the request."""
 

@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
+from app.broker.delays import Delays
 from app.broker.groups import Groups
 from app.broker.offset_book import OffsetBook
 from app.broker.operations import Operations
@@ -99,6 +100,7 @@ class Broker:
             book=self._book,
             progress=self.progress,
         )
+        self.delays = Delays(store, metadata, clock, config, self._readers)
         self.operations = Operations(clock, limits)
         self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
         self._snapshots = Service(
@@ -122,6 +124,7 @@ class Broker:
         self._store.on_arrival = self._waiters.on_arrival
         await self._offset_writer.start()
         await self._lease_watch.start()
+        await self.delays.start()
         await self._snapshots.start()
         self._closed_because = ""
 
@@ -160,6 +163,7 @@ class Broker:
         await self.operations.stop()
         await self._snapshots.stop()
         await self._lease_watch.stop()
+        await self.delays.stop()
         await self._offset_writer.stop(self._config.last_write_seconds)
         try:
             async with asyncio.timeout(self._config.last_write_seconds):

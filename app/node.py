@@ -140,7 +140,10 @@ class Node:
         topics = self.metadata.snapshot.topics.values()
         policy = RetentionPolicy(
             default_ms=DEFAULT_RETENTION_MS,
-            by_topic_ms={topic.name: topic.retention_ms for topic in topics},
+            by_topic_ms={
+                **{topic.name: topic.retention_ms for topic in topics},
+                **self.broker.retries.retention_ms(),
+            },
         )
         loop = asyncio.get_running_loop()
         report = await loop.run_in_executor(None, self.store.apply_retention, policy)

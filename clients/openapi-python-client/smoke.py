@@ -2,6 +2,7 @@
 
 import base64
 import sys
+import time
 from io import BytesIO
 
 from curlew_generated import Client, models
@@ -12,7 +13,7 @@ from curlew_generated.api.messages import (
     send_batch,
     send_message,
 )
-from curlew_generated.api.topics import delete_topic, get_topic, put_topic
+from curlew_generated.api.topics import get_topic, put_topic
 from curlew_generated.models.pull_messages_body import PullMessagesBody
 from curlew_generated.types import File
 
@@ -22,7 +23,7 @@ EVERY_BYTE = bytes(range(256))
 def main(url: str) -> None:
     """Send, read, receive, settle and fail, in a topic of its own."""
     with Client(base_url=url) as client:
-        name = "smoke-openapi-python-client"
+        name = f"smoke-{time.time_ns()}"
         topic = put_topic.sync(name, client=client, body=models.TopicBody(queues=1))
         assert (topic.name, topic.queues) == (name, 1)
 
@@ -56,11 +57,10 @@ def main(url: str) -> None:
         settled = ack_messages.sync(name, "smoke", client=client, body=acks)
         assert (settled.succeeded, settled.failed) == (3, 0)
 
-        problem = get_topic.sync("smoke-openapi-python-clien", client=client)
+        problem = get_topic.sync(name + "x", client=client)
         assert isinstance(problem, models.Problem)
         assert (problem.code, problem.hint) == ("TOPIC_NOT_FOUND", f"did you mean '{name}'?")
         assert problem.retryable is False
-        delete_topic.sync_detailed(name, client=client)
 
 
 if __name__ == "__main__":

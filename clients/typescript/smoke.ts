@@ -6,7 +6,7 @@ import createClient from "openapi-fetch";
 import type { paths } from "./generated/curlew.js";
 
 const everyByte = Uint8Array.from({ length: 256 }, (_, index) => index);
-const name = "smoke-typescript";
+const name = `smoke-${process.hrtime.bigint()}`;
 const baseUrl = process.argv[2] ?? "http://127.0.0.1:8710";
 const client = createClient<paths>({ baseUrl });
 const topic = { topic: name };
@@ -69,10 +69,8 @@ const settled = await client.POST("/v1/topics/{topic}/groups/{group}/messages:ac
 assert.deepEqual([settled.data?.succeeded, settled.data?.failed], [2, 0]);
 
 const failed = await client.GET("/v1/topics/{topic}", {
-  params: { path: { topic: "smoke-typescrip" } },
+  params: { path: { topic: name + "x" } },
 });
 assert.equal(failed.response.status, 404);
 assert.equal(failed.error?.code, "TOPIC_NOT_FOUND");
 assert.equal(failed.error?.hint, `did you mean '${name}'?`);
-
-await client.DELETE("/v1/topics/{topic}", { params: { path: topic } });

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from app.broker.confirming import Confirmation
-from app.broker.filters import parse_filter
+from app.broker.filters import parse_filter, properties_of
 from app.broker.journal import Journal
 from app.broker.operations import Operation, Operations
 from app.broker.origins import Origin, as_original, origin_of, plain_copy, reason_of, retry_copy
@@ -396,7 +396,7 @@ class _Choice:
             and (wanted.reason is None or wanted.reason in (letter.reason or ""))
             and (wanted.from_ms is None or letter.dead_since_ms >= wanted.from_ms)
             and (wanted.until_ms is None or letter.dead_since_ms < wanted.until_ms)
-            and (self._filter is None or letter.message.tag in self._filter.tags)
+            and (self._filter is None or self._filter.matches(properties_of(letter.message)))
         )
 
 

@@ -40,6 +40,7 @@ from app.store.queue_table import QueueTable
 from app.store.reading import ReadResult, Source, Wanted, read_queue
 from app.store.recovery import Recovery
 from app.store.retention import RetentionPolicy
+from app.store.timer_log import TimerLog
 from app.store.writer import Block, Done, Turns, Workers, Writer, WriterThread
 
 MAX_TIME_MS = 1 << 62
@@ -402,6 +403,10 @@ class MessageStore:
             f"the disk is {report.disk_used_ratio:.0%} full" if report.refuse_writes else None
         )
         return report
+
+    def timer_log(self) -> TimerLog:
+        """The timer log beside this store, for one owner."""
+        return TimerLog(self._files)
 
     def begin_checkpoint(self) -> Checkpointing:
         """Move the units in memory to their files and say how far they and the log are safe."""

@@ -78,7 +78,7 @@ def flips(every: int) -> Part:
             f"| Damages tried ({_share(every)} of all bits and blocks) | "
             f"{sum(count for count, _, _ in results)} |",
             f"| of these in queue files | {sum(derived for _, derived, _ in results)} |",
-            f"| Damages that served other bytes, cost another record or an offset | {len(broken)} |",
+            f"| of all that served other bytes or cost another record | {len(broken)} |",
         ],
         broken,
     )

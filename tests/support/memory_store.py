@@ -6,17 +6,18 @@ or when the test says so (`held`); reads are cold where the test says so (`cold`
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage, java_hash
 from app.domain.positions import FlushMode
-from app.store import Appended, ColdRead, Done, Gap, QueueBounds, ReadResult, StepPart
+from app.store import Appended, ColdRead, Done, Gap, QueueBounds, ReadResult, StepPart, TimerLog
 from app.store.formats.batch_frame import RequestFrame
 from app.store.formats.message_id import decode_message_id, encode_message_id
 from app.store.formats.record import decode_message, encode_properties, encode_record
+from tests.support.simulated_files import SimulatedFiles
 
 STORE_ID = b"\x01\x02\x03\x04"
 HOST = b"\x7f\x00\x00\x01\x00\x00\x22\x06"
@@ -54,6 +55,7 @@ class MemoryStore:
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
         self.store_id = b"\x00\x00\x00\x01"
         self.clock = clock
+        self.files = SimulatedFiles()
         self.queues: dict[tuple[str, int], MemoryQueue] = {}
         self.held: list[Held] | None = None
         """A list here takes the confirmations, until `confirm`."""
@@ -132,6 +134,12 @@ class MemoryStore:
         queue = self.queues.get((topic, queue_id))
         if queue is not None:
             queue.min_offset = max(queue.min_offset, min(min_offset, queue.confirmed))
+
+    def flush(self, done: Done) -> None:
+        asyncio.get_running_loop().call_soon(done, self.failure)
+
+    def timer_log(self) -> TimerLog:
+        return TimerLog(self.files)
 
     def bounds(self, topic: str, queue_id: int) -> QueueBounds:
         queue = self.queues.get((topic, queue_id))
@@ -213,12 +221,18 @@ class MemoryStore:
             self._confirm(*confirmation)
 
     def fill(
-        self, topic: str, queue_id: int, bodies: Sequence[bytes], *, tag: str | None = None
+        self,
+        topic: str,
+        queue_id: int,
+        bodies: Sequence[bytes],
+        *,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         """Store messages and have them readable at once, without telling anybody."""
         arrival, self.on_arrival = self.on_arrival, lambda _topic, _queue_id: None
         kept, self.held = self.held, []
-        messages = [Message(body, tag=tag) for body in bodies]
+        messages = [Message(body, tag=tag, properties=properties or {}) for body in bodies]
         self.append(topic, queue_id, messages, FlushMode.ASYNC, lambda _error: None)
         self.confirm()
         self.held, self.on_arrival = kept, arrival

@@ -18,6 +18,7 @@ from app.store.message_store import (
 from app.store.opening import StoreUnusable
 from app.store.reading import Gap, ReadResult
 from app.store.retention import RetentionPolicy
+from app.store.timer_log import Flushing, Page, Timer, TimerLog, TimerLogDamaged
 from app.store.writer import Done, Turns
 
 __all__ = [
@@ -26,10 +27,12 @@ __all__ = [
     "ColdRead",
     "Done",
     "FileSystem",
+    "Flushing",
     "Gap",
     "KeyedRecords",
     "MessageStore",
     "OsFiles",
+    "Page",
     "QueueBounds",
     "ReadResult",
     "RetentionPolicy",
@@ -39,6 +42,9 @@ __all__ = [
     "StoreLocked",
     "StoreStatus",
     "StoreUnusable",
+    "Timer",
+    "TimerLog",
+    "TimerLogDamaged",
     "Turns",
     "Unit",
 ]

@@ -22,11 +22,13 @@ from app.store import (
     QueueBounds,
     ReadResult,
     StepPart,
+    TimerLog,
     Unit,
 )
 from app.store.formats.batch_frame import RequestFrame
 from app.store.formats.message_id import decode_message_id, encode_message_id
 from app.store.formats.record import decode_message, encode_properties, encode_record
+from tests.support.simulated_files import SimulatedFiles
 
 STORE_ID = b"\x01\x02\x03\x04"
 HOST = b"\x7f\x00\x00\x01\x00\x00\x22\x06"
@@ -64,6 +66,7 @@ class MemoryStore:
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
         self.store_id = b"\x00\x00\x00\x01"
         self.clock = clock
+        self.files = SimulatedFiles()
         self.queues: dict[tuple[str, int], MemoryQueue] = {}
         self.held: list[Held] | None = None
         """A list here takes the confirmations, until `confirm`."""
@@ -124,9 +127,22 @@ class MemoryStore:
         return Appended(first, len(messages), now, ids)
 
     def append_frame(
-        self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
+        self,
+        topic: str,
+        queue_id: int,
+        frame: RequestFrame,
+        flush: FlushMode,
+        done: Done,
+        entry: StepPart | None = None,
     ) -> Appended:
-        return self.append(topic, queue_id, [Message(b"framed")] * frame.count, flush, done)
+        messages = [Message(b"framed")] * frame.count
+        if entry is None:
+            return self.append(topic, queue_id, messages, flush, done)
+        return self.append_step((entry, StepPart(topic, queue_id, messages)), flush, done)[1]
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        queue = self.queues.get((topic, queue_id))
+        return len(queue.records) if queue else 0
 
     def append_step(
         self, parts: Sequence[StepPart], flush: FlushMode, done: Done
@@ -144,6 +160,12 @@ class MemoryStore:
         queue = self.queues.get((topic, queue_id))
         if queue is not None:
             queue.min_offset = max(queue.min_offset, min(min_offset, queue.confirmed))
+
+    def flush(self, done: Done) -> None:
+        asyncio.get_running_loop().call_soon(done, self.failure)
+
+    def timer_log(self) -> TimerLog:
+        return TimerLog(self.files)
 
     def bounds(self, topic: str, queue_id: int) -> QueueBounds:
         queue = self.queues.get((topic, queue_id))

@@ -19,7 +19,7 @@ from typing_extensions import override
 from app.api.dependencies import Services, refuse_unknown_parameters
 from app.api.errors import MethodNotAllowed, PathNotFound, render_problem
 from app.api.exchange import REQUEST_ID_KEY
-from app.api.routes import dead_letters, groups, operations, positions, service, topics
+from app.api.routes import dead_letters, groups, operations, positions, producers, service, topics
 from app.domain.errors import CurlewError, InternalError, InvalidRequest
 
 DESCRIPTION = """A message service over plain HTTP, with RocketMQ's semantics.
@@ -34,6 +34,7 @@ is malformed, too slow or too large is refused and ends the connection. With
 
 
 _ROUTERS: Final = (
+    producers.router,
     topics.router,
     positions.router,
     groups.router,

@@ -121,7 +121,7 @@ def test_a_condition_filters_a_pull_in_every_form(http: httpx.Client, topic: str
     for number in range(20):
         send(http, topic, str(number), queue_id=0, prop_n=number)
     url = f"/v1/topics/{topic}/queues/0/messages"
-    query = {"offset": 0, "filter": "sql: n > 4 AND n < 8"}
+    query: dict[str, str | int] = {"offset": 0, "filter": "sql: n > 4 AND n < 8"}
     page = http.get(url, params=query).json()
     assert texts(page) == ["5", "6", "7"]
     assert (page["next_offset"], page["scanned"], page["status"]) == (20, 20, "FOUND")

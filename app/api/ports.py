@@ -29,6 +29,7 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage
@@ -44,6 +45,9 @@ class DataPlane(Protocol):
 
     @property
     def store_id(self) -> bytes: ...
+
+    @property
+    def streams(self) -> Streams: ...
 
     async def send(
         self,

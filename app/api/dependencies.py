@@ -19,6 +19,7 @@ from app.api.metrics import ConnectionCounts
 from app.api.parameters import refuse_unknown
 from app.api.ports import Broker, Metadata
 from app.api.traffic import Traffic
+from app.api.unpacking import packing_of, unpack
 from app.domain.errors import InvalidRequest
 from app.domain.limits import MIB, Limits
 from app.domain.positions import FlushMode
@@ -82,6 +83,8 @@ def json_body(model: type[_Model]) -> Callable[[Request], Awaitable[_Model]]:
 
 
 async def _read_bounded(request: Request) -> bytes:
+    encoding = request.headers.get("content-encoding", "")
+    packing = packing_of(encoding.encode("latin-1"))
     declared = request.headers.get("content-length", "0")
     if int(declared) > CONTROL_BODY_BYTES_MAX:
         raise batch_too_large(CONTROL_BODY_BYTES_MAX)
@@ -95,7 +98,11 @@ async def _read_bounded(request: Request) -> bytes:
                 raise batch_too_large(CONTROL_BODY_BYTES_MAX)
     except ClientDisconnect as gone:
         raise ClientGone from gone
-    return b"".join(parts)
+    body = b"".join(parts)
+    if packing is None:
+        return body
+    limits: Limits = request.app.state.services.limits
+    return await unpack(packing, body, CONTROL_BODY_BYTES_MAX, limits, batch_too_large)
 
 
 def invalid_body(error: ValidationError, known: list[str]) -> InvalidBody:

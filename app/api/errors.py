@@ -13,7 +13,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from app.domain import errors
-from app.domain.errors import CurlewError, InvalidRequest, MalformedBody, NotFound, TryAgain
+from app.domain.errors import (
+    CurlewError,
+    InvalidRequest,
+    MalformedBody,
+    NotFound,
+    TryAgain,
+    UnsupportedContentType,
+)
 from app.domain.names import nearest
 
 PROBLEM_CONTENT_TYPE: Final = b"application/problem+json"
@@ -75,6 +82,9 @@ STATUS_OF_CODE: Final[Mapping[str, int]] = {
 
 _RETRY_AFTER_DEFAULT_S: Final = 1
 
+TAKEN_ENCODINGS: Final = "gzip, zstd"
+"""Of request bodies, as `Accept-Encoding` lists them."""
+
 
 class UnsupportedFeature(InvalidRequest):
     """Something the contract plans and this version does not have; refused, never dropped."""
@@ -85,6 +95,17 @@ class UnsupportedFeature(InvalidRequest):
 
 class UnknownParameter(InvalidRequest):
     """A query parameter or `MQ-*` header that the operation does not know."""
+
+
+class UnsupportedEncoding(UnsupportedContentType):
+    """A `Content-Encoding` that is not taken. RFC 9110: the answer lists those that are."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(
+            detail,
+            hint=f"taken are {TAKEN_ENCODINGS}; or send the body as it is",
+            fields={"accept_encoding": TAKEN_ENCODINGS},
+        )
 
 
 class PathNotFound(NotFound):
@@ -277,6 +298,8 @@ def render_problem(
         headers.append((b"connection", b"close"))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allow.encode("ascii")))
+    if isinstance(error, UnsupportedEncoding):
+        headers.append((b"accept-encoding", TAKEN_ENCODINGS.encode("ascii")))
     return status, headers, body
 
 

@@ -31,6 +31,7 @@ T = "/v1/topics/orders"
 G = T + "/groups/g/messages"
 OPEN_SCHEMAS = {"Problem", "EntryProblem"}
 ALWAYS = {"content-length", "content-type", "mq-request-id", "retry-after", "allow", "connection"}
+ALWAYS |= {"accept-encoding"}
 
 
 class Checker:

@@ -86,7 +86,7 @@ _EVENT: Final[Json] = {
 _APPLIED: Final[Json] = {
     "Preference-Applied": {
         "schema": _TEXT,
-        "description": "handling=strict and respond-async, when asked for",
+        "description": "of what was asked for, what was done",
     }
 }
 _POSITION_HEADERS: Final[Json] = {
@@ -161,12 +161,16 @@ _PREFER: Final[Json] = {
         "on batches handling=strict for all or nothing"
     ),
 }
+_PREFER_WAIT: Final[Json] = {
+    **_PREFER,
+    "description": "RFC 7240: wait=<seconds>, as `wait`; what was made of it is in the answer",
+}
 _ENCODING: Final[Json] = {
     "name": "Content-Encoding",
     "in": "header",
     "required": False,
-    "schema": {"type": "string", "enum": ["gzip", "identity"]},
-    "description": "gzip: the body is unpacked before it is read; size and ratio are bounded",
+    "schema": {"type": "string", "enum": ["gzip", "zstd", "identity"]},
+    "description": "the body is unpacked before it is read; size and ratio are bounded",
 }
 
 
@@ -203,6 +207,7 @@ def _problems(*statuses: int) -> Json:
 
 
 _PULL_HEADERS: Final[Json] = {
+    **_APPLIED,
     "MQ-Pull-Status": {"schema": {"type": "string"}},
     "MQ-Next-Offset": {"schema": _INTEGER},
     "MQ-Min-Offset": {"schema": _INTEGER},
@@ -305,7 +310,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
             "Nothing is leased; the caller keeps `next_offset`. Exactly one of offset, "
             "timestamp_ms and tail says where to start."
         ),
-        "parameters": _query(PULL_PARAMETERS),
+        "parameters": [_PREFER_WAIT, *_query(PULL_PARAMETERS)],
         "responses": {
             "200": _answer(
                 "Messages, or none",
@@ -330,15 +335,15 @@ _OPERATIONS: Final[dict[str, Json]] = {
             "parameter, `body=base64`, forces bytes; it is not listed, because generated clients "
             "call the request body `body`."
         ),
-        "parameters": _query(RECEIVE_PARAMETERS - {"body"}),
+        "parameters": [_PREFER_WAIT, *_query(RECEIVE_PARAMETERS - {"body"})],
         "requestBody": _json_body("ReceiveBody", required=False),
         "responses": {
             "200": _answer(
                 "Messages, or none; with format=raw the body of one message",
                 {media.JSON: _reference("ReceiveAnswer"), _OCTETS: {"schema": _BINARY}},
-                {**RAW_MESSAGE_HEADERS, **_LEASE_HEADERS},
+                {**RAW_MESSAGE_HEADERS, **_LEASE_HEADERS, **_APPLIED},
             ),
-            "204": {"description": "No message (format=raw)"},
+            "204": {"description": "No message (format=raw)", "headers": _APPLIED},
             **_problems(404, 413, 415, 429),
         },
     },

@@ -128,10 +128,3 @@ def _quality(parameters: str) -> float:
             except ValueError:
                 return 0.0
     return 1.0
-
-
-@lru_cache(maxsize=512)
-def preferences(prefer: bytes) -> frozenset[str]:
-    """The preferences of a `Prefer` header (RFC 7240) as `name=value` or `name`."""
-    parts = prefer.decode("latin-1").lower().split(",")
-    return frozenset(part.partition(";")[0].replace(" ", "").replace('"', "") for part in parts)

@@ -13,6 +13,7 @@ from app.api.cloudevents import event_of
 from app.api.errors import InvalidBody
 from app.api.exchange import Exchange, Headers, batch_too_large
 from app.api.lane import media
+from app.api.lane.preferences import wished_wait
 from app.api.lane.waiting import unless_gone
 from app.api.parameters import Query, integer_of
 from app.api.ports import DataPlane
@@ -46,7 +47,11 @@ class Pulling:
         kind = media.pull_answer_kind(exchange.headers.get(b"accept"))
         queue_id = integer_of("queue", queue, high=_QUEUE_ID_MAX, error=InvalidRequest)
         query = Query(exchange.query, PULL_PARAMETERS)
-        request = self._request_of(query)
+        wait_s = query.wait_s(self._limits.wait_seconds_max)
+        headers: Headers = []
+        if wait_s is None:
+            wait_s, headers = wished_wait(exchange, self._limits.wait_seconds_max)
+        request = self._request_of(query, wait_s)
         force_base64 = query.choice("body", ("auto", "base64")) == "base64"
         if await exchange.read_body(self._limits.batch_bytes_max, batch_too_large):
             raise InvalidBody("a pull has no body", hint="use query parameters")
@@ -58,9 +63,9 @@ class Pulling:
                 lambda _: self._broker.pull(topic, queue_id, waiting),
                 lambda _: None,
             )
-        await self._answer(exchange, kind, result, force_base64)
+        await self._answer(exchange, kind, result, force_base64, headers)
 
-    def _request_of(self, query: Query) -> PullRequest:
+    def _request_of(self, query: Query, wait_s: float) -> PullRequest:
         limits = self._limits
         starts = {name: query.integer(name, error=IllegalOffset) for name in _STARTS}
         given = [name for name, value in starts.items() if value is not None]
@@ -82,14 +87,19 @@ class Pulling:
             max_messages=max_messages,
             max_bytes=min(MIB, limits.pull_bytes_max) if max_bytes is None else max_bytes,
             min_messages=1 if min_messages is None else min(min_messages, max_messages),
-            wait_s=query.wait_s(limits.wait_seconds_max) or 0.0,
+            wait_s=wait_s,
             filter=query.text("filter"),
             clamp=query.flag("clamp"),
             end_offset=end_offset,
         )
 
     async def _answer(
-        self, exchange: Exchange, kind: media.PullKind, result: PullResult, force_base64: bool
+        self,
+        exchange: Exchange,
+        kind: media.PullKind,
+        result: PullResult,
+        force_base64: bool,
+        headers: Headers,
     ) -> None:
         if kind == "frames":
             read = result.read
@@ -97,7 +107,7 @@ class Pulling:
             body = b"".join(encode_answer(read.records, read.tag_hashes, first))
             store_id = (b"mq-store-id", self._broker.store_id.hex().encode("ascii"))
             self._traffic.sent_out(len(read.records), len(body))
-            headers = [media.FRAMES_HEADER, *_pull_headers(result), store_id]
+            headers += [media.FRAMES_HEADER, *_pull_headers(result), store_id]
             await exchange.answer(200, headers, body)
             return
         decode = self._broker.decode
@@ -105,14 +115,17 @@ class Pulling:
         self._traffic.sent_out(len(messages), sum([len(each.body) for each in messages]))
         if kind == "events":
             body = encode([event_of(m, force_base64=force_base64) for m in messages])
-            await exchange.answer(200, [media.EVENTS_HEADER, *_pull_headers(result)], body)
+            headers += [media.EVENTS_HEADER, *_pull_headers(result)]
+            await exchange.answer(200, headers, body)
             return
         views = [view_of(message, force_base64=force_base64) for message in messages]
         if kind == "ndjson":
             body = b"".join([encode(view) + b"\n" for view in views])
-            await exchange.answer(200, [media.NDJSON_HEADER, *_pull_headers(result)], body)
+            headers += [media.NDJSON_HEADER, *_pull_headers(result)]
+            await exchange.answer(200, headers, body)
             return
-        await exchange.answer(200, [media.JSON_HEADER], encode(_answer_of(result, views)))
+        headers.append(media.JSON_HEADER)
+        await exchange.answer(200, headers, encode(_answer_of(result, views)))
 
 
 def _is_worth_waiting(result: PullResult, request: PullRequest) -> bool:

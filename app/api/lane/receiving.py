@@ -12,11 +12,13 @@ from app.api.decoding import is_header_text, receive_decoder
 from app.api.exchange import Exchange, Headers, batch_too_large
 from app.api.lane import media
 from app.api.lane.metadata import encode_header
+from app.api.lane.preferences import wished_wait
 from app.api.lane.waiting import unless_gone
 from app.api.parameters import Query, duration_ms_of, wait_s_of
 from app.api.ports import DataPlane
 from app.api.rendering import delivered_view
 from app.api.traffic import Traffic
+from app.api.unpacking import read_unpacked
 from app.api.wire import ReceiveAnswer, ReceiveBody, encode
 from app.broker.results import ReceiveRequest, ReceiveResult
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest
@@ -45,23 +47,30 @@ class Receiving:
 
     async def receive(self, exchange: Exchange, topic: str, group: str) -> None:
         query = Query(exchange.query, RECEIVE_PARAMETERS)
-        body = await exchange.read_body(self._limits.body_bytes_max, batch_too_large)
+        limits = self._limits
+        body = await read_unpacked(exchange, limits.body_bytes_max, limits, batch_too_large)
         asked = _NOTHING
         if body:
             media.require_json(exchange.headers.get(b"content-type"))
             asked = receive_decoder.decode(body)
         raw = query.choice("format", ("json", "raw")) == "raw"
         force_base64 = query.choice("body", ("auto", "base64")) == "base64"
-        request = self._request_of(asked, query, raw=raw)
+        wait_s = query.wait_s(limits.wait_seconds_max)
+        headers: Headers = []
+        if wait_s is None and asked.wait is not None:
+            wait_s = wait_s_of(asked.wait, limits.wait_seconds_max)
+        if wait_s is None:
+            wait_s, headers = wished_wait(exchange, limits.wait_seconds_max)
+        request = replace(self._request_of(asked, query, raw=raw), wait_s=wait_s)
         result = await self._lease(exchange, topic, group, request)
         sizes = [len(delivery.message.body) for delivery in result.deliveries]
         self._traffic.sent_out(len(sizes), sum(sizes))
         if raw:
-            await _answer_raw(exchange, result)
+            await _answer_raw(exchange, result, headers)
             return
         views = [delivered_view(d, force_base64=force_base64) for d in result.deliveries]
         await exchange.answer(
-            200, [media.JSON_HEADER], encode(ReceiveAnswer(views, result.backlog))
+            200, [media.JSON_HEADER, *headers], encode(ReceiveAnswer(views, result.backlog))
         )
 
     async def _lease(
@@ -90,14 +99,10 @@ class Receiving:
                 f"max_messages is {max_messages}; format=raw gives one message",
                 fields={"parameter": "max_messages"},
             )
-        wait_s = query.wait_s(limits.wait_seconds_max)
-        if wait_s is None:
-            wait_s = 0.0 if asked.wait is None else wait_s_of(asked.wait, limits.wait_seconds_max)
         filter_text, attempt_id = query.text("filter"), query.text("attempt_id")
         return ReceiveRequest(
             max_messages=DEFAULT_RECEIVE_MESSAGES if max_messages is None else max_messages,
             max_bytes=min(MIB, limits.receive_bytes_max) if max_bytes is None else max_bytes,
-            wait_s=wait_s,
             invisible_ms=invisible_ms_of(asked.invisible, asked.invisible_ms, query),
             filter=asked.filter if filter_text is None else filter_text,
             attempt_id=asked.attempt_id if attempt_id is None else attempt_id,
@@ -128,12 +133,12 @@ def _never_gone() -> bool:
     return False
 
 
-async def _answer_raw(exchange: Exchange, result: ReceiveResult) -> None:
+async def _answer_raw(exchange: Exchange, result: ReceiveResult, headers: Headers) -> None:
     if not result.deliveries:
-        await exchange.answer_empty(204, [])
+        await exchange.answer_empty(204, headers)
         return
     delivery = result.deliveries[0]
-    headers = raw_headers(delivery.message)
+    headers += raw_headers(delivery.message)
     headers += [
         (b"mq-receipt-handle", delivery.receipt_handle.encode("ascii")),
         (b"mq-delivery-attempt", b"%d" % delivery.attempt),

@@ -37,10 +37,18 @@ from app.api.lane.metadata import (
     read_send_options,
     refuse_later_headers,
 )
+from app.api.lane.preferences import (
+    ASYNC,
+    MINIMAL,
+    REPRESENTATION,
+    STRICT,
+    applied,
+    wishes_of,
+)
 from app.api.parameters import Query
 from app.api.ports import DataPlane
 from app.api.traffic import Traffic
-from app.api.unpacking import TooLarge, is_packed, unpack
+from app.api.unpacking import CONTENT_ENCODING, Packing, TooLarge, packing_of, unpack
 from app.api.wire import (
     BatchAnswer,
     BatchEntry,
@@ -61,17 +69,10 @@ from app.domain.positions import FlushMode
 
 BATCH_PARAMETERS: Final = frozenset({"spread", "split", *BATCH_HEADERS.values()})
 
-_CONTENT_ENCODING: Final = b"content-encoding"
 _SPECIAL_HEADERS: Final = frozenset(
-    {*HEADERS_OF_LATER_VERSIONS, *TRACE_HEADERS, _CONTENT_ENCODING, VERSION_HEADER}
+    {*HEADERS_OF_LATER_VERSIONS, *TRACE_HEADERS, CONTENT_ENCODING, VERSION_HEADER}
 )
 """Headers that are seldom there; one set operation tells whether any is."""
-
-_MINIMAL: Final = "return=minimal"
-_REPRESENTATION: Final = "return=representation"
-_STRICT: Final = "handling=strict"
-_ASYNC: Final = "respond-async"
-NO_WISHES: Final[frozenset[str]] = frozenset()
 
 
 class Entry(NamedTuple):
@@ -92,54 +93,57 @@ class Sending:
     async def send(self, exchange: Exchange, topic: str) -> None:
         headers = exchange.headers
         kind, content_type = media.send_content(headers.get(b"content-type"))
-        options, packed = NO_OPTIONS, False
+        options = NO_OPTIONS
+        packing: Packing | None = None
         if (
             exchange.mq_headers
             or exchange.scope["query_string"]
             or not _SPECIAL_HEADERS.isdisjoint(headers)
         ):
             refuse_later_headers(headers)
-            packed = is_packed(headers.get(_CONTENT_ENCODING))
+            packing = packing_of(headers.get(CONTENT_ENCODING))
             options = read_send_options(exchange.mq_headers, headers, exchange.query)
             if VERSION_HEADER in headers and kind == "raw":
                 _take_event(exchange, options)
         if kind == "raw":
-            body = await self._read(exchange, self._limits.body_bytes_max, body_too_large, packed)
+            body = await self._read(exchange, self._limits.body_bytes_max, body_too_large, packing)
             message = _raw_message(body, content_type, options)
             queue_id = options.queue_id
         elif kind == "event":
-            body = await self._read(exchange, self._limits.batch_bytes_max, body_too_large, packed)
+            body = await self._read(exchange, self._limits.batch_bytes_max, body_too_large, packing)
             message, queue_id = _merged(decode_event(body), options), options.queue_id
         else:
-            body = await self._read(exchange, self._limits.batch_bytes_max, body_too_large, packed)
+            body = await self._read(exchange, self._limits.batch_bytes_max, body_too_large, packing)
             envelope = envelope_decoder.decode(body)
             message = _merged(message_of(envelope), options)
             queue_id = envelope.queue_id if options.queue_id is None else options.queue_id
-        prefer = headers.get(b"prefer")
-        wishes = NO_WISHES if prefer is None else media.preferences(prefer)
+        wishes = wishes_of(exchange)
         flush = options.flush
-        if _ASYNC in wishes:
+        if ASYNC in wishes:
             wishes, flush = _answered_early(wishes, flush)
         began_s = perf_counter()
         result = await self._broker.send(topic, message, queue_id=queue_id, flush=flush)
         timing = _timing(began_s)
         self._traffic.taken_in(1, len(message.body))
-        status = 202 if _ASYNC in wishes else 201
-        if _MINIMAL in wishes:
-            headers_only = _applied([*_position_headers(result), timing], wishes)
+        status = 202 if ASYNC in wishes else 201
+        if MINIMAL in wishes:
+            headers_only = applied([*_position_headers(result), timing], wishes, MINIMAL, ASYNC)
             await exchange.answer_empty(status, headers_only)
             return
+        answer_headers = [media.JSON_HEADER, (b"mq-message-id", result[0].encode()), timing]
         await exchange.answer(
             status,
-            _applied([media.JSON_HEADER, (b"mq-message-id", result[0].encode()), timing], wishes),
+            applied(answer_headers, wishes, REPRESENTATION, ASYNC),
             encode(SendAnswer("SEND_OK", *result)),
         )
 
     async def _read(
-        self, exchange: Exchange, limit: int, too_large: TooLarge, packed: bool
+        self, exchange: Exchange, limit: int, too_large: TooLarge, packing: Packing | None
     ) -> bytes:
         body = await exchange.read_body(limit, too_large)
-        return await unpack(body, limit, self._limits, too_large) if packed else body
+        if packing is None:
+            return body
+        return await unpack(packing, body, limit, self._limits, too_large)
 
     async def send_batch(self, exchange: Exchange, topic: str) -> None:
         headers = exchange.headers
@@ -155,14 +159,13 @@ class Sending:
                 "CloudEvents in headers are sent one by one", hint=f"send a batch as {EVENTS}"
             )
         refuse_later_headers(headers)
-        packed = is_packed(headers.get(_CONTENT_ENCODING))
+        packing = packing_of(headers.get(CONTENT_ENCODING))
         options = read_batch_options(exchange.mq_headers, parameters)
         spread = parameters.flag("spread")
-        prefer = headers.get(b"prefer")
-        wishes = NO_WISHES if prefer is None else media.preferences(prefer)
-        if _ASYNC in wishes:
+        wishes = wishes_of(exchange)
+        if ASYNC in wishes:
             wishes, options.flush = _answered_early(wishes, options.flush)
-        body = await self._read(exchange, self._limits.batch_bytes_max, batch_too_large, packed)
+        body = await self._read(exchange, self._limits.batch_bytes_max, batch_too_large, packing)
         if kind == "frames":
             if spread:
                 raise UnsupportedFeature(
@@ -185,7 +188,9 @@ class Sending:
         result = await self._broker.send_frame(
             topic, body, queue_id=options.queue_id, flush=options.flush
         )
-        headers = _applied([media.JSON_HEADER, _timing(began_s)], wishes)
+        headers = applied(
+            [media.JSON_HEADER, _timing(began_s)], wishes, REPRESENTATION, STRICT, ASYNC
+        )
         self._traffic.taken_in(result.count, len(body))
         answer = FrameAnswer(
             status="SEND_OK",
@@ -194,7 +199,7 @@ class Sending:
             first_queue_offset=result.first_queue_offset,
             count=result.count,
             store_time_ms=result.store_time_ms,
-            message_ids=list(result.message_ids) if _REPRESENTATION in wishes else UNSET,
+            message_ids=list(result.message_ids) if REPRESENTATION in wishes else UNSET,
         )
         # All or nothing by nature: a frame with one bad record is refused whole.
         await exchange.answer(200, headers, encode(answer))
@@ -208,7 +213,7 @@ class Sending:
         spread: bool,
         wishes: frozenset[str],
     ) -> None:
-        strict = _STRICT in wishes
+        strict = STRICT in wishes
         self._check_count(len(entries))
         items = [entry.item for entry in entries]
         began_s = perf_counter()
@@ -225,7 +230,7 @@ class Sending:
             for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True))
         ]
         failures = [outcome for outcome in outcomes if isinstance(outcome, CurlewError)]
-        headers = _applied([media.JSON_HEADER, _timing(began_s)], wishes)
+        headers = applied([media.JSON_HEADER, _timing(began_s)], wishes, STRICT, ASYNC)
         self._count(items, outcomes)
         answer = BatchAnswer(results, len(outcomes) - len(failures), len(failures))
         await answer_results(exchange, headers, answer, failures)
@@ -258,7 +263,7 @@ def _answered_early(
 ) -> tuple[frozenset[str], FlushMode]:
     """What respond-async makes of a send; a durability that was asked for by name outweighs it."""
     if flush is FlushMode.SYNC:
-        return wishes - {_ASYNC}, flush
+        return wishes - {ASYNC}, flush
     return wishes, FlushMode.ASYNC
 
 
@@ -302,14 +307,6 @@ def _position_headers(result: SendResult) -> Headers:
         (b"mq-queue-offset", b"%d" % result.queue_offset),
         (b"mq-store-time-ms", b"%d" % result.store_time_ms),
     ]
-
-
-def _applied(headers: Headers, wishes: frozenset[str]) -> Headers:
-    if wishes is not NO_WISHES:
-        applied = [wish for wish in (_ASYNC, _STRICT) if wish in wishes]
-        if applied:
-            headers.append((b"preference-applied", ", ".join(applied).encode("ascii")))
-    return headers
 
 
 def _entries_of(kind: media.BatchKind, body: bytes, line_type: str | None) -> list[Entry]:

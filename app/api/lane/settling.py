@@ -19,6 +19,7 @@ from app.api.lane.answers import answer_results
 from app.api.lane.receiving import invisible_ms_of
 from app.api.parameters import Query, duration_ms_of
 from app.api.ports import DataPlane
+from app.api.unpacking import read_unpacked
 from app.api.wire import ReceiptAnswer, ReceiptChange, SettleAnswer, SettleResult, encode
 from app.broker import results
 from app.broker.results import Extend, Nack
@@ -74,7 +75,7 @@ class Settling:
 
     async def change_receipt(self, exchange: Exchange, handle: str) -> None:
         query = Query(exchange.query, RECEIPT_PARAMETERS)
-        body = await exchange.read_body(self._limits.body_bytes_max, batch_too_large)
+        body = await self._unpacked(exchange)
         asked = ReceiptChange()
         if body:
             media.require_json(exchange.headers.get(b"content-type"))
@@ -99,7 +100,11 @@ class Settling:
     async def _read(self, exchange: Exchange) -> bytes:
         Query(exchange.query, _NO_PARAMETERS)
         media.require_json(exchange.headers.get(b"content-type"))
-        return await exchange.read_body(self._limits.body_bytes_max, batch_too_large)
+        return await self._unpacked(exchange)
+
+    async def _unpacked(self, exchange: Exchange) -> bytes:
+        limits = self._limits
+        return await read_unpacked(exchange, limits.body_bytes_max, limits, batch_too_large)
 
     async def _settle(
         self,

@@ -1,10 +1,12 @@
 """Every way to write a message is readable in every way, over a real node."""
 
+import base64
 import gzip
 from typing import Any
 
 import httpx
 import pytest
+import zstandard
 
 EVENT = "application/cloudevents+json"
 EVENTS = "application/cloudevents-batch+json"
@@ -117,13 +119,75 @@ def test_a_gzip_batch(http: httpx.Client, topic: str) -> None:
 
 def test_respond_async_is_answered_before_the_medium_has_it(http: httpx.Client, topic: str) -> None:
     url = f"/v1/topics/{topic}/messages"
-    for prefer in ("respond-async", "respond-async, return=minimal"):
+    for prefer, applied in (
+        ("respond-async", "respond-async"),
+        ("respond-async, return=minimal", "return=minimal, respond-async"),
+    ):
         answer = http.post(url, content=b"x", headers={"prefer": prefer})
         assert answer.status_code == 202
-        assert answer.headers["preference-applied"] == "respond-async"
-    answer = http.post(url, content=b"x", headers={"prefer": "return=minimal"})
-    assert answer.status_code == 201
-    assert "preference-applied" not in answer.headers
+        assert answer.headers["preference-applied"] == applied
+    batch = http.post(
+        url + ":batch", json={"messages": [{"text": "a"}]}, headers={"prefer": prefer}
+    )
+    assert batch.headers["preference-applied"] == "respond-async"
+
+
+def test_a_minimal_answer(http: httpx.Client, topic: str) -> None:
+    url = f"/v1/topics/{topic}/messages"
+    answer = http.post(url, content=b"x", headers={"prefer": "return=minimal, handling=strict"})
+    assert (answer.status_code, answer.content) == (201, b"")
+    assert answer.headers["preference-applied"] == "return=minimal"
+
+
+def test_a_wait_may_be_a_preference(http: httpx.Client, topic: str) -> None:
+    """Where a wait is understood, the answer says so; the query and the body outweigh it."""
+    pull, receive = "queues/0/messages?offset=0", "groups/g/messages:receive"
+    wish = {"prefer": "wait=0"}
+    for accept in ("application/json", "application/x-ndjson", EVENTS):
+        answer = http.get(f"/v1/topics/{topic}/{pull}", headers={**wish, "accept": accept})
+        assert answer.headers["preference-applied"] == "wait=0"
+    answers = [
+        http.post(f"/v1/topics/{topic}/{receive}", headers=wish),
+        http.post(f"/v1/topics/{topic}/{receive}?format=raw", headers=wish),
+    ]
+    assert [answer.status_code for answer in answers] == [200, 204]
+    assert [answer.headers["preference-applied"] for answer in answers] == ["wait=0", "wait=0"]
+    wish = {"prefer": "wait=60"}
+    answers = [
+        http.get(f"/v1/topics/{topic}/{pull}&wait=0", headers=wish),
+        http.post(f"/v1/topics/{topic}/{receive}", headers=wish, json={"wait": 0}),
+    ]
+    assert all("preference-applied" not in answer.headers for answer in answers)
+
+
+@pytest.mark.parametrize("packing", ["gzip", "zstd"])
+def test_every_body_may_be_packed(http: httpx.Client, topic: str, packing: str) -> None:
+    pack = {"gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress}[packing]
+    headers = {"content-encoding": packing}
+    base = f"/v1/topics/{topic}"
+    sent = http.post(f"{base}/messages", content=pack(ALL_BYTES), headers=headers)
+    assert sent.status_code == 201, sent.text
+    made = http.put(f"/v1/groups/{topic}", content=pack(b'{"max_attempts":3}'), headers=headers)
+    assert (made.status_code, made.json()["max_attempts"]) == (201, 3)
+    receive = f"{base}/groups/{topic}/messages:receive"
+    taken = http.post(receive, content=pack(b'{"max_messages":2}'), headers=headers)
+    [message] = taken.json()["messages"]
+    assert base64.b64decode(message["body_base64"]) == ALL_BYTES
+    acks = pack(b'{"receipt_handles":["%b"]}' % message["receipt_handle"].encode())
+    ack = http.post(receive.replace("receive", "ack"), content=acks, headers=headers)
+    assert ack.status_code == 200, ack.text
+
+
+def test_an_encoding_that_is_not_taken(http: httpx.Client, topic: str) -> None:
+    base = f"/v1/topics/{topic}"
+    answers = [
+        http.post(f"{base}/messages", content=b"x", headers={"content-encoding": "br"}),
+        http.post(f"{base}/messages:batch", content=b"{}", headers={"content-encoding": "br"}),
+        http.post(f"{base}/groups/g/messages:ack", content=b"", headers={"content-encoding": "br"}),
+        http.put(base, content=b"{}", headers={"content-encoding": "br"}),
+    ]
+    assert [answer.status_code for answer in answers] == [415] * 4
+    assert {answer.headers["accept-encoding"] for answer in answers} == {"gzip, zstd"}
 
 
 def test_a_durability_by_name_outweighs_respond_async(http: httpx.Client, topic: str) -> None:

@@ -5,7 +5,6 @@ import pytest
 from app.api.errors import NotAcceptable
 from app.api.lane.media import (
     batch_content,
-    preferences,
     pull_answer_kind,
     require_json,
     send_content,
@@ -70,10 +69,3 @@ def test_the_best_acceptable_form_is_given(accept: bytes | None, kind: str) -> N
 def test_nothing_acceptable_is_said(accept: bytes) -> None:
     with pytest.raises(NotAcceptable):
         pull_answer_kind(accept)
-
-
-def test_preferences() -> None:
-    assert preferences(b'Return=minimal, handling = "strict"; x=1') == {
-        "return=minimal",
-        "handling=strict",
-    }

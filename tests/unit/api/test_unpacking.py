@@ -2,12 +2,15 @@
 
 import gzip
 import os
+from collections.abc import Callable
 
 import pytest
+import zstandard
 
+from app.api.errors import UnsupportedEncoding, render_problem
 from app.api.exchange import body_too_large
-from app.api.unpacking import is_packed, unpack
-from app.domain.errors import BodyTooLarge, MalformedBody, UnsupportedContentType
+from app.api.unpacking import Packing, packing_of, unpack
+from app.domain.errors import BodyTooLarge, MalformedBody
 from app.domain.limits import MIB, Limits
 
 pytestmark = pytest.mark.anyio
@@ -16,61 +19,121 @@ LIMITS = Limits()
 
 
 async def unpacked(body: bytes, limit: int = 4 * MIB) -> bytes:
-    return await unpack(body, limit, LIMITS, body_too_large)
+    """Of gzip, or of zstd when it begins like that."""
+    packing: Packing = "gzip" if body[:2] == b"\x1f\x8b" else "zstd"
+    return await unpack(packing, body, limit, LIMITS, body_too_large)
 
 
+def zstd(body: bytes) -> bytes:
+    return zstandard.ZstdCompressor().compress(body)
+
+
+def zstd_run(body: bytes) -> bytes:
+    """A frame that does not say how long its content is."""
+    stream = zstandard.ZstdCompressor(write_checksum=True).compressobj()
+    return stream.compress(body) + stream.flush()
+
+
+Pack = Callable[[bytes], bytes]
+
+PACKERS = pytest.mark.parametrize("pack", [gzip.compress, zstd, zstd_run])
+
+
+@PACKERS
 @pytest.mark.parametrize("size", [0, 1, 70_000, 4 * MIB])
-async def test_members_are_joined(size: int) -> None:
+async def test_members_are_joined(pack: Pack, size: int) -> None:
     body = os.urandom(size)
-    assert await unpacked(gzip.compress(body) + gzip.compress(b"")) == body
+    assert await unpacked(pack(body) + pack(b"")) == body
+    assert await unpacked(pack(body[:100]) + pack(body[100:])) == body
 
 
-async def test_a_body_may_unpack_to_the_limit_and_no_further() -> None:
-    assert await unpacked(gzip.compress(b"x" * 1_000), 1_000) == b"x" * 1_000
+@PACKERS
+async def test_a_body_may_unpack_to_the_limit_and_no_further(pack: Pack) -> None:
+    assert await unpacked(pack(b"x" * 1_000), 1_000) == b"x" * 1_000
     with pytest.raises(BodyTooLarge):
-        await unpacked(gzip.compress(b"x" * 1_001), 1_000)
+        await unpacked(pack(b"x" * 1_001), 1_000)
 
 
-async def test_members_together_are_bounded() -> None:
+@PACKERS
+async def test_members_together_are_bounded(pack: Pack) -> None:
     with pytest.raises(BodyTooLarge):
-        await unpacked(gzip.compress(b"x" * 600) * 2, 1_000)
+        await unpacked(pack(b"x" * 600) * 2, 1_000)
 
 
-async def test_a_bomb_is_refused_by_its_ratio() -> None:
+@PACKERS
+async def test_a_bomb_is_refused_by_its_ratio(pack: Pack) -> None:
     with pytest.raises(MalformedBody, match="100 times"):
-        await unpacked(gzip.compress(b"\0" * (2 * MIB)))
+        await unpacked(pack(b"\0" * (2 * MIB)))
 
 
-async def test_a_small_body_may_have_any_ratio() -> None:
-    assert len(await unpacked(gzip.compress(b"\0" * MIB))) == MIB
+@PACKERS
+async def test_a_large_bomb_is_refused_in_its_thread(pack: Pack) -> None:
+    with pytest.raises(BodyTooLarge):
+        await unpacked(pack(os.urandom(60_000) + b"\0" * (5 * MIB)))
 
 
-@pytest.mark.parametrize("cut", [1, 9, 10, 15, -9, -1])
-async def test_a_cut_stream_is_refused(cut: int) -> None:
+@PACKERS
+async def test_a_small_body_may_have_any_ratio(pack: Pack) -> None:
+    assert len(await unpacked(pack(b"\0" * MIB))) == MIB
+
+
+@PACKERS
+async def test_a_cut_stream_is_refused_wherever_it_is_cut(pack: Pack) -> None:
+    whole = pack(b"hello world, hello world, hello world")
+    for cut in range(2, len(whole)):
+        with pytest.raises(MalformedBody):
+            await unpacked(whole[:cut])
+        with pytest.raises(MalformedBody):
+            await unpacked(whole + whole[:cut])
+
+
+@PACKERS
+async def test_what_follows_a_member_is_a_member(pack: Pack) -> None:
     with pytest.raises(MalformedBody):
-        await unpacked(gzip.compress(b"hello world")[:cut])
+        await unpacked(pack(b"hello") + b"and more")
 
 
-@pytest.mark.parametrize("body", [b"hello", b"\x78\x9c\x03\x00\x00\x00\x00\x01"])
-async def test_what_is_no_gzip_is_refused(body: bytes) -> None:
+@pytest.mark.parametrize("packing", ["gzip", "zstd"])
+@pytest.mark.parametrize(
+    "body", [b"hello", b"\x78\x9c\x03\x00\x00\x00\x00\x01", b"\x28\xb5\x2f\xfd"]
+)
+async def test_what_is_not_packed_is_refused(packing: Packing, body: bytes) -> None:
     with pytest.raises(MalformedBody):
-        await unpacked(body)
+        await unpack(packing, body, MIB, LIMITS, body_too_large)
 
 
-async def test_a_damaged_checksum_is_noticed() -> None:
-    packed = bytearray(gzip.compress(b"hello world"))
-    packed[-6] ^= 1
+@pytest.mark.parametrize("pack", [gzip.compress, zstd_run])
+async def test_a_damaged_checksum_is_noticed(pack: Pack) -> None:
+    packed = bytearray(pack(b"hello world"))
+    packed[-6 if pack is gzip.compress else -1] ^= 1
     with pytest.raises(MalformedBody):
         await unpacked(bytes(packed))
 
 
+async def test_skippable_frames_are_skipped() -> None:
+    skippable = b"\x5a\x2a\x4d\x18\x03\0\0\0abc"
+    assert await unpacked(zstd(b"a") + skippable + zstd(b"b")) == b"ab"
+    for cut in range(1, len(skippable)):
+        with pytest.raises(MalformedBody):
+            await unpacked(zstd(b"a") + skippable[:cut])
+
+
+async def test_a_window_that_takes_much_memory_is_refused() -> None:
+    parameters = zstandard.ZstdCompressionParameters(window_log=24)
+    stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    with pytest.raises(MalformedBody, match="not zstd"):
+        await unpacked(stream.compress(b"x") + stream.flush())
+
+
 @pytest.mark.parametrize("encoding", [None, b"", b"identity", b" Identity "])
 def test_plain_bodies(encoding: bytes | None) -> None:
-    assert not is_packed(encoding)
+    assert packing_of(encoding) is None
 
 
-def test_other_encodings_are_refused() -> None:
-    assert is_packed(b"GZIP")
+def test_other_encodings_are_refused_with_the_list_of_those_that_are_taken() -> None:
+    assert (packing_of(b"GZIP"), packing_of(b" zstd")) == ("gzip", "zstd")
     for encoding in (b"br", b"gzip, gzip", b"deflate"):
-        with pytest.raises(UnsupportedContentType):
-            is_packed(encoding)
+        with pytest.raises(UnsupportedEncoding) as refused:
+            packing_of(encoding)
+        status, headers, _ = render_problem(refused.value, instance="/", request_id=b"1")
+        assert (status, dict(headers)[b"accept-encoding"]) == (415, b"gzip, zstd")

@@ -18,7 +18,7 @@ from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
 from app.domain.errors import OffsetOutOfRange
 from app.domain.names import check_group
 from app.domain.positions import CommittedOffset, QueueOffset
-from app.domain.settings import StartPosition
+from app.domain.settings import GroupMode, StartPosition
 from app.store import QueueBounds
 
 
@@ -99,6 +99,21 @@ class Groups:
             return await self.offsets_at(topic.name, bounds, group.start)
         await self._bring_back_from_beyond(group.name, topic.name, committed, bounds)
         return [min(committed.get(queue, low), high) for queue, (low, high) in enumerate(bounds)]
+
+    async def positions(self, group: Group, topic: Topic) -> list[int]:
+        """Per queue, where a reader of the group begins. What had to be decided is kept at once,
+        or a crash would decide it again, later; in a broadcast group the clients keep it."""
+        if group.mode is GroupMode.BROADCAST:
+            bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
+            return await self.offsets_at(topic.name, bounds, group.start)
+        await self._book.refresh(group.name)
+        offsets = await self._start_offsets(group, topic)
+        known = self._book.committed(group.name, topic.name)
+        if any(queue_id not in known for queue_id in range(topic.queues)):
+            for queue_id, offset in enumerate(offsets):
+                self._book.advance((group.name, topic.name, queue_id), offset)
+            await self._book.write()
+        return offsets
 
     async def _bring_back_from_beyond(
         self, group: str, topic: str, committed: Mapping[int, int], bounds: Sequence[QueueBounds]

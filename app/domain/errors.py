@@ -9,7 +9,7 @@
     │   ├── BodyTooLarge · PropertiesTooLarge · BatchTooLarge
     │   └── UnsupportedContentType
     ├── NotFound                  TopicNotFound · QueueNotFound · GroupNotFound · MessageNotFound
-    │   └── MemberNotFound · PositionsNotFound
+    │   └── MemberNotFound · SnapshotNotFound · SubscriptionNotFound
     ├── StateConflict             the state of the resource forbids it
     │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired
     │   ├── StaleGeneration · QueueNotOwned · BroadcastGroup
@@ -240,11 +240,18 @@ class MemberNotFound(NotFound):
     title = "The member does not exist"
 
 
-class PositionsNotFound(NotFound):
-    """The group has no positions saved under that name, or none in that topic."""
+class SnapshotNotFound(NotFound):
+    """The group has no snapshot of its offsets under that name."""
 
-    code = "POSITIONS_NOT_FOUND"
-    title = "The positions do not exist"
+    code = "SNAPSHOT_NOT_FOUND"
+    title = "The snapshot does not exist"
+
+
+class SubscriptionNotFound(NotFound):
+    """The group has committed nothing in the topic."""
+
+    code = "SUBSCRIPTION_NOT_FOUND"
+    title = "The group has no offsets in the topic"
 
 
 class StateConflict(CurlewError):

@@ -13,16 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from app.domain.allocation import VIRTUAL_NODES
-
-
-class GroupMode(StrEnum):
-    """RocketMQ's message models: members share the queues, or each reads all of them."""
-
-    CLUSTERING = "clustering"
-    BROADCAST = "broadcast"
 
 
 class StrategyName(StrEnum):
@@ -160,6 +153,14 @@ class Membership:
     """Rebalances that were made since this was loaded."""
 
 
+class GroupPulse(NamedTuple):
+    """Enough of a group to see whether anything happened: see `Membership`."""
+
+    group: str
+    counter: int
+    changed: int
+
+
 class AssignedQueue(NamedTuple):
     """A queue that a member may read. When `since_generation` is not the one that the member
     remembers, it begins at the committed offset."""
@@ -213,6 +214,3 @@ class Conflict:
     detail: str
     topic: str | None = None
     values: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-
-NO_MEMBERS: Final[Mapping[str, Member]] = MappingProxyType({})

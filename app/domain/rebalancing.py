@@ -176,12 +176,10 @@ def follow(membership: Membership, surroundings: Surroundings) -> Membership:
         return membership
     wanted = set(queues_of(membership.members, surroundings))
     gone = membership.queues.keys() - wanted
-    if wanted <= membership.queues.keys() and (
-        not surroundings.is_broadcast or not gone
-    ):
-        if all(membership.queues[name].target is None for name in gone):
-            return _without_leftovers(membership, gone)
-    return _rebalanced(membership, surroundings, RebalanceReason.QUEUES, ())
+    is_lost = any(membership.queues[name].target is not None for name in gone)
+    if wanted - membership.queues.keys() or is_lost or (gone and surroundings.is_broadcast):
+        return _rebalanced(membership, surroundings, RebalanceReason.QUEUES, ())
+    return _without_leftovers(membership, gone)
 
 
 def _without_leftovers(membership: Membership, gone: Collection[QueueName]) -> Membership:

@@ -13,10 +13,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run serve migrate health venv test test-crash check format bench demo openapi lock clean
+.PHONY: help run serve migrate health venv test test-crash test-conformance check format bench demo openapi lock clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: .venv/run.stamp ## start a node on 127.0.0.1:8710 with its data in ./data
 	mkdir -p data
@@ -53,6 +53,10 @@ format: .venv/test.stamp ## let ruff fix and format
 test-crash: .venv/test.stamp ## kill, damage and cut power at length; figures to docs/guarantees.md
 	tests/install_servers.sh
 	$(BIN)/python -m tests.crash.sweep --write docs/guarantees.md $(ARGS)
+
+test-conformance: .venv/test.stamp ## hold a node to the OpenAPI document at length; EXAMPLES=500
+	CURLEW_SCHEMATHESIS_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \
+		tests/contract/test_schemathesis.py $(ARGS)
 
 bench: .venv/test.stamp ## measure against the ceilings of this machine
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -12,13 +12,23 @@ from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Route
+from typing_extensions import override
 
 from app.api.dependencies import Services, refuse_unknown_parameters
 from app.api.errors import MethodNotAllowed, PathNotFound, render_problem
 from app.api.exchange import REQUEST_ID_KEY
-from app.api.routes import groups, positions, service, topics
+from app.api.routes import (
+    dead_letters,
+    group_offsets,
+    groups,
+    members,
+    operations,
+    positions,
+    service,
+    topics,
+)
 from app.domain.errors import CurlewError, InternalError, InvalidRequest
 
 DESCRIPTION = """A message service over plain HTTP, with RocketMQ's semantics.
@@ -32,7 +42,24 @@ is malformed, too slow or too large is refused and ends the connection. With
 `Expect: 100-continue`, a body that would be refused is refused before it is sent."""
 
 
-_ROUTERS: Final = (topics.router, positions.router, groups.router, service.router)
+_ROUTERS: Final = (
+    topics.router,
+    positions.router,
+    groups.router,
+    members.router,
+    group_offsets.router,
+    dead_letters.router,
+    operations.router,
+    service.router,
+)
+
+
+class JsonLine(JSONResponse):
+    """JSON that ends with a line feed, as the lane's answers do."""
+
+    @override
+    def render(self, content: object) -> bytes:
+        return super().render(content) + b"\n"
 
 
 def build_control_plane(services: Services | None = None) -> FastAPI:
@@ -45,6 +72,7 @@ def build_control_plane(services: Services | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        default_response_class=JsonLine,
         dependencies=[Depends(refuse_unknown_parameters)],
     )
     app.state.services = services
@@ -102,9 +130,15 @@ def _of_framework(request: Request, error: Exception) -> CurlewError:
         return MethodNotAllowed(request.method, ", ".join(sorted(_methods_of_path(request))))
     if error.status_code == 404:
         return PathNotFound(
-            f"nothing is at {request.url.path!r}", hint="all operations are in /openapi.json"
+            f"nothing is at {request.url.path!r}", hint=_hint_of_path(request.url.path)
         )
     return InvalidRequest(str(error.detail))
+
+
+def _hint_of_path(path: str) -> str:
+    if path.startswith("/v1/") and path.endswith("/"):
+        return "leave out the '/' at the end"
+    return "the page is at /ui, the API's is at /docs, and all operations are in /openapi.json"
 
 
 def _methods_of_path(request: Request) -> set[str]:

@@ -60,6 +60,7 @@ STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "NOT_FOUND": 404,
     "OFFSET_EXPIRED": 410,
     "OFFSET_OUT_OF_RANGE": 416,
+    "OPERATION_NOT_FOUND": 404,
     "PAYLOAD_TOO_LARGE": 413,
     "PRECONDITION_FAILED": 412,
     "QUEUE_NOT_FOUND": 404,
@@ -286,7 +287,7 @@ def render_problem(
     document: dict[str, object] = msgspec.to_builtins(problem)
     for name, value in (*error.fields.items(), *(extra or {}).items()):
         document.setdefault(name, value)
-    body = msgspec.json.encode(document)
+    body = msgspec.json.encode(document) + b"\n"
     headers = [
         (b"content-type", PROBLEM_CONTENT_TYPE),
     ]

@@ -8,6 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeVar
 
 from app.broker import ports as broker_ports
+from app.broker.dead_letters import DeadLetters
+from app.broker.group_positions import Committer, GroupPositions
+from app.broker.members import Members
+from app.broker.operations import Operations
 from app.broker.ports import Group, StoreStatus, Topic
 from app.broker.results import (
     BatchItem,
@@ -114,13 +118,39 @@ class Broker(DataPlane, Protocol):
         """Where several topics stand, with waiting."""
         ...
 
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """The dead letters of all groups."""
+        ...
+
+    @property
+    def operations(self) -> Operations:
+        """Work that outlives its request."""
+        ...
+
     async def message(self, topic: str, message_id: str) -> StoredMessage: ...
 
     def committed_offsets(self, group: str, topic: str) -> list[QueuePosition]: ...
 
     async def commit_offsets(
-        self, group: str, topic: str, rows: Sequence[QueuePosition], *, force: bool = False
+        self,
+        group: str,
+        topic: str,
+        rows: Sequence[QueuePosition],
+        *,
+        force: bool = False,
+        committer: Committer | None = None,
     ) -> list[QueuePosition]: ...
+
+    @property
+    def members(self) -> Members:
+        """Members of groups, and their queues."""
+        ...
+
+    @property
+    def group_positions(self) -> GroupPositions:
+        """Committed offsets of groups: resets and snapshots."""
+        ...
 
     async def put_topic(
         self, name: str, settings: TopicSettings, *, if_version: int | None = None

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from app.api.decoding import DECODE_FAULTS
-from app.api.wire import DeliveredMessage, MessageView
+from app.api.wire import DeadLetterView, DeliveredMessage, MessageView
+from app.broker.dead_letters import DeadLetter
 from app.broker.results import Delivery
 from app.domain.message import StoredMessage
 
@@ -103,4 +104,15 @@ def delivered_view(delivery: Delivery, *, force_base64: bool = False) -> Deliver
         delivery_attempt=delivery.attempt,
         max_attempts=delivery.max_attempts,
         invisible_until_ms=delivery.invisible_until_ms,
+    )
+
+
+def dead_letter_view(letter: DeadLetter, *, force_base64: bool = False) -> DeadLetterView:
+    """`letter` as the dead-letter listing answers it."""
+    return DeadLetterView(
+        *_members(letter.message, force_base64),
+        offset=letter.offset,
+        attempts=letter.attempts,
+        dead_since_ms=letter.dead_since_ms,
+        reason=UNSET if letter.reason is None else letter.reason,
     )

@@ -306,20 +306,6 @@ class GroupList(AnswerModel):
     next_page_token: str | None
 
 
-class CommitEntry(RequestModel):
-    """Everything of the queue below `offset` is done."""
-
-    queue_id: Count
-    offset: Count
-
-
-class CommitBody(RequestModel):
-    """Offsets to commit. They never go back, unless `force` says so."""
-
-    offsets: list[CommitEntry] = Field(min_length=1)
-    force: bool = False
-
-
 class GroupOffsets(AnswerModel):
     """What a group has committed in a topic, for the queues where it has committed anything."""
 

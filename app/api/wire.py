@@ -24,6 +24,11 @@ Wait = Annotated[int | float | str, Meta(description="seconds, or a duration suc
 encode = msgspec.json.Encoder().encode
 
 
+def encode_line(value: object) -> bytes:
+    """`value` as JSON and a line feed: in a terminal the prompt comes on a line of its own."""
+    return encode(value) + b"\n"
+
+
 # --- requests -------------------------------------------------------------------------------
 
 
@@ -198,6 +203,29 @@ class DeliveredMessage(MessageView, frozen=True, gc=False, kw_only=True):
     delivery_attempt: int
     max_attempts: int
     invisible_until_ms: int
+
+
+class DeadLetterView(MessageView, frozen=True, gc=False, kw_only=True):
+    """A dead letter: the original message in its place, and what became of it.
+
+    `offset` names the letter within its group; `attempts` counts the deliveries that failed.
+    """
+
+    offset: int
+    attempts: int
+    dead_since_ms: int
+    reason: str | UnsetType = UNSET
+
+
+class DeadLetterList(Struct, frozen=True):
+    """A page of dead letters, the oldest first; `next_cursor` is absent at the end.
+
+    `scanned` counts the letters that were looked at, whether the conditions chose them or not.
+    """
+
+    messages: list[DeadLetterView]
+    scanned: int
+    next_cursor: str | UnsetType = UNSET
 
 
 class GapView(Struct, frozen=True, rename={"from_": "from"}):

@@ -19,6 +19,12 @@ class BrokerConfig:
     lease_check_seconds: float = 0.1
     """How often parked receives look for expired leases. Bounds the lateness of a redelivery."""
 
+    snapshot_check_seconds: float = 1.0
+    """How often journals look whether a snapshot is due."""
+
+    member_check_seconds: float = 1.0
+    """How often silent members are looked for, and changes that other nodes made to groups."""
+
     reader_threads: int = 2
     """Threads for reads that must wait for the disk; one hop per request."""
 
@@ -28,4 +34,6 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         assert self.offset_flush_seconds > 0
         assert self.lease_check_seconds > 0
+        assert self.snapshot_check_seconds > 0
+        assert self.member_check_seconds > 0
         assert self.reader_threads > 0

@@ -161,32 +161,39 @@ class Groups:
         offsets = self._book.committed(group, topic)
         return [QueuePosition(queue, offset) for queue, offset in sorted(offsets.items())]
 
-    async def commit(
-        self, group: str, topic: Topic, rows: Sequence[QueuePosition], *, force: bool
-    ) -> None:
-        """Commit for a client. Forward only, unless forced, and never beyond the readable end."""
+    def check_commit(self, topic: Topic, rows: Sequence[QueuePosition]) -> None:
+        """Raise unless all offsets lie within their queues, end included."""
         for queue_id, offset in rows:
             self._check_commit(topic.name, queue_id, offset)
-        if force:
-            await self._book.force(
-                [
-                    CommittedOffset(group, topic.name, queue_id, QueueOffset(offset))
-                    for queue_id, offset in rows
-                ]
-            )
+
+    def commit(self, group: str, topic: Topic, rows: Sequence[QueuePosition]) -> None:
+        """Everything below these offsets is done; lower ones change nothing. In memory only:
+        `OffsetBook` writes it behind."""
         subscription = self.find(group, topic.name)
         for queue_id, offset in rows:
             if subscription is not None and queue_id < len(subscription.queues):
                 queue = subscription.queues[queue_id]
-                if force:
-                    queue.reset(offset, self._lease_ids.next)
-                else:
-                    queue.skip_to(offset)
-                    self._book.track(queue)
-            elif not force:
+                queue.skip_to(offset)
+                self._book.track(queue)
+            else:
                 self._book.advance((group, topic.name, queue_id), offset)
         if subscription is not None:
             self.wake_all(group)
+
+    def begin_again(self, rows: Sequence[CommittedOffset]) -> None:
+        """Offsets were set in the book: drop what is leased there, and go on from them."""
+        for row in rows:
+            subscription = self.find(row.group, row.topic)
+            if subscription is not None and row.queue_id < len(subscription.queues):
+                subscription.queues[row.queue_id].reset(row.offset, self._lease_ids.next)
+        for group in {row.group for row in rows}:
+            self.wake_all(group)
+
+    def unsubscribe(self, group: str, topic: str) -> None:
+        """Forget what the group is doing in the topic; what is leased is void."""
+        subscription = self._subscriptions.get(group, {}).pop(topic, None)
+        if subscription is not None:
+            subscription.close()
 
     def _check_commit(self, topic: str, queue_id: int, offset: int) -> None:
         bounds = self._store.bounds(topic, queue_id)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from typing_extensions import override
@@ -29,6 +29,7 @@ from app.domain.errors import (
     IllegalMember,
     MemberNotFound,
     MetadataUnavailable,
+    ShuttingDown,
     StateConflict,
 )
 from app.domain.limits import CLIENT_ID_CHARS_MAX, Limits
@@ -121,9 +122,7 @@ class _QueueCounts(Mapping[str, int]):
 class Members:
     """Reachable as `Broker.members`. Event loop only; any call may raise `MetadataUnavailable`."""
 
-    def __init__(
-        self, metadata: Metadata, clock: Clock, limits: Limits, *, groups: Groups
-    ) -> None:
+    def __init__(self, metadata: Metadata, clock: Clock, limits: Limits, *, groups: Groups) -> None:
         self.bells = Bells(limits.waiters_max)
         self._metadata = metadata
         self._clock = clock
@@ -131,8 +130,8 @@ class Members:
         self._groups = groups
         self._beats: Silence[str, int] = Silence()
         self._locks: Silence[QueueName, QueueLock] = Silence()
-        self._known: dict[str, tuple[int, int]] = {}
-        """Group → counter and changed, as last seen."""
+        self._last: dict[str, Membership] = {}
+        """As last seen; may be older than SQL by a turn."""
         self._looked_s = clock.monotonic_s()
         self._is_deaf = False
         """A sign of life could not be written: nobody is silent yet."""
@@ -146,6 +145,10 @@ class Members:
 
         Raises `StaleGeneration` when the client must drop its queues and join again.
         """
+        if self.bells.is_closed:
+            raise ShuttingDown(
+                "the node is shutting down", hint="ask another node", retry_after_s=1
+            )
         _check_client_id(client_id)
         check_group(group)
         await self._metadata.refresh()
@@ -264,7 +267,23 @@ class Members:
 
     def has_members(self, group: str) -> bool:
         """As far as this node knows; another node's newest is seen with the next turn."""
-        return group in self._beats.groups
+        last = self._last.get(group)
+        return last is not None and bool(last.members)
+
+    async def check_mode(self, group: str, mode: GroupMode) -> None:
+        """Raise `StateConflict` when the mode of a group with members would change: in broadcast
+        mode they read the same queues, in clustering mode none two."""
+        present = self._metadata.snapshot.groups.get(group)
+        if present is None or present.mode is mode:
+            return
+        membership = await self._metadata.members.read(group)
+        if membership.members:
+            raise StateConflict(
+                f"group {group!r} has {len(membership.members)} members; its mode cannot change",
+                hint="let them leave first: DELETE /v1/groups/GROUP/members/CLIENT",
+                fields={"mode": present.mode.value},
+                pointer="/mode",
+            )
 
     def surroundings(self, group: Group) -> Surroundings:
         """What steps on the group need to know."""
@@ -292,7 +311,8 @@ class Members:
             self._is_deaf = False
         self._looked_s = now_s
         for pulse in pulses:
-            if self._known.get(pulse.group, (-1, -1))[0] != pulse.counter:
+            last = self._last.get(pulse.group)
+            if last is None or last.counter != pulse.counter:
                 self._observe(await self._metadata.members.read(pulse.group))
         for group in {*self._beats.groups, *self._locks.groups}:
             await self._end_leases(group, now_s)
@@ -300,36 +320,43 @@ class Members:
     async def _end_leases(self, group: str, now_s: float) -> None:
         silent = self._beats.silent(group, self._limits.member_lease_ms / 1_000, now_s)
         ended = set(self._locks.silent(group, self._limits.queue_lock_ms / 1_000, now_s).items())
-        settings = self._metadata.snapshot.groups.get(group)
-        if settings is None:
-            self.forget(group)
-        elif silent or ended:
-            surroundings = self._surroundings(settings)
-            try:
-                await self._change(
-                    group,
-                    lambda now: rebalancing.expire(
-                        rebalancing.drop_locks(now, ended), silent, surroundings
-                    ),
-                )
-            except GroupNotFound:
-                self.forget(group)
+        await self._step_if_needed(
+            group,
+            lambda now, around: rebalancing.follow(
+                rebalancing.expire(rebalancing.drop_locks(now, ended), silent, around), around
+            ),
+        )
 
     async def follow_topics(self) -> None:
-        """Topics were made, changed or deleted: allocate anew where that matters."""
-        for group in self._beats.groups:
-            settings = self._metadata.snapshot.groups.get(group)
-            if settings is not None:
-                surroundings = self._surroundings(settings)
-                await self._change(
-                    group, lambda now, around=surroundings: rebalancing.follow(now, around)
-                )
+        """Topics were made, changed or deleted: allocate anew where that matters, now and not with
+        the next turn."""
+        try:
+            for group in self._beats.groups:
+                await self._step_if_needed(group, rebalancing.follow)
+        except CurlewError as error:
+            _LOG.warning("members are told of changed topics later: %s", error.detail)
+
+    async def _step_if_needed(
+        self, group: str, step: Callable[[Membership, Surroundings], Membership]
+    ) -> None:
+        """Run the step in SQL if it changes what was last seen."""
+        settings, last = self._metadata.snapshot.groups.get(group), self._last.get(group)
+        if settings is None or last is None:
+            self.forget(group)
+            return
+        surroundings = self._surroundings(settings)
+        if step(last, surroundings) is last:
+            return
+        try:
+            await self._change(group, lambda now: step(now, surroundings))
+        except GroupNotFound:
+            self.forget(group)
 
     def forget(self, group: str) -> None:
         """The group was deleted, with its members."""
         self._beats.observe(group, {}, 0.0)
         self._locks.observe(group, {}, 0.0)
-        self._known.pop(group, None)
+        self._last.pop(group, None)
         self.bells.ring(group)
 
     # --- inside
@@ -345,15 +372,15 @@ class Members:
 
     def _observe(self, membership: Membership) -> None:
         group, now_s = membership.group, self._clock.monotonic_s()
-        counter, changed = self._known.get(group, (-1, -1))
-        if membership.counter < counter:
+        last = self._last.get(group)
+        if last is not None and membership.counter < last.counter:
             return  # read before a newer change of this node
-        self._known[group] = (membership.counter, membership.changed)
+        self._last[group] = replace(membership, new_history=())
         beats = {k: member.beat for k, member in membership.members.items()}
         self._beats.observe(group, beats, now_s)
         locks = {k: queue.lock for k, queue in membership.queues.items() if queue.lock}
         self._locks.observe(group, locks, now_s)
-        if membership.changed != changed:
+        if last is None or membership.changed != last.changed:
             self.bells.ring(group)
 
     async def _share(self, group: Group, membership: Membership, client_id: str) -> MemberShare:
@@ -400,9 +427,7 @@ class Members:
                 fields={"limit": most},
             )
 
-    def _check_new_topics(
-        self, membership: Membership, client_id: str, profile: Profile
-    ) -> None:
+    def _check_new_topics(self, membership: Membership, client_id: str, profile: Profile) -> None:
         """A topic that somebody begins to read must exist; one that was deleted is reported."""
         present = membership.members.get(client_id)
         for topic in profile.topics:

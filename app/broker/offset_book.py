@@ -51,6 +51,11 @@ class OffsetBook:
         self._collect()
         return self._offsets.get((group, topic), {})
 
+    def topics(self, group: str) -> list[str]:
+        """Topics in which the group has committed anything, by name."""
+        self._collect()
+        return sorted(topic for name, topic in self._offsets if name == group)
+
     def track(self, moved: Tracked) -> None:
         """Write this one's offset next time. Repeating it costs nothing."""
         self._tracked.add(moved)
@@ -88,7 +93,7 @@ class OffsetBook:
         rows: Sequence[CommittedOffset],
         store: Callable[[Sequence[CommittedOffset]], Awaitable[object]],
     ) -> None:
-        """Move forward in SQL at once, by `store`, and then here. What it raises changes nothing."""
+        """Move forward, by `store` in SQL first; what it raises changes nothing."""
         async with self._writing:
             await store(rows)
             for row in rows:
@@ -154,7 +159,7 @@ class OffsetBook:
     def _forget_deleted(self, left_out: Iterable[CommittedOffset]) -> None:
         """Another node has deleted the group or the topic; what is left here must not pile up, nor
         count for one that is made again under the name."""
-        names = {(row.group, row.topic) for row in left_out}
+        names = {(row.group, row.topic) for row in left_out if not row.topic.startswith("%")}
         if names:
             self._forget(lambda *key: key in names)
 

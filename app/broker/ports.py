@@ -214,6 +214,10 @@ class Metadata(Protocol):
     @property
     def snapshot(self) -> Snapshot: ...
 
+    async def refresh(self) -> bool:
+        """Take over what other nodes changed; say whether there was anything."""
+        ...
+
     async def put_topic(
         self, name: str, settings: TopicSettings, *, if_version: int | None = None
     ) -> tuple[Topic, bool]: ...

@@ -8,6 +8,7 @@ Invariants: every offset below `committed` is acked; `committed` itself is not; 
 below `committed`; bits below `committed` in its own page may be set or not and mean nothing.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 _PAGE_SHIFT: Final = 10
@@ -60,6 +61,21 @@ class QueueProgress:
             page = self._pages.get(number, 0) | bits
             self._pages[number] = _FULL if page == _FULL else page
             start = stop
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Acked offsets above `committed` as half-open ranges, ascending; they may touch."""
+        for number in sorted(self._pages):
+            first = number << _PAGE_SHIFT
+            bits = self._pages[number] >> max(self.committed - first, 0)
+            at = max(first, self.committed)
+            while bits:
+                skipped = (bits & -bits).bit_length() - 1
+                at += skipped
+                bits >>= skipped
+                length = (~bits & (bits + 1)).bit_length() - 1
+                yield at, at + length
+                at += length
+                bits >>= length
 
     def skip_to(self, offset: int) -> None:
         """Everything below `offset` counts as acked. Going back is not possible here."""

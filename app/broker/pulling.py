@@ -10,9 +10,10 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final
 
-from app.broker.filters import TagFilter, parse_filter
+from app.broker.filtered_reading import read_matching
+from app.broker.filters import Filter, parse_filter
 from app.broker.ports import Metadata, Store
-from app.broker.reading import DiskAccess, find_offset_at, with_exact_tags
+from app.broker.reading import DiskAccess, find_offset_at
 from app.broker.results import PullRequest, PullResult, PullStatus
 from app.broker.topics import check_queue, find_topic
 from app.broker.waiters import Waiters
@@ -43,8 +44,8 @@ class _Pull:
         "offset",
         "queue_id",
         "request",
-        "tags",
         "topic",
+        "wanted",
     )
 
     def __init__(
@@ -58,7 +59,7 @@ class _Pull:
         self.topic = topic
         self.queue_id = queue_id
         self.request = request
-        self.tags: TagFilter | None = parse_filter(request.filter)
+        self.wanted: Filter | None = parse_filter(request.filter)
         self.disk = disk
         self.messages_left = min(request.max_messages, limits.pull_messages_max)
         self.bytes_left = min(request.max_bytes, limits.pull_bytes_max)
@@ -188,10 +189,11 @@ class Puller:
 
         pull.bounds = bounds
         _, read = await pull.disk.run(find_and_read)
-        self._add(pull, read)
+        pull.add(read)
 
     async def _read_on(self, pull: _Pull) -> bool:
         """Read up to the end or the limits. True: waiting for more may help."""
+        limits, looks = self._limits, 0
         while not pull.is_done:
             before = pull.offset
             pull.place(before, self._store.bounds(pull.topic, pull.queue_id))
@@ -201,33 +203,30 @@ class Puller:
                 read = await pull.disk.run(partial(self._read, pull))
             except ColdRead:
                 return False
-            self._add(pull, read)
+            pull.add(read)
             if pull.offset >= pull.bounds.max_offset:
                 return not pull.is_done
-            if pull.tags is None or pull.offset == before:
+            looks += 1
+            if pull.wanted is None or pull.offset == before:
                 return False
-            if pull.found.scanned >= self._limits.pull_scan_units_max:
+            scanned = pull.found.scanned
+            if looks >= limits.filter_looks_max or scanned >= limits.pull_scan_units_max:
                 return False
             await asyncio.sleep(0)
         return False
 
     def _read(self, pull: _Pull, wait_for_disk: bool) -> ReadResult:
-        tags = pull.tags
-        return self._store.read(
+        return read_matching(
+            self._store,
             pull.topic,
             pull.queue_id,
             pull.offset,
+            wanted=pull.wanted,
             max_messages=pull.messages_left,
             max_bytes=pull.bytes_left,
-            tag_hashes=tags.hashes if tags is not None else None,
             end_offset=pull.request.end_offset,
             wait_for_disk=wait_for_disk,
         )
-
-    def _add(self, pull: _Pull, read: ReadResult) -> None:
-        if pull.tags is not None and read.records:
-            read = with_exact_tags(self._store, read, pull.tags.tags)
-        pull.add(read)
 
     async def _wait(self, pull: _Pull, deadline: float) -> bool:
         """Wait until enough may have arrived. False when time is up or the node stops."""

@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from app.broker.ports import Store
-from app.store import ColdRead, QueueBounds, ReadResult
+from app.store import ColdRead, QueueBounds
 
 Result = TypeVar("Result")
 
@@ -79,15 +79,3 @@ def find_offset_at(
         else:
             high = middle
     return low
-
-
-def with_exact_tags(store: Store, read: ReadResult, tags: frozenset[str]) -> ReadResult:
-    """Leave out records whose tag has a wanted hash but is another one."""
-    keep = [index for index, record in enumerate(read.records) if store.decode(record).tag in tags]
-    if len(keep) == len(read.records):
-        return read
-    return read._replace(
-        records=[read.records[index] for index in keep],
-        queue_offsets=[read.queue_offsets[index] for index in keep],
-        tag_hashes=[read.tag_hashes[index] for index in keep],
-    )

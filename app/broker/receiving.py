@@ -14,15 +14,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
+from typing import Final
 
 from app.broker.config import BrokerConfig
-from app.broker.filters import TagFilter, parse_filter
+from app.broker.filtered_reading import first_records, read_matching
+from app.broker.filters import Filter, parse_filter
 from app.broker.groups import Groups
 from app.broker.leases import Lease
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Store
 from app.broker.pulling import check_wait
-from app.broker.reading import DiskAccess, with_exact_tags
+from app.broker.reading import DiskAccess
 from app.broker.results import Delivery, ReceiveRequest, ReceiveResult
 from app.broker.subscriptions import (
     LeasedQueue,
@@ -38,6 +40,9 @@ from app.domain.limits import Limits
 from app.domain.receipt import ReceiptSigner
 from app.store import ColdRead, ReadResult
 
+_LOOKS_PER_TURN: Final = 4
+"""Looks of a filter before others get their turn of the event loop."""
+
 
 class _Take:
     """One look at a subscription: what may still be taken, and what was."""
@@ -50,27 +55,29 @@ class _Take:
         "expires_ms",
         "expires_s",
         "leased",
+        "looks_left",
         "messages_left",
         "scans_left",
         "subscription",
-        "tags",
         "until_ms",
+        "wanted",
     )
 
     def __init__(
         self,
         subscription: Subscription,
-        tags: TagFilter | None,
+        wanted: Filter | None,
         disk: DiskAccess,
         attempts_max: int,
     ) -> None:
         self.subscription = subscription
-        self.tags = tags
+        self.wanted = wanted
         self.disk = disk
         self.attempts_max = attempts_max
         self.messages_left = 0
         self.bytes_left = 0
         self.scans_left = 0
+        self.looks_left = 0
         self.expires_s = 0.0
         self.expires_ms = 0
         self.until_ms = 0
@@ -87,6 +94,11 @@ class _Take:
     @property
     def is_full(self) -> bool:
         return self.messages_left <= 0 or self.bytes_left <= 0
+
+    @property
+    def is_tired(self) -> bool:
+        """Looked through enough for one turn of the event loop without finding a match."""
+        return self.scans_left <= 0 or self.looks_left <= 0
 
 
 class Receiver:
@@ -125,23 +137,29 @@ class Receiver:
         gone: Callable[[], bool],
     ) -> ReceiveResult:
         invisible_ms = self._check_request(request, group)
-        tags = parse_filter(request.filter)
+        wanted = parse_filter(request.filter)
         disk = DiskAccess(self._readers)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.wait_s
         is_waiting = request.wait_s > 0
+        turns_left = self._limits.filter_looks_max // _LOOKS_PER_TURN
         while not subscription.is_closed:
-            take = _Take(subscription, tags, disk, group.max_attempts)
+            take = _Take(subscription, wanted, disk, group.max_attempts)
             if request.attempt_id is not None and await self._replay(take, request.attempt_id):
                 return self._finish(take, None, gone)
             self._set_bounds(take, group, request, invisible_ms)
             await self._collect(take)
-            if take.deliveries or disk.is_used or not is_waiting or self._waiters.closed:
+            if take.deliveries or disk.is_used or self._waiters.closed:
                 return self._finish(take, request.attempt_id, gone)
-            if take.scans_left <= 0:
-                await asyncio.sleep(0)
-                is_waiting = loop.time() < deadline
-                continue
+            if take.is_tired:
+                turns_left -= 1
+                may_go_on = turns_left > 0 and take.scans_left > 0
+                if (may_go_on or loop.time() < deadline) and not gone():
+                    await asyncio.sleep(0)
+                    continue
+                is_waiting = False
+            if not is_waiting:
+                return self._finish(take, request.attempt_id, gone)
             is_waiting = await self._waiters.wait_in_line(subscription.line, deadline - loop.time())
             if gone():
                 subscription.line.wake_one()
@@ -173,6 +191,7 @@ class Receiver:
         take.messages_left = min(wanted, group.max_in_flight - in_flight.count)
         take.bytes_left = min(request.max_bytes, limits.receive_bytes_max)
         take.scans_left = limits.pull_scan_units_max
+        take.looks_left = _LOOKS_PER_TURN
         take.hold_for(invisible_ms, self._clock)
 
     def _finish(
@@ -243,7 +262,7 @@ class Receiver:
                 leases.put_back(run)
                 raise
             self._grant_returned(take, queue, run, read)
-        while queue.fetch_offset < bounds.max_offset and not take.is_full and take.scans_left > 0:
+        while queue.fetch_offset < bounds.max_offset and not (take.is_full or take.is_tired):
             start = queue.fetch_offset
             self._grant_new(take, queue, start, self._read_new(take, queue, start, False))
             if queue.fetch_offset == start:
@@ -298,13 +317,14 @@ class Receiver:
     def _read_new(
         self, take: _Take, queue: LeasedQueue, start: int, wait_for_disk: bool
     ) -> ReadResult:
-        return self._store.read(
+        return read_matching(
+            self._store,
             take.subscription.topic,
             queue.queue_id,
             start,
+            wanted=take.wanted,
             max_messages=take.messages_left,
             max_bytes=take.bytes_left,
-            tag_hashes=take.tags.hashes if take.tags is not None else None,
             wait_for_disk=wait_for_disk,
         )
 
@@ -327,10 +347,10 @@ class Receiver:
 
     def _grant_new(self, take: _Take, queue: LeasedQueue, start: int, read: ReadResult) -> None:
         """Lease what was read from `start` on; what the filter or damage left out is done."""
-        if take.tags is not None and read.records:
-            read = with_exact_tags(self._store, read, take.tags.tags)
         read = _fitting(take, read)
-        take.scans_left -= read.scanned if take.tags is not None else 0
+        if take.wanted is not None:
+            take.scans_left -= read.scanned
+            take.looks_left -= 1
         if queue.fetch_offset != start:
             # A client committed ahead during a cold read.
             fetch_offset = queue.fetch_offset
@@ -466,18 +486,8 @@ def _fitting(take: _Take, read: ReadResult) -> ReadResult:
         size += len(record)
         if size > take.bytes_left and (index > 0 or take.deliveries):
             take.bytes_left = 0
-            return _first(read, index)
+            return first_records(read, index)
     return read
-
-
-def _first(read: ReadResult, count: int) -> ReadResult:
-    """Only the first `count` records; the next read begins at the one after them."""
-    return read._replace(
-        records=read.records[:count],
-        queue_offsets=read.queue_offsets[:count],
-        tag_hashes=read.tag_hashes[:count],
-        next_offset=read.queue_offsets[count],
-    )
 
 
 def _only(read: ReadResult, is_wanted: Callable[[int], bool]) -> ReadResult:

@@ -254,6 +254,13 @@ class SubscriptionNotFound(NotFound):
     title = "The group has no offsets in the topic"
 
 
+class OperationNotFound(NotFound):
+    """No operation of this id is known to the node."""
+
+    code = "OPERATION_NOT_FOUND"
+    title = "The operation does not exist"
+
+
 class StateConflict(CurlewError):
     """The state of the resource forbids the request."""
 

@@ -16,6 +16,16 @@ CLIENT_ID_CHARS_MAX = 255
 NAME_CHARS_MAX = 127
 """Longest topic or group name. 127 keeps the record in RocketMQ's version 1 (one length byte)."""
 
+FILTER_CHARS_MAX = 4_096
+"""Longer than any filter a person writes; keeps parsing off the profile."""
+
+FILTER_DEPTH_MAX = 64
+"""Nesting of a SQL filter; parsing and judging use the call stack."""
+
+FILTER_LOOK_MESSAGES = 256
+FILTER_LOOK_BYTES = MIB
+"""What one look through a queue may read at a time; some milliseconds of the event loop."""
+
 PROPERTIES_ENCODED_BYTES_MAX = 32_767
 """The record's properties length is a signed 16-bit integer."""
 
@@ -35,6 +45,7 @@ class Limits:
     pull_messages_max: int = 10_000
     pull_bytes_max: int = 8 * MIB
     pull_scan_units_max: int = 50_000
+    filter_looks_max: int = 64
     receive_messages_max: int = 1_024
     receive_bytes_max: int = 8 * MIB
     wait_seconds_max: int = 60
@@ -69,6 +80,10 @@ class Limits:
     queue_lock_ms: int = 60_000
     rebalance_history_max: int = 100
     offset_snapshots_per_group_max: int = 32
+    dead_letters_scanned_max: int = 20_000
+    dead_letters_selected_max: int = 10_000
+    operations_running_max: int = 16
+    operations_kept_max: int = 1_000
 
     def __post_init__(self) -> None:
         assert self.body_bytes_max <= self.batch_bytes_max

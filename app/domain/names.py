@@ -28,6 +28,8 @@ DECISION_TOPIC: Final = "rmq_sys_trans_op"
 """Decisions about them."""
 PRODUCER_TOPIC: Final = "rmq_sys_producers"
 """What producers have sent already."""
+DEAD_LETTER_STATE_TOPIC: Final = "rmq_sys_dead_letters"
+"""Which dead letters were redriven or purged."""
 TRACE_TOPIC: Final = "rmq_sys_trace"
 """What became of messages."""
 

@@ -10,7 +10,7 @@ The two are told apart by the synced end that each record carries: a good record
 bytes which says that the log was on the medium beyond them proves damage. (docs/adr/0011)
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -54,6 +54,14 @@ class ScannedBlock(NamedTuple):
     """Physical offset of the first byte of `data`."""
 
 
+def records_of(blocks: Iterable[ScannedBlock]) -> Iterator[tuple[int, memoryview]]:
+    """The records of blocks, as (physical offset, bytes)."""
+    for block in blocks:
+        view = memoryview(block.data)
+        for at, size in zip(block.starts, block.sizes, strict=True):
+            yield block.base + at, view[at : at + size]
+
+
 @dataclass(slots=True)
 class _Window:
     data: bytes = b""
@@ -84,10 +92,7 @@ class LogScanner:
 
     def records(self, start: int) -> Iterator[tuple[int, memoryview]]:
         """Every good record from `start` on, as (physical offset, bytes)."""
-        for block in self.blocks(start):
-            view = memoryview(block.data)
-            for at, size in zip(block.starts, block.sizes, strict=True):
-                yield block.base + at, view[at : at + size]
+        return records_of(self.blocks(start))
 
     def blocks(self, start: int) -> Iterator[ScannedBlock]:
         """Every good record from `start` on, many at a time."""

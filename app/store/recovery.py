@@ -16,6 +16,7 @@ from app.store.files import FileSystem
 from app.store.key_index import KeyIndex
 from app.store.log_scan import WINDOW_BYTES, Damage, LogScanner
 from app.store.queue_table import QueueTable
+from app.store.steps import WholeSteps
 
 FLUSH_AT_BYTES: Final = 16 * MIB
 """Units that are kept in memory while the log is read."""
@@ -65,23 +66,26 @@ def recover(
     )
     dispatcher = BlockDispatcher(queues, index, indexed_end=plan.indexed_end)
     recovery = Recovery(plan.start, power_lost=plan.power_lost)
+    steps = WholeSteps(plan.unchecked_end)
     unflushed = 0
-    for block in scanner.blocks(plan.start):
+    for block in steps.whole_or_below(plan.synced_end, scanner.blocks(plan.start)):
         dispatcher.dispatch(block)
         unflushed += len(block.starts) * 20
         if unflushed > FLUSH_AT_BYTES:
             unflushed = 0
             _flush(queues, index)
+    unfinished = steps.unfinished_from
     recovery.store_time_ms = dispatcher.store_time_ms
     recovery.scanned_records = dispatcher.records
     recovery.scanned_bytes = scanner.end - plan.start
-    recovery.end = scanner.end
-    recovery.damages = scanner.damages
+    recovery.end = scanner.end if unfinished is None else unfinished
+    recovery.damages = [found for found in scanner.damages if found.start < recovery.end]
     if scanner.end < plan.synced_end:
         damage = Damage(scanner.end, plan.synced_end, "the last confirmed records")
         recovery.damages.append(damage)
         recovery.end = plan.synced_end
-    if scanner.torn and scanner.anything_behind(recovery.end):
+    torn = scanner.torn or unfinished is not None
+    if torn and scanner.anything_behind(recovery.end):
         recovery.cut_bytes = keep_and_cut(files, log, recovery.end)
         log.sync_all()
     return recovery

@@ -206,7 +206,7 @@ def test_a_crash_in_the_first_batch_loses_nothing_to_latest(
         raise RuntimeError("crash")
 
     def send_when_latest_is_known(request: str) -> None:
-        if "at=latest" in request:
+        if "topics:positions" in request:
             fake.after_request = lambda _request: None
             fake.send("orders", 0, b"a", b"b")
 

@@ -1,15 +1,17 @@
 """The stream reader called as the engine calls it, in its order, without an engine."""
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark_curlew.errors import DataLoss, OffsetVersionUnknown, OptionInvalid, Unsupported
 from pyspark_curlew.options import parse_stream_options
 from pyspark_curlew.planning import QueueRange
-from pyspark_curlew.stream import POLL_PAUSE_MS, CurlewStreamReader
+from pyspark_curlew.stream import CurlewStreamReader
 
 from spark_connector.tests.support.fake_node import FakeNode, Queue, run_fake_node
 
@@ -161,35 +163,48 @@ def test_available_now_ends_where_it_began(node: FakeNode) -> None:
     assert reader.latestOffset(stored(offset), ReadMaxRows(2)) == offset
 
 
+def waits_of(node: FakeNode) -> list[int]:
+    """Milliseconds that the node was asked to wait, request by request."""
+    queries = [parse_qs(urlsplit(target).query) for target in node.requests]
+    return [int(query["wait"][0].removesuffix("ms")) for query in queries if "wait" in query]
+
+
 def test_available_now_does_not_wait(node: FakeNode) -> None:
-    pauses: list[float] = []
-    reader = reader_of(node, pauses.append, pollWaitMs="1000")
+    reader = reader_of(node, pollWaitMs="1000")
     reader.prepareForTriggerAvailableNow()
     start = reader.latestOffset(reader.initialOffset(), ALL)
     assert reader.latestOffset(stored(start), ALL) == start
-    assert pauses == []
+    assert waits_of(node) == []
 
 
-def test_an_idle_query_waits_and_then_gives_up(node: FakeNode) -> None:
-    pauses: list[float] = []
-    reader = reader_of(node, pauses.append, pollWaitMs="1000")
+def test_an_idle_query_lets_the_service_wait_and_then_gives_up(node: FakeNode) -> None:
+    reader = reader_of(node, pollWaitMs="30")
     start = reader.latestOffset(reader.initialOffset(), ALL)
-    assert reader.latestOffset(stored(start), ALL) == start
-    assert pauses == [POLL_PAUSE_MS / 1000] * 20
+    node.requests.clear()
+    for _ in range(3):
+        assert reader.latestOffset(stored(start), ALL) == start
+    assert waits_of(node) == [30, 30, 30]
+    assert len(node.requests) == 3
 
 
 def test_waiting_ends_when_something_comes(node: FakeNode) -> None:
-    pauses: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) == 3:
-            node.send("orders", 1, b"x")
-
-    reader = reader_of(node, sleep, pollWaitMs="1000")
+    reader = reader_of(node, pollWaitMs="60000")
     start = reader.latestOffset(reader.initialOffset(), ALL)
+    sender = threading.Timer(0.05, lambda: node.send("orders", 1, b"x"))
+    sender.start()
     assert reader.latestOffset(stored(start), ALL)["topics"] == topics(0, 1)
-    assert len(pauses) == 3
+    sender.join()
+    assert waits_of(node) == [60000]
+
+
+def test_a_batch_costs_one_request_to_find_and_one_to_plan(node: FakeNode) -> None:
+    reader = reader_of(node, pollWaitMs="1000", maxBytesPerTrigger="100000")
+    start = reader.latestOffset(reader.initialOffset(), ALL)
+    node.send("orders", 0, b"x")
+    node.requests.clear()
+    end = reader.latestOffset(stored(start), ALL)
+    reader.partitions(stored(start), stored(end))
+    assert [urlsplit(target).path for target in node.requests] == ["/v1/topics:positions"] * 2
 
 
 def test_a_queue_that_is_added_begins_at_its_earliest(node: FakeNode) -> None:

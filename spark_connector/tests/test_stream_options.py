@@ -189,9 +189,22 @@ def test_a_small_batch_is_held_no_longer_than_said(node: FakeNode, time: Time) -
 
 
 def test_holding_does_not_hammer_the_service(node: FakeNode, time: Time) -> None:
-    reader = reader_of(node, time, minOffsetsPerTrigger="3", pollWaitMs="1000")
+    reader = reader_of(node, time, minOffsetsPerTrigger="3", pollWaitMs="30")
     end = first_end(reader)
     node.send("orders", 0, b"a")
+    node.requests.clear()
+    assert reader.latestOffset(end, ALL) == end
+    assert ["wait=30ms" in target for target in node.requests] == [True, True]
+
+
+def test_a_pattern_that_matches_nothing_does_not_hammer_the_service(
+    node: FakeNode, time: Time
+) -> None:
+    options = parse_stream_options(
+        {"endpoint": node.base_url, "topicsPattern": "none-.*", "pollWaitMs": "1000"}
+    )
+    reader = CurlewStreamReader(options, time.sleep, lambda: time.now_s)
+    end = first_end(reader)
     assert reader.latestOffset(end, ALL) == end
     assert time.now_s == pytest.approx(1.0)
 

@@ -5,7 +5,8 @@
 Output, unbuffered: `open SECONDS` once, then `TIME ack QUEUE OFFSET NUMBER` for each
 acknowledgement, in async mode also `TIME flushed NUMBER` (all below are on the medium), at last
 `end`. Errors: `failed OUTCOME NUMBER`. TIME is that of the monotonic clock, the same for all
-processes. `--leave-out` breaks a promise on purpose.
+processes. Of ten messages the first three are one step, for three queues (`step_of`). `--leave-out`
+breaks a promise on purpose.
 """
 
 import argparse
@@ -22,13 +23,15 @@ from typing_extensions import override
 from app.domain.errors import CurlewError
 from app.domain.message import Message
 from app.domain.positions import FlushMode, TimestampMs
-from app.store import MessageStore, OsFiles, StoreConfig
+from app.store import MessageStore, OsFiles, StepPart, StoreConfig
 from app.store.files import OsFile
 
 QUEUES: Final = 3
 WINDOW: Final = 12
 FLUSH_EVERY: Final = 40
 CHECKPOINT_EVERY: Final = 70
+STEP_EVERY: Final = 10
+STEP: Final = 3
 SIZES: Final = {"small": (0, 60), "mixed": (0, 2_000), "large": (1_000, 9_000)}
 CONFIG: Final = StoreConfig(segment_bytes=65_536, queue_file_units=64, record_bytes_max=16_384)
 
@@ -37,6 +40,12 @@ def make_body(number: int, sizes: str) -> bytes:
     """The body of a message, which follows from its number."""
     chance = random.Random(number)
     return b"%d:" % number + chance.randbytes(chance.randint(*SIZES[sizes]))
+
+
+def step_of(number: int) -> range:
+    """The messages that are sent in one step with a message."""
+    first = number - number % STEP_EVERY
+    return range(first, first + STEP) if number - first < STEP else range(number, number + 1)
 
 
 def say(text: str) -> None:
@@ -77,6 +86,7 @@ class Driver:
         self._flush = FlushMode(options.flush)
         self._sizes: str = options.sizes
         self._ack_early = options.leave_out == "waiting"
+        self._apart = options.leave_out == "joining"
         self._next: int = options.first
         self._last: int = options.first + options.count
         self._in_flight = 0
@@ -92,39 +102,50 @@ class Driver:
 
     def _fill(self) -> None:
         while self._in_flight < WINDOW and self._next < self._last and not self._refused:
-            self._send(self._next)
-            self._next += 1
-            if self._flush is FlushMode.ASYNC and self._next % FLUSH_EVERY == 0:
+            before, sent = self._next, step_of(self._next)
+            if self._apart:
+                sent = range(self._next, self._next + 1)
+            self._send(sent)
+            self._next = sent.stop
+            if self._flush is FlushMode.ASYNC and before // FLUSH_EVERY < sent.stop // FLUSH_EVERY:
                 self._flush_all(self._next)
-            if self._next % CHECKPOINT_EVERY == 0:
+            if before // CHECKPOINT_EVERY < sent.stop // CHECKPOINT_EVERY:
                 checkpointing = self._store.begin_checkpoint()
                 self._background.append(self._loop.run_in_executor(None, checkpointing.run))
         if self._in_flight == 0:
             self._finished.set()
 
-    def _send(self, number: int) -> None:
-        place = ""
+    def _send(self, numbers: range) -> None:
+        places: list[str] = []
 
         def done(error: CurlewError | None) -> None:
             self._settled()
             if error is not None:
                 self._refused = True
-                say(f"failed {error.outcome} {number}")
+                say(f"failed {error.outcome} {numbers[0]}")
             elif not self._ack_early:
-                say_when(place)
+                for place in places:
+                    say_when(place)
 
+        parts = [
+            StepPart("orders", number % QUEUES, [Message(make_body(number, self._sizes))])
+            for number in numbers
+        ]
         try:
-            queue_id = number % QUEUES
-            message = Message(make_body(number, self._sizes))
-            appended = self._store.append("orders", queue_id, [message], self._flush, done)
+            if len(parts) > 1:
+                appended = self._store.append_step(parts, self._flush, done)
+            else:
+                appended = [self._store.append(*parts[0], self._flush, done)]
         except CurlewError as error:
             self._refused = True
-            say(f"failed {error.outcome} {number}")
+            say(f"failed {error.outcome} {numbers[0]}")
             return
         self._in_flight += 1
-        place = f"ack {queue_id} {appended.first_queue_offset} {number}"
+        for number, place in zip(numbers, appended, strict=True):
+            places.append(f"ack {number % QUEUES} {place.first_queue_offset} {number}")
         if self._ack_early:
-            say_when(place)
+            for line in places:
+                say_when(line)
 
     def _flush_all(self, number: int) -> None:
         def done(error: CurlewError | None) -> None:
@@ -175,7 +196,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--sizes", choices=SIZES, default="small")
     parser.add_argument("--boot", default="", help="the boot id to believe in")
     parser.add_argument("--wait", action="store_true", help="wait for a line before the end")
-    parser.add_argument("--leave-out", choices=["waiting", "syncing", "stopping"])
+    parser.add_argument("--leave-out", choices=["waiting", "syncing", "stopping", "joining"])
     return parser.parse_args(arguments)
 
 

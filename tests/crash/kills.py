@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from app.domain.message import StoredMessage
 from app.store import MessageStore, OsFiles
-from tests.crash.driver import CONFIG, QUEUES, SIZES, make_body
+from tests.crash.driver import CONFIG, QUEUES, SIZES, make_body, step_of
 from tests.support.clock import FakeClock
 from tests.support.turns import ManualTurns
 
@@ -182,15 +182,20 @@ class Chain:
         store = MessageStore.open(OsFiles(self.root), CONFIG, FakeClock(), ManualTurns())
         self.figures.recovery_s.append(time.perf_counter() - started)
         left = dict(self._acks)
+        numbers: set[int] = set()
         for found in read_everything(store):
             if not isinstance(found, StoredMessage):
                 self.figures.complaints.append(f"{name}: {found} is a hole")
                 continue
             number = int(found.body.partition(b":")[0])
+            numbers.add(number)
             if left.pop((found.queue_id, found.queue_offset), number) != number:
                 self.figures.complaints.append(f"{name}: {number} is not what was acknowledged")
             if found.body not in {make_body(number, mix) for mix in SIZES}:
                 self.figures.complaints.append(f"{name}: {number} has another body")
+        for number in sorted(numbers):
+            if not numbers.issuperset(step_of(number)):
+                self.figures.complaints.append(f"{name}: {number} is there without its step")
         self.figures.lost += len(left)
         for place in left:
             del self._acks[place]

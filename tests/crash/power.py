@@ -11,7 +11,7 @@ from app.domain.limits import MIB
 from app.domain.message import StoredMessage
 from app.store import MessageStore, OsFiles
 from tests.crash.disks import EXT4_EAGER, Disk, fill, mounted_disk, mounted_tmpfs
-from tests.crash.driver import CONFIG, QUEUES, SIZES, NamedBoot, make_body
+from tests.crash.driver import CONFIG, QUEUES, SIZES, NamedBoot, make_body, step_of
 from tests.crash.kills import ROOT, Output, driver_command, read_everything
 from tests.support.clock import FakeClock
 from tests.support.turns import ManualTurns
@@ -113,7 +113,10 @@ def disk_synced(disk: Disk) -> None:
 
 
 def dense(found: dict[tuple[int, int], int]) -> bool:
-    """Each queue holds a prefix of what was sent to it."""
+    """Each queue holds a prefix of what was sent to it, and each step is whole."""
+    numbers_found = set(found.values())
+    if not all(numbers_found.issuperset(step_of(number)) for number in numbers_found - {HOLE}):
+        return False
     for queue_id in range(QUEUES):
         offsets = sorted(offset for queue, offset in found if queue == queue_id)
         numbers = [found[queue_id, offset] for offset in offsets]

@@ -1,7 +1,8 @@
 """G1: a real process killed at the n-th call and at random times loses nothing acknowledged.
 
-`make test-crash` (tests/crash/sweep.py) does it at 1,000 points. Positive control: a process that
-acknowledges before the write.
+Nor does it leave a part of a step. `make test-crash` (tests/crash/sweep.py) does it at 1,000
+points. Positive controls: a process that acknowledges before the write, and one that sends the
+messages of a step one by one.
 """
 
 import random
@@ -29,3 +30,9 @@ def test_two_hundred_kills_lose_nothing() -> None:
 def test_acknowledging_before_the_write_is_found_out() -> None:
     points = [Point("write", nth, "sync", "mixed") for nth in (3, 5, 7)]
     assert run_points(points, "--leave-out", "waiting").lost > 0
+
+
+def test_a_step_sent_in_parts_is_found_out() -> None:
+    points = [Point("time", acks, "sync", "small") for acks in range(10, 50, 4)]
+    complaints = run_points(points, "--leave-out", "joining").complaints
+    assert any("without its step" in complaint for complaint in complaints)

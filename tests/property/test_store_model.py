@@ -6,7 +6,7 @@ should. `Forgetful` is the positive control: a model that expects what was not p
 """
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store import RetentionPolicy
+from app.store import RetentionPolicy, StepPart
 from tests.support.simulated_files import EVERYTHING, NOTHING, CrashPlan, SimulatedFiles
 from tests.support.stores import OpenStore, open_store
 
@@ -42,7 +42,8 @@ class StoreMachine(RuleBasedStateMachine):
         """Body, key and store time of everything that may be read."""
         self.safe: set[Key] = set()
         """What survives a power loss."""
-        self.minima: dict[tuple[str, int], int] = {}
+        self.steps: list[set[Key]] = []
+        """What was sent together."""
         self.now_ms: int | None = None
         self.number = 0
 
@@ -88,6 +89,26 @@ class StoreMachine(RuleBasedStateMachine):
         if flush is FlushMode.SYNC:
             self.safe = set(self.sent)
 
+    @rule(where=st.lists(places, min_size=2, max_size=4), flush=flushes, size=st.integers(0, 600))
+    def append_step(self, where: list[tuple[str, int]], flush: FlushMode, size: int) -> None:
+        parts = []
+        for place in where:
+            self.number += 1
+            body = b"%d " % self.number + bytes(size)
+            parts.append(StepPart(*place, [Message(body, keys=(f"k{self.number % 7}",))]))
+        results = self.opened.store.append_step(parts, flush, self.opened.outcomes.append)
+        self.opened.settle(len(self.opened.outcomes) + 1)
+        assert self.opened.outcomes[-1] is None
+        step: set[Key] = set()
+        for (topic, queue_id, [message]), result in zip(parts, results, strict=True):
+            where_to = (topic, queue_id, result.first_queue_offset)
+            assert where_to not in self.sent, "an offset was given twice"
+            self.sent[where_to] = (message.body, message.keys[0], result.store_time_ms)
+            step.add(where_to)
+        self.steps.append(step)
+        if flush is FlushMode.SYNC:
+            self.safe = set(self.sent)
+
     @rule(hours=st.integers(1, 5))
     def wait(self, hours: int) -> None:
         self.opened.clock.advance(ms=hours * HOUR)
@@ -120,7 +141,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.leave()
         self.files = after
         self.open()
-        found = self.readable()
+        found, before = self.readable(), set(self.sent)
         for place in PLACES:  # what was not safe may be gone, but only from the end
             end = self.opened.store.bounds(*place).max_offset
             for key in [key for key in self.sent if key[:2] == place and key[2] >= end]:
@@ -128,6 +149,9 @@ class StoreMachine(RuleBasedStateMachine):
                 del self.sent[key]
         self.safe = set(self.sent)
         assert found.keys() <= self.sent.keys()
+        for step in self.steps:
+            assert len(step & before & found.keys()) in (0, len(step & before))
+        self.steps.clear()
 
     @precondition(lambda self: self.sent)
     @rule(hours=st.integers(1, 20))
@@ -208,7 +232,7 @@ class Forgetful(StoreMachine):
 
 
 LENGTH = settings(
-    max_examples=40,
+    max_examples=200,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -221,5 +245,6 @@ def test_the_store_is_a_dict() -> None:
 
 
 def test_a_wrong_expectation_is_noticed() -> None:
+    once = settings(LENGTH, phases=[Phase.generate], report_multiple_bugs=False)
     with pytest.raises((AssertionError, ExceptionGroup)):
-        run_state_machine_as_test(Forgetful, settings=LENGTH)
+        run_state_machine_as_test(Forgetful, settings=once)

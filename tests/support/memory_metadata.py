@@ -27,6 +27,10 @@ class MemoryMetadata:
         if self.is_down:
             raise MetadataUnavailable("the database does not answer")
 
+    async def refresh(self) -> bool:
+        self.check()
+        return False
+
     async def put_topic(
         self, name: str, settings: TopicSettings, *, if_version: int | None = None
     ) -> tuple[TopicView, bool]:

@@ -6,7 +6,7 @@ or when the test says so (`held`); reads are cold where the test says so (`cold`
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.domain.clock import Clock
@@ -213,12 +213,18 @@ class MemoryStore:
             self._confirm(*confirmation)
 
     def fill(
-        self, topic: str, queue_id: int, bodies: Sequence[bytes], *, tag: str | None = None
+        self,
+        topic: str,
+        queue_id: int,
+        bodies: Sequence[bytes],
+        *,
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         """Store messages and have them readable at once, without telling anybody."""
         arrival, self.on_arrival = self.on_arrival, lambda _topic, _queue_id: None
         kept, self.held = self.held, []
-        messages = [Message(body, tag=tag) for body in bodies]
+        messages = [Message(body, tag=tag, properties=properties or {}) for body in bodies]
         self.append(topic, queue_id, messages, FlushMode.ASYNC, lambda _error: None)
         self.confirm()
         self.held, self.on_arrival = kept, arrival

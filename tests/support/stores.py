@@ -24,6 +24,7 @@ SMALL = StoreConfig(
 class OpenStore:
     """A store on manual turns, and what its callers were told."""
 
+    files: FileSystem
     store: MessageStore
     turns: ManualTurns
     clock: FakeClock
@@ -92,4 +93,4 @@ def open_store(
     turns, clock = ManualTurns(), FakeClock()
     workers = WriterThread if threads else inline(turns)
     store = MessageStore.open(files, config, clock, turns, workers=workers)
-    return OpenStore(store, turns, clock)
+    return OpenStore(files, store, turns, clock)

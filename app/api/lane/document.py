@@ -47,7 +47,10 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         "answer after the write, or after the data is on the medium; default: the topic's",
     ),
     "end_offset": (_INTEGER, "read below this offset only"),
-    "filter": (_TEXT, "a tag expression: *, or tags separated by ||"),
+    "filter": (
+        _TEXT,
+        "a tag expression (*, or tags separated by ||), or sql: and a condition over properties",
+    ),
     "format": (
         {"type": "string", "enum": ["json", "raw"], "default": "json"},
         "raw: one message as the HTTP body, metadata in headers",

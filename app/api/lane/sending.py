@@ -55,7 +55,7 @@ from app.api.wire import (
     BatchResult,
     FrameAnswer,
     SendAnswer,
-    encode,
+    encode_line,
 )
 from app.broker.results import BatchItem, SendResult
 from app.domain.errors import (
@@ -134,7 +134,7 @@ class Sending:
         await exchange.answer(
             status,
             applied(answer_headers, wishes, REPRESENTATION, ASYNC),
-            encode(SendAnswer("SEND_OK", *result)),
+            encode_line(SendAnswer("SEND_OK", *result)),
         )
 
     async def _read(
@@ -202,7 +202,7 @@ class Sending:
             message_ids=list(result.message_ids) if REPRESENTATION in wishes else UNSET,
         )
         # All or nothing by nature: a frame with one bad record is refused whole.
-        await exchange.answer(200, headers, encode(answer))
+        await exchange.answer(200, headers, encode_line(answer))
 
     async def _send_entries(
         self,

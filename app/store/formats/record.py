@@ -164,6 +164,15 @@ def decode_properties(raw: bytes) -> dict[str, str]:
     return pairs
 
 
+def stored_properties(record: memoryview) -> dict[str, str]:
+    """All properties of one intact record, without the rest."""
+    hosts_v6 = SYSTEM_FLAG_BORN_HOST_V6 | SYSTEM_FLAG_STORE_HOST_V6
+    if record[7] != MAGIC_V1 & 0xFF or _I32.unpack_from(record, 36)[0] & hosts_v6:
+        return decode_properties(decode_fields(record).properties)
+    topic_at = FIXED_BYTES + int.from_bytes(record[84:88])
+    return decode_properties(bytes(record[topic_at + record[topic_at] + 3 :]))
+
+
 def checksum_property(crc: int) -> bytes:
     """The last property of a record whose preceding bytes have the CRC-32 `crc`."""
     return CHECKSUM_NAME + (b"%010d" % (crc & CRC_MASK))[::-1] + b"\x02"

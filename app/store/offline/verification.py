@@ -12,10 +12,11 @@ from app.store import paths
 from app.store.files import FileSystem
 from app.store.formats.record import decode_fields
 from app.store.formats.rocketmq_files import CHECKPOINT_BYTES
-from app.store.log_scan import Damage, LogScanner
+from app.store.log_scan import Damage, LogScanner, records_of
 from app.store.offline.directory import Directory, Kind, Problem, open_directory
 from app.store.offline.key_check import KeyCheck
 from app.store.offline.queue_check import QueueCheck, QueueName, in_range
+from app.store.steps import WholeSteps
 
 _HEAD_BYTES_MAX: Final = 64 * 1024
 
@@ -59,23 +60,26 @@ def _verify(directory: Directory) -> Verification:
     _check_rocket_checkpoint(directory, result)
     queues, keys = QueueCheck(directory), KeyCheck(directory)
     scanner = LogScanner(log, unchecked_end=directory.meta.unchecked_end)
-    for _, record in scanner.records(log.start):
+    promised = directory.dispatched_end
+    steps = WholeSteps(directory.meta.unchecked_end)
+    for _, record in records_of(steps.whole_or_below(promised, scanner.blocks(log.start))):
         fields = decode_fields(record)
         queues.take(fields)
         keys.take(fields)
         result.records += 1
         result.record_bytes += len(record)
         result.store_time_ms = max(result.store_time_ms, fields.store_time_ms)
-    result.log_end = scanner.end
+    unfinished = steps.unfinished_from
+    result.log_end = scanner.end if unfinished is None else unfinished
     damages = list(scanner.damages)
-    promised = directory.dispatched_end
     if scanner.end < promised:
         damages.append(Damage(scanner.end, promised, "the last records"))
     queues.finish()
     keys.finish(log.start, [(damage.start, damage.end) for damage in damages])
     _report_unreadable(directory, damages, queues, result)
-    end = max(scanner.end, promised)
-    if scanner.torn and _anything_from(directory, end):
+    end = max(result.log_end, promised)
+    torn = scanner.torn or unfinished is not None
+    if torn and _anything_from(directory, end):
         what = "torn tail: bytes of a write that was never acknowledged"
         result.problems.append(Problem(Kind.TAIL, *directory.place(end), what))
     result.problems += [*queues.problems, *keys.problems]

@@ -5,7 +5,7 @@ and `commits` on the driver and by `pulling` and `sending` on the executors.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
@@ -18,6 +18,10 @@ from pyspark_curlew.transport import Answer, Request, Transport, describe, docum
 
 _JSON: Final = {"Accept": "application/json"}
 _PAGE: Final = 1000
+TOPICS_MAX: Final = 256
+"""Topics that one call for positions takes: the service's `topics_per_look_max`."""
+WAIT_MS_MAX: Final = 60_000
+"""How long the service lets a call wait: its `wait_seconds_max`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +43,30 @@ class OutOfRange:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicFacts:
-    """`generation` tells a topic from an earlier one of the same name: when it was made, in ms."""
+class QueueState:
+    """One queue: readable from `min_offset` on, below `max_offset`."""
 
-    queues: int
+    min_offset: int
+    max_offset: int
+    average_bytes: int | None
+    """Of a stored message, from the service's sample; None when the queue is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """One topic. `generation` grows when it is deleted and made anew under its name."""
+
     generation: int
+    queues: Mapping[int, QueueState]
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Topics as they stand; `state` is the service's token for that."""
+
+    state: str
+    topics: Mapping[str, TopicState]
+    missing: frozenset[str]
 
 
 class CurlewClient:
@@ -71,19 +94,46 @@ class CurlewClient:
                 return names
             query["page_token"] = str(token)
 
-    def topic(self, topic: str) -> TopicFacts:
-        """What the service says about a topic itself."""
+    def queue_count(self, topic: str) -> int:
+        """How many queues the topic has; raise `TopicNotFound`, with the service's hint."""
         request = Request("GET", f"/v1/topics/{_quoted(topic)}", {}, _JSON)
 
-        def read(answer: Answer) -> TopicFacts:
-            document = self._document(answer, f"topic {topic!r}")
-            queues = document.get("queues")
-            generation = document.get("created_ms")
-            if not isinstance(queues, int) or not isinstance(generation, int):
+        def read(answer: Answer) -> int:
+            queues = self._document(answer, f"topic {topic!r}").get("queues")
+            if not isinstance(queues, int):
                 raise ProtocolViolation(f"topic {topic!r} cannot be read: {answer.body[:200]!r}")
-            return TopicFacts(queues, generation)
+            return queues
 
         return self._transport.run(f"reading topic {topic!r}", request, read)
+
+    def positions(
+        self, topics: Sequence[str], known: str | None = None, wait_ms: int = 0
+    ) -> Positions:
+        """Where the topics stand; with `wait_ms`, once that differs from the state `known`.
+
+        More topics than one call takes are asked for in several calls, which do not wait.
+        """
+        parts = [topics[first : first + TOPICS_MAX] for first in range(0, len(topics), TOPICS_MAX)]
+        if len(parts) == 1:
+            return self._positions(parts[0], known, min(wait_ms, WAIT_MS_MAX))
+        found = [self._positions(part, None, 0) for part in parts]
+        return Positions(
+            state=" ".join(part.state for part in found),
+            topics={name: state for part in found for name, state in part.topics.items()},
+            missing=frozenset(name for part in found for name in part.missing),
+        )
+
+    def _positions(self, topics: Sequence[str], known: str | None, wait_ms: int) -> Positions:
+        query: dict[str, str | int] = {"topics": ",".join(topics)}
+        if known is not None and wait_ms:
+            query |= {"known": known, "wait": f"{wait_ms}ms"}
+        request = Request("GET", "/v1/topics:positions", query, _JSON, wait_s=-(-wait_ms // 1000))
+
+        def read(answer: Answer) -> Positions:
+            self._transport.require_success(answer, "the positions of the topics")
+            return _positions_of(answer.body)
+
+        return self._transport.run("asking where the topics stand", request, read)
 
     def offsets(self, topic: str, at: str) -> dict[int, int]:
         """Each queue's offset: `earliest`, `latest` (one past the last), or from a time on (ms)."""
@@ -181,6 +231,29 @@ def _offsets_of(body: bytes) -> dict[int, int]:
         return {int(row["queue_id"]): int(row["offset"]) for row in queues}
     except (AssertionError, KeyError, TypeError, ValueError):
         raise ProtocolViolation(f"the offsets cannot be read: {body[:200]!r}") from None
+
+
+def _positions_of(body: bytes) -> Positions:
+    document = document_of(body)
+    try:
+        topics, missing = document["topics"], document["missing"]
+        assert isinstance(topics, list)
+        assert isinstance(missing, list)
+        states = {
+            str(topic["topic"]): TopicState(
+                int(topic["generation"]),
+                {
+                    int(queue["queue_id"]): QueueState(
+                        int(queue["min_offset"]), int(queue["max_offset"]), queue["average_bytes"]
+                    )
+                    for queue in topic["queues"]
+                },
+            )
+            for topic in topics
+        }
+        return Positions(str(document["state"]), states, frozenset(map(str, missing)))
+    except (AssertionError, KeyError, TypeError, ValueError):
+        raise ProtocolViolation(f"the positions cannot be read: {body[:200]!r}") from None
 
 
 def _out_of_range(answer: Answer) -> OutOfRange:

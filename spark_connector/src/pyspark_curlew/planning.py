@@ -83,14 +83,15 @@ def limit_bytes(
 ) -> dict[TopicQueue, int]:
     """Move `end` back so that about `size` bytes lie between, in proportion to the backlogs.
 
-    `averages` are the bytes of a message in each queue with a backlog. Every such queue advances
-    by at least one message, however small `size` is.
+    `averages` are the bytes of a message in each queue. Every queue with a backlog advances by at
+    least one message, however small `size` is.
     """
-    total = sum((end[key] - start[key]) * averages[key] for key in averages)
+    waiting = [key for key in sorted(end) if end[key] > start[key]]
+    total = sum((end[key] - start[key]) * averages[key] for key in waiting)
     if total <= size:
         return dict(end)
     limited = dict(end)
-    for key in averages:
+    for key in waiting:
         limited[key] = start[key] + max(1, (end[key] - start[key]) * size // total)
     return limited
 

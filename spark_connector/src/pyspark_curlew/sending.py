@@ -45,7 +45,7 @@ class Sender:
 
     def _send_to(self, topic: str, batch: pa.RecordBatch) -> None:
         if topic not in self._queues:
-            self._queues[topic] = self._client.topic(topic).queues
+            self._queues[topic] = self._client.queue_count(topic)
         columns = {name: batch.column(name) for name in batch.schema.names}
         keys = columns.get("key")
         keys = None if keys is None else keys.cast(pa.binary())

@@ -19,8 +19,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_curlew.catalog import Catalog
-from pyspark_curlew.client import CurlewClient
+from pyspark_curlew.catalog import Catalog, Standing
+from pyspark_curlew.client import TOPICS_MAX, CurlewClient
 from pyspark_curlew.commits import commit_positions
 from pyspark_curlew.errors import Unsupported
 from pyspark_curlew.loss import report_loss
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 POLL_PAUSE_MS: Final = 50
-"""Between two looks at an idle topic. Spark itself would ask some 80 times a second."""
+"""Between two looks where the service cannot wait: at no topic, or at too many for one call."""
 
 
 class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -62,6 +62,9 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Positions | None = None
         """With Trigger.AvailableNow: the end that must not be passed."""
         self._newest: Positions | None = None
+        self._idle_state: str | None = None
+        """The service's state in which there was nothing behind `_idle_at`."""
+        self._idle_at: Positions | None = None
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
         """Where a new query begins. Spark asks more than once, and must get the same each time."""
@@ -79,21 +82,20 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         catalog = self._catalog()
         topics = catalog.topics()
         # A topic that is gone is found out, as a loss, where the query's position is known.
-        self._target = catalog.offsets("latest", topics, topics)
+        self._target = catalog.standing(topics, topics).latest
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """The end of the next batch; `start` itself when there is nothing to read."""
         begin = StreamOffset.from_json(start)
-        end = self._available(begin)
+        standing, end = self._available(begin)
         if not begin.fresh and (end == begin.positions or not self._is_enough(begin, end)):
             return start
-        generations = self._catalog().generations(sorted({key.topic for key in end}))
-        moved = self._starts_elsewhere(begin, end, generations)
+        moved = self._starts_elsewhere(begin, end, standing)
         positions = {**begin.positions, **moved}
-        limited = self._limited(positions, end, limit)
+        limited = self._limited(positions, end, limit, standing)
         self._last_batch_s = self._now()
         begun_at = positions if begin.fresh else moved
-        known = {**begin.generations, **generations}
+        known = {**begin.generations, **standing.generations}
         return StreamOffset(limited, begun_at, generations=known).to_json()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802 - Spark's name
@@ -109,10 +111,9 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = ranges_between(begin, stop.positions)
         if not ranges:
             return []
-        catalog = self._catalog()
         topics = sorted({whole.topic for whole in ranges})
-        earliest, latest = (catalog.offsets(at, topics, topics) for at in ("earliest", "latest"))
-        readable, lost = clamp(ranges, earliest, latest)
+        standing = self._catalog().standing(topics, topics)
+        readable, lost = clamp(ranges, standing.earliest, standing.latest)
         report_loss([str(part) for part in lost], fail=self._options.fail_on_data_loss)
         options = self._options
         return split(readable, options.max_records_per_partition, options.min_partitions)
@@ -129,21 +130,35 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if group is not None and self._options.commit_offsets:
             commit_positions(self._client(), group, StreamOffset.from_json(end).positions)
 
-    def _available(self, begin: StreamOffset) -> dict[TopicQueue, int]:
-        """The end of what may be read, never behind `begin`; waits while there is too little."""
+    def _available(self, begin: StreamOffset) -> tuple[Standing, dict[TopicQueue, int]]:
+        """The end of what may be read, never behind `begin`; waits while there is too little.
+
+        The service waits for us, and answers as soon as a queue has grown: one request a second for
+        an idle query, and no delay for a busy one.
+        """
         may_wait = self._target is None and not begin.fresh
-        pauses = self._options.poll_wait_ms // POLL_PAUSE_MS if may_wait else 0
+        wait_ms = self._options.poll_wait_ms if may_wait else 0
+        deadline_s = self._now() + wait_ms / 1000
         catalog = self._catalog()
-        known = {key.topic for key in begin.positions}
+        gone = {key.topic for key in begin.positions}
         topics = catalog.topics()
+        # What was seen last, if that was no more than what has been read: nothing to look at twice.
+        known = self._idle_state if begin.positions == self._idle_at else None
         while True:
-            self._newest = catalog.offsets("latest", topics, known)
-            end = self._reconciled(begin.positions, self._newest)
-            has_news = end != begin.positions and self._is_enough(begin, end)
-            if has_news or pauses == 0:
-                return end
-            self._sleep(POLL_PAUSE_MS / 1000)
-            pauses -= 1
+            standing = catalog.standing(topics, gone, known=known, wait_ms=wait_ms)
+            self._newest = standing.latest
+            end = self._reconciled(begin.positions, standing.latest)
+            if end == begin.positions:
+                self._idle_state, self._idle_at = standing.state, begin.positions
+            elif self._is_enough(begin, end):
+                return standing, end
+            left_ms = round((deadline_s - self._now()) * 1000)
+            service_waits = 0 < len(topics) <= TOPICS_MAX
+            if wait_ms == 0 or left_ms <= 0 or (service_waits and standing.state == known):
+                return standing, end
+            if not service_waits:
+                self._sleep(POLL_PAUSE_MS / 1000)
+            known, wait_ms = standing.state, left_ms
 
     def _is_enough(self, begin: StreamOffset, end: Positions) -> bool:
         """Whether `minOffsetsPerTrigger` is reached, or `maxTriggerDelay` is over."""
@@ -168,22 +183,23 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _starts_elsewhere(
-        self, begin: StreamOffset, end: Positions, generations: dict[str, int]
+        self, begin: StreamOffset, end: Positions, standing: Standing
     ) -> Positions:
         """Queues that are new, or whose topic was made anew, begin at their earliest offset."""
-        remade = remade_topics(begin.generations, generations)
+        remade = remade_topics(begin.generations, standing.generations)
         report_loss(list(remade.values()), fail=self._options.fail_on_data_loss)
-        moved = sorted(key for key in end if key not in begin.positions or key.topic in remade)
-        if not moved:
-            return {}
-        topics = sorted({key.topic for key in moved})
-        earliest = self._catalog().offsets("earliest", topics, topics)
-        return {key: min(earliest.get(key, end[key]), end[key]) for key in moved}
+        return {
+            key: min(standing.earliest.get(key, end[key]), end[key])
+            for key in sorted(end)
+            if key not in begin.positions or key.topic in remade
+        }
 
-    def _limited(self, start: Positions, end: Positions, limit: ReadLimit) -> Positions:
+    def _limited(
+        self, start: Positions, end: Positions, limit: ReadLimit, standing: Standing
+    ) -> Positions:
         size = self._options.trigger.max_bytes
         if size is not None:
-            end = limit_bytes(start, end, self._catalog().average_bytes(start, end), size)
+            end = limit_bytes(start, end, standing.averages, size)
         if isinstance(limit, ReadMaxRows):
             return limit_rows(start, end, limit.max_rows)
         if isinstance(limit, ReadAllAvailable):

@@ -29,6 +29,12 @@ class Queue:
     def end(self) -> int:
         return self.first + len(self.records)
 
+    def state(self, number: int) -> dict[str, int | None]:
+        sizes = [len(record.encode()) for record in self.records]
+        average = -(-sum(sizes) // len(sizes)) if sizes else None
+        ends = {"min_offset": self.first, "max_offset": self.end}
+        return {"queue_id": number, **ends, "average_bytes": average}
+
     def remove_before(self, offset: int) -> None:
         del self.records[: offset - self.first]
         self.first = offset
@@ -58,7 +64,8 @@ class FakeNode:
         self.connections = 0
         self.after_request: Callable[[str], None] = lambda _path: None
         self.base_url = ""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._moved = threading.Condition(self._lock)
 
     def add_topic(self, name: str, queues: int) -> None:
         self.topics[name] = {number: Queue() for number in range(queues)}
@@ -78,6 +85,16 @@ class FakeNode:
                         properties=properties(("KEYS", f"k{target.end}"), ("TAGS", tag)),
                     )
                 )
+            self._moved.notify_all()
+
+    def state(self, topics: str) -> str:
+        """A token for the ends of the queues."""
+        ends = {
+            name: [queue.end for queue in self.topics[name].values()]
+            for name in topics.split(",")
+            if name in self.topics
+        }
+        return str(hash(str((ends, sorted(self.generations.items())))))
 
     def answer(self, target: str, method: str = "GET", body: bytes = b"") -> Reply:
         parts = urlsplit(target)
@@ -85,6 +102,9 @@ class FakeNode:
         path = parts.path.split("/")[2:]
         with self._lock:
             self.requests.append(target)
+            if "known" in query and not self.faults:
+                wait_s = int(query["wait"].removesuffix("ms")) / 1000
+                self._moved.wait_for(lambda: self.state(query["topics"]) != query["known"], wait_s)
             reply = self._route(path, query, method, body)
             if self.faults:
                 reply = self.faults.pop(0)(reply)
@@ -94,6 +114,8 @@ class FakeNode:
     def _route(self, path: list[str], query: dict[str, str], method: str, body: bytes) -> Reply:
         if path[0] == "groups":
             return self._group(path[1], path[3], method, body)
+        if path[0] == "topics:positions":
+            return self._positions(query["topics"])
         if len(path) == 1:
             return _json(200, {"topics": [{"name": name} for name in sorted(self.topics)]})
         name = path[1]
@@ -101,7 +123,7 @@ class FakeNode:
         if topic is None:
             return _problem(404, code="TOPIC_NOT_FOUND", detail=f"no topic {name!r}")
         if len(path) == 2:
-            return _json(200, {"queues": len(topic), "created_ms": self.generations[name]})
+            return _json(200, {"queues": len(topic)})
         if path[2] == "offsets":
             return _json(
                 200, {"topic": name, "at": query["at"], "offsets": _offsets(topic, query["at"])}
@@ -110,6 +132,20 @@ class FakeNode:
             self.sent.append((name, int(query["queue_id"]), body))
             return _json(200, {"status": "SEND_OK"})
         return _pull(topic[int(path[3])], {key: int(value) for key, value in query.items()})
+
+    def _positions(self, topics: str) -> Reply:
+        names = topics.split(",")
+        found = [
+            {
+                "topic": name,
+                "generation": self.generations[name],
+                "queues": [queue.state(number) for number, queue in self.topics[name].items()],
+            }
+            for name in names
+            if name in self.topics
+        ]
+        missing = [name for name in names if name not in self.topics]
+        return _json(200, {"state": self.state(topics), "topics": found, "missing": missing})
 
     def _group(self, group: str, topic: str, method: str, body: bytes) -> Reply:
         if method == "PUT":

@@ -176,3 +176,40 @@ def test_offsets_of_several_topics_by_time(http: httpx.Client, topic: str) -> No
     assert found["topics"] == [{"topic": topic, "at": parameters["at"], "offsets": offsets}]
     bad = http.get("/v1/topics:offsets", params={"topics": topic, "at": "noon"})
     assert bad.status_code == 400
+
+
+def test_dead_letters_of_a_group_without_any(http: httpx.Client) -> None:
+    http.put("/v1/groups/tidy").raise_for_status()
+    summary = http.get("/v1/groups/tidy/dlq").json()
+    assert summary == {"group": "tidy", "messages": 0, "oldest_ms": None}
+    listing = http.get("/v1/groups/tidy/dlq/messages", params={"filter": "a||b"}).json()
+    assert listing == {"messages": [], "scanned": 0}
+    url = "/v1/groups/tidy/dlq/messages:redrive"
+    plan = http.post(url, json={"all": True, "dry_run": True})
+    assert (plan.status_code, plan.json()["matched"]) == (200, 0)
+    started = http.post(url, json={"all": True})
+    assert started.status_code == 202
+    operation = http.get(started.headers["location"]).json()
+    assert (operation["kind"], operation["done"]) == ("redrive", 0)
+    assert operation in http.get("/v1/operations").json()["operations"]
+    cancelled = http.post(f"{started.headers['location']}:cancel")
+    assert cancelled.status_code == 200
+
+
+@pytest.mark.parametrize("body", [{}, {"all": True, "topic": "x"}, {"offsets": []}])
+def test_a_redrive_says_which_letters(http: httpx.Client, body: dict[str, object]) -> None:
+    http.put("/v1/groups/tidy").raise_for_status()
+    for verb in ("redrive", "purge"):
+        answer = http.post(f"/v1/groups/tidy/dlq/messages:{verb}", json=body)
+        assert (answer.status_code, answer.json()["code"]) == (400, "MALFORMED_BODY"), answer.text
+
+
+def test_operations_and_dead_letters_that_are_not_there(http: httpx.Client) -> None:
+    for method, path, code in (
+        ("GET", "/v1/operations/nothing", "OPERATION_NOT_FOUND"),
+        ("POST", "/v1/operations/nothing:cancel", "OPERATION_NOT_FOUND"),
+        ("GET", "/v1/groups/nobody/dlq", "CONSUMER_GROUP_NOT_FOUND"),
+        ("GET", "/v1/groups/nobody/dlq/messages", "CONSUMER_GROUP_NOT_FOUND"),
+    ):
+        answer = http.request(method, path)
+        assert (answer.status_code, answer.json()["code"]) == (404, code)

@@ -49,6 +49,8 @@ def test_it_agrees_with_a_plain_set(
         assert progress.committed == model.committed
     for offset in touched:
         assert progress.is_acked(offset) == (offset in model.acked or offset < START)
+    runs = [offset for start, end in progress.runs() for offset in range(start, end)]
+    assert runs == sorted(offset for offset in model.acked if offset > progress.committed)
 
 
 def test_acks_of_whole_pages_in_shuffled_order_close_up() -> None:

@@ -19,7 +19,8 @@ from app.domain.errors import (
     TooManyRequests,
     TopicNotFound,
 )
-from app.domain.limits import Limits
+from app.domain.limits import FILTER_LOOK_MESSAGES, Limits
+from app.domain.message import Message
 from tests.support.brokers import TOPIC, World, running
 from tests.support.clock import FakeClock
 from tests.support.memory_store import MemoryStore
@@ -195,6 +196,71 @@ async def test_a_long_scan_ends_at_its_bound_and_can_be_continued() -> None:
         assert (result.status, result.next_offset) == (PullStatus.NO_MATCHED_MSG, 20)
         result = await world.pull(20, filter="b")
         assert bodies(world, result) == [b"found"]
+
+
+async def test_a_condition_over_properties_selects() -> None:
+    async with running() as world:
+        for number in range(20):
+            region = {"region": "eu"} if number % 3 else {}
+            world.store.fill(TOPIC, 0, [b"%d" % number], properties={"n": str(number)} | region)
+        result = await world.pull(0, filter="sql: region IS NULL AND n > 5", max_messages=2)
+        assert bodies(world, result) == [b"6", b"9"]
+        assert (result.next_offset, result.scanned) == (12, 12)
+        rest = await world.pull(12, filter="sql: region IS NULL AND n > 5", max_messages=20)
+        assert bodies(world, rest) == [b"12", b"15", b"18"]
+        assert (rest.next_offset, rest.scanned, rest.up_to_date) == (20, 8, True)
+        nothing = await world.pull(0, filter="sql: n = 'x'")
+        assert (nothing.status, nothing.next_offset) == (PullStatus.NO_MATCHED_MSG, 20)
+        with pytest.raises(IllegalFilter, match="position 6"):
+            await world.pull(0, filter="sql: (")
+
+
+async def test_a_condition_sees_the_tag_and_the_keys() -> None:
+    async with running() as world:
+        tagged = Message(b"tagged", tag="a", keys=("k1", "k2"))
+        await world.broker.send(TOPIC, tagged, queue_id=0)
+        await world.broker.send(TOPIC, Message(b"other", tag="b", keys=("k3",)), queue_id=0)
+        result = await world.pull(0, filter="sql: TAGS = 'a' AND KEYS CONTAINS 'k2'")
+        assert bodies(world, result) == [b"tagged"]
+        result = await world.pull(0, filter="sql: TAGS <> 'a'")
+        assert bodies(world, result) == [b"other"]
+
+
+async def test_a_small_answer_does_not_make_small_looks() -> None:
+    async with running() as world:
+        world.store.fill(TOPIC, 0, numbered(FILTER_LOOK_MESSAGES))
+        result = await world.pull(0, filter="sql: n IS NOT NULL", max_messages=1, max_bytes=1)
+        assert (result.scanned, world.store.reads) == (FILTER_LOOK_MESSAGES, 1)
+
+
+async def test_bytes_bound_what_a_condition_lets_through() -> None:
+    async with running() as world:
+        world.store.fill(TOPIC, 0, [bytes(1000)] * 10, properties={"n": "1"})
+        result = await world.pull(0, filter="sql: n = 1", max_bytes=3 * 1200, max_messages=10)
+        assert len(result.read.records) == 3
+        assert (result.next_offset, result.scanned) == (3, 3)
+
+
+async def test_a_condition_looks_so_often_and_can_be_continued() -> None:
+    async with running(limits=Limits(filter_looks_max=2)) as world:
+        world.store.fill(TOPIC, 0, numbered(3 * FILTER_LOOK_MESSAGES))
+        world.store.fill(TOPIC, 0, [b"found"], properties={"n": "1"})
+        first = await world.pull(0, filter="sql: n = 1", wait_s=60)
+        assert (first.status, first.next_offset) == (
+            PullStatus.NO_MATCHED_MSG,
+            2 * FILTER_LOOK_MESSAGES,
+        )
+        result = await world.pull(first.next_offset, filter="sql: n = 1")
+        assert bodies(world, result) == [b"found"]
+
+
+async def test_a_cold_look_is_made_once_and_moves_on() -> None:
+    async with running() as world:
+        world.store.fill(TOPIC, 0, numbered(20 * FILTER_LOOK_MESSAGES))
+        world.store.cold.add((TOPIC, 0))
+        result = await world.pull(0, filter="sql: n = 1", wait_s=60)
+        assert world.store.disk_reads == 1
+        assert result.next_offset == result.scanned == 16 * FILTER_LOOK_MESSAGES
 
 
 async def test_damage_is_stepped_over_and_reported() -> None:

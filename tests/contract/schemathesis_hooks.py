@@ -1,0 +1,39 @@
+"""What Schemathesis may not hold against the server, one rule each, with its reason.
+
+Loaded by Schemathesis itself (`SCHEMATHESIS_HOOKS`), in the process that the test starts.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import schemathesis
+from schemathesis import Case, HookContext, Response
+from schemathesis.core.failures import AcceptedNegativeData, Failure
+from schemathesis.openapi.checks import JsonSchemaError
+
+
+@schemathesis.hook
+def filter_failure(
+    context: HookContext, failure: Failure, case: Case[Any], response: Response
+) -> bool:
+    """Whether the failure stands."""
+    if isinstance(failure, JsonSchemaError) and _is_raw(case):
+        # With format=raw the answer is the message, which may be of any content type: a message of
+        # application/json is no MessageView.
+        return False
+    if isinstance(failure, AcceptedNegativeData):
+        # HTTP lets a request carry headers that the server does not know.
+        return not _only_adds_headers(case)
+    return True
+
+
+def _is_raw(case: Case[Any]) -> bool:
+    query: object = case.query
+    return isinstance(query, Mapping) and query.get("format") == "raw"
+
+
+def _only_adds_headers(case: Case[Any]) -> bool:
+    phase = None if case.meta is None else case.meta.phase.data
+    location = getattr(phase, "parameter_location", None)
+    text = str(getattr(phase, "description", None))
+    return location == "header" and "unexpected properties" in text

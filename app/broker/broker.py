@@ -14,12 +14,14 @@ from typing import Final, Literal
 
 from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
+from app.broker.delays import Delays
 from app.broker.group_positions import Committer, GroupPositions, refuse_broadcast
 from app.broker.groups import Groups
 from app.broker.members import Members
 from app.broker.offset_book import OffsetBook
 from app.broker.operations import Operations
 from app.broker.ports import Group, Metadata, Store, StoreStatus, Topic
+from app.broker.progress_journal import ProgressJournal
 from app.broker.pulling import Puller
 from app.broker.reading import DiskAccess
 from app.broker.receiving import Receiver
@@ -87,6 +89,7 @@ class Broker:
         self._waiters = Waiters(limits.waiters_max)
         self._readers = ThreadPoolExecutor(config.reader_threads, "broker-reader")
         self._book = OffsetBook(metadata)
+        self.progress = ProgressJournal(store, self._readers)
         self._lease_ids = LeaseIds(clock.now_ms())
         self._sender = Sender(store, metadata, limits, config)
         self._puller = Puller(store, metadata, limits, self._waiters, self._readers)
@@ -97,7 +100,9 @@ class Broker:
             readers=self._readers,
             lease_ids=self._lease_ids,
             book=self._book,
+            progress=self.progress,
         )
+        self.delays = Delays(store, metadata, clock, config, self._readers)
         self.operations = Operations(clock, limits)
         self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
         self._snapshots = Service(
@@ -121,10 +126,12 @@ class Broker:
             return
         self._equip(ReceiptSigner(await self._metadata.secret(RECEIPT_KEY_NAME)))
         await self._book.load()
+        await self.progress.load(self._book, self._metadata.snapshot)
         await self.dead_letters.start()
         self._store.on_arrival = self._waiters.on_arrival
         await self._offset_writer.start()
         await self._lease_watch.start()
+        await self.delays.start()
         await self._member_watch.start()
         await self._snapshots.start()
         self._closed_because = ""
@@ -143,6 +150,7 @@ class Broker:
             lease_ids=self._lease_ids,
             book=self._book,
             groups=self._groups,
+            progress=self.progress,
         )
         self._settler = Settler(
             self._clock,
@@ -151,6 +159,7 @@ class Broker:
             lease_ids=self._lease_ids,
             book=self._book,
             groups=self._groups,
+            progress=self.progress,
         )
 
     async def stop(self) -> None:
@@ -164,6 +173,7 @@ class Broker:
         await self._snapshots.stop()
         await self._member_watch.stop(self._config.last_write_seconds)
         await self._lease_watch.stop()
+        await self.delays.stop()
         await self._offset_writer.stop(self._config.last_write_seconds)
         try:
             async with asyncio.timeout(self._config.last_write_seconds):
@@ -171,7 +181,7 @@ class Broker:
         except TimeoutError:
             self._book.problem = "committed offsets cannot be written: the database is too slow"
         if self._book.problem is not None:
-            _LOG.warning("%s; messages will be delivered again", self._book.problem)
+            _LOG.warning("%s; the log has them", self._book.problem)
         self._readers.shutdown(wait=False)
 
     def readiness(self) -> list[str]:
@@ -321,7 +331,13 @@ class Broker:
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """The client went away before the answer was written: others may have the messages."""
-        self._settler.give_back([delivery.receipt_handle for delivery in deliveries])
+        for delivery in deliveries:
+            handle = self._signer.read(delivery.receipt_handle)
+            subscription = self._groups.find(handle.group, handle.topic)
+            queue = None if subscription is None else subscription.find(handle.queue_id)
+            if subscription is not None and queue is not None:
+                held = (queue, handle.queue_offset, handle.lease_id)
+                self._receiver.give_back(subscription, (held,))
 
     async def settle(
         self,
@@ -338,7 +354,9 @@ class Broker:
         subscription = self._groups.find(group, topic)
         if subscription is None:
             subscription = await self._first_use(topic, group)
-        return self._settler.settle(subscription, acks, nacks, extends)
+        view = self._metadata.snapshot.topics.get(topic)
+        flush = FlushMode.SYNC if view is None else view.flush
+        return await self._settler.settle(subscription, flush, acks, nacks, extends)
 
     async def settle_one(
         self,
@@ -384,6 +402,7 @@ class Broker:
 
     async def _write_snapshots(self) -> None:
         await self.dead_letters.journal.turn()
+        await self.progress.turn()
 
     # --- offsets
 

@@ -170,7 +170,7 @@ class GroupPositions:
             await self._commit_under(
                 group, offsets, lambda now: rebalancing.check_unowned(now, names)
             )
-        self._groups.commit(group, view, rows)
+        await self._groups.commit(group, view, rows)
 
     async def _commit_under(
         self,
@@ -276,8 +276,8 @@ class GroupPositions:
             made.append(membership)
 
         await self._book.force(offsets, store)
-        self._groups.begin_again(offsets)
         self._members.take_note(made[0])
+        await self._groups.begin_again(group.name, offsets)
         return made[0]
 
     async def delete(self, group: str, topic: str) -> None:
@@ -290,8 +290,11 @@ class GroupPositions:
                 f"members of group {group!r} read topic {topic!r}: {', '.join(readers[:5])}",
                 hint="let them leave or subscribe to other topics first",
             )
-        self._groups.unsubscribe(group, topic)
-        if not await self._book.delete(group, topic):
+        if not self._book.committed(group, topic):
+            await self._book.refresh(group)
+        had_any = await self._book.delete(group, topic)
+        await self._groups.unsubscribe(group, topic)
+        if not had_any:
             raise SubscriptionNotFound(f"group {group!r} has no offsets in topic {topic!r}")
 
     # --- snapshots

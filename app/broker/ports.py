@@ -19,7 +19,7 @@ from app.domain.settings import (
     TopicSettings,
     TopicType,
 )
-from app.store import Appended, Done, QueueBounds, ReadResult, StepPart
+from app.store import Appended, Done, QueueBounds, ReadResult, StepPart, TimerLog
 from app.store.formats.batch_frame import RequestFrame
 
 
@@ -75,6 +75,14 @@ class Store(Protocol):
         ...
 
     def trim(self, topic: str, queue_id: int, min_offset: int) -> None: ...
+
+    def flush(self, done: Done) -> None:
+        """Bring everything appended so far to the medium."""
+        ...
+
+    def timer_log(self) -> TimerLog:
+        """The timer log beside this store. For one owner."""
+        ...
 
     def bounds(self, topic: str, queue_id: int) -> QueueBounds: ...
 

@@ -17,6 +17,7 @@ from app.domain.clock import Clock
 from app.domain.errors import BodyTooLarge, CurlewError, DiskFull, TooManyRequests
 from app.domain.limits import Limits
 from app.domain.message import PROPERTY_STEP, Message, java_hash
+from app.domain.names import is_system_topic
 from app.domain.positions import FlushMode
 from app.store.commit_log import AppendCursor, Placement
 from app.store.config import StoreConfig
@@ -261,9 +262,10 @@ class Appender:
     ) -> list[Appended]:
         """Append the parts as one block that a crash leaves whole or not at all.
 
+        A step of the broker's own state is taken on a nearly full disk too: consuming goes on.
         Every record but a lone one says how many of the step follow it; all lie in one segment.
         """
-        self._admit()
+        self._admit(is_own=any(is_system_topic(part.topic) for part in parts))
         left = sum(len(part.messages) for part in parts)
         is_marked = left > 1
         encoded: list[_Part] = []
@@ -377,10 +379,10 @@ class Appender:
         block = Block(self._cursor.end, writes, size, flush is FlushMode.SYNC, settle)
         self._writer.submit(block)
 
-    def _admit(self) -> None:
+    def _admit(self, *, is_own: bool = False) -> None:
         if self._writer.failed is not None:
             self._writer.refuse_if_failed()
-        if self._refusal is not None:
+        if self._refusal is not None and not is_own:
             raise DiskFull(
                 f"no messages are taken: {self._refusal}",
                 hint="free some space or shorten the retention; sending then works again",

@@ -13,10 +13,11 @@ from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage, java_hash
 from app.domain.positions import FlushMode
-from app.store import Appended, ColdRead, Done, Gap, QueueBounds, ReadResult, StepPart
+from app.store import Appended, ColdRead, Done, Gap, QueueBounds, ReadResult, StepPart, TimerLog
 from app.store.formats.batch_frame import RequestFrame
 from app.store.formats.message_id import decode_message_id, encode_message_id
 from app.store.formats.record import decode_message, encode_properties, encode_record
+from tests.support.simulated_files import SimulatedFiles
 
 STORE_ID = b"\x01\x02\x03\x04"
 HOST = b"\x7f\x00\x00\x01\x00\x00\x22\x06"
@@ -54,6 +55,7 @@ class MemoryStore:
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
         self.store_id = b"\x00\x00\x00\x01"
         self.clock = clock
+        self.files = SimulatedFiles()
         self.queues: dict[tuple[str, int], MemoryQueue] = {}
         self.held: list[Held] | None = None
         """A list here takes the confirmations, until `confirm`."""
@@ -132,6 +134,12 @@ class MemoryStore:
         queue = self.queues.get((topic, queue_id))
         if queue is not None:
             queue.min_offset = max(queue.min_offset, min(min_offset, queue.confirmed))
+
+    def flush(self, done: Done) -> None:
+        asyncio.get_running_loop().call_soon(done, self.failure)
+
+    def timer_log(self) -> TimerLog:
+        return TimerLog(self.files)
 
     def bounds(self, topic: str, queue_id: int) -> QueueBounds:
         queue = self.queues.get((topic, queue_id))

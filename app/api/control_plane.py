@@ -4,6 +4,7 @@ Nothing of FastAPI's own pages is served: the document is `openapi`'s, and its S
 load scripts from elsewhere.
 """
 
+import re
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -41,6 +42,8 @@ The server speaks HTTP/1.1 and takes one `Host`. A request has to come in time a
 is malformed, too slow or too large is refused and ends the connection. With
 `Expect: 100-continue`, a body that would be refused is refused before it is sent."""
 
+
+_VERB: Final = re.compile(r":[a-z]+$")
 
 _ROUTERS: Final = (
     topics.router,
@@ -144,11 +147,15 @@ def _hint_of_path(path: str) -> str:
 def _methods_of_path(request: Request) -> set[str]:
     """The methods of all routes with this path; the framework names those of one only."""
     methods: set[str] = set()
+    with_verb: set[str] = set()
     for router in _ROUTERS:
         for route in router.routes:
             match, _ = route.matches(request.scope)
             if match is not Match.NONE and isinstance(route, Route):
-                methods |= route.methods or set()
+                # `orders:reset` fits `{topic}` too, but no name has a colon before a verb.
+                found = with_verb if _VERB.search(route.path) else methods
+                found |= route.methods or set()
+    methods = with_verb or methods
     return methods or {"GET"}
 
 

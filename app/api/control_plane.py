@@ -27,6 +27,7 @@ from app.api.routes import (
     members,
     operations,
     positions,
+    producers,
     service,
     topics,
 )
@@ -46,6 +47,7 @@ is malformed, too slow or too large is refused and ends the connection. With
 _VERB: Final = re.compile(r":[a-z]+$")
 
 _ROUTERS: Final = (
+    producers.router,
     topics.router,
     positions.router,
     groups.router,

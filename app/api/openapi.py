@@ -24,13 +24,14 @@ from app.api.member_schemas import (
     UnlockBody,
 )
 from app.api.routes.dead_letters import PurgeBody, RedriveBody
+from app.api.routes.producers import SealBody
 from app.api.schemas import GroupBody, TopicBody
 
 Json = dict[str, Any]
 
 _REQUEST_MODELS: Final = (
     *(TopicBody, GroupBody, CommitBody, RedriveBody, PurgeBody),
-    *(HeartbeatBody, LockBody, UnlockBody, ResetBody, RestoreBody),
+    *(HeartbeatBody, LockBody, UnlockBody, ResetBody, RestoreBody, SealBody),
 )
 _STRUCTS: Final = (
     *(wire.Envelope, wire.BatchRequest, wire.BatchEntry, wire.ReceiveBody, wire.SettleBody),

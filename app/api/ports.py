@@ -13,6 +13,7 @@ from app.broker.group_positions import Committer, GroupPositions
 from app.broker.members import Members
 from app.broker.operations import Operations
 from app.broker.ports import Group, StoreStatus, Topic
+from app.broker.producers import Producers
 from app.broker.results import (
     BatchItem,
     Delivery,
@@ -70,6 +71,11 @@ class DataPlane(Protocol):
         queue_id: int | None = None,
         flush: FlushMode | None = None,
     ) -> FrameResult: ...
+
+    @property
+    def producers(self) -> Producers:
+        """Sends that are stored once."""
+        ...
 
     async def pull(self, topic: str, queue_id: int, request: PullRequest) -> PullResult: ...
 

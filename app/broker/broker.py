@@ -21,6 +21,7 @@ from app.broker.members import Members
 from app.broker.offset_book import OffsetBook
 from app.broker.operations import Operations
 from app.broker.ports import Group, Metadata, Store, StoreStatus, Topic
+from app.broker.producers import Producers
 from app.broker.progress_journal import ProgressJournal
 from app.broker.pulling import Puller
 from app.broker.reading import DiskAccess
@@ -93,6 +94,14 @@ class Broker:
         self._lease_ids = LeaseIds(clock.now_ms())
         self._sender = Sender(store, metadata, limits, config)
         self._puller = Puller(store, metadata, limits, self._waiters, self._readers)
+        self.producers = Producers(
+            store,
+            clock,
+            limits,
+            sender=self._sender,
+            readers=self._readers,
+            check_open=self._check_open_for_sends,
+        )
         self.positions = TopicPositions(store, metadata, limits, self._waiters)
         self._groups = Groups(
             store,
@@ -129,6 +138,7 @@ class Broker:
         await self.progress.load(self._book, self._metadata.snapshot)
         await self.dead_letters.start()
         self._store.on_arrival = self._waiters.on_arrival
+        await self.producers.start()
         await self._offset_writer.start()
         await self._lease_watch.start()
         await self.delays.start()
@@ -262,6 +272,10 @@ class Broker:
         if self._closed_because:
             raise self._refusal_of_send()
         return await self._sender.send_frame(topic, body, queue_id, flush)
+
+    def _check_open_for_sends(self) -> None:
+        if self._closed_because:
+            raise self._refusal_of_send()
 
     def _refusal_of_send(self) -> ShuttingDown:
         return ShuttingDown(
@@ -403,6 +417,7 @@ class Broker:
     async def _write_snapshots(self) -> None:
         await self.dead_letters.journal.turn()
         await self.progress.turn()
+        await self.producers.journal.turn()
 
     # --- offsets
 

@@ -65,8 +65,20 @@ class Store(Protocol):
     ) -> Appended: ...
 
     def append_frame(
-        self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
-    ) -> Appended: ...
+        self,
+        topic: str,
+        queue_id: int,
+        frame: RequestFrame,
+        flush: FlushMode,
+        done: Done,
+        entry: StepPart | None = None,
+    ) -> Appended:
+        """With an `entry` before the frame: a crash may leave it with the first records only."""
+        ...
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """What the next message of a queue gets."""
+        ...
 
     def append_step(
         self, parts: Sequence[StepPart], flush: FlushMode, done: Done

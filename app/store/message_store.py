@@ -186,13 +186,25 @@ class MessageStore:
         return self._appender.append(topic, queue_id, messages, flush, done)
 
     def append_frame(
-        self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
+        self,
+        topic: str,
+        queue_id: int,
+        frame: RequestFrame,
+        flush: FlushMode,
+        done: Done,
+        entry: StepPart | None = None,
     ) -> Appended:
         """Append the records of a checked request frame; `frame` is ours from here on.
 
-        Ids that the client gave in the records stay; `message_ids` has the derived ones.
+        Ids that the client gave in the records stay; `message_ids` has the derived ones. An `entry`
+        goes before them: a crash may leave it with the first records only, never them without it.
         """
-        return self._appender.append_frame(topic, queue_id, frame, flush, done)
+        return self._appender.append_frame(topic, queue_id, frame, flush, done, entry)
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """What the next message of a queue gets; beyond the readable end while appends are open."""
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.next_offset
 
     def append_step(
         self, parts: Sequence[StepPart], flush: FlushMode, done: Done

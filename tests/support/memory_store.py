@@ -114,9 +114,22 @@ class MemoryStore:
         return Appended(first, len(messages), now, ids)
 
     def append_frame(
-        self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
+        self,
+        topic: str,
+        queue_id: int,
+        frame: RequestFrame,
+        flush: FlushMode,
+        done: Done,
+        entry: StepPart | None = None,
     ) -> Appended:
-        return self.append(topic, queue_id, [Message(b"framed")] * frame.count, flush, done)
+        messages = [Message(b"framed")] * frame.count
+        if entry is None:
+            return self.append(topic, queue_id, messages, flush, done)
+        return self.append_step((entry, StepPart(topic, queue_id, messages)), flush, done)[1]
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        queue = self.queues.get((topic, queue_id))
+        return len(queue.records) if queue else 0
 
     def append_step(
         self, parts: Sequence[StepPart], flush: FlushMode, done: Done

@@ -19,7 +19,16 @@ from app.domain.settings import (
     TopicSettings,
     TopicType,
 )
-from app.store import Appended, Done, QueueBounds, ReadResult, StepPart, TimerLog
+from app.store import (
+    Appended,
+    Done,
+    KeyedRecords,
+    QueueBounds,
+    ReadResult,
+    StepPart,
+    TimerLog,
+    Unit,
+)
 from app.store.formats.batch_frame import RequestFrame
 
 
@@ -112,8 +121,34 @@ class Store(Protocol):
     ) -> ReadResult: ...
 
     def read_message(
-        self, message_id: str, *, wait_for_disk: bool = False
-    ) -> StoredMessage | None: ...
+        self, message_id: str, *, topic: str | None = None, wait_for_disk: bool = False
+    ) -> StoredMessage | None:
+        """By an id that the store gave; with `topic` also by one that a client gave."""
+        ...
+
+    def find_by_key_before(
+        self,
+        wanted: tuple[str, str, int, int],
+        before: int | None,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        wait_for_disk: bool = False,
+    ) -> KeyedRecords:
+        """The newest records with a topic, key, and store time, before a physical offset."""
+        ...
+
+    def units(
+        self, topic: str, queue_id: int, offset: int, end: int, *, wait_for_disk: bool = False
+    ) -> list[Unit]:
+        """Physical offset, size and tag hash of messages, without reading them."""
+        ...
+
+    def offset_behind(
+        self, topic: str, queue_id: int, physical_offset: int, *, wait_for_disk: bool = False
+    ) -> int:
+        """The first offset of a queue stored at a physical offset or behind it."""
+        ...
 
     def decode(self, record: memoryview) -> StoredMessage: ...
 

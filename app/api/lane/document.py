@@ -9,6 +9,7 @@ from typing import Any, Final
 from app.api.cloudevents import EVENT, EVENTS
 from app.api.documentation import RAW_MESSAGE_HEADERS, problem_responses
 from app.api.lane import media
+from app.api.lane.browsing import BROWSE_PARAMETERS
 from app.api.lane.metadata import (
     BATCH_HEADERS,
     MESSAGE_HEADERS,
@@ -39,9 +40,14 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         "base64: the bytes, whatever they are",
     ),
     "born_time_ms": (_INTEGER, "when the message was made, by the producer's clock"),
+    "cursor": (_TEXT, "next_cursor of the page before; the conditions are given again"),
     "clamp": (_FLAG, "move an offset outside the bounds to the nearest one, and say so"),
     "delay": (_DURATION, "deliver again no sooner"),
     "delay_ms": (_INTEGER, "as delay, in milliseconds"),
+    "direction": (
+        {"type": "string", "enum": ["forward", "backward"]},
+        "forward: the oldest first; default: the cursor's, else backward",
+    ),
     "durability": (
         {"type": "string", "enum": ["memory", "flushed"]},
         "answer after the write, or after the data is on the medium; default: the topic's",
@@ -55,13 +61,24 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         {"type": "string", "enum": ["json", "raw"], "default": "json"},
         "raw: one message as the HTTP body, metadata in headers",
     ),
+    "from_ms": (_INTEGER, "stored at this time or later"),
+    "idempotency_key": (_TEXT, "a repeated request with the same key gets the first result"),
     "invisible": (_DURATION, "how long nobody else gets the message"),
     "invisible_ms": (_POSITIVE, "as invisible, in milliseconds"),
+    "key": (_TEXT, "one of the message's keys, or the id that its producer gave"),
     "keys": (_TEXT, "look-up values, separated by spaces"),
     "max_bytes": (_POSITIVE, "at most so many bytes, but at least one message"),
     "max_messages": (_POSITIVE, "at most so many messages"),
     "min_messages": (_POSITIVE, "a waiting pull is answered as soon as there are so many"),
     "offset": (_INTEGER, "start at this offset"),
+    "page_size": (_POSITIVE, "at most so many messages"),
+    "property": (
+        {"type": "string", "pattern": "^[^=]+=", "examples": ["region=eu"]},
+        "name=value of a property",
+    ),
+    "producer_epoch": (_INTEGER, "the producer's instance; a newer one fences older ones off"),
+    "producer_id": (_TEXT, "with epoch and seq: store the messages once, in sequence"),
+    "producer_seq": (_INTEGER, "number of the first message; from 0 on in each epoch"),
     "properties": (_TEXT, "a JSON object of texts"),
     "queue_id": (_INTEGER, "the queue; default: by sharding key, else in turn"),
     "reason": (_TEXT, "why the message is given back"),
@@ -73,7 +90,9 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     ),
     "tag": (_TEXT, "the filter label"),
     "tail": (_INTEGER, "start so many messages before the end"),
+    "text": (_TEXT, "part of the body; capitals count"),
     "timestamp_ms": (_INTEGER, "start at the first message stored at or after this time"),
+    "until_ms": (_INTEGER, "stored before this time"),
     "wait": (_TEXT, "how long to wait for messages: seconds, or a duration such as 20s"),
 }
 """Query parameters, and headers by their alias."""
@@ -103,6 +122,9 @@ _POSITION_HEADERS: Final[Json] = {
 _APPLIED_HEADER: Final[Json] = {
     **_APPLIED,
     **_TIMING_HEADER,
+}
+_DUPLICATE: Final[Json] = {
+    "MQ-Duplicate": {"schema": _TEXT, "description": "true: the result of an earlier request"}
 }
 _TOPIC_ERRORS: Final = (404, 429, 507)
 
@@ -176,6 +198,18 @@ _ENCODING: Final[Json] = {
     "description": "the body is unpacked before it is read; size and ratio are bounded",
 }
 
+_IDEMPOTENCY_KEY: Final[Json] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": _TEXT,
+    "description": (
+        "a text in quotes, unique to the request: a repetition gets the first result for "
+        "`idempotency_window_ms` (`GET /v1/limits`), also after a crash of the node"
+    ),
+}
+_SEND_HEADERS: Final = (_PREFER, _ENCODING, _IDEMPOTENCY_KEY)
+
 
 def _reference(name: str) -> Json:
     return {"schema": {"$ref": f"#/components/schemas/{name}"}}
@@ -244,7 +278,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
             "(names in lower case), in `prop_<name>` parameters, or in MQ-Properties. Of a header "
             "and its query alias the alias wins."
         ),
-        "parameters": [*_headers(MESSAGE_HEADERS), _PREFER, _ENCODING, *_query(SEND_PARAMETERS)],
+        "parameters": [*_headers(MESSAGE_HEADERS), *_SEND_HEADERS, *_query(SEND_PARAMETERS)],
         "requestBody": _body(
             {
                 _OCTETS: {"schema": _BINARY},
@@ -255,6 +289,11 @@ _OPERATIONS: Final[dict[str, Json]] = {
             required=False,
         ),
         "responses": {
+            "200": _answer(
+                "It was stored before, by the same key or sequence; this is the first result",
+                {media.JSON: _reference("SendAnswer")},
+                {**_POSITION_HEADERS, **_DUPLICATE},
+            ),
             "201": _answer(
                 "The message is stored", {media.JSON: _reference("SendAnswer")}, _POSITION_HEADERS
             ),
@@ -263,7 +302,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                 {media.JSON: _reference("SendAnswer")},
                 _POSITION_HEADERS,
             ),
-            **_problems(*_TOPIC_ERRORS, 413, 415),
+            **_problems(*_TOPIC_ERRORS, 409, 410, 413, 415, 422),
         },
     },
     "send_batch": {
@@ -273,7 +312,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
             "when none. A batch without sharding keys goes to one queue unless `spread`. "
             f"An array of CloudEvents is taken as `{EVENTS}`, lines of text with `split=lines`."
         ),
-        "parameters": [*_headers(BATCH_HEADERS), _PREFER, _ENCODING, *_query(BATCH_PARAMETERS)],
+        "parameters": [*_headers(BATCH_HEADERS), *_SEND_HEADERS, *_query(BATCH_PARAMETERS)],
         "requestBody": _body(
             {
                 media.JSON: _reference("BatchRequest"),
@@ -299,12 +338,38 @@ _OPERATIONS: Final[dict[str, Json]] = {
                         }
                     }
                 },
-                _APPLIED_HEADER,
+                {**_APPLIED_HEADER, **_DUPLICATE},
             ),
             "207": _answer(
                 "Some are stored", {media.JSON: _reference("BatchAnswer")}, _APPLIED_HEADER
             ),
-            **_problems(*_TOPIC_ERRORS, 413, 415),
+            **_problems(*_TOPIC_ERRORS, 409, 410, 413, 415, 422),
+        },
+    },
+    "browse_messages": {
+        "summary": "Look through the messages of all queues",
+        "description": (
+            "In the order in which they were stored, newest first unless asked otherwise. All "
+            "conditions that are given must hold. One request looks at so many messages; an empty "
+            "page with `next_cursor` means: go on there. Nothing is leased or kept."
+        ),
+        "parameters": _query(BROWSE_PARAMETERS),
+        "responses": {
+            "200": _answer(
+                "Messages, or none",
+                {
+                    media.JSON: _reference("BrowseAnswer"),
+                    media.NDJSON: {
+                        "schema": {**_TEXT, "description": "one MessageView as JSON per line"}
+                    },
+                },
+                {
+                    "MQ-Next-Cursor": {"schema": _TEXT, "description": "NDJSON only"},
+                    "MQ-Scanned": {"schema": _INTEGER, "description": "NDJSON only"},
+                    "MQ-Gaps": {"schema": _TEXT, "description": "NDJSON only; as `gaps`"},
+                },
+            ),
+            **_problems(404, 406, 413),
         },
     },
     "pull_messages": {

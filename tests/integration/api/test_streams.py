@@ -298,7 +298,7 @@ async def test_too_many_streams(server: Served, http: httpx.AsyncClient) -> None
         (f"{ORDERS}/stream?queue_id=7", {}, "QUEUE_NOT_FOUND"),
         ("/v1/topics/orderz/stream", {}, "TOPIC_NOT_FOUND"),
         (f"{G}/stream?credit=0", {}, "BAD_REQUEST"),
-        (f"{G}/stream?cursor=c1.AA", {}, "UNSUPPORTED"),
+        (f"{G}/stream?cursor=c1.AA", {}, "BAD_REQUEST"),
         (f"{G}/stream?invisible=1ms", {}, "ILLEGAL_INVISIBLE_TIME"),
         ("/v1/topics/orderz/groups/g/stream", {}, "TOPIC_NOT_FOUND"),
     ],

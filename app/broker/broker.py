@@ -12,13 +12,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Literal
 
+from app.broker.browsing import Browser
 from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
 from app.broker.delays import Delays
+from app.broker.group_positions import Committer, GroupPositions, refuse_broadcast
 from app.broker.groups import Groups
+from app.broker.members import Members
 from app.broker.offset_book import OffsetBook
 from app.broker.operations import Operations
 from app.broker.ports import Group, Metadata, Store, StoreStatus, Topic
+from app.broker.producers import Producers
 from app.broker.progress_journal import ProgressJournal
 from app.broker.pulling import Puller
 from app.broker.reading import DiskAccess
@@ -45,10 +49,11 @@ from app.broker.results import (
 from app.broker.retrying import Retrier
 from app.broker.sending import Sender
 from app.broker.settling import Settler
+from app.broker.streams import Streams
 from app.broker.subscriptions import LeaseIds
 from app.broker.taking import Taker
 from app.broker.topic_positions import TopicPositions
-from app.broker.topics import check_queue, find_topic
+from app.broker.topics import find_topic
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
 from app.domain.errors import (
@@ -94,6 +99,15 @@ class Broker:
         self._lease_ids = LeaseIds(clock.now_ms())
         self._sender = Sender(store, metadata, limits, config)
         self._puller = Puller(store, metadata, limits, self._waiters, self._readers)
+        self.browser = Browser(store, metadata, limits, self._readers, self._check_open)
+        self.producers = Producers(
+            store,
+            clock,
+            limits,
+            sender=self._sender,
+            readers=self._readers,
+            check_open=self._check_open_for_sends,
+        )
         self.positions = TopicPositions(store, metadata, limits, self._waiters)
         self._groups = Groups(
             store,
@@ -102,6 +116,16 @@ class Broker:
             lease_ids=self._lease_ids,
             book=self._book,
             progress=self.progress,
+        )
+        self.streams = Streams(
+            store,
+            metadata,
+            clock,
+            limits,
+            waiters=self._waiters,
+            puller=self._puller,
+            groups=self._groups,
+            receive=self.receive,
         )
         self.delays = Delays(store, metadata, clock, config, self._readers)
         self.retries = Retrier(
@@ -118,6 +142,11 @@ class Broker:
         self._snapshots = Service(
             "journal snapshots", config.snapshot_check_seconds, self._write_snapshots
         )
+        self.members = Members(metadata, clock, limits, groups=self._groups)
+        self.group_positions = GroupPositions(
+            store, metadata, groups=self._groups, book=self._book, members=self.members
+        )
+        self._member_watch = Service("member-watch", config.member_check_seconds, self.members.turn)
         self._offset_writer = Service(
             "offset-writer", config.offset_flush_seconds, self._book.write
         )
@@ -134,9 +163,11 @@ class Broker:
         await self.progress.load(self._book, self._metadata.snapshot)
         await self.dead_letters.start()
         self._store.on_arrival = self._waiters.on_arrival
+        await self.producers.start()
         await self._offset_writer.start()
         await self._lease_watch.start()
         await self.delays.start()
+        await self._member_watch.start()
         await self._snapshots.start()
         self._closed_because = ""
 
@@ -180,8 +211,11 @@ class Broker:
             return
         self._closed_because = "the node is shutting down"
         self._waiters.close()
+        self.streams.close()
+        self.members.bells.close()
         await self.operations.stop()
         await self._snapshots.stop()
+        await self._member_watch.stop(self._config.last_write_seconds)
         await self._lease_watch.stop()
         await self.delays.stop()
         await self._offset_writer.stop(self._config.last_write_seconds)
@@ -213,7 +247,7 @@ class Broker:
     @property
     def waiting_count(self) -> int:
         """Requests that wait for messages now."""
-        return self._waiters.count
+        return self._waiters.count + self.members.bells.count
 
     def _check_open(self) -> None:
         if self._closed_because:
@@ -273,6 +307,10 @@ class Broker:
             raise self._refusal_of_send()
         return await self._sender.send_frame(topic, body, queue_id, flush)
 
+    def _check_open_for_sends(self) -> None:
+        if self._closed_because:
+            raise self._refusal_of_send()
+
     def _refusal_of_send(self) -> ShuttingDown:
         return ShuttingDown(
             self._closed_because,
@@ -311,7 +349,7 @@ class Broker:
         self._check_open()
         find_topic(self._metadata, topic)
         message = await DiskAccess(self._readers).run(
-            lambda wait: self._store.read_message(message_id, wait_for_disk=wait)
+            lambda wait: self._store.read_message(message_id, topic=topic, wait_for_disk=wait)
         )
         if message is None or message.topic != topic:
             raise MessageNotFound(
@@ -335,6 +373,7 @@ class Broker:
         self._check_open()
         view = find_topic(self._metadata, topic)
         settings = await self._groups.find_or_create_group(group)
+        refuse_broadcast(settings)
         subscription = await self._groups.subscribe(settings, view)
         return await self._receiver.receive(subscription, settings, request, gone)
 
@@ -366,9 +405,11 @@ class Broker:
         subscription = self._groups.find(group, topic)
         if subscription is None:  # handles from before a restart, or from elsewhere
             subscription = await self._groups.subscribe(settings, view)
-        return await self._settler.settle(
+        results = await self._settler.settle(
             subscription, settings, view.flush, acks, nacks, extends, dead_letters
         )
+        self.streams.note(results)
+        return results
 
     async def settle_one(
         self,
@@ -414,10 +455,12 @@ class Broker:
         for subscription in self._groups.expire(self._clock.monotonic_s()):
             await self.retries.watch(subscription)
             self._groups.tell_of_room(subscription.in_flight, subscription.group)
+        self.streams.expire()
 
     async def _write_snapshots(self) -> None:
         await self.dead_letters.journal.turn()
         await self.progress.turn()
+        await self.producers.journal.turn()
 
     # --- offsets
 
@@ -455,6 +498,7 @@ class Broker:
         rows: Sequence[QueuePosition],
         *,
         force: bool = False,
+        committer: Committer | None = None,
         principal: Principal = ANONYMOUS,
     ) -> list[QueuePosition]:
         """Commit forward (backward when forced); return what holds afterwards.
@@ -462,11 +506,7 @@ class Broker:
         What a consumer has leased below a committed offset counts as done.
         """
         self._check_open()
-        view = find_topic(self._metadata, topic)
-        for queue_id, _ in rows:
-            check_queue(view, queue_id)
-        await self._groups.find_or_create_group(group)
-        await self._groups.commit(group, view, rows, force=force)
+        await self.group_positions.commit(group, topic, rows, committer=committer, force=force)
         return self._groups.committed(group, topic)
 
     # --- topics and groups
@@ -477,6 +517,7 @@ class Broker:
         """Make or change a topic; True: made."""
         made = await self._metadata.put_topic(name, settings, if_version=if_version)
         self._waiters.wake_topic(name)
+        await self.members.follow_topics()
         return made
 
     async def delete_topic(self, name: str) -> None:
@@ -485,15 +526,20 @@ class Broker:
         self._store.delete_topic(name)
         self._groups.forget(topic=name)
         self._waiters.wake_topic(name)
+        self.streams.wake()
+        await self.members.follow_topics()
 
     async def put_group(
         self, name: str, settings: GroupSettings, *, if_version: int | None = None
     ) -> tuple[Group, bool]:
-        """Make or change a group; True: made."""
+        """Make or change a group; True: made. Its mode stays while it has members."""
+        await self.members.check_mode(name, settings.mode)
         return await self._metadata.put_group(name, settings, if_version=if_version)
 
     async def delete_group(self, name: str) -> None:
         """Delete a group with its offsets and leases."""
         await self._metadata.delete_group(name)
         self._groups.forget(group=name)
+        self.streams.wake()
+        self.members.forget(name)
         self.dead_letters.forget(name)

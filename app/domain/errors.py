@@ -4,16 +4,19 @@
     ├── InvalidRequest            the request can never succeed as it is
     │   ├── IllegalTopic · IllegalGroup · IllegalTag · IllegalKey · IllegalProperty
     │   ├── IllegalOffset · IllegalInvisibleTime · IllegalFilter · IllegalWait
-    │   ├── IllegalSetting · IllegalPage
+    │   ├── IllegalSetting · IllegalMember · IllegalPage
     │   ├── InvalidReceiptHandle · MalformedBody · MalformedFrame
     │   ├── BodyTooLarge · PropertiesTooLarge · BatchTooLarge
-    │   └── UnsupportedContentType
+    │   └── UnsupportedContentType · IdempotencyKeyReused
     ├── NotFound                  TopicNotFound · QueueNotFound · GroupNotFound · MessageNotFound
+    │   └── MemberNotFound · SnapshotNotFound · SubscriptionNotFound
     ├── StateConflict             the state of the resource forbids it
     │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired
-    │   └── TopicTypeConflict · PreconditionFailed
+    │   ├── StaleGeneration · QueueNotOwned · BroadcastGroup
+    │   ├── TopicTypeConflict · PreconditionFailed
+    │   └── ProducerFenced · ProducerSealed · SequenceOutOfOrder · AlreadyStored
     ├── TryAgain                  the same request may succeed later
-    │   └── TooManyRequests · ShuttingDown · MetadataUnavailable
+    │   └── TooManyRequests · RequestInProgress · ShuttingDown · MetadataUnavailable
     └── NodeFault                 we are broken: StoreFailed · DiskFull · InternalError
 
 `outcome` is set on errors of sends: "not_stored" means that the message will never be delivered,
@@ -133,6 +136,13 @@ class IllegalSetting(InvalidRequest):
     title = "A setting is not allowed"
 
 
+class IllegalMember(InvalidRequest):
+    """What a member of a group says of itself does not make sense; `pointer` says where."""
+
+    code = "ILLEGAL_MEMBER"
+    title = "The member's particulars are not valid"
+
+
 class IllegalPage(InvalidRequest):
     """A page size outside the limits, or a page token that this service did not issue."""
 
@@ -224,6 +234,27 @@ class MessageNotFound(NotFound):
     title = "The message does not exist"
 
 
+class MemberNotFound(NotFound):
+    """The group has no such member, or no longer."""
+
+    code = "MEMBER_NOT_FOUND"
+    title = "The member does not exist"
+
+
+class SnapshotNotFound(NotFound):
+    """The group has no snapshot of its offsets under that name."""
+
+    code = "SNAPSHOT_NOT_FOUND"
+    title = "The snapshot does not exist"
+
+
+class SubscriptionNotFound(NotFound):
+    """The group has committed nothing in the topic."""
+
+    code = "SUBSCRIPTION_NOT_FOUND"
+    title = "The group has no offsets in the topic"
+
+
 class OperationNotFound(NotFound):
     """No operation of this id is known to the node."""
 
@@ -266,6 +297,62 @@ class PreconditionFailed(StateConflict):
     title = "The resource has another version"
 
 
+class StaleGeneration(StateConflict):
+    """A member speaks for a generation, or a process, that is no longer the present one."""
+
+    code = "STALE_GENERATION"
+    title = "The member's generation is not the present one"
+
+
+class QueueNotOwned(StateConflict):
+    """A commit or lock for a queue that belongs to another member, or to nobody yet."""
+
+    code = "QUEUE_NOT_OWNED"
+    title = "The queue is not owned by this client"
+
+
+class BroadcastGroup(StateConflict):
+    """The group is in broadcast mode, where clients keep their own offsets."""
+
+    code = "BROADCAST_GROUP"
+    title = "The group is in broadcast mode"
+
+
+class ProducerFenced(StateConflict):
+    """A newer epoch of the same producer has sent."""
+
+    code = "PRODUCER_FENCED"
+    title = "A newer instance of the producer is at work"
+
+
+class ProducerSealed(StateConflict):
+    """The producer's epoch is complete and closed; what it sent is stored."""
+
+    code = "PRODUCER_SEALED"
+    title = "The producer's epoch is closed"
+
+
+class SequenceOutOfOrder(StateConflict):
+    """The sequence number is not the next one of the producer."""
+
+    code = "SEQUENCE_OUT_OF_ORDER"
+    title = "The sequence has a gap"
+
+
+class AlreadyStored(StateConflict):
+    """The messages were stored by an earlier request whose result is not remembered any more."""
+
+    code = "ALREADY_STORED"
+    title = "The messages are stored already"
+
+
+class IdempotencyKeyReused(InvalidRequest):
+    """The key came with another request before."""
+
+    code = "IDEMPOTENCY_KEY_REUSED"
+    title = "The idempotency key belongs to another request"
+
+
 class TryAgain(CurlewError):
     """The same request may succeed later."""
 
@@ -278,6 +365,13 @@ class TooManyRequests(TryAgain):
 
     code = "TOO_MANY_REQUESTS"
     title = "Too many requests"
+
+
+class RequestInProgress(TryAgain):
+    """The first request of the same key or sequence has not been answered yet."""
+
+    code = "REQUEST_IN_PROGRESS"
+    title = "The first request is still at work"
 
 
 class ShuttingDown(TryAgain):

@@ -21,7 +21,7 @@ from app.store.appending import Appended, Appender, StepPart
 from app.store.checkpoints import Checkpointing, Checkpoints
 from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
-from app.store.consume_queue import ConsumeQueue
+from app.store.consume_queue import ConsumeQueue, Unit
 from app.store.expiring import Expiring, RetentionReport
 from app.store.files import ColdRead, FileSystem, Lock
 from app.store.formats.batch_frame import RequestFrame
@@ -32,7 +32,13 @@ from app.store.formats.record import (
 )
 from app.store.formats.state_file import Checkpoint, StoreMeta
 from app.store.key_index import KeyIndex
-from app.store.lookups import average_bytes, find_by_key, offset_for_time, read_record
+from app.store.lookups import (
+    KeyedRecords,
+    average_bytes,
+    find_by_key,
+    offset_for_time,
+    read_record,
+)
 from app.store.mending import Mender
 from app.store.opening import load_or_make_meta, open_log, write_abort, write_clean_stop
 from app.store.pins import Pins
@@ -81,7 +87,7 @@ class MessageStore:
         files: FileSystem,
         config: StoreConfig,
         meta: StoreMeta,
-        log: CommitLog,
+        mender: Mender,
         queues: QueueTable,
         index: KeyIndex,
         recovery: Recovery,
@@ -99,7 +105,9 @@ class MessageStore:
         self._files = files
         self._config = config
         self._meta = meta
-        self._log = log
+        self._mender = mender
+        self._source = mender.source
+        self._log = log = mender.source.log
         self._queues = queues
         self.index = index
         self._recovery = recovery
@@ -112,10 +120,8 @@ class MessageStore:
         )
         self._appender.start(recovery, meta.segment_bytes)
         self._closed = False
-        self._source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes)
         self._expiring = Expiring(files, self._source, queues, index, self.pins)
         self._clock = clock
-        self._mender = Mender(self._source)
 
     @classmethod
     def open(
@@ -137,12 +143,14 @@ class MessageStore:
             queues = QueueTable(files, meta.queue_file_units)
             files.make_directory(paths.INDEX)
             index = KeyIndex(queues.cache, meta.index_slots, meta.index_entries)
+            mender = Mender(Source(log, meta.unchecked_end, config.coalesce_gap_bytes))
+            queues.repair = mender.repair
             recovery = open_log(files, meta, log, queues, index)
             store = cls(
                 files,
                 config,
                 meta,
-                log,
+                mender,
                 queues,
                 index,
                 recovery,
@@ -184,13 +192,25 @@ class MessageStore:
         return self._appender.append(topic, queue_id, messages, flush, done)
 
     def append_frame(
-        self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
+        self,
+        topic: str,
+        queue_id: int,
+        frame: RequestFrame,
+        flush: FlushMode,
+        done: Done,
+        entry: StepPart | None = None,
     ) -> Appended:
         """Append the records of a checked request frame; `frame` is ours from here on.
 
-        Ids that the client gave in the records stay; `message_ids` has the derived ones.
+        Ids that the client gave in the records stay; `message_ids` has the derived ones. An `entry`
+        goes before them: a crash may leave it with the first records only, never them without it.
         """
-        return self._appender.append_frame(topic, queue_id, frame, flush, done)
+        return self._appender.append_frame(topic, queue_id, frame, flush, done, entry)
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """What the next message of a queue gets; beyond the readable end while appends are open."""
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.next_offset
 
     def append_step(
         self, parts: Sequence[StepPart], flush: FlushMode, done: Done
@@ -313,17 +333,62 @@ class MessageStore:
         In the order of the log; both times are included. Follows `key_probes_max` index entries at
         most. `ColdRead` as for `read`.
         """
+        return self.find_by_key_before(
+            (topic, key, begin_ms, end_ms),
+            None,
+            max_messages=max_messages,
+            max_bytes=max_messages * self._config.record_bytes_max,
+            wait_for_disk=wait_for_disk,
+        ).records
+
+    def find_by_key_before(
+        self,
+        wanted: tuple[str, str, int, int],
+        before: int | None,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        wait_for_disk: bool = False,
+    ) -> KeyedRecords:
+        """As `find_by_key` for topic, key, first and last time, but before a physical offset."""
+        confirmed = self._writer.watermarks.confirmed
         return find_by_key(
             self._source,
             self._queues,
             self.index,
-            (topic, key, begin_ms, end_ms),
-            end=self._writer.watermarks.confirmed,
+            wanted,
+            end=confirmed if before is None else min(before, confirmed),
             max_messages=max_messages,
+            max_bytes=max_bytes,
             probes_max=self._config.key_probes_max,
             record_bytes_max=self._config.record_bytes_max,
             wait_for_disk=wait_for_disk,
         )
+
+    def units(
+        self, topic: str, queue_id: int, offset: int, end: int, *, wait_for_disk: bool = False
+    ) -> list[Unit]:
+        """Where the messages `[offset, end)` of a queue are, without reading them.
+
+        Zeros where the unit is lost; as unchecked as the queue's files. `ColdRead` as for `read`.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return []
+        end = min(end, queue.max_offset)
+        return queue.units(offset, max(end, offset), wait_for_disk=wait_for_disk)
+
+    def offset_behind(
+        self, topic: str, queue_id: int, physical_offset: int, *, wait_for_disk: bool = False
+    ) -> int:
+        """The first offset stored at a place of the log or behind it; the end when there is none.
+
+        `ColdRead` as for `read`.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        return queue.first_at_or_behind(physical_offset, wait_for_disk=wait_for_disk)
 
     def read_at(self, physical_offset: int, *, wait_for_disk: bool = False) -> memoryview | None:
         """The confirmed record that begins at a physical offset, or None. `ColdRead` as above."""
@@ -412,9 +477,9 @@ class MessageStore:
 
     def _checkpoint(self, *, clean: bool) -> Checkpointing:
         index_files = self.index.flush()
-        for queue in self._queues:
-            queue.flush()
         end = self._writer.watermarks.flushed
+        for queue in self._queues:
+            queue.flush(end)
         damaged_from = self.index.damaged_from
         self._checkpoints.last_begun += 1
         return Checkpointing(
@@ -424,7 +489,7 @@ class MessageStore:
                 dispatched_end=end,
                 store_time_ms=self._appender.store_time_ms,
                 clean=clean,
-                queues=self._queues.states(end),
+                queues=self._queues.states(),
                 indexed_end=end if damaged_from is None else min(end, damaged_from),
                 index_files=index_files,
                 boot_id=self._files.boot_id(),

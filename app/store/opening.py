@@ -128,7 +128,7 @@ def _correct_minima(log: CommitLog, queues: QueueTable) -> None:
     """No queue begins with messages of segments that are gone."""
     if log.start:
         for queue in queues:
-            if queue.min_offset < queue.max_offset:
+            if queue.min_offset < queue.max_offset and not queue.begins_behind(log.start):
                 queue.min_offset = queue.first_at_or_behind(log.start)
 
 
@@ -156,11 +156,12 @@ def write_clean_stop(files: FileSystem, store_time_ms: int, end: int) -> None:
 
 
 def load_checkpoint(files: FileSystem) -> Checkpoint | None:
-    """The last checkpoint; None when there is no intact one."""
-    data = read_whole(files, paths.CHECKPOINT)
-    if data is None:
-        return None
-    try:
-        return decode_checkpoint(data)
-    except StateFileError:
-        return None
+    """The last checkpoint, or the copy; None when neither is intact."""
+    for path in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
+        data = read_whole(files, path)
+        try:
+            if data is not None:
+                return decode_checkpoint(data)
+        except StateFileError:
+            continue
+    return None

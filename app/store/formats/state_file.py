@@ -41,12 +41,19 @@ class StoreMeta(msgspec.Struct, frozen=True):
 
 
 class QueueState(msgspec.Struct, frozen=True, array_like=True):
-    """Bounds of one queue at a checkpoint; both are queue offsets, `max_offset` is one past."""
+    """One queue at a checkpoint; bounds are queue offsets, `max_offset` is one past.
+
+    Checkpoints of version 0.1 have no sums; then the units are not checked.
+    """
 
     topic: str
     queue_id: int
     min_offset: int
     max_offset: int
+    sums_from: int = 0
+    """First unit that `sums` cover; they end at `max_offset`."""
+    sums: bytes = b""
+    """CRC-32C of each block of 4,096 units; blocks begin anew with each file."""
 
 
 class IndexFileState(msgspec.Struct, frozen=True, array_like=True):

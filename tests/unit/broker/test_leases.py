@@ -257,7 +257,7 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def counts_agree(self) -> None:
         leases = self.queue.leases
-        states = [row.state for row in self.rows.values()]
+        states: list[str] = [row.state for row in self.rows.values()]
         assert leases.leased_count == states.count("leased")
         assert leases.delayed_count == states.count("delayed")
         assert leases.returned_count == states.count("returned")

@@ -1,7 +1,8 @@
 """Media types: what a request body is, and what the caller wants back. Pure, cached by value."""
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from app.api.cloudevents import EVENT, EVENTS
 from app.api.errors import NotAcceptable
@@ -11,6 +12,7 @@ ENVELOPE: Final = "application/vnd.curlew+json"
 FRAMES: Final = "application/vnd.curlew.batch"
 NDJSON: Final = "application/x-ndjson"
 JSON: Final = "application/json"
+OCTETS: Final = "application/octet-stream"
 
 JSON_HEADER: Final = (b"content-type", b"application/json")
 NDJSON_HEADER: Final = (b"content-type", NDJSON.encode("ascii"))
@@ -23,6 +25,9 @@ _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
 BodyKind = Literal["raw", "envelope", "event"]
 BatchKind = Literal["json", "ndjson", "frames", "events", "lines"]
 PullKind = Literal["json", "ndjson", "frames", "events"]
+MessageKind = Literal["json", "event", "raw"]
+
+_Kind = TypeVar("_Kind", bound=str)
 
 _BATCH_KINDS: Final[dict[str, BatchKind]] = {
     JSON: "json",
@@ -39,6 +44,15 @@ _PULL_KINDS: Final[dict[str, PullKind]] = {
     NDJSON: "ndjson",
     FRAMES: "frames",
     EVENTS: "events",
+}
+
+
+_MESSAGE_KINDS: Final[dict[str, MessageKind]] = {
+    JSON: "json",
+    "application/*": "json",
+    "*/*": "json",
+    EVENT: "event",
+    OCTETS: "raw",
 }
 
 
@@ -104,17 +118,33 @@ def pull_answer_kind(accept: bytes | None) -> PullKind:
     """The form of a pull's answer: the best of `Accept` that we have; JSON when it is open."""
     if not accept:
         return "json"
-    best: tuple[float, PullKind] | None = None
+    return _best(accept, _PULL_KINDS, (JSON, NDJSON, FRAMES, EVENTS))
+
+
+@lru_cache(maxsize=512)
+def message_answer_kind(accept: str | None, content_type: str | None) -> MessageKind:
+    """The form of one message: raw also for whoever accepts just what the message is."""
+    if not accept:
+        return "json"
+    kinds = dict(_MESSAGE_KINDS)
+    if content_type is not None:
+        kinds.setdefault(media_type(content_type.encode()), "raw")
+    return _best(accept.encode("latin-1"), kinds, (JSON, EVENT, OCTETS))
+
+
+def _best(accept: bytes, kinds: Mapping[str, _Kind], offered: Sequence[str]) -> _Kind:
+    """The kind that `Accept` (RFC 9110, 12.5.1) weighs highest, the first among equals."""
+    best: tuple[float, _Kind] | None = None
     for part in accept.decode("latin-1").split(","):
         name, _, parameters = part.partition(";")
-        kind = _PULL_KINDS.get(name.strip().lower())
+        kind = kinds.get(name.strip().lower())
         quality = _quality(parameters)
         if kind is not None and quality > 0 and (best is None or quality > best[0]):
             best = quality, kind
     if best is None:
         raise NotAcceptable(
             f"cannot answer in {accept.decode('latin-1')!r}",
-            hint=f"accept {JSON}, {NDJSON}, {FRAMES} or {EVENTS}",
+            hint=f"accept {', '.join(offered[:-1])} or {offered[-1]}",
         )
     return best[1]
 

@@ -8,7 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeVar
 
 from app.broker import ports as broker_ports
+from app.broker.browsing import Browser
 from app.broker.dead_letters import DeadLetters
+from app.broker.group_positions import Committer, GroupPositions
+from app.broker.members import Members
 from app.broker.operations import Operations
 from app.broker.ports import Group, StoreStatus, Topic
 from app.broker.producers import Producers
@@ -28,6 +31,7 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage
@@ -39,7 +43,13 @@ class DataPlane(Protocol):
     """The broker's facade, as far as HTTP uses it."""
 
     @property
+    def browser(self) -> Browser: ...
+
+    @property
     def store_id(self) -> bytes: ...
+
+    @property
+    def streams(self) -> Streams: ...
 
     async def send(
         self,
@@ -137,8 +147,24 @@ class Broker(DataPlane, Protocol):
     def committed_offsets(self, group: str, topic: str) -> list[QueuePosition]: ...
 
     async def commit_offsets(
-        self, group: str, topic: str, rows: Sequence[QueuePosition], *, force: bool = False
+        self,
+        group: str,
+        topic: str,
+        rows: Sequence[QueuePosition],
+        *,
+        force: bool = False,
+        committer: Committer | None = None,
     ) -> list[QueuePosition]: ...
+
+    @property
+    def members(self) -> Members:
+        """Members of groups, and their queues."""
+        ...
+
+    @property
+    def group_positions(self) -> GroupPositions:
+        """Committed offsets of groups: resets and snapshots."""
+        ...
 
     async def put_topic(
         self, name: str, settings: TopicSettings, *, if_version: int | None = None

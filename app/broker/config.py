@@ -24,6 +24,9 @@ class BrokerConfig:
     snapshot_check_seconds: float = 1.0
     """How often journals look whether a snapshot is due."""
 
+    member_check_seconds: float = 1.0
+    """How often silent members are looked for, and changes that other nodes made to groups."""
+
     reader_threads: int = 2
     """Threads for reads that must wait for the disk; one hop per request."""
 
@@ -35,4 +38,5 @@ class BrokerConfig:
         assert self.lease_check_seconds > 0
         assert self.delay_check_seconds > 0
         assert self.snapshot_check_seconds > 0
+        assert self.member_check_seconds > 0
         assert self.reader_threads > 0

@@ -1,6 +1,6 @@
 """Media types: what a request body is, and what the caller wants back. Pure, cached by value."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, Literal, TypeVar
 
@@ -11,6 +11,7 @@ from app.domain.errors import InvalidRequest, UnsupportedContentType
 ENVELOPE: Final = "application/vnd.curlew+json"
 FRAMES: Final = "application/vnd.curlew.batch"
 NDJSON: Final = "application/x-ndjson"
+EVENT_STREAM: Final = "text/event-stream"
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"
 
@@ -24,7 +25,9 @@ _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
 
 BodyKind = Literal["raw", "envelope", "event"]
 BatchKind = Literal["json", "ndjson", "frames", "events", "lines"]
+StreamKind = Literal["events", "lines"]
 PullKind = Literal["json", "ndjson", "frames", "events"]
+BrowseKind = Literal["json", "ndjson"]
 MessageKind = Literal["json", "event", "raw"]
 
 _Kind = TypeVar("_Kind", bound=str)
@@ -44,6 +47,19 @@ _PULL_KINDS: Final[dict[str, PullKind]] = {
     NDJSON: "ndjson",
     FRAMES: "frames",
     EVENTS: "events",
+}
+_BROWSE_KINDS: Final[dict[str, BrowseKind]] = {
+    JSON: "json",
+    "application/*": "json",
+    "*/*": "json",
+    NDJSON: "ndjson",
+}
+_STREAM_KINDS: Final[dict[str, StreamKind]] = {
+    EVENT_STREAM: "events",
+    "text/*": "events",
+    "*/*": "events",
+    NDJSON: "lines",
+    "application/*": "lines",
 }
 
 
@@ -116,24 +132,34 @@ def _unsupported(kind: str, taken: tuple[str, ...]) -> UnsupportedContentType:
 @lru_cache(maxsize=512)
 def pull_answer_kind(accept: bytes | None) -> PullKind:
     """The form of a pull's answer: the best of `Accept` that we have; JSON when it is open."""
-    if not accept:
-        return "json"
-    return _best(accept, _PULL_KINDS, (JSON, NDJSON, FRAMES, EVENTS))
+    return _best(accept, _PULL_KINDS) or "json"
 
 
 @lru_cache(maxsize=512)
-def message_answer_kind(accept: str | None, content_type: str | None) -> MessageKind:
+def browse_answer_kind(accept: bytes | None) -> BrowseKind:
+    """The form of a browse's answer, likewise."""
+    return _best(accept, _BROWSE_KINDS) or "json"
+
+
+@lru_cache(maxsize=512)
+def stream_kind(accept: bytes | None) -> StreamKind:
+    """The form of a stream, likewise; events when it is open."""
+    return _best(accept, _STREAM_KINDS) or "events"
+
+
+@lru_cache(maxsize=512)
+def message_answer_kind(accept: bytes | None, content_type: str | None) -> MessageKind:
     """The form of one message: raw also for whoever accepts just what the message is."""
-    if not accept:
-        return "json"
     kinds = dict(_MESSAGE_KINDS)
     if content_type is not None:
         kinds.setdefault(media_type(content_type.encode()), "raw")
-    return _best(accept.encode("latin-1"), kinds, (JSON, EVENT, OCTETS))
+    return _best(accept, kinds) or "json"
 
 
-def _best(accept: bytes, kinds: Mapping[str, _Kind], offered: Sequence[str]) -> _Kind:
-    """The kind that `Accept` (RFC 9110, 12.5.1) weighs highest, the first among equals."""
+def _best(accept: bytes | None, kinds: Mapping[str, _Kind]) -> _Kind | None:
+    """The kind that `accept` likes best; None when it is not given."""
+    if not accept:
+        return None
     best: tuple[float, _Kind] | None = None
     for part in accept.decode("latin-1").split(","):
         name, _, parameters = part.partition(";")
@@ -142,9 +168,10 @@ def _best(accept: bytes, kinds: Mapping[str, _Kind], offered: Sequence[str]) -> 
         if kind is not None and quality > 0 and (best is None or quality > best[0]):
             best = quality, kind
     if best is None:
+        *others, last = (name for name in kinds if "*" not in name)
         raise NotAcceptable(
             f"cannot answer in {accept.decode('latin-1')!r}",
-            hint=f"accept {', '.join(offered[:-1])} or {offered[-1]}",
+            hint=f"accept {', '.join(others)} or {last}",
         )
     return best[1]
 

@@ -196,7 +196,8 @@ async def get_message(
 
     Raw is also given to whoever accepts just the content type of the message."""
     message = await services.broker.message(topic, message_id)
-    kind = format or message_answer_kind(request.headers.get("accept"), message.content_type)
+    accept = request.headers.get("accept", "").encode("latin-1")
+    kind = format or message_answer_kind(accept, message.content_type)
     if kind == "raw":
         answer = Response(message.body)
         answer.raw_headers = [*raw_headers(message), *answer.raw_headers]

@@ -18,7 +18,15 @@ from starlette.routing import Match, Route
 from app.api.dependencies import Services, refuse_unknown_parameters
 from app.api.errors import MethodNotAllowed, PathNotFound, render_problem
 from app.api.exchange import REQUEST_ID_KEY
-from app.api.routes import dead_letters, groups, operations, positions, service, topics
+from app.api.routes import (
+    dead_letters,
+    groups,
+    operations,
+    positions,
+    service,
+    topics,
+    transactions,
+)
 from app.domain.errors import CurlewError, InternalError, InvalidRequest
 
 DESCRIPTION = """A message service over plain HTTP, with RocketMQ's semantics.
@@ -38,6 +46,7 @@ _ROUTERS: Final = (
     groups.router,
     dead_letters.router,
     operations.router,
+    transactions.router,
     service.router,
 )
 

@@ -28,6 +28,7 @@ from app.broker.results import (
     SettleResult,
 )
 from app.broker.topic_positions import TopicPositions
+from app.broker.transactions import Transactions
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
@@ -98,6 +99,11 @@ class DataPlane(Protocol):
         invisible_ms: int | None = None,
         reason: str | None = None,
     ) -> SettleResult: ...
+
+    @property
+    def transactions(self) -> Transactions:
+        """Messages that become visible when their producer says so."""
+        ...
 
 
 class Broker(DataPlane, Protocol):

@@ -44,6 +44,7 @@ from app.broker.settling import Settler
 from app.broker.subscriptions import LeaseIds, Subscription
 from app.broker.topic_positions import TopicPositions
 from app.broker.topics import check_queue, find_topic
+from app.broker.transactions import Transactions
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
 from app.domain.errors import (
@@ -98,6 +99,19 @@ class Broker:
         )
         self.operations = Operations(clock, limits)
         self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
+        self.transactions = Transactions(
+            store,
+            metadata,
+            clock,
+            limits,
+            waiters=self._waiters,
+            readers=self._readers,
+            check_open=self._check_open,
+            choose_queue=self._sender.choose_queue,
+        )
+        self._transaction_checks = Service(
+            "transaction checks", config.transaction_check_seconds, self.transactions.turn
+        )
         self._snapshots = Service(
             "journal snapshots", config.snapshot_check_seconds, self._write_snapshots
         )
@@ -115,10 +129,12 @@ class Broker:
         self._equip(ReceiptSigner(await self._metadata.secret(RECEIPT_KEY_NAME)))
         await self._book.load()
         await self.dead_letters.start()
+        await self.transactions.start()
         self._store.on_arrival = self._waiters.on_arrival
         await self._offset_writer.start()
         await self._lease_watch.start()
         await self._snapshots.start()
+        await self._transaction_checks.start()
         self._closed_because = ""
 
     def _equip(self, signer: ReceiptSigner) -> None:
@@ -152,6 +168,7 @@ class Broker:
         self._closed_because = "the node is shutting down"
         self._waiters.close()
         await self.operations.stop()
+        await self._transaction_checks.stop()
         await self._snapshots.stop()
         await self._lease_watch.stop()
         await self._offset_writer.stop(self._config.last_write_seconds)
@@ -281,7 +298,7 @@ class Broker:
         self._check_open()
         find_topic(self._metadata, topic)
         message = await DiskAccess(self._readers).run(
-            lambda wait: self._store.read_message(message_id, wait_for_disk=wait)
+            lambda wait: self._store.read_message(message_id, topic=topic, wait_for_disk=wait)
         )
         if message is None or message.topic != topic:
             raise MessageNotFound(
@@ -373,6 +390,7 @@ class Broker:
 
     async def _write_snapshots(self) -> None:
         await self.dead_letters.journal.turn()
+        await self.transactions.journal.turn()
 
     # --- offsets
 

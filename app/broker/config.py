@@ -22,6 +22,9 @@ class BrokerConfig:
     snapshot_check_seconds: float = 1.0
     """How often journals look whether a snapshot is due."""
 
+    transaction_check_seconds: float = 0.1
+    """How often transactions are looked at whose producers must be asked."""
+
     reader_threads: int = 2
     """Threads for reads that must wait for the disk; one hop per request."""
 
@@ -32,4 +35,5 @@ class BrokerConfig:
         assert self.offset_flush_seconds > 0
         assert self.lease_check_seconds > 0
         assert self.snapshot_check_seconds > 0
+        assert self.transaction_check_seconds > 0
         assert self.reader_threads > 0

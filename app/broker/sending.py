@@ -113,6 +113,10 @@ class Sender:
 
     # --- choosing queues
 
+    def choose_queue(self, topic: str, sharding_key: str | None) -> int:
+        """The queue of a message that is stored later; raises `TopicNotFound`."""
+        return self._choose_queue(find_topic(self._metadata, topic), sharding_key)
+
     def _choose_queue(self, topic: Topic, sharding_key: str | None) -> int:
         if sharding_key is not None:
             return queue_for_sharding_key(sharding_key, topic.queues)

@@ -177,7 +177,16 @@ class MemoryStore:
     def decode(self, record: memoryview) -> StoredMessage:
         return decode_message(record, STORE_ID)
 
-    def read_message(self, message_id: str, *, wait_for_disk: bool = False) -> StoredMessage | None:
+    def read_message(
+        self, message_id: str, *, topic: str | None = None, wait_for_disk: bool = False
+    ) -> StoredMessage | None:
+        if topic is not None:
+            for (name, _), queue in self.queues.items():
+                records = [each for each in queue.records[queue.min_offset :] if each is not None]
+                for record in records if name == topic else ():
+                    message = self.decode(memoryview(record))
+                    if message.message_id == message_id:
+                        return message
         placed = decode_message_id(message_id)
         place = placed and self._by_position.get(placed.physical_offset)
         if not place:

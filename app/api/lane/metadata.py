@@ -30,6 +30,8 @@ MESSAGE_HEADERS: Final = {
     b"mq-born-time-ms": "born_time_ms",
     b"mq-properties": "properties",
     b"mq-durability": "durability",
+    b"mq-transaction": "transaction",
+    b"mq-producer-group": "producer_group",
 }
 """Header → query alias."""
 
@@ -39,7 +41,7 @@ BATCH_HEADERS: Final = {b"mq-queue-id": "queue_id", b"mq-durability": "durabilit
 
 HEADERS_OF_LATER_VERSIONS: Final = frozenset(
     {
-        *(b"mq-delay", b"mq-deliver-at", b"mq-transaction", b"mq-producer-group"),
+        *(b"mq-delay", b"mq-deliver-at"),
         *(b"mq-producer-id", b"mq-producer-epoch", b"mq-producer-seq"),
         b"idempotency-key",
     }
@@ -64,6 +66,8 @@ class SendOptions:
     queue_id: int | None = None
     born_time_ms: TimestampMs | None = None
     flush: FlushMode | None = None
+    transaction: str | None = None
+    producer_group: str | None = None
     properties: dict[str, str] = field(default_factory=dict)
 
     def take(self, alias: str, text: str) -> None:
@@ -76,6 +80,10 @@ class SendOptions:
             self.queue_id = integer_of(alias, text, error=InvalidRequest)
         elif alias == "born_time_ms":
             self.born_time_ms = TimestampMs(integer_of(alias, text, error=InvalidRequest))
+        elif alias == "transaction":
+            self.transaction = text
+        elif alias == "producer_group":
+            self.producer_group = text
         else:
             assert alias == "durability", alias
             self.flush = _flush_of(text)

@@ -45,6 +45,7 @@ from app.api.lane.preferences import (
     applied,
     wishes_of,
 )
+from app.api.lane.preparing import Preparation, preparation_of, prepared_answer
 from app.api.parameters import Query
 from app.api.ports import DataPlane
 from app.api.traffic import Traffic
@@ -118,6 +119,10 @@ class Sending:
             message = _merged(message_of(envelope), options)
             queue_id = envelope.queue_id if options.queue_id is None else options.queue_id
         wishes = wishes_of(exchange)
+        preparation = preparation_of(options)
+        if preparation is not None:
+            await self._prepare(exchange, topic, message, queue_id, options.flush, preparation)
+            return
         flush = options.flush
         if ASYNC in wishes:
             wishes, flush = _answered_early(wishes, flush)
@@ -136,6 +141,31 @@ class Sending:
             applied(answer_headers, wishes, REPRESENTATION, ASYNC),
             encode(SendAnswer("SEND_OK", *result)),
         )
+
+    async def _prepare(
+        self,
+        exchange: Exchange,
+        topic: str,
+        message: Message,
+        queue_id: int | None,
+        flush: FlushMode | None,
+        preparation: Preparation,
+    ) -> None:
+        """Store a half message. It counts as sent when it is committed."""
+        transaction = await self._broker.transactions.prepare(
+            topic,
+            message,
+            producer_group=preparation.producer_group,
+            check_after_ms=preparation.check_after_ms,
+            queue_id=queue_id,
+            flush=flush,
+        )
+        headers = [
+            media.JSON_HEADER,
+            (b"mq-message-id", transaction.transaction_id.encode()),
+            (b"location", f"/v1/transactions/{transaction.transaction_id}".encode()),
+        ]
+        await exchange.answer(202, headers, encode(prepared_answer(transaction)))
 
     async def _read(
         self, exchange: Exchange, limit: int, too_large: TooLarge, packing: Packing | None

@@ -12,8 +12,9 @@ from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Route
+from typing_extensions import override
 
 from app.api.dependencies import Services, refuse_unknown_parameters
 from app.api.errors import MethodNotAllowed, PathNotFound, render_problem
@@ -51,6 +52,14 @@ _ROUTERS: Final = (
 )
 
 
+class JsonLine(JSONResponse):
+    """JSON that ends with a line feed, as the lane's answers do."""
+
+    @override
+    def render(self, content: object) -> bytes:
+        return super().render(content) + b"\n"
+
+
 def build_control_plane(services: Services | None = None) -> FastAPI:
     """The application. Without `services` it can be described, not called."""
     app = FastAPI(
@@ -61,6 +70,7 @@ def build_control_plane(services: Services | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        default_response_class=JsonLine,
         dependencies=[Depends(refuse_unknown_parameters)],
     )
     app.state.services = services
@@ -118,9 +128,15 @@ def _of_framework(request: Request, error: Exception) -> CurlewError:
         return MethodNotAllowed(request.method, ", ".join(sorted(_methods_of_path(request))))
     if error.status_code == 404:
         return PathNotFound(
-            f"nothing is at {request.url.path!r}", hint="all operations are in /openapi.json"
+            f"nothing is at {request.url.path!r}", hint=_hint_of_path(request.url.path)
         )
     return InvalidRequest(str(error.detail))
+
+
+def _hint_of_path(path: str) -> str:
+    if path.startswith("/v1/") and path.endswith("/"):
+        return "leave out the '/' at the end"
+    return "the page is at /ui, the API's is at /docs, and all operations are in /openapi.json"
 
 
 def _methods_of_path(request: Request) -> set[str]:

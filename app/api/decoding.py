@@ -56,6 +56,11 @@ class BodyDecoder(Generic[_T]):
         )
 
     def decode(self, body: bytes | Raw) -> _T:
+        if not body:
+            raise InvalidBody(
+                "the request body is empty",
+                hint="send JSON; known here: " + ", ".join(self.known_fields),
+            )
         try:
             return self._decode(body)
         except DECODE_FAULTS as error:
@@ -65,6 +70,10 @@ class BodyDecoder(Generic[_T]):
 def decode_fault(error: Exception, known_fields: Sequence[str]) -> CurlewError:
     """The problem that a failed decode stands for."""
     detail, _, path = str(error).partition(" - at `$")
+    if detail == "Input data was truncated":
+        return InvalidBody(
+            "the JSON ends too early", hint="in a shell, put it between single quotes"
+        )
     pointer = _pointer(path.rstrip("`"))
     marker = "unknown field `"
     if marker not in detail:

@@ -282,7 +282,7 @@ def render_problem(
     document: dict[str, object] = msgspec.to_builtins(problem)
     for name, value in (*error.fields.items(), *(extra or {}).items()):
         document.setdefault(name, value)
-    body = msgspec.json.encode(document)
+    body = msgspec.json.encode(document) + b"\n"
     headers = [
         (b"content-type", PROBLEM_CONTENT_TYPE),
     ]

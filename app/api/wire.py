@@ -24,6 +24,11 @@ Wait = Annotated[int | float | str, Meta(description="seconds, or a duration suc
 encode = msgspec.json.Encoder().encode
 
 
+def encode_line(value: object) -> bytes:
+    """`value` as JSON and a line feed: in a terminal the prompt comes on a line of its own."""
+    return encode(value) + b"\n"
+
+
 # --- requests -------------------------------------------------------------------------------
 
 

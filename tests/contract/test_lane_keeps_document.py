@@ -88,6 +88,7 @@ class Checker:
         media_type = answer.headers["content-type"].partition(";")[0]
         assert media_type in content, f"{media_type} is not declared"
         if media_type.endswith(("/json", "+json")):
+            assert answer.content.endswith(b"\n"), "use encode_line: a prompt follows in a shell"
             schema = {**content[media_type]["schema"], **self._components}
             jsonschema.validate(answer.json(), schema, jsonschema.Draft202012Validator)
 

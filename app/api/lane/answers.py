@@ -6,7 +6,7 @@ import msgspec
 
 from app.api.errors import render_problem, status_of
 from app.api.exchange import Exchange, Headers
-from app.api.wire import BatchAnswer, SettleAnswer, encode
+from app.api.wire import BatchAnswer, SettleAnswer, encode_line
 from app.domain.errors import CurlewError
 
 
@@ -18,7 +18,7 @@ async def answer_results(
 ) -> None:
     """200 when all succeeded, 207 when some did, else a problem with the results as a member."""
     if answer.succeeded:
-        await exchange.answer(207 if failures else 200, headers, encode(answer))
+        await exchange.answer(207 if failures else 200, headers, encode_line(answer))
         return
     leading = _leading(failures)
     status, problem_headers, body = render_problem(

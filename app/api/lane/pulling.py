@@ -19,7 +19,7 @@ from app.api.parameters import Query, integer_of
 from app.api.ports import DataPlane
 from app.api.rendering import view_of
 from app.api.traffic import Traffic
-from app.api.wire import GapView, MessageView, PullAnswer, encode
+from app.api.wire import GapView, MessageView, PullAnswer, encode, encode_line
 from app.broker.results import PullRequest, PullResult
 from app.domain.errors import IllegalOffset, InvalidRequest
 from app.domain.limits import DEFAULT_PULL_MESSAGES, MIB, Limits
@@ -114,18 +114,18 @@ class Pulling:
         messages = [decode(record) for record in result.read.records]
         self._traffic.sent_out(len(messages), sum([len(each.body) for each in messages]))
         if kind == "events":
-            body = encode([event_of(m, force_base64=force_base64) for m in messages])
+            body = encode_line([event_of(m, force_base64=force_base64) for m in messages])
             headers += [media.EVENTS_HEADER, *_pull_headers(result)]
             await exchange.answer(200, headers, body)
             return
         views = [view_of(message, force_base64=force_base64) for message in messages]
         if kind == "ndjson":
-            body = b"".join([encode(view) + b"\n" for view in views])
+            body = b"".join([encode_line(view) for view in views])
             headers += [media.NDJSON_HEADER, *_pull_headers(result)]
             await exchange.answer(200, headers, body)
             return
         headers.append(media.JSON_HEADER)
-        await exchange.answer(200, headers, encode(_answer_of(result, views)))
+        await exchange.answer(200, headers, encode_line(_answer_of(result, views)))
 
 
 def _is_worth_waiting(result: PullResult, request: PullRequest) -> bool:

@@ -19,7 +19,7 @@ from app.api.ports import DataPlane
 from app.api.rendering import delivered_view
 from app.api.traffic import Traffic
 from app.api.unpacking import read_unpacked
-from app.api.wire import ReceiveAnswer, ReceiveBody, encode
+from app.api.wire import ReceiveAnswer, ReceiveBody, encode, encode_line
 from app.broker.results import ReceiveRequest, ReceiveResult
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest
 from app.domain.limits import DEFAULT_RECEIVE_MESSAGES, MIB, Limits
@@ -70,7 +70,7 @@ class Receiving:
             return
         views = [delivered_view(d, force_base64=force_base64) for d in result.deliveries]
         await exchange.answer(
-            200, [media.JSON_HEADER, *headers], encode(ReceiveAnswer(views, result.backlog))
+            200, [media.JSON_HEADER, *headers], encode_line(ReceiveAnswer(views, result.backlog))
         )
 
     async def _lease(

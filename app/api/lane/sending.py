@@ -56,7 +56,7 @@ from app.api.wire import (
     BatchResult,
     FrameAnswer,
     SendAnswer,
-    encode,
+    encode_line,
 )
 from app.broker.results import BatchItem, SendResult
 from app.domain.errors import (
@@ -139,7 +139,7 @@ class Sending:
         await exchange.answer(
             status,
             applied(answer_headers, wishes, REPRESENTATION, ASYNC),
-            encode(SendAnswer("SEND_OK", *result)),
+            encode_line(SendAnswer("SEND_OK", *result)),
         )
 
     async def _prepare(
@@ -232,7 +232,7 @@ class Sending:
             message_ids=list(result.message_ids) if REPRESENTATION in wishes else UNSET,
         )
         # All or nothing by nature: a frame with one bad record is refused whole.
-        await exchange.answer(200, headers, encode(answer))
+        await exchange.answer(200, headers, encode_line(answer))
 
     async def _send_entries(
         self,

@@ -20,7 +20,7 @@ from app.api.lane.receiving import invisible_ms_of
 from app.api.parameters import Query, duration_ms_of
 from app.api.ports import DataPlane
 from app.api.unpacking import read_unpacked
-from app.api.wire import ReceiptAnswer, ReceiptChange, SettleAnswer, SettleResult, encode
+from app.api.wire import ReceiptAnswer, ReceiptChange, SettleAnswer, SettleResult, encode_line
 from app.broker import results
 from app.broker.results import Extend, Nack
 from app.domain.errors import BatchTooLarge, IllegalInvisibleTime, InvalidRequest
@@ -95,7 +95,7 @@ class Settling:
             if result.invisible_until_ms is None
             else result.invisible_until_ms,
         )
-        await exchange.answer(200, [media.JSON_HEADER], encode(answer))
+        await exchange.answer(200, [media.JSON_HEADER], encode_line(answer))
 
     async def _read(self, exchange: Exchange) -> bytes:
         Query(exchange.query, _NO_PARAMETERS)

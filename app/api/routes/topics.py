@@ -11,7 +11,7 @@ from app.api.lane.receiving import raw_headers
 from app.api.parameters import integer_of
 from app.api.rendering import view_of
 from app.api.schemas import TopicBody, TopicDocument, TopicList, TopicOffsets, TopicStats
-from app.api.wire import encode
+from app.api.wire import encode_line
 from app.broker.topics import check_queue, find_topic
 from app.domain.errors import InvalidRequest
 
@@ -192,5 +192,5 @@ async def get_message(
         answer.raw_headers = [*raw_headers(message), *answer.raw_headers]
         return answer
     return Response(
-        encode(view_of(message, force_base64=body == "base64")), media_type="application/json"
+        encode_line(view_of(message, force_base64=body == "base64")), media_type="application/json"
     )

@@ -128,3 +128,10 @@ def test_the_field_names_of_nested_structs_are_known() -> None:
     assert "reason" in settle_decoder.known_fields
     assert "tag" in batch_decoder.known_fields
     assert "id" in entry_decoder.known_fields
+
+
+def test_an_empty_and_a_cut_off_body_say_what_to_do() -> None:
+    empty, cut = refusal(b""), refusal(b'{"text":')
+    assert (empty.detail, cut.detail) == ("the request body is empty", "the JSON ends too early")
+    assert "text" in str(empty.hint)
+    assert cut.hint

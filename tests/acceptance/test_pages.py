@@ -1,0 +1,72 @@
+"""What README, docs and banner tell a user to paste, pasted: every curl block of every page."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.curl_pages import Command, Shell, blocks_of, is_printed
+from tests.support.node import ROOT, run_node
+
+PLACES = ("*.md", "docs/**/*.md", "clients/**/*.md", "spark_connector/*.md")
+PAGES = sorted(
+    str(page.relative_to(ROOT))
+    for place in PLACES
+    for page in ROOT.glob(place)
+    if blocks_of(page.read_text()) and "node_modules" not in page.parts
+)
+
+
+def test_the_pages_are_found() -> None:
+    assert {"README.md", "docs/http-api.md"} <= set(PAGES)
+    assert len(blocks_of((ROOT / "README.md").read_text())) >= 6
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_curl_line_works(page: str, tmp_path: Path) -> None:
+    with run_node(tmp_path / "data") as node:
+        shell = Shell(node.port, tmp_path)
+        for block in blocks_of((ROOT / page).read_text()):
+            for command in block:
+                shell.paste(command)
+
+
+def test_the_curl_lines_of_the_banner_work(tmp_path: Path) -> None:
+    with run_node(tmp_path / "data") as node:
+        lines = [line.strip() for line in node.banner if line.strip().startswith("curl ")]
+        assert len(lines) == 3
+        shell = Shell(node.port, tmp_path)
+        printed = [shell.paste(Command(line)) for line in lines]
+    assert "201 Created" in printed[0]
+    assert json.loads(printed[1])["depth"] == 1
+    assert json.loads(printed[2])["messages"][0]["text"] == '{"id":17}'
+
+
+FALSE = """
+```
+$ curl -i localhost:8710/v1/topics/none
+HTTP/1.1 200 OK
+```
+"""
+
+
+@pytest.mark.parametrize(
+    "page", [FALSE, "```\ncurl localhost:8710/v1/topics/none\n```", "```\ncurl localhost:1/\n```"]
+)
+def test_a_page_that_is_wrong_is_noticed(page: str, tmp_path: Path) -> None:
+    [[command]] = blocks_of(page)
+    with run_node(tmp_path / "data") as node, pytest.raises(AssertionError):
+        Shell(node.port, tmp_path).paste(command)
+
+
+@pytest.mark.parametrize(
+    ("expected", "printed", "found"),
+    [
+        ('{"a":1,\n "b":…}', '{"a":1,"b":2}', True),
+        ('{"a":1,…}', '{"a":2,"b":2}', False),
+        ("HTTP/1.1 200 OK\n…\nmq-a: b", "HTTP/1.1 200 OK\r\nx: y\r\nmq-a: b\r\n", True),
+        ("one\ntwo", "two\none", False),
+    ],
+)
+def test_what_counts_as_printed(expected: str, printed: str, found: bool) -> None:
+    assert is_printed(expected, printed) is found

@@ -141,12 +141,15 @@ def _hint_of_path(path: str) -> str:
 
 def _methods_of_path(request: Request) -> set[str]:
     """The methods of all routes with this path; the framework names those of one only."""
-    methods: set[str] = set()
-    for router in _ROUTERS:
-        for route in router.routes:
-            match, _ = route.matches(request.scope)
-            if match is not Match.NONE and isinstance(route, Route):
-                methods |= route.methods or set()
+    routes = [
+        route
+        for router in _ROUTERS
+        for route in router.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+    ]
+    # `/{id}:verb` also looks like `/{id}`; the verb decides.
+    with_verb = [route for route in routes if ":" in route.path.rpartition("/")[2]]
+    methods = {method for route in with_verb or routes for method in route.methods or ()}
     return methods or {"GET"}
 
 

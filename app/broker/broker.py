@@ -107,7 +107,7 @@ class Broker:
             waiters=self._waiters,
             readers=self._readers,
             check_open=self._check_open,
-            choose_queue=self._sender.choose_queue,
+            place=self._sender.place,
         )
         self._transaction_checks = Service(
             "transaction checks", config.transaction_check_seconds, self.transactions.turn

@@ -113,9 +113,15 @@ class Sender:
 
     # --- choosing queues
 
-    def choose_queue(self, topic: str, sharding_key: str | None) -> int:
-        """The queue of a message that is stored later; raises `TopicNotFound`."""
-        return self._choose_queue(find_topic(self._metadata, topic), sharding_key)
+    async def place(
+        self, topic_name: str, sharding_key: str | None, queue_id: int | None
+    ) -> tuple[Topic, int]:
+        """Topic and queue of a message that becomes visible later; as for a send."""
+        topic = await self._find_or_create(topic_name)
+        if queue_id is None:
+            return topic, self._choose_queue(topic, sharding_key)
+        check_queue(topic, queue_id)
+        return topic, queue_id
 
     def _choose_queue(self, topic: Topic, sharding_key: str | None) -> int:
         if sharding_key is not None:

@@ -8,7 +8,7 @@ the transaction's, and the message's own. Event loop only.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 from app.broker.confirming import Confirmation, with_outcome
 from app.broker.journal import Journal
 from app.broker.origins import plain_copy
-from app.broker.ports import Metadata, Store
+from app.broker.ports import Metadata, Store, Topic
 from app.broker.pulling import check_wait
 from app.broker.reading import DiskAccess
-from app.broker.topics import check_queue, find_topic
+from app.broker.topics import find_topic
 from app.broker.transaction_table import Transaction, TransactionState, TransactionTable
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
@@ -51,6 +51,8 @@ CHECKS_EXHAUSTED: Final = "CHECKS_EXHAUSTED"
 _READ_MESSAGES: Final = 1_024
 
 Decision = TransactionState
+Place = Callable[[str, str | None, int | None], Awaitable[tuple[Topic, int]]]
+"""Gives the topic, made where that is allowed, and the queue: `Sender.place`."""
 
 
 class Check(NamedTuple):
@@ -73,7 +75,7 @@ class Transactions:
         waiters: Waiters,
         readers: Executor,
         check_open: Callable[[], None],
-        choose_queue: Callable[[str, str | None], int],
+        place: Place,
     ) -> None:
         self._store = store
         self._metadata = metadata
@@ -82,7 +84,7 @@ class Transactions:
         self._waiters = waiters
         self._readers = readers
         self._check_open = check_open
-        self._choose_queue = choose_queue
+        self._place = place
         self._table = TransactionTable(
             interval_s=limits.transaction_check_interval_ms / 1_000,
             checks_max=limits.transaction_checks_max,
@@ -127,14 +129,10 @@ class Transactions:
         """Store a half message. Errors carry `outcome`."""
         try:
             self._check_open()
-            view = find_topic(self._metadata, topic)
             check_message(message, self._limits)
             check_group(producer_group)
             after_ms = self._check_after(check_after_ms)
-            if queue_id is None:
-                queue_id = self._choose_queue(topic, message.sharding_key)
-            else:
-                check_queue(view, queue_id)
+            view, queue_id = await self._place(topic, message.sharding_key, queue_id)
             if len(self._table.pending) >= self._limits.transactions_pending_max:
                 raise TooManyRequests(
                     f"{len(self._table.pending)} transactions wait for their decision",
@@ -332,7 +330,7 @@ class Transactions:
     # --- upkeep
 
     async def turn(self) -> None:
-        """Begin the checks that are due and roll back what was asked too often. A service's turn."""
+        """Begin the checks that are due, roll back what was asked too often. A service's turn."""
         if self._store.status().failed is not None:
             return
         due, overdue = self._table.begin_checks(self._clock.monotonic_s())

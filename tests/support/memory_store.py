@@ -180,13 +180,11 @@ class MemoryStore:
     def read_message(
         self, message_id: str, *, topic: str | None = None, wait_for_disk: bool = False
     ) -> StoredMessage | None:
-        if topic is not None:
-            for (name, _), queue in self.queues.items():
-                records = [each for each in queue.records[queue.min_offset :] if each is not None]
-                for record in records if name == topic else ():
-                    message = self.decode(memoryview(record))
-                    if message.message_id == message_id:
-                        return message
+        for (name, _), queue in self.queues.items():
+            for record in queue.records[queue.min_offset :] if name == topic else ():
+                message = None if record is None else self.decode(memoryview(record))
+                if message is not None and message.message_id == message_id:
+                    return message
         placed = decode_message_id(message_id)
         place = placed and self._by_position.get(placed.physical_offset)
         if not place:

@@ -62,6 +62,7 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "max_messages": (_POSITIVE, "at most so many messages"),
     "min_messages": (_POSITIVE, "a waiting pull is answered as soon as there are so many"),
     "offset": (_INTEGER, "start at this offset"),
+    "producer_group": (_TEXT, "who is asked when a transaction is not decided in time"),
     "properties": (_TEXT, "a JSON object of texts"),
     "queue_id": (_INTEGER, "the queue; default: by sharding key, else in turn"),
     "reason": (_TEXT, "why the message is given back"),
@@ -74,6 +75,10 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "tag": (_TEXT, "the filter label"),
     "tail": (_INTEGER, "start so many messages before the end"),
     "timestamp_ms": (_INTEGER, "start at the first message stored at or after this time"),
+    "transaction": (
+        {**_TEXT, "examples": ["prepare; group=pg1; check-after=30s"]},
+        "store the message invisibly until POST /v1/transactions/{id}:commit",
+    ),
     "wait": (_TEXT, "how long to wait for messages: seconds, or a duration such as 20s"),
 }
 """Query parameters, and headers by their alias."""
@@ -259,9 +264,22 @@ _OPERATIONS: Final[dict[str, Json]] = {
                 "The message is stored", {media.JSON: _reference("SendAnswer")}, _POSITION_HEADERS
             ),
             "202": _answer(
-                "With respond-async: in the log, and on the medium within half a second",
-                {media.JSON: _reference("SendAnswer")},
-                _POSITION_HEADERS,
+                "With respond-async: in the log, and on the medium within half a second; with "
+                "MQ-Transaction: prepared",
+                {
+                    media.JSON: {
+                        "schema": {
+                            "anyOf": [
+                                _reference("SendAnswer")["schema"],
+                                _reference("PreparedAnswer")["schema"],
+                            ]
+                        }
+                    }
+                },
+                {
+                    **_POSITION_HEADERS,
+                    "Location": {"schema": _TEXT, "description": "of the transaction"},
+                },
             ),
             **_problems(*_TOPIC_ERRORS, 413, 415),
         },

@@ -165,7 +165,7 @@ class Sending:
             (b"mq-message-id", transaction.transaction_id.encode()),
             (b"location", f"/v1/transactions/{transaction.transaction_id}".encode()),
         ]
-        await exchange.answer(202, headers, encode(prepared_answer(transaction)))
+        await exchange.answer(202, headers, encode_line(prepared_answer(transaction)))
 
     async def _read(
         self, exchange: Exchange, limit: int, too_large: TooLarge, packing: Packing | None

@@ -24,6 +24,7 @@ from app.api.routes import (
     groups,
     operations,
     positions,
+    producers,
     service,
     topics,
     transactions,
@@ -42,6 +43,7 @@ is malformed, too slow or too large is refused and ends the connection. With
 
 
 _ROUTERS: Final = (
+    producers.router,
     topics.router,
     positions.router,
     groups.router,

@@ -25,6 +25,7 @@ _REASONS: Final = {
     415: "The content type is not taken",
     416: "The offset is beyond the end of the queue",
     417: "Expect is something else than 100-continue",
+    422: "The idempotency key came with another request before",
     429: "A bound on work in flight is reached; see Retry-After",
     431: "The header block or the message properties are too large",
     500: "The node failed",

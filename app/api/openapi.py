@@ -16,11 +16,12 @@ from app.api.documentation import schemas_of
 from app.api.errors import STATUS_OF_CODE, EntryProblem, Problem
 from app.api.lane.document import lane_paths
 from app.api.routes.dead_letters import PurgeBody, RedriveBody
+from app.api.routes.producers import SealBody
 from app.api.schemas import CommitBody, GroupBody, TopicBody
 
 Json = dict[str, Any]
 
-_REQUEST_MODELS: Final = (TopicBody, GroupBody, CommitBody, RedriveBody, PurgeBody)
+_REQUEST_MODELS: Final = (TopicBody, GroupBody, CommitBody, RedriveBody, PurgeBody, SealBody)
 _STRUCTS: Final = (
     *(wire.Envelope, wire.BatchRequest, wire.BatchEntry, wire.ReceiveBody, wire.SettleBody),
     *(wire.AckBody, wire.NackBody, wire.ExtendBody, wire.ReceiptChange),

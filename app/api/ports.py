@@ -11,6 +11,7 @@ from app.broker import ports as broker_ports
 from app.broker.dead_letters import DeadLetters
 from app.broker.operations import Operations
 from app.broker.ports import Group, StoreStatus, Topic
+from app.broker.producers import Producers
 from app.broker.results import (
     BatchItem,
     Delivery,
@@ -69,6 +70,11 @@ class DataPlane(Protocol):
         queue_id: int | None = None,
         flush: FlushMode | None = None,
     ) -> FrameResult: ...
+
+    @property
+    def producers(self) -> Producers:
+        """Sends that are stored once."""
+        ...
 
     async def pull(self, topic: str, queue_id: int, request: PullRequest) -> PullResult: ...
 

@@ -14,10 +14,13 @@ from typing import Final, Literal
 
 from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
+from app.broker.delays import Delays
 from app.broker.groups import Groups
 from app.broker.offset_book import OffsetBook
 from app.broker.operations import Operations
 from app.broker.ports import Group, Metadata, Store, StoreStatus, Topic
+from app.broker.producers import Producers
+from app.broker.progress_journal import ProgressJournal
 from app.broker.pulling import Puller
 from app.broker.reading import DiskAccess
 from app.broker.receiving import Receiver
@@ -86,9 +89,18 @@ class Broker:
         self._waiters = Waiters(limits.waiters_max)
         self._readers = ThreadPoolExecutor(config.reader_threads, "broker-reader")
         self._book = OffsetBook(metadata)
+        self.progress = ProgressJournal(store, self._readers)
         self._lease_ids = LeaseIds(clock.now_ms())
         self._sender = Sender(store, metadata, limits, config)
         self._puller = Puller(store, metadata, limits, self._waiters, self._readers)
+        self.producers = Producers(
+            store,
+            clock,
+            limits,
+            sender=self._sender,
+            readers=self._readers,
+            check_open=self._check_open_for_sends,
+        )
         self.positions = TopicPositions(store, metadata, limits, self._waiters)
         self._groups = Groups(
             store,
@@ -96,7 +108,9 @@ class Broker:
             readers=self._readers,
             lease_ids=self._lease_ids,
             book=self._book,
+            progress=self.progress,
         )
+        self.delays = Delays(store, metadata, clock, config, self._readers)
         self.operations = Operations(clock, limits)
         self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
         self.transactions = Transactions(
@@ -128,11 +142,14 @@ class Broker:
             return
         self._equip(ReceiptSigner(await self._metadata.secret(RECEIPT_KEY_NAME)))
         await self._book.load()
+        await self.progress.load(self._book, self._metadata.snapshot)
         await self.dead_letters.start()
         await self.transactions.start()
         self._store.on_arrival = self._waiters.on_arrival
+        await self.producers.start()
         await self._offset_writer.start()
         await self._lease_watch.start()
+        await self.delays.start()
         await self._snapshots.start()
         await self._transaction_checks.start()
         self._closed_because = ""
@@ -151,6 +168,7 @@ class Broker:
             lease_ids=self._lease_ids,
             book=self._book,
             groups=self._groups,
+            progress=self.progress,
         )
         self._settler = Settler(
             self._clock,
@@ -159,6 +177,7 @@ class Broker:
             lease_ids=self._lease_ids,
             book=self._book,
             groups=self._groups,
+            progress=self.progress,
         )
 
     async def stop(self) -> None:
@@ -171,6 +190,7 @@ class Broker:
         await self._transaction_checks.stop()
         await self._snapshots.stop()
         await self._lease_watch.stop()
+        await self.delays.stop()
         await self._offset_writer.stop(self._config.last_write_seconds)
         try:
             async with asyncio.timeout(self._config.last_write_seconds):
@@ -178,7 +198,7 @@ class Broker:
         except TimeoutError:
             self._book.problem = "committed offsets cannot be written: the database is too slow"
         if self._book.problem is not None:
-            _LOG.warning("%s; messages will be delivered again", self._book.problem)
+            _LOG.warning("%s; the log has them", self._book.problem)
         self._readers.shutdown(wait=False)
 
     def readiness(self) -> list[str]:
@@ -260,6 +280,10 @@ class Broker:
             raise self._refusal_of_send()
         return await self._sender.send_frame(topic, body, queue_id, flush)
 
+    def _check_open_for_sends(self) -> None:
+        if self._closed_because:
+            raise self._refusal_of_send()
+
     def _refusal_of_send(self) -> ShuttingDown:
         return ShuttingDown(
             self._closed_because,
@@ -327,7 +351,13 @@ class Broker:
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """The client went away before the answer was written: others may have the messages."""
-        self._settler.give_back([delivery.receipt_handle for delivery in deliveries])
+        for delivery in deliveries:
+            handle = self._signer.read(delivery.receipt_handle)
+            subscription = self._groups.find(handle.group, handle.topic)
+            queue = None if subscription is None else subscription.find(handle.queue_id)
+            if subscription is not None and queue is not None:
+                held = (queue, handle.queue_offset, handle.lease_id)
+                self._receiver.give_back(subscription, (held,))
 
     async def settle(
         self,
@@ -344,7 +374,9 @@ class Broker:
         subscription = self._groups.find(group, topic)
         if subscription is None:
             subscription = await self._first_use(topic, group)
-        return self._settler.settle(subscription, acks, nacks, extends)
+        view = self._metadata.snapshot.topics.get(topic)
+        flush = FlushMode.SYNC if view is None else view.flush
+        return await self._settler.settle(subscription, flush, acks, nacks, extends)
 
     async def settle_one(
         self,
@@ -391,6 +423,8 @@ class Broker:
     async def _write_snapshots(self) -> None:
         await self.dead_letters.journal.turn()
         await self.transactions.journal.turn()
+        await self.progress.turn()
+        await self.producers.journal.turn()
 
     # --- offsets
 

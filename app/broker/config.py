@@ -19,6 +19,8 @@ class BrokerConfig:
     lease_check_seconds: float = 0.1
     """How often parked receives look for expired leases. Bounds the lateness of a redelivery."""
 
+    delay_check_seconds: float = 0.02
+    """How often delayed messages are looked at. Bounds their lateness."""
     snapshot_check_seconds: float = 1.0
     """How often journals look whether a snapshot is due."""
 
@@ -34,6 +36,7 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         assert self.offset_flush_seconds > 0
         assert self.lease_check_seconds > 0
+        assert self.delay_check_seconds > 0
         assert self.snapshot_check_seconds > 0
         assert self.transaction_check_seconds > 0
         assert self.reader_threads > 0

@@ -6,27 +6,33 @@ from app.domain.errors import CurlewError, Outcome
 
 
 class Confirmation:
-    """Waits for one append. Costs no future when the store confirms at once."""
+    """Lets any number wait for one append. Costs no future when it is confirmed at once."""
 
-    __slots__ = ("_error", "_future", "_is_done")
+    __slots__ = ("_error", "_futures", "_is_done")
 
     def __init__(self) -> None:
         self._is_done = False
         self._error: CurlewError | None = None
-        self._future: asyncio.Future[None] | None = None
+        self._futures: list[asyncio.Future[None]] = []
+
+    @property
+    def is_done(self) -> bool:
+        return self._is_done
 
     def done(self, error: CurlewError | None) -> None:
         """The store's callback."""
         self._is_done = True
         self._error = error
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
+        for future in self._futures:
+            if not future.done():
+                future.set_result(None)
 
     async def wait(self) -> None:
         """Return when the data is safe; raise what went wrong."""
         if not self._is_done:
-            self._future = asyncio.get_running_loop().create_future()
-            await self._future
+            future = asyncio.get_running_loop().create_future()
+            self._futures.append(future)
+            await future
         if self._error is not None:
             raise with_outcome(self._error, "unknown")
 

@@ -12,12 +12,13 @@ from concurrent.futures import Executor
 from app.broker.leases import InFlight
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Metadata, Store, Topic
+from app.broker.progress_journal import ProgressJournal
 from app.broker.reading import DiskAccess, find_offset_at
 from app.broker.results import QueuePosition
 from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
 from app.domain.errors import OffsetOutOfRange
 from app.domain.names import check_group
-from app.domain.positions import CommittedOffset, QueueOffset
+from app.domain.positions import CommittedOffset, FlushMode, QueueOffset
 from app.domain.settings import StartPosition
 from app.store import QueueBounds
 
@@ -33,12 +34,14 @@ class Groups:
         readers: Executor,
         lease_ids: LeaseIds,
         book: OffsetBook,
+        progress: ProgressJournal,
     ) -> None:
         self._store = store
         self._metadata = metadata
         self._readers = readers
         self._lease_ids = lease_ids
         self._book = book
+        self._progress = progress
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         """Group → topic → subscription."""
         self._in_flight: dict[str, InFlight] = {}
@@ -63,34 +66,49 @@ class Groups:
             # Another first use may have been quicker while this one read.
             subscription = self.find(group.name, topic.name)
             if subscription is None:
-                subscription = self._make(group, topic, offsets)
+                subscription = Subscription(
+                    group.name,
+                    topic.name,
+                    [],
+                    self._in_flight.setdefault(group.name, InFlight()),
+                )
+                self._add_queues(subscription, offsets)
+                self._subscriptions.setdefault(group.name, {})[topic.name] = subscription
         if len(subscription.queues) < topic.queues:
-            self._add_queues(subscription, topic)
+            added = range(len(subscription.queues), topic.queues)
+            bounds = [self._store.bounds(topic.name, queue_id) for queue_id in added]
+            self._add_queues(subscription, [low for low, _ in bounds])
+        if subscription.placed is not None:
+            await self._wait_until_placed(subscription)
         return subscription
 
-    def _make(self, group: Group, topic: Topic, offsets: Sequence[int]) -> Subscription:
-        in_flight = self._in_flight.setdefault(group.name, InFlight())
-        subscription = Subscription(group.name, topic.name, [], in_flight)
-        for offset in offsets:
-            self._add_queue(subscription, offset)
-        self._subscriptions.setdefault(group.name, {})[topic.name] = subscription
-        return subscription
+    async def _wait_until_placed(self, subscription: Subscription) -> None:
+        """Nothing is delivered before it is written down where the group began."""
+        placed = subscription.placed
+        assert placed is not None
+        await placed.wait()
+        if subscription.placed is placed:
+            subscription.placed = None
 
-    def _add_queues(self, subscription: Subscription, topic: Topic) -> None:
-        for queue_id in range(len(subscription.queues), topic.queues):
-            self._add_queue(subscription, self._store.bounds(topic.name, queue_id).min_offset)
+    def _add_queues(self, subscription: Subscription, offsets: Sequence[int]) -> None:
+        """Add queues; one of which nothing is known begins at its offset.
 
-    def _add_queue(self, subscription: Subscription, offset: int) -> None:
-        queue = LeasedQueue(
-            subscription.group,
-            subscription.topic,
-            len(subscription.queues),
-            offset,
-            subscription.in_flight,
-            self._lease_ids.next,
-        )
-        subscription.queues.append(queue)
-        self._book.advance(queue.key, offset)
+        So does one of which more is known than the log has, after a loss of power.
+        """
+        group, topic, first = subscription.group, subscription.topic, len(subscription.queues)
+        keys = [(group, topic, queue_id) for queue_id in range(first, first + len(offsets))]
+        new = []
+        for key, offset in zip(keys, offsets, strict=True):
+            state = self._progress.find(key)
+            if state is None or state.end > self._store.bounds(topic, key[2]).max_offset:
+                new.append((topic, key[2], offset))
+        if new:
+            subscription.placed = self._progress.place(group, new, FlushMode.ASYNC)
+        for key in keys:
+            state = self._progress.queue(key)
+            queue = LeasedQueue(*key, state, subscription.in_flight, self._lease_ids.next)
+            subscription.queues.append(queue)
+            self._book.advance(key, queue.committed)
 
     async def _start_offsets(self, group: Group, topic: Topic) -> list[int]:
         committed = self._book.committed(group.name, topic.name)
@@ -159,6 +177,9 @@ class Groups:
                     for queue_id, offset in rows
                 ]
             )
+        places = [(topic.name, queue_id, offset) for queue_id, offset in rows]
+        write = self._progress.place if force else self._progress.skip
+        written = write(group, places, FlushMode.SYNC if force else topic.flush)
         subscription = self.find(group, topic.name)
         for queue_id, offset in rows:
             if subscription is not None and queue_id < len(subscription.queues):
@@ -166,12 +187,13 @@ class Groups:
                 if force:
                     queue.reset(offset, self._lease_ids.next)
                 else:
-                    queue.skip_to(offset)
+                    queue.follow()
                     self._book.track(queue)
             elif not force:
                 self._book.advance((group, topic.name, queue_id), offset)
         if subscription is not None:
             self.wake_all(group)
+        await written.wait()
 
     def _check_commit(self, topic: str, queue_id: int, offset: int) -> None:
         bounds = self._store.bounds(topic, queue_id)
@@ -225,4 +247,5 @@ class Groups:
             subscription.close()
         if group is not None:
             self._in_flight.pop(group, None)
+        self._progress.forget(topic=topic, group=group)
         self._book.forget(topic=topic, group=group)

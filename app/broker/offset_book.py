@@ -1,7 +1,8 @@
 """Committed offsets of all groups: in memory now, in SQL within a second.
 
-The book holds what SQL is to hold. Progress of leases is collected when the book is written
-(`track`), commits by clients go in at once (`advance`). A database that is down stops nobody: rows
+The book holds what SQL is to hold, a checkpoint for people and tools; what must not be lost is in
+the log (`progress_journal`). Progress of leases is collected when the book is written (`track`),
+commits by clients go in at once (`advance`). A database that is down stops nobody: rows
 stay dirty, the next turn tries again, and `problem` says so. Event loop only.
 
 Invariant: an offset goes back only through `force`.
@@ -45,6 +46,14 @@ class OffsetBook:
     async def load(self) -> None:
         for row in await self._metadata.load_offsets():
             self._offsets.setdefault((row.group, row.topic), {})[row.queue_id] = row.offset
+
+    def rows(self) -> list[tuple[Key, int]]:
+        """Everything that is known."""
+        return [
+            ((group, topic, queue_id), offset)
+            for (group, topic), queues in self._offsets.items()
+            for queue_id, offset in queues.items()
+        ]
 
     def committed(self, group: str, topic: str) -> Mapping[int, int]:
         """Queue → offset, for the queues that have one."""

@@ -17,7 +17,7 @@ from app.domain.settings import (
     TopicSettings,
     TopicType,
 )
-from app.store import Appended, Done, QueueBounds, ReadResult, StepPart
+from app.store import Appended, Done, QueueBounds, ReadResult, StepPart, TimerLog
 from app.store.formats.batch_frame import RequestFrame
 
 
@@ -63,8 +63,20 @@ class Store(Protocol):
     ) -> Appended: ...
 
     def append_frame(
-        self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
-    ) -> Appended: ...
+        self,
+        topic: str,
+        queue_id: int,
+        frame: RequestFrame,
+        flush: FlushMode,
+        done: Done,
+        entry: StepPart | None = None,
+    ) -> Appended:
+        """With an `entry` before the frame: a crash may leave it with the first records only."""
+        ...
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """What the next message of a queue gets."""
+        ...
 
     def append_step(
         self, parts: Sequence[StepPart], flush: FlushMode, done: Done
@@ -73,6 +85,14 @@ class Store(Protocol):
         ...
 
     def trim(self, topic: str, queue_id: int, min_offset: int) -> None: ...
+
+    def flush(self, done: Done) -> None:
+        """Bring everything appended so far to the medium."""
+        ...
+
+    def timer_log(self) -> TimerLog:
+        """The timer log beside this store. For one owner."""
+        ...
 
     def bounds(self, topic: str, queue_id: int) -> QueueBounds: ...
 

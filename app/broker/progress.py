@@ -8,7 +8,8 @@ Invariants: every offset below `committed` is acked; `committed` itself is not; 
 below `committed`; bits below `committed` in its own page may be set or not and mean nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Final
 
 _PAGE_SHIFT: Final = 10
@@ -16,6 +17,10 @@ _PAGE_BITS: Final = 1 << _PAGE_SHIFT
 _PAGE_MASK: Final = _PAGE_BITS - 1
 _BITS: Final = tuple(1 << bit for bit in range(_PAGE_BITS))
 _FULL: Final = (1 << _PAGE_BITS) - 1
+_PAGE_BYTES: Final = _PAGE_BITS // 8
+
+PackedPages = tuple[int, int | bytes]
+"""First page and either how many full ones follow one another, or the bits of this one."""
 
 
 class QueueProgress:
@@ -61,6 +66,51 @@ class QueueProgress:
             page = self._pages.get(number, 0) | bits
             self._pages[number] = _FULL if page == _FULL else page
             start = stop
+
+    @property
+    def end(self) -> int:
+        """Nothing is acked from here on."""
+        last = max(self._pages, default=None)
+        if last is None:
+            return self.committed
+        return max(self.committed, (last << _PAGE_SHIFT) + self._pages[last].bit_length())
+
+    def next_open(self, offset: int) -> int:
+        """The first offset from `offset` on that is not acked."""
+        offset = max(offset, self.committed)
+        while True:
+            page = self._pages.get(offset >> _PAGE_SHIFT)
+            if page is None:
+                return offset
+            open_bits = ~(page >> (offset & _PAGE_MASK))
+            run = (open_bits & -open_bits).bit_length() - 1
+            if run == 0:
+                return offset
+            offset += run
+
+    def restart(self, offset: int) -> None:
+        """Begin anew at `offset`, backwards or forwards: nothing from there on is acked."""
+        self.committed = offset
+        self._pages.clear()
+
+    def pack(self) -> Iterator[PackedPages]:
+        """The acks above `committed`, for `unpack`. Full pages in a row cost one entry."""
+        pages = sorted(self._pages.items())
+        numbered = enumerate(pages)
+        for key, run in groupby(
+            numbered, lambda each: each[1][0] - each[0] if each[1][1] == _FULL else -1 - each[0]
+        ):
+            found = [page for _, page in run]
+            first, bits = found[0]
+            yield (first, len(found) if key >= 0 else bits.to_bytes(_PAGE_BYTES, "little"))
+
+    def unpack(self, packed: Iterable[PackedPages]) -> None:
+        """Add acks that `pack` gave."""
+        for first, what in packed:
+            if isinstance(what, int):
+                self._pages.update(dict.fromkeys(range(first, first + what), _FULL))
+            else:
+                self._pages[first] = int.from_bytes(what, "little")
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Acked offsets above `committed` as half-open ranges, ascending; they may touch."""

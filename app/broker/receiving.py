@@ -11,6 +11,7 @@ read, during which the queue is marked and others pass it by. Event loop only.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -23,10 +24,12 @@ from app.broker.groups import Groups
 from app.broker.leases import Lease
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Store
+from app.broker.progress_journal import ProgressJournal
 from app.broker.pulling import check_wait
 from app.broker.reading import DiskAccess
 from app.broker.results import Delivery, ReceiveRequest, ReceiveResult
 from app.broker.subscriptions import (
+    Held,
     LeasedQueue,
     LeaseIds,
     Replay,
@@ -35,7 +38,7 @@ from app.broker.subscriptions import (
 )
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
-from app.domain.errors import IllegalInvisibleTime, InvalidRequest
+from app.domain.errors import CurlewError, DiskFull, IllegalInvisibleTime, InvalidRequest
 from app.domain.limits import Limits
 from app.domain.receipt import ReceiptSigner
 from app.store import ColdRead, ReadResult
@@ -82,8 +85,7 @@ class _Take:
         self.expires_ms = 0
         self.until_ms = 0
         self.deliveries: list[Delivery] = []
-        self.leased: list[tuple[LeasedQueue, int, int]] = []
-        """(queue, offset, lease id) of each delivery"""
+        self.leased: list[Held] = []
 
     def hold_for(self, invisible_ms: int, clock: Clock) -> None:
         """Leases granted from here on end `invisible_ms` after now."""
@@ -117,6 +119,7 @@ class Receiver:
         lease_ids: LeaseIds,
         book: OffsetBook,
         groups: Groups,
+        progress: ProgressJournal,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -128,6 +131,7 @@ class Receiver:
         self._lease_ids = lease_ids
         self._book = book
         self._groups = groups
+        self._progress = progress
 
     async def receive(
         self,
@@ -149,6 +153,8 @@ class Receiver:
                 return self._finish(take, None, gone)
             self._set_bounds(take, group, request, invisible_ms)
             await self._collect(take)
+            if take.leased:
+                await self._write_down(take)
             if take.deliveries or disk.is_used or self._waiters.closed:
                 return self._finish(take, request.attempt_id, gone)
             if take.is_tired:
@@ -202,10 +208,7 @@ class Receiver:
         backlog = self.backlog(subscription)
         if take.deliveries or take.disk.is_used:
             if gone():
-                for queue, offset, lease_id in take.leased:
-                    queue.leases.give_back(offset, lease_id)
-                subscription.line.wake_one()
-                self._groups.tell_of_room(subscription.in_flight, subscription.group)
+                self.give_back(subscription, take.leased)
                 return ReceiveResult([], backlog)
             if backlog:
                 subscription.line.wake_one()
@@ -215,6 +218,34 @@ class Receiver:
             replay = Replay(min(window_s, take.expires_s), take.leased)
             subscription.remember(attempt_id, replay, now_s)
         return ReceiveResult(take.deliveries, backlog)
+
+    async def _write_down(self, take: _Take) -> None:
+        """Have the log know of these deliveries before anybody sees them: attempts count for ever.
+
+        When the disk is full they go out all the same; then a crash would forget them.
+        """
+        subscription = take.subscription
+        try:
+            await self._progress.hand_out(subscription, take.leased).wait()
+        except DiskFull:
+            return
+        except BaseException:
+            self.give_back(subscription, take.leased)
+            raise
+
+    def give_back(self, subscription: Subscription, leased: Sequence[Held]) -> None:
+        """Return what never reached its consumer; the attempts do not count."""
+        returned = [
+            (queue, offset, lease_id)
+            for queue, offset, lease_id in leased
+            if queue.leases.give_back(offset, lease_id)
+        ]
+        if not returned:
+            return
+        with contextlib.suppress(CurlewError):
+            self._progress.take_back(subscription, returned)
+        subscription.line.wake_one()
+        self._groups.tell_of_room(subscription.in_flight, subscription.group)
 
     def backlog(self, subscription: Subscription) -> int:
         """Messages that are ready for the group and that nobody holds."""
@@ -263,6 +294,8 @@ class Receiver:
                 raise
             self._grant_returned(take, queue, run, read)
         while queue.fetch_offset < bounds.max_offset and not (take.is_full or take.is_tired):
+            if queue.fetch_offset < queue.restored_end:
+                queue.fetch_offset = queue.progress.next_open(queue.fetch_offset)
             start = queue.fetch_offset
             self._grant_new(take, queue, start, self._read_new(take, queue, start, False))
             if queue.fetch_offset == start:
@@ -355,6 +388,9 @@ class Receiver:
             # A client committed ahead during a cold read.
             fetch_offset = queue.fetch_offset
             read = _only(read, lambda offset: offset >= fetch_offset)
+        if start < queue.restored_end:
+            is_acked = queue.progress.is_acked
+            read = _only(read, lambda offset: not is_acked(offset))
         end = read.next_offset
         if end <= queue.fetch_offset:
             return
@@ -383,6 +419,8 @@ class Receiver:
         messages = [decode(record) for record in read.records]
         first_lease_id = self._lease_ids.take(len(offsets))
         leases = grant(offsets, first_lease_id, take.expires_s)
+        if offsets[0] < queue.restored_end:
+            queue.count_earlier(offsets, leases)
         prefix, queue_id = take.subscription.handle_prefix, queue.queue_id
         expires_ms, until_ms, attempts_max = take.expires_ms, take.until_ms, take.attempts_max
         take.deliveries += [

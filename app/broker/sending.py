@@ -39,7 +39,7 @@ class Sender:
         try:
             topic = self._metadata.snapshot.topics.get(topic_name)
             if topic is None:
-                topic = await self._find_or_create(topic_name)
+                topic = await self.find_or_create(topic_name)
             check_message(message, self._limits)
             if queue_id is None:
                 queue_id = self._choose_queue(topic, message.sharding_key)
@@ -65,11 +65,8 @@ class Sender:
         self, topic_name: str, body: bytes, queue_id: int | None, flush: FlushMode | None
     ) -> FrameResult:
         try:
-            topic = await self._find_or_create(topic_name)
-            if queue_id is None:
-                queue_id = self._choose_queue(topic, None)
-            else:
-                check_queue(topic, queue_id)
+            topic = await self.find_or_create(topic_name)
+            queue_id = self.choose_one(topic, queue_id)
             frame = parse_request(body, topic=topic_name, limits=self._limits)
             confirmation = Confirmation()
             appended = self._store.append_frame(
@@ -99,7 +96,7 @@ class Sender:
         flush: FlushMode | None,
     ) -> list[SendResult | CurlewError]:
         try:
-            topic = await self._find_or_create(topic_name)
+            topic = await self.find_or_create(topic_name)
             self._check_batch(items)
             if queue_id is not None:
                 check_queue(topic, queue_id)
@@ -117,11 +114,45 @@ class Sender:
         self, topic_name: str, sharding_key: str | None, queue_id: int | None
     ) -> tuple[Topic, int]:
         """Topic and queue of a message that becomes visible later; as for a send."""
-        topic = await self._find_or_create(topic_name)
+        topic = await self.find_or_create(topic_name)
         if queue_id is None:
             return topic, self._choose_queue(topic, sharding_key)
         check_queue(topic, queue_id)
         return topic, queue_id
+
+    def choose_one(self, topic: Topic, queue_id: int | None) -> int:
+        """The queue that was asked for, or the one whose turn it is."""
+        if queue_id is None:
+            return self._choose_queue(topic, None)
+        check_queue(topic, queue_id)
+        return queue_id
+
+    def choose(
+        self,
+        topic: Topic,
+        items: Sequence[BatchItem | CurlewError],
+        queue_id: int | None,
+        spread: bool,
+    ) -> dict[int, list[tuple[int, Message]]]:
+        """Queue → the entries that go there, each with its place in the batch.
+
+        Raises when the batch or any entry of it is not valid.
+        """
+        self._check_batch(items)
+        if queue_id is not None:
+            check_queue(topic, queue_id)
+        errors, chosen = self._choose_queues(topic, items, queue_id, spread)
+        for error in errors:
+            if error is not None:
+                raise error
+        return {
+            queue: [
+                (index, item.message)
+                for index in indexes
+                if isinstance(item := items[index], BatchItem)
+            ]
+            for queue, indexes in chosen.items()
+        }
 
     def _choose_queue(self, topic: Topic, sharding_key: str | None) -> int:
         if sharding_key is not None:
@@ -229,7 +260,8 @@ class Sender:
                 )
         return [result for result in results if result is not None]
 
-    async def _find_or_create(self, name: str) -> Topic:
+    async def find_or_create(self, name: str) -> Topic:
+        """The topic; made where the configuration allows it, else `TopicNotFound`."""
         try:
             return find_topic(self._metadata, name)
         except TopicNotFound:

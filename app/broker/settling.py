@@ -2,13 +2,17 @@
 
 A handle works while its lease lasts and is the message's newest; afterwards it is
 `ReceiptHandleExpired`, but for one case: repeating an ack within the time of the lease succeeds.
-No await in here, so that a settle is one step. Event loop only.
+What is acked is written down (`progress_journal`) before anybody is told. Between looking at a
+handle and changing its lease there is no await. Event loop only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from app.broker.confirming import Confirmation
+from app.broker.group_progress import Settled, runs_of
 from app.broker.groups import Groups
 from app.broker.offset_book import OffsetBook
+from app.broker.progress_journal import ProgressJournal
 from app.broker.receiving import check_invisible
 from app.broker.results import Extend, Nack, SettleResult
 from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
@@ -20,6 +24,7 @@ from app.domain.errors import (
     ReceiptHandleExpired,
 )
 from app.domain.limits import Limits
+from app.domain.positions import FlushMode
 from app.domain.receipt import ReceiptHandle, ReceiptSigner
 
 
@@ -35,6 +40,7 @@ class Settler:
         lease_ids: LeaseIds,
         book: OffsetBook,
         groups: Groups,
+        progress: ProgressJournal,
     ) -> None:
         self._clock = clock
         self._limits = limits
@@ -42,42 +48,66 @@ class Settler:
         self._lease_ids = lease_ids
         self._book = book
         self._groups = groups
+        self._progress = progress
 
-    def settle(
+    async def settle(
         self,
         subscription: Subscription,
+        flush: FlushMode,
         acks: Sequence[str],
         nacks: Sequence[Nack],
         extends: Sequence[Extend],
     ) -> list[SettleResult]:
-        """Settle in this order; one bad handle does not affect the others."""
+        """Settle in this order; one bad handle does not affect the others.
+
+        Returns when the acks are as safe as `flush` asks. Raises `StoreFailed` or another fault of
+        the store; then nothing was settled, or (`outcome` "unknown") it is not known to be safe.
+        """
         now_s = self._clock.monotonic_s()
-        results = self._ack_all(subscription, acks, now_s) if acks else []
+        results: list[SettleResult] = []
+        written: Confirmation | None = None
+        if acks:
+            written = self._ack_all(subscription, flush, acks, results, now_s)
         results += [self._nack(subscription, nack, now_s) for nack in nacks]
         results += [self._extend(subscription, extend, now_s) for extend in extends]
         self._groups.tell_of_room(subscription.in_flight, subscription.group)
+        if written is not None:
+            await written.wait()
         return results
 
     def _ack_all(
-        self, subscription: Subscription, handles: Sequence[str], now_s: float
-    ) -> list[SettleResult]:
-        results = []
-        moved: set[LeasedQueue] = set()
+        self,
+        subscription: Subscription,
+        flush: FlushMode,
+        handles: Sequence[str],
+        results: list[SettleResult],
+        now_s: float,
+    ) -> Confirmation | None:
+        """Ack what the handles hold. A repeated ack is written again: the first may have failed."""
+        acked: dict[LeasedQueue, dict[int, int]] = {}
         for text in handles:
             error: CurlewError | None = None
             try:
                 queue, handle = self._locate(subscription, text)
-                if queue.leases.ack(handle.queue_offset, handle.lease_id, now_s):
-                    queue.progress.ack(handle.queue_offset)
-                    moved.add(queue)
-                elif not _is_repeated_ack(queue, handle, now_s):
+                offset, lease_id = handle.queue_offset, handle.lease_id
+                if queue.leases.get(offset, lease_id, now_s) or _is_repeated_ack(
+                    queue, handle, now_s
+                ):
+                    acked.setdefault(queue, {})[offset] = lease_id
+                else:
                     error = _expired()
             except CurlewError as bad:
                 error = bad
             results.append(SettleResult(text, "ack", error, None, None))
-        for queue in moved:
+        if not acked:
+            return None
+        written = self._progress.append(_settled(subscription, acked), flush)
+        for queue, leases in acked.items():
+            for offset, lease_id in leases.items():
+                queue.leases.ack(offset, lease_id, now_s)
+            queue.state.ack_all(leases)
             self._book.track(queue)
-        return results
+        return written
 
     def _nack(self, subscription: Subscription, nack: Nack, now_s: float) -> SettleResult:
         text = nack.receipt_handle
@@ -120,18 +150,6 @@ class Settler:
         until_ms = self._clock.now_ms() + invisible_ms
         return SettleResult(text, "extend", None, new_handle, until_ms)
 
-    def give_back(self, handles: Sequence[str]) -> None:
-        """Return leases whose messages never reached their consumer."""
-        for text in handles:
-            handle = self._signer.read(text)
-            subscription = self._groups.find(handle.group, handle.topic)
-            if subscription is None or handle.queue_id >= len(subscription.queues):
-                continue
-            leases = subscription.queues[handle.queue_id].leases
-            if leases.give_back(handle.queue_offset, handle.lease_id):
-                subscription.line.wake_one()
-                self._groups.tell_of_room(subscription.in_flight, handle.group)
-
     def _locate(self, subscription: Subscription, text: str) -> tuple[LeasedQueue, ReceiptHandle]:
         handle = self._signer.read(text)
         if handle.topic != subscription.topic or handle.group != subscription.group:
@@ -139,9 +157,16 @@ class Settler:
                 "the receipt handle is of another topic or group",
                 hint="settle it under the topic and group that it was received from",
             )
-        if handle.queue_id >= len(subscription.queues):
+        queue = subscription.find(handle.queue_id)
+        if queue is None:
             raise _expired()
-        return subscription.queues[handle.queue_id], handle
+        return queue, handle
+
+
+def _settled(subscription: Subscription, acked: Mapping[LeasedQueue, Mapping[int, int]]) -> Settled:
+    topic = subscription.topic
+    rows = [(topic, queue.queue_id, runs_of(sorted(leases))) for queue, leases in acked.items()]
+    return Settled(subscription.group, rows)
 
 
 def _is_repeated_ack(queue: LeasedQueue, handle: ReceiptHandle, now_s: float) -> bool:

@@ -7,10 +7,12 @@ Invariants: committed <= fetch_offset; every offset from committed up to fetch_o
 delayed, returned or acked.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
-from app.broker.leases import InFlight, LeaseTable
-from app.broker.progress import QueueProgress
+from app.broker.confirming import Confirmation
+from app.broker.group_progress import QueueState
+from app.broker.leases import InFlight, Lease, LeaseTable
 from app.broker.waiters import ReceiverLine
 from app.domain.receipt import receipt_prefix
 
@@ -48,6 +50,8 @@ class LeasedQueue:
         "leases",
         "progress",
         "queue_id",
+        "restored_end",
+        "state",
     )
 
     def __init__(
@@ -55,7 +59,7 @@ class LeasedQueue:
         group: str,
         topic: str,
         queue_id: int,
-        offset: int,
+        state: QueueState,
         in_flight: InFlight,
         first_lease_id: int,
     ) -> None:
@@ -64,8 +68,11 @@ class LeasedQueue:
         self._in_flight = in_flight
         self.is_being_read = False
         """A reader thread reads for this queue; others pass it by."""
-        self.fetch_offset = offset
-        self.progress = QueueProgress(offset)
+        self.state = state
+        self.progress = state.progress
+        self.fetch_offset = self.progress.committed
+        self.restored_end = state.end
+        """Below this, offsets may have been acked or handed out before a restart."""
         self.leases = LeaseTable(in_flight)
         self.first_lease_id = first_lease_id
         """Handles with a lower lease id were issued before a restart or a reset: void."""
@@ -74,23 +81,37 @@ class LeasedQueue:
     def committed(self) -> int:
         return self.progress.committed
 
+    def count_earlier(self, offsets: Sequence[int], leases: Sequence[Lease]) -> None:
+        """First leases since a restart: count the deliveries before it."""
+        earlier = self.state.deliveries
+        for offset, lease in zip(offsets, leases, strict=True):
+            if lease.is_first:
+                lease.attempt += earlier.get(offset, 0)
+
     def skip_to(self, offset: int) -> None:
         """Everything below `offset` is done: a client committed it, or retention took it."""
-        if offset <= self.progress.committed:
-            return
-        self.leases.drop_below(offset)
-        self.progress.skip_to(offset)
-        # Acks above `offset` may have closed up with it; nothing below committed is fetched again.
-        self.fetch_offset = max(self.fetch_offset, self.progress.committed)
+        if offset > self.progress.committed:
+            self.state.skip_to(offset)
+            self.follow()
+
+    def follow(self) -> None:
+        """The state was moved ahead: let go what lies behind, and fetch nothing of it again."""
+        committed = self.progress.committed
+        self.leases.drop_below(committed)
+        self.fetch_offset = max(self.fetch_offset, committed)
 
     def reset(self, offset: int, first_lease_id: int) -> None:
         """Begin again at `offset`, backwards or forwards; all handles become void."""
         self.leases.close()
         self.leases = LeaseTable(self._in_flight)
-        self.progress = QueueProgress(offset)
-        self.fetch_offset = offset
+        self.state.restart(offset)
+        self.fetch_offset = self.restored_end = offset
         self.first_lease_id = first_lease_id
         self.is_being_read = False
+
+
+Held = tuple[LeasedQueue, int, int]
+"""A delivery: queue, offset, lease id."""
 
 
 class Replay:
@@ -98,7 +119,7 @@ class Replay:
 
     __slots__ = ("expires_s", "leases")
 
-    def __init__(self, expires_s: float, leases: list[tuple[LeasedQueue, int, int]]) -> None:
+    def __init__(self, expires_s: float, leases: list[Held]) -> None:
         self.expires_s = expires_s
         self.leases = leases
 
@@ -113,6 +134,7 @@ class Subscription:
         "is_closed",
         "line",
         "next_queue",
+        "placed",
         "queues",
         "replayed_count",
         "replays",
@@ -131,9 +153,15 @@ class Subscription:
         self.next_queue = 0
         """Where the next receive begins, so that all queues get their turn."""
         self.is_closed = False
+        self.placed: Confirmation | None = None
+        """Where the group begins is being written down."""
         self.handle_prefix = receipt_prefix(topic, group)
         self.replays: dict[str, Replay] = {}
         self.replayed_count = 0
+
+    def find(self, queue_id: int) -> LeasedQueue | None:
+        """The queue that a receipt handle names."""
+        return self.queues[queue_id] if queue_id < len(self.queues) else None
 
     def close(self) -> None:
         """The topic or group was deleted: whoever waits looks again, and sees it."""
@@ -179,7 +207,7 @@ class Subscription:
         self.replayed_count = sum(len(replay.leases) for replay in self.replays.values())
 
 
-def live_leases(replay: Replay, now_s: float) -> list[tuple[LeasedQueue, int, int]]:
+def live_leases(replay: Replay, now_s: float) -> list[Held]:
     """Those of a replay that are still held by the handles it gave out."""
     if replay.expires_s <= now_s:
         return []

@@ -7,13 +7,14 @@
     │   ├── IllegalSetting · IllegalPage
     │   ├── InvalidReceiptHandle · MalformedBody · MalformedFrame
     │   ├── BodyTooLarge · PropertiesTooLarge · BatchTooLarge
-    │   └── UnsupportedContentType
+    │   └── UnsupportedContentType · IdempotencyKeyReused
     ├── NotFound                  TopicNotFound · QueueNotFound · GroupNotFound · MessageNotFound
     ├── StateConflict             the state of the resource forbids it
     │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired
-    │   └── TopicTypeConflict · PreconditionFailed
+    │   ├── TopicTypeConflict · PreconditionFailed
+    │   └── ProducerFenced · ProducerSealed · SequenceOutOfOrder · AlreadyStored
     ├── TryAgain                  the same request may succeed later
-    │   └── TooManyRequests · ShuttingDown · MetadataUnavailable
+    │   └── TooManyRequests · RequestInProgress · ShuttingDown · MetadataUnavailable
     └── NodeFault                 we are broken: StoreFailed · DiskFull · InternalError
 
 `outcome` is set on errors of sends: "not_stored" means that the message will never be delivered,
@@ -280,6 +281,41 @@ class TransactionConflict(StateConflict):
     title = "The transaction is decided otherwise"
 
 
+class ProducerFenced(StateConflict):
+    """A newer epoch of the same producer has sent."""
+
+    code = "PRODUCER_FENCED"
+    title = "A newer instance of the producer is at work"
+
+
+class ProducerSealed(StateConflict):
+    """The producer's epoch is complete and closed; what it sent is stored."""
+
+    code = "PRODUCER_SEALED"
+    title = "The producer's epoch is closed"
+
+
+class SequenceOutOfOrder(StateConflict):
+    """The sequence number is not the next one of the producer."""
+
+    code = "SEQUENCE_OUT_OF_ORDER"
+    title = "The sequence has a gap"
+
+
+class AlreadyStored(StateConflict):
+    """The messages were stored by an earlier request whose result is not remembered any more."""
+
+    code = "ALREADY_STORED"
+    title = "The messages are stored already"
+
+
+class IdempotencyKeyReused(InvalidRequest):
+    """The key came with another request before."""
+
+    code = "IDEMPOTENCY_KEY_REUSED"
+    title = "The idempotency key belongs to another request"
+
+
 class TryAgain(CurlewError):
     """The same request may succeed later."""
 
@@ -292,6 +328,13 @@ class TooManyRequests(TryAgain):
 
     code = "TOO_MANY_REQUESTS"
     title = "Too many requests"
+
+
+class RequestInProgress(TryAgain):
+    """The first request of the same key or sequence has not been answered yet."""
+
+    code = "REQUEST_IN_PROGRESS"
+    title = "The first request is still at work"
 
 
 class ShuttingDown(TryAgain):

@@ -64,6 +64,12 @@ class Limits:
     linger_ms_max: int = 2_000
     page_size_max: int = 1_000
     topics_per_look_max: int = 256
+    producers_max: int = 100_000
+    producer_window_ms: int = 7 * 86_400_000
+    producer_results_max: int = 64
+    idempotency_keys_max: int = 250_000
+    idempotency_window_ms: int = 600_000
+    idempotency_key_chars_max: int = 255
     pending_append_bytes_max: int = 256 * MIB
     group_in_flight_max: int = 20_000
     retention_ms_min: int = 60_000

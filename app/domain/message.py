@@ -26,6 +26,15 @@ PROPERTY_CONTENT_TYPE: Final = "MQ_CONTENT_TYPE"
 PROPERTY_CHECKSUM: Final = "__CRC32#"
 PROPERTY_STEP: Final = "MQ_STEP"
 """Records of a step that follow this one in the log; the last one of a step has 0."""
+PROPERTY_REAL_TOPIC: Final = "REAL_TOPIC"
+PROPERTY_REAL_QUEUE: Final = "REAL_QID"
+"""Where a message goes that waits in a system topic."""
+PROPERTY_DUE: Final = "TIMER_OUT_MS"
+"""When it goes there, epoch ms."""
+PROPERTY_TIMER: Final = "MQ_TIMER"
+"""Identity of a delayed message: the first place in the timer topic; also on what was delivered."""
+PROPERTY_GENERATION: Final = "MQ_GENERATION"
+"""Generation of the topic for which it waits."""
 PROPERTY_SNAPSHOT: Final = "MQ_SNAPSHOT"
 """Chunks of a journal's snapshot that follow this one; the last one has 0."""
 
@@ -39,7 +48,8 @@ RESERVED_PROPERTIES: Final = frozenset(
     FORWARD_QUEUE_ID REDIRECT INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET TRACE_CONTEXT
     TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_DELAY_MS TIMER_IN_MS TIMER_OUT_MS TIMER_ENQUEUE_MS
     TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL DLQ_ORIGIN_TOPIC
-    DLQ_ORIGIN_MESSAGE_ID __CRC32# MQ_CONTENT_TYPE MQ_STEP MQ_SNAPSHOT
+    DLQ_ORIGIN_MESSAGE_ID __CRC32# MQ_CONTENT_TYPE MQ_STEP MQ_TIMER MQ_GENERATION
+    MQ_SNAPSHOT
     MQ_ORIGIN_PLACE MQ_REASON""".split()  # noqa: SIM905
 )
 """RocketMQ's MessageConst and our own; a client may not use them as property names."""

@@ -30,6 +30,8 @@ VERSION: Final = 1
 MAC_BYTES_MIN: Final = 16
 ATTEMPT_MAX: Final = 0xFFFF
 HANDLE_CHARS_MAX: Final = 512
+RETRY_QUEUE_ID: Final = 0xFFFF_FFFF
+"""Stands for the group's queue of retries of the topic. No topic has so many queues."""
 
 _FIELDS: Final = Struct(">IqQHBQ")
 _FIRST: Final = 1

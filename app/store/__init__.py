@@ -16,6 +16,7 @@ from app.store.message_store import (
 from app.store.opening import StoreUnusable
 from app.store.reading import Gap, ReadResult
 from app.store.retention import RetentionPolicy
+from app.store.timer_log import Flushing, Page, Timer, TimerLog, TimerLogDamaged
 from app.store.writer import Done, Turns
 
 __all__ = [
@@ -24,9 +25,11 @@ __all__ = [
     "ColdRead",
     "Done",
     "FileSystem",
+    "Flushing",
     "Gap",
     "MessageStore",
     "OsFiles",
+    "Page",
     "QueueBounds",
     "ReadResult",
     "RetentionPolicy",
@@ -36,5 +39,8 @@ __all__ = [
     "StoreLocked",
     "StoreStatus",
     "StoreUnusable",
+    "Timer",
+    "TimerLog",
+    "TimerLogDamaged",
     "Turns",
 ]

@@ -17,10 +17,12 @@ from app.domain.clock import Clock
 from app.domain.errors import BodyTooLarge, CurlewError, DiskFull, TooManyRequests
 from app.domain.limits import Limits
 from app.domain.message import PROPERTY_STEP, Message, java_hash
+from app.domain.names import is_system_topic
 from app.domain.positions import FlushMode
 from app.store.commit_log import AppendCursor, Placement
 from app.store.config import StoreConfig
 from app.store.consume_queue import ConsumeQueue
+from app.store.files import Buffer
 from app.store.formats.batch_frame import RequestFrame, place
 from app.store.formats.consume_queue import UNIT
 from app.store.formats.message_id import encode_message_id
@@ -261,9 +263,10 @@ class Appender:
     ) -> list[Appended]:
         """Append the parts as one block that a crash leaves whole or not at all.
 
+        A step of the broker's own state is taken on a nearly full disk too: consuming goes on.
         Every record but a lone one says how many of the step follow it; all lie in one segment.
         """
-        self._admit()
+        self._admit(is_own=any(is_system_topic(part.topic) for part in parts))
         left = sum(len(part.messages) for part in parts)
         is_marked = left > 1
         encoded: list[_Part] = []
@@ -336,51 +339,67 @@ class Appender:
         return records, settle, Appended(first, len(part.messages), now, ids)
 
     def append_frame(
-        self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
+        self,
+        topic: str,
+        queue_id: int,
+        frame: RequestFrame,
+        flush: FlushMode,
+        done: Done,
+        entry: StepPart | None = None,
     ) -> Appended:
-        """Append the records of a checked request frame; `frame` is ours from here on."""
+        """Append the records of a checked request frame; `frame` is ours from here on.
+
+        An `entry` goes before them in the same block. A crash may leave the entry and only the
+        first records of the frame, never a record without the entry.
+        """
         self._admit()
         self._refuse_too_large(int(frame.sizes.max()))
         queue = self._queues.get_or_make(topic, queue_id)
+        before = None if entry is None else self._part(entry)
+        sizes = [] if before is None else before.sizes
         now = self._stamp()
-        placement = self._cursor.place(frame.sizes.tolist())
+        placement = self._cursor.place([*sizes, *frame.sizes.tolist()])
+        positions = placement.physical_offsets[len(sizes) :]
         first = queue.next_offset
         queue.next_offset += frame.count
         place(
             frame,
             queue_id=queue_id,
             first_queue_offset=first,
-            physical_offsets=placement.physical_offsets,
+            physical_offsets=positions,
             store_time_ms=now,
             store_host=self._store_host,
             synced_end=self._writer.watermarks.flushed,
         )
-        view = memoryview(frame.records)
-        positions = [*frame.positions.tolist(), len(view)]
-        writes = [Write(at, [record]) for at, record in placement.closing]
-        writes += [
-            Write(s.start, [view[positions[s.first] : positions[s.end]]])
-            for s in placement.stretches
-            if s.end > s.first
-        ]
         keyed: dict[int, list[str]] = {}
         for number, key in frame.keyed:
-            keyed.setdefault(placement.physical_offsets[number], []).append(key)
-        units = frame.units(placement.physical_offsets)
-        settle = _Settle(self, queue, units, list(keyed.items()), now, done)
-        self._submit(writes, len(view), flush, settle)
-        ids = _DerivedIds(self._store_id, now, placement.physical_offsets)
-        return Appended(first, frame.count, now, ids)
+            keyed.setdefault(positions[number], []).append(key)
+        settle: Done
+        settle = _Settle(self, queue, frame.units(positions), list(keyed.items()), now, done)
+        records: list[bytes] = []
+        if before is not None:
+            at = placement.physical_offsets[: len(sizes)]
+            records, entry_settle, _ = self._encode(before, at, now, done)
+            settle = _SettleStep([entry_settle, settle], done)
+        writes = _frame_writes(placement, records, frame)
+        self._submit(writes, sum(sizes) + len(frame.records), flush, settle)
+        return Appended(first, frame.count, now, _DerivedIds(self._store_id, now, positions))
+
+    def _part(self, part: StepPart) -> _Part:
+        queue = self._queues.get_or_make(part.topic, part.queue_id)
+        properties = [encode_properties(message) for message in part.messages]
+        sizes = _record_sizes(queue, part.messages, properties)
+        return _Part(queue, part.messages, properties, sizes)
 
     def _submit(self, writes: list[Write], size: int, flush: FlushMode, settle: Done) -> None:
         writes.sort()
         block = Block(self._cursor.end, writes, size, flush is FlushMode.SYNC, settle)
         self._writer.submit(block)
 
-    def _admit(self) -> None:
+    def _admit(self, *, is_own: bool = False) -> None:
         if self._writer.failed is not None:
             self._writer.refuse_if_failed()
-        if self._refusal is not None:
+        if self._refusal is not None and not is_own:
             raise DiskFull(
                 f"no messages are taken: {self._refusal}",
                 hint="free some space or shorten the retention; sending then works again",
@@ -438,6 +457,24 @@ def _record_sizes(
 def _writes(placement: Placement, records: Sequence[bytes]) -> list[Write]:
     writes = [Write(at, [record]) for at, record in placement.closing]
     return writes + [Write(s.start, list(records[s.first : s.end])) for s in placement.stretches]
+
+
+def _frame_writes(
+    placement: Placement, before: Sequence[bytes], frame: RequestFrame
+) -> list[Write]:
+    """The writes of a frame whose records follow those of `before`."""
+    view = memoryview(frame.records)
+    ends = [*frame.positions.tolist(), len(view)]
+    lead = len(before)
+    writes = [Write(at, [record]) for at, record in placement.closing]
+    for stretch in placement.stretches:
+        buffers: list[Buffer] = [*before[stretch.first : stretch.end]]
+        first, end = max(stretch.first - lead, 0), stretch.end - lead
+        if end > first:
+            buffers.append(view[ends[first] : ends[end]])
+        if buffers:
+            writes.append(Write(stretch.start, buffers))
+    return writes
 
 
 def _keys_of(message: Message) -> list[str]:

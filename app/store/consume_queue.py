@@ -7,12 +7,23 @@ twice writes the same unit to the same place: there is nothing to duplicate or s
 Event loop only, except `units`, which a reader thread may call: it works on values taken once.
 """
 
+from collections.abc import Callable
+
+import google_crc32c
+import numpy as np
+
 from app.store import paths
 from app.store.file_cache import FileCache
-from app.store.formats.consume_queue import UNIT, UNIT_BYTES
+from app.store.files import ColdRead
+from app.store.formats.consume_queue import UNIT, UNIT_BYTES, UNITS
+from app.store.formats.state_file import QueueState
+from app.store.unit_sums import UnitSums
 
 Unit = tuple[int, int, int]
 """Physical offset, size, tag hash."""
+
+Repair = Callable[["ConsumeQueue", int, int], None]
+"""Puts the wrong ones among units `[first, end)` right, from the log. Waits for the disk."""
 
 
 class ConsumeQueue:
@@ -22,6 +33,8 @@ class ConsumeQueue:
         "_cache",
         "_directory",
         "_file_bytes",
+        "_repair",
+        "_sums",
         "_tail",
         "max_offset",
         "min_offset",
@@ -30,7 +43,14 @@ class ConsumeQueue:
         "topic",
     )
 
-    def __init__(self, cache: FileCache, topic: str, queue_id: int, file_units: int) -> None:
+    def __init__(
+        self,
+        cache: FileCache,
+        topic: str,
+        queue_id: int,
+        file_units: int,
+        repair: Repair | None = None,
+    ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.min_offset = 0
@@ -43,12 +63,30 @@ class ConsumeQueue:
         self._file_bytes = file_units * UNIT_BYTES
         self._tail: tuple[int, bytearray] = (0, bytearray())
         """Queue offset of the first unit that is in memory only, and those units."""
+        self._sums = UnitSums(file_units)
+        """Of the units in the files."""
+        self._repair = repair
 
     def begin(self, min_offset: int, max_offset: int) -> None:
         """Set the bounds at opening; everything below `max_offset` is in the files."""
         self.min_offset = min_offset
         self.max_offset = self.next_offset = max_offset
         self._tail = (max_offset, bytearray())
+        self._sums.begin(max_offset)
+
+    def resume(self, state: QueueState) -> bool:
+        """`begin` with what a checkpoint says; False when it has no checksums of the units."""
+        self.begin(state.min_offset, state.max_offset)
+        return bool(state.sums) and self._sums.load(state.sums_from, state.max_offset, state.sums)
+
+    def state(self) -> QueueState:
+        """What a checkpoint says of the units that are in the files. Event loop."""
+        first, end = self.min_offset, self._tail[0]
+        if first > end:  # a deleted topic: what is in memory is not wanted again
+            return QueueState(self.topic, self.queue_id, first, first)
+        self._sums.drop_below(first)
+        sums = self._sums.encode()
+        return QueueState(self.topic, self.queue_id, first, end, self._sums.start, sums)
 
     def append(self, units: bytes) -> None:
         """Make units readable, the next in order."""
@@ -98,6 +136,11 @@ class ConsumeQueue:
                 low = middle + 1
         return low
 
+    def begins_behind(self, physical_offset: int) -> bool:
+        """Whether the first unit, unchecked, says that its record is not before this place."""
+        units = self.raw_units(self.min_offset, self.min_offset + 1)
+        return bool(units) and units[0][1] > 0 and units[0][0] >= physical_offset
+
     def place_of(self, queue_offset: int) -> tuple[str, int]:
         """The file of a unit and its place there."""
         position = queue_offset * UNIT_BYTES
@@ -139,13 +182,16 @@ class ConsumeQueue:
             removed.append(path)
         return removed
 
-    def flush(self) -> None:
-        """Move the units in memory to their files, which the cache then counts as dirty.
+    def flush(self, confirmed_end: int | None = None) -> None:
+        """Move units in memory to their files, which the cache then counts as dirty.
 
-        The units stay readable throughout.
+        Only those of records below `confirmed_end` in the log; None: all. The units stay readable
+        throughout.
         """
         first, tail = self._tail
         data = bytes(tail)
+        if confirmed_end is not None:
+            data = data[: _bytes_below(data, confirmed_end)]
         done = 0
         while done < len(data):
             position = first * UNIT_BYTES + done
@@ -158,22 +204,42 @@ class ConsumeQueue:
             self._cache.mark_dirty(file)
             file.pwritev([part], position - base)
             done += len(part)
-        self._tail = (first + len(data) // UNIT_BYTES, tail[len(data) :])
+        if data:
+            self._sums.extend(data)
+            self._tail = (first + len(data) // UNIT_BYTES, tail[len(data) :])
 
     def units(self, first: int, end: int, *, wait_for_disk: bool = True) -> list[Unit]:
         """Units `[first, end)`. May raise `ColdRead`. What is missing comes as zeros."""
         return list(UNIT.iter_unpack(self.unit_bytes(first, end, wait_for_disk=wait_for_disk)))
 
-    def unit_bytes(self, first: int, end: int, *, wait_for_disk: bool = True) -> bytes:
-        """The same as bytes."""
+    def unit_bytes(
+        self, first: int, end: int, *, wait_for_disk: bool = True, checked: bool = True
+    ) -> bytes:
+        """The same as bytes. `checked`: blocks that were not read before are held to their sums."""
         tail_first, tail = self._tail
         data = b""
         if first < tail_first:
+            if checked:
+                self._check(first, min(end, tail_first), wait_for_disk=wait_for_disk)
             data = self._read_files(first, min(end, tail_first), wait_for_disk=wait_for_disk)
         if end > tail_first:
             start = max(first, tail_first) - tail_first
             data += tail[start * UNIT_BYTES : (end - tail_first) * UNIT_BYTES]
         return data
+
+    def raw_units(self, first: int, end: int) -> list[Unit]:
+        """Units as they stand there, right or wrong. Waits for the disk."""
+        return list(UNIT.iter_unpack(self.unit_bytes(first, end, checked=False)))
+
+    def _check(self, first: int, end: int, *, wait_for_disk: bool) -> None:
+        """Check the blocks of these units that were not read since the opening, repair them."""
+        for block in self._sums.unchecked(first, end):
+            data = self._read_files(block.first, block.end, wait_for_disk=wait_for_disk)
+            if google_crc32c.value(data) != block.crc and self._repair is not None:
+                if not wait_for_disk:
+                    raise ColdRead
+                self._repair(self, block.first, block.end)
+            self._sums.settle(block)
 
     def _read_files(self, first: int, end: int, *, wait_for_disk: bool) -> bytes:
         parts: list[bytes] = []
@@ -191,3 +257,15 @@ class ConsumeQueue:
 
     def _path(self, base: int) -> str:
         return f"{self._directory}/{paths.file_name(base)}"
+
+
+def _bytes_below(units: bytes, confirmed_end: int) -> int:
+    """Bytes of the leading units whose records end at or before `confirmed_end`."""
+    if not units:
+        return 0
+    last, size, _ = UNIT.unpack_from(units, len(units) - UNIT_BYTES)
+    if last + size <= confirmed_end:
+        return len(units)
+    array = np.frombuffer(units, UNITS)
+    beyond = array["physical_offset"] + array["size"] > confirmed_end
+    return int(beyond.argmax()) * UNIT_BYTES

@@ -5,21 +5,26 @@ the record. The record must lie between those of the neighbouring units, because
 stand in the log in its order; so a short stretch of the log is read, and every unit found in it is
 put right. What is not found there is a damaged record, and is remembered as such.
 
+A block of units that is not what the checkpoint says (`unit_sums`) is held to its records one by
+one, tag hashes included, and repaired in the same way, however far that is to read.
+
 Reader threads only: it waits for the disk.
 """
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from app.domain.limits import MIB
 from app.store.consume_queue import ConsumeQueue, Unit
 from app.store.dispatching import has_unit, unit_of
+from app.store.formats.consume_queue import UNIT
 from app.store.formats.record import decode_fields, decode_properties
 from app.store.log_scan import LogScanner
 from app.store.reading import GAP_CORRUPT, Gap, Source, is_intact
 
 STRETCH_BYTES_MAX: Final = 256 * MIB
-NEIGHBOUR_UNITS_MAX: Final = 4096
+NEIGHBOUR_UNITS_MAX: Final = 8192
 _DEAD_MAX: Final = 100_000
 
 
@@ -29,7 +34,8 @@ class Mender:
     def __init__(self, source: Source) -> None:
         self.mended = 0
         """Units that were put right since opening."""
-        self._source = source
+        self.source = source
+        self._lock = threading.Lock()
         self._dead: set[tuple[str, int, int]] = set()
 
     def is_worth_trying(self, queue: ConsumeQueue, gaps: Iterable[Gap]) -> bool:
@@ -48,12 +54,40 @@ class Mender:
                 self._mend(queue, gap.from_offset, gap.to_offset, confirmed_end)
         return self.mended - before
 
-    def _mend(self, queue: ConsumeQueue, first: int, end: int, confirmed_end: int) -> None:
+    def repair(self, queue: ConsumeQueue, first: int, end: int) -> None:
+        """Put the wrong ones among the units `[first, end)` of the files right."""
+        with self._lock:
+            first = max(first, queue.min_offset)
+            wrong = [
+                offset
+                for offset, unit in enumerate(queue.raw_units(first, end), first)
+                if not self._is_right(queue, unit, offset)
+            ]
+            log_end = self.source.log.end_of_segments
+            for run in _runs(wrong):
+                self._mend(queue, run.start, run.stop, log_end, stretch_max=log_end)
+
+    def _is_right(self, queue: ConsumeQueue, unit: Unit, queue_offset: int) -> bool:
+        """Whether a unit says of its record what is so."""
+        if not self._is_good(queue, unit, queue_offset):
+            return False
+        fields = decode_fields(self.source.log.read(unit[0], unit[1]))
+        return UNIT.unpack(unit_of(fields, decode_properties(fields.properties))) == unit
+
+    def _mend(
+        self,
+        queue: ConsumeQueue,
+        first: int,
+        end: int,
+        confirmed_end: int,
+        *,
+        stretch_max: int = STRETCH_BYTES_MAX,
+    ) -> None:
         lower = self._end_of_good(queue, first)
         upper = min(self._start_of_good(queue, end, confirmed_end), confirmed_end)
         missing = set(range(first, end))
-        if upper - lower <= STRETCH_BYTES_MAX:
-            scanner = LogScanner(self._source.log, unchecked_end=self._source.unchecked_end)
+        if upper - lower <= stretch_max:
+            scanner = LogScanner(self.source.log, unchecked_end=self.source.unchecked_end)
             for position, record in scanner.records(lower):
                 if position >= upper or not missing:
                     break
@@ -74,21 +108,30 @@ class Mender:
     def _end_of_good(self, queue: ConsumeQueue, offset: int) -> int:
         """Behind the record of the nearest good unit before `offset`."""
         first = max(queue.min_offset, offset - NEIGHBOUR_UNITS_MAX)
-        for number, unit in reversed(list(enumerate(queue.units(first, offset), first))):
+        for number, unit in reversed(list(enumerate(queue.raw_units(first, offset), first))):
             if self._is_good(queue, unit, number):
                 return unit[0] + unit[1]
-        return self._source.log.start
+        return self.source.log.start
 
     def _start_of_good(self, queue: ConsumeQueue, offset: int, otherwise: int) -> int:
         end = min(queue.max_offset, offset + NEIGHBOUR_UNITS_MAX)
-        for number, unit in enumerate(queue.units(offset, end), offset):
+        for number, unit in enumerate(queue.raw_units(offset, end), offset):
             if self._is_good(queue, unit, number):
                 return unit[0]
         return otherwise
 
     def _is_good(self, queue: ConsumeQueue, unit: Unit, queue_offset: int) -> bool:
-        log = self._source.log
+        log = self.source.log
         if unit[1] <= 0 or not log.start <= unit[0] < log.end_of_segments:
             return False
         record = memoryview(log.read(unit[0], unit[1]))
-        return is_intact(self._source, queue, record, unit, queue_offset)
+        return is_intact(self.source, queue, record, unit, queue_offset)
+
+
+def _runs(offsets: list[int]) -> Iterator[range]:
+    """Neighbouring offsets in one piece."""
+    start = 0
+    for number in range(1, len(offsets) + 1):
+        if number == len(offsets) or offsets[number] != offsets[number - 1] + 1:
+            yield range(offsets[start], offsets[number - 1] + 1)
+            start = number

@@ -40,6 +40,7 @@ from app.store.queue_table import QueueTable
 from app.store.reading import ReadResult, Source, Wanted, read_queue
 from app.store.recovery import Recovery
 from app.store.retention import RetentionPolicy
+from app.store.timer_log import TimerLog
 from app.store.writer import Block, Done, Turns, Workers, Writer, WriterThread
 
 MAX_TIME_MS = 1 << 62
@@ -80,7 +81,7 @@ class MessageStore:
         files: FileSystem,
         config: StoreConfig,
         meta: StoreMeta,
-        log: CommitLog,
+        mender: Mender,
         queues: QueueTable,
         index: KeyIndex,
         recovery: Recovery,
@@ -98,7 +99,9 @@ class MessageStore:
         self._files = files
         self._config = config
         self._meta = meta
-        self._log = log
+        self._mender = mender
+        self._source = mender.source
+        self._log = log = mender.source.log
         self._queues = queues
         self.index = index
         self._recovery = recovery
@@ -111,10 +114,8 @@ class MessageStore:
         )
         self._appender.start(recovery, meta.segment_bytes)
         self._closed = False
-        self._source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes)
         self._expiring = Expiring(files, self._source, queues, index, self.pins)
         self._clock = clock
-        self._mender = Mender(self._source)
 
     @classmethod
     def open(
@@ -136,12 +137,14 @@ class MessageStore:
             queues = QueueTable(files, meta.queue_file_units)
             files.make_directory(paths.INDEX)
             index = KeyIndex(queues.cache, meta.index_slots, meta.index_entries)
+            mender = Mender(Source(log, meta.unchecked_end, config.coalesce_gap_bytes))
+            queues.repair = mender.repair
             recovery = open_log(files, meta, log, queues, index)
             store = cls(
                 files,
                 config,
                 meta,
-                log,
+                mender,
                 queues,
                 index,
                 recovery,
@@ -183,13 +186,25 @@ class MessageStore:
         return self._appender.append(topic, queue_id, messages, flush, done)
 
     def append_frame(
-        self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
+        self,
+        topic: str,
+        queue_id: int,
+        frame: RequestFrame,
+        flush: FlushMode,
+        done: Done,
+        entry: StepPart | None = None,
     ) -> Appended:
         """Append the records of a checked request frame; `frame` is ours from here on.
 
-        Ids that the client gave in the records stay; `message_ids` has the derived ones.
+        Ids that the client gave in the records stay; `message_ids` has the derived ones. An `entry`
+        goes before them: a crash may leave it with the first records only, never them without it.
         """
-        return self._appender.append_frame(topic, queue_id, frame, flush, done)
+        return self._appender.append_frame(topic, queue_id, frame, flush, done, entry)
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """What the next message of a queue gets; beyond the readable end while appends are open."""
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.next_offset
 
     def append_step(
         self, parts: Sequence[StepPart], flush: FlushMode, done: Done
@@ -401,15 +416,19 @@ class MessageStore:
         )
         return report
 
+    def timer_log(self) -> TimerLog:
+        """The timer log beside this store, for one owner."""
+        return TimerLog(self._files)
+
     def begin_checkpoint(self) -> Checkpointing:
         """Move the units in memory to their files and say how far they and the log are safe."""
         return self._checkpoint(clean=False)
 
     def _checkpoint(self, *, clean: bool) -> Checkpointing:
         index_files = self.index.flush()
-        for queue in self._queues:
-            queue.flush()
         end = self._writer.watermarks.flushed
+        for queue in self._queues:
+            queue.flush(end)
         damaged_from = self.index.damaged_from
         self._checkpoints.last_begun += 1
         return Checkpointing(
@@ -419,7 +438,7 @@ class MessageStore:
                 dispatched_end=end,
                 store_time_ms=self._appender.store_time_ms,
                 clean=clean,
-                queues=self._queues.states(end),
+                queues=self._queues.states(),
                 indexed_end=end if damaged_from is None else min(end, damaged_from),
                 index_files=index_files,
                 boot_id=self._files.boot_id(),

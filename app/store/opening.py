@@ -128,7 +128,7 @@ def _correct_minima(log: CommitLog, queues: QueueTable) -> None:
     """No queue begins with messages of segments that are gone."""
     if log.start:
         for queue in queues:
-            if queue.min_offset < queue.max_offset:
+            if queue.min_offset < queue.max_offset and not queue.begins_behind(log.start):
                 queue.min_offset = queue.first_at_or_behind(log.start)
 
 

@@ -8,6 +8,8 @@ checkpoint.curlew                     how far queues and log were on the medium
 commitlog/00000000000000000000        segments, named by their first physical offset
 consumequeue/TOPIC/QUEUE/00000…       queue files, named by their first byte
 index/yyyyMMddHHmmssSSS               key index files, named by the time of their making, UTC
+timerlog/00000000000000000000         runs of the timer log, in the order of their making
+timerlog/manifest                     which of them count, and how far they go
 abort                                 here while a node has the store open; who and which boot
 checkpoint                            RocketMQ's, for RocketMQ
 lost+found/commitlog-OFFSET           what an open cut off
@@ -25,6 +27,8 @@ CHECKPOINT: Final = "checkpoint.curlew"
 COMMIT_LOG: Final = "commitlog"
 CONSUME_QUEUES: Final = "consumequeue"
 INDEX: Final = "index"
+TIMER_LOG: Final = "timerlog"
+TIMER_MANIFEST: Final = "timerlog/manifest"
 ABORT: Final = "abort"
 ROCKET_CHECKPOINT: Final = "checkpoint"
 LOST_AND_FOUND: Final = "lost+found"
@@ -48,6 +52,11 @@ def parse_file_name(name: str) -> int | None:
 def segment(base: int) -> str:
     """Path of the commit-log segment that begins at `base`."""
     return f"{COMMIT_LOG}/{file_name(base)}"
+
+
+def timer_run(number: int) -> str:
+    """Path of a run of the timer log."""
+    return f"{TIMER_LOG}/{file_name(number)}"
 
 
 def topic_directory(topic: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from app.store.consume_queue import ConsumeQueue
+from app.store.consume_queue import ConsumeQueue, Repair
 from app.store.file_cache import FileCache
 from app.store.files import FileSystem
 from app.store.formats.state_file import QueueState
@@ -15,6 +15,8 @@ class QueueTable:
         self.cache = FileCache(files)
         self._file_units = file_units
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self.repair: Repair = lambda _queue, _first, _end: None
+        """Called for a block of units that is not what the checkpoint says."""
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self._queues.values())
@@ -27,7 +29,7 @@ class QueueTable:
         """The queue; a new one begins at `first_offset`."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            queue = ConsumeQueue(self.cache, topic, queue_id, self._file_units)
+            queue = ConsumeQueue(self.cache, topic, queue_id, self._file_units, self._repair)
             queue.begin(first_offset, first_offset)
             self._queues[topic, queue_id] = queue
         return queue
@@ -36,14 +38,12 @@ class QueueTable:
         """The queues of a topic that have ever had a message."""
         return [queue for queue in self._queues.values() if queue.topic == topic]
 
-    def states(self, dispatched_end: int) -> tuple[QueueState, ...]:
-        """The bounds of all queues, for a checkpoint that vouches for records below this end."""
-        return tuple(
-            QueueState(
-                queue.topic, queue.queue_id, queue.min_offset, _end_below(queue, dispatched_end)
-            )
-            for queue in self._queues.values()
-        )
+    def _repair(self, queue: ConsumeQueue, first: int, end: int) -> None:
+        self.repair(queue, first, end)
+
+    def states(self) -> tuple[QueueState, ...]:
+        """All queues for a checkpoint, as far as their units are in files."""
+        return tuple(queue.state() for queue in self._queues.values())
 
     def load(
         self, states: Iterable[QueueState], dispatched_end: int, *, cut_short: bool = False
@@ -52,17 +52,18 @@ class QueueTable:
 
         The latter are empty now and must be dispatched again from the start of the log: taking a
         damaged last unit off would give its offset to another message. `cut_short`: the log ends
-        before the checkpoint does, and units that point behind its end are taken off.
+        before the checkpoint does, and some units may point behind its end.
         """
         lost: list[QueueState] = []
         for state in states:
             queue = self.get_or_make(state.topic, state.queue_id)
-            queue.begin(state.min_offset, state.max_offset)
-            end = _end_below(queue, dispatched_end) if queue.has_files() else None
-            if end is None or (end < state.max_offset and not cut_short) or not _ends_well(queue):
+            is_known = queue.resume(state)
+            good = queue.has_files() and (is_known or _ends_well(queue))
+            if good and (cut_short or not is_known):
+                good = _ends_below(queue, dispatched_end)
+            if not good:
                 lost.append(state)
-                end = state.min_offset
-            queue.begin(state.min_offset, end)
+                queue.begin(state.min_offset, state.min_offset)
         return lost
 
 
@@ -73,12 +74,9 @@ def _ends_well(queue: ConsumeQueue) -> bool:
     return queue.units(queue.max_offset - 1, queue.max_offset)[0][1] > 0
 
 
-def _end_below(queue: ConsumeQueue, dispatched_end: int) -> int:
-    """Where the units of records below `dispatched_end` end."""
-    end = queue.max_offset
-    while end > queue.min_offset:
-        ((physical_offset, size, _tag_hash),) = queue.units(end - 1, end)
-        if physical_offset + size <= dispatched_end:
-            break
-        end -= 1
-    return end
+def _ends_below(queue: ConsumeQueue, dispatched_end: int) -> bool:
+    """Whether no unit points behind `dispatched_end`."""
+    if queue.max_offset == queue.min_offset:
+        return True
+    ((physical_offset, size, _tag_hash),) = queue.units(queue.max_offset - 1, queue.max_offset)
+    return physical_offset + size <= dispatched_end

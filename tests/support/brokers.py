@@ -29,6 +29,7 @@ IDLE = BrokerConfig(
     lease_check_seconds=3600,
     snapshot_check_seconds=3600,
     transaction_check_seconds=3600,
+    delay_check_seconds=3600,
 )
 """Services do nothing by themselves; a test runs their turns."""
 
@@ -56,6 +57,15 @@ class World:
 
     async def restart(self) -> None:
         await self.broker.stop()
+        self.broker = self.new_broker()
+        await self.broker.start()
+
+    async def kill(self) -> None:
+        """As after kill -9: what was confirmed is in the log, and SQL has heard of nothing more."""
+        self.metadata.is_down = True
+        await self.broker.stop()
+        self.metadata.is_down = False
+        self.clock.advance(ms=1)
         self.broker = self.new_broker()
         await self.broker.start()
 

@@ -18,6 +18,7 @@ class MemoryMetadata:
         self.commits: list[list[CommittedOffset]] = []
         self.is_down = False
         self._clock = clock
+        self._generations: dict[str, int] = {}
 
     def _check(self) -> None:
         if self.is_down:
@@ -29,13 +30,15 @@ class MemoryMetadata:
         self._check()
         now, version = self._clock.now_ms(), self.snapshot.version + 1
         present = self.snapshot.topics.get(name)
+        if present is None:
+            self._generations[name] = self._generations.get(name, 0) + 1
         topic = TopicView(
             name,
             settings.queues,
             settings.type,
             settings.flush,
             settings.retention_ms,
-            generation=1,
+            generation=self._generations[name],
             created_ms=present.created_ms if present else now,
             updated_ms=now,
             version=version,

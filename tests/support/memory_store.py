@@ -13,10 +13,11 @@ from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage, java_hash
 from app.domain.positions import FlushMode
-from app.store import Appended, ColdRead, Done, Gap, QueueBounds, ReadResult, StepPart
+from app.store import Appended, ColdRead, Done, Gap, QueueBounds, ReadResult, StepPart, TimerLog
 from app.store.formats.batch_frame import RequestFrame
 from app.store.formats.message_id import decode_message_id, encode_message_id
 from app.store.formats.record import decode_message, encode_properties, encode_record
+from tests.support.simulated_files import SimulatedFiles
 
 STORE_ID = b"\x01\x02\x03\x04"
 HOST = b"\x7f\x00\x00\x01\x00\x00\x22\x06"
@@ -54,6 +55,7 @@ class MemoryStore:
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
         self.store_id = b"\x00\x00\x00\x01"
         self.clock = clock
+        self.files = SimulatedFiles()
         self.queues: dict[tuple[str, int], MemoryQueue] = {}
         self.held: list[Held] | None = None
         """A list here takes the confirmations, until `confirm`."""
@@ -112,9 +114,22 @@ class MemoryStore:
         return Appended(first, len(messages), now, ids)
 
     def append_frame(
-        self, topic: str, queue_id: int, frame: RequestFrame, flush: FlushMode, done: Done
+        self,
+        topic: str,
+        queue_id: int,
+        frame: RequestFrame,
+        flush: FlushMode,
+        done: Done,
+        entry: StepPart | None = None,
     ) -> Appended:
-        return self.append(topic, queue_id, [Message(b"framed")] * frame.count, flush, done)
+        messages = [Message(b"framed")] * frame.count
+        if entry is None:
+            return self.append(topic, queue_id, messages, flush, done)
+        return self.append_step((entry, StepPart(topic, queue_id, messages)), flush, done)[1]
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        queue = self.queues.get((topic, queue_id))
+        return len(queue.records) if queue else 0
 
     def append_step(
         self, parts: Sequence[StepPart], flush: FlushMode, done: Done
@@ -132,6 +147,12 @@ class MemoryStore:
         queue = self.queues.get((topic, queue_id))
         if queue is not None:
             queue.min_offset = max(queue.min_offset, min(min_offset, queue.confirmed))
+
+    def flush(self, done: Done) -> None:
+        asyncio.get_running_loop().call_soon(done, self.failure)
+
+    def timer_log(self) -> TimerLog:
+        return TimerLog(self.files)
 
     def bounds(self, topic: str, queue_id: int) -> QueueBounds:
         queue = self.queues.get((topic, queue_id))
@@ -180,15 +201,10 @@ class MemoryStore:
     def read_message(
         self, message_id: str, *, topic: str | None = None, wait_for_disk: bool = False
     ) -> StoredMessage | None:
-        for (name, _), queue in self.queues.items():
-            for record in queue.records[queue.min_offset :] if name == topic else ():
-                message = None if record is None else self.decode(memoryview(record))
-                if message is not None and message.message_id == message_id:
-                    return message
         placed = decode_message_id(message_id)
         place = placed and self._by_position.get(placed.physical_offset)
-        if not place:
-            return None
+        if not place or topic not in (None, place[0]):
+            return self._given_id(topic, message_id)
         topic, queue_id, offset = place
         if (topic, queue_id) in self.cold and not wait_for_disk:
             raise ColdRead
@@ -202,6 +218,14 @@ class MemoryStore:
             len(record) for record in queue.records[queue.min_offset : queue.confirmed] if record
         ]
         return -(-sum(sizes) // len(sizes)) if sizes else None
+
+    def _given_id(self, topic: str | None, message_id: str) -> StoredMessage | None:
+        for (name, _), queue in self.queues.items():
+            for record in queue.records[queue.min_offset :] if name == topic else ():
+                message = None if record is None else self.decode(memoryview(record))
+                if message is not None and message.message_id == message_id:
+                    return message
+        return None
 
     def delete_topic(self, topic: str) -> None:
         for (name, _), queue in self.queues.items():

@@ -55,6 +55,7 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         {"type": "string", "enum": ["json", "raw"], "default": "json"},
         "raw: one message as the HTTP body, metadata in headers",
     ),
+    "idempotency_key": (_TEXT, "a repeated request with the same key gets the first result"),
     "invisible": (_DURATION, "how long nobody else gets the message"),
     "invisible_ms": (_POSITIVE, "as invisible, in milliseconds"),
     "keys": (_TEXT, "look-up values, separated by spaces"),
@@ -63,6 +64,9 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "min_messages": (_POSITIVE, "a waiting pull is answered as soon as there are so many"),
     "offset": (_INTEGER, "start at this offset"),
     "producer_group": (_TEXT, "who is asked when a transaction is not decided in time"),
+    "producer_epoch": (_INTEGER, "the producer's instance; a newer one fences older ones off"),
+    "producer_id": (_TEXT, "with epoch and seq: store the messages once, in sequence"),
+    "producer_seq": (_INTEGER, "number of the first message; from 0 on in each epoch"),
     "properties": (_TEXT, "a JSON object of texts"),
     "queue_id": (_INTEGER, "the queue; default: by sharding key, else in turn"),
     "reason": (_TEXT, "why the message is given back"),
@@ -108,6 +112,9 @@ _POSITION_HEADERS: Final[Json] = {
 _APPLIED_HEADER: Final[Json] = {
     **_APPLIED,
     **_TIMING_HEADER,
+}
+_DUPLICATE: Final[Json] = {
+    "MQ-Duplicate": {"schema": _TEXT, "description": "true: the result of an earlier request"}
 }
 _TOPIC_ERRORS: Final = (404, 429, 507)
 
@@ -181,6 +188,18 @@ _ENCODING: Final[Json] = {
     "description": "the body is unpacked before it is read; size and ratio are bounded",
 }
 
+_IDEMPOTENCY_KEY: Final[Json] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": _TEXT,
+    "description": (
+        "a text in quotes, unique to the request: a repetition gets the first result for "
+        "`idempotency_window_ms` (`GET /v1/limits`), also after a crash of the node"
+    ),
+}
+_SEND_HEADERS: Final = (_PREFER, _ENCODING, _IDEMPOTENCY_KEY)
+
 
 def _reference(name: str) -> Json:
     return {"schema": {"$ref": f"#/components/schemas/{name}"}}
@@ -249,7 +268,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
             "(names in lower case), in `prop_<name>` parameters, or in MQ-Properties. Of a header "
             "and its query alias the alias wins."
         ),
-        "parameters": [*_headers(MESSAGE_HEADERS), _PREFER, _ENCODING, *_query(SEND_PARAMETERS)],
+        "parameters": [*_headers(MESSAGE_HEADERS), *_SEND_HEADERS, *_query(SEND_PARAMETERS)],
         "requestBody": _body(
             {
                 _OCTETS: {"schema": _BINARY},
@@ -260,6 +279,11 @@ _OPERATIONS: Final[dict[str, Json]] = {
             required=False,
         ),
         "responses": {
+            "200": _answer(
+                "It was stored before, by the same key or sequence; this is the first result",
+                {media.JSON: _reference("SendAnswer")},
+                {**_POSITION_HEADERS, **_DUPLICATE},
+            ),
             "201": _answer(
                 "The message is stored", {media.JSON: _reference("SendAnswer")}, _POSITION_HEADERS
             ),
@@ -281,7 +305,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                     "Location": {"schema": _TEXT, "description": "of the transaction"},
                 },
             ),
-            **_problems(*_TOPIC_ERRORS, 413, 415),
+            **_problems(*_TOPIC_ERRORS, 409, 410, 413, 415, 422),
         },
     },
     "send_batch": {
@@ -291,7 +315,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
             "when none. A batch without sharding keys goes to one queue unless `spread`. "
             f"An array of CloudEvents is taken as `{EVENTS}`, lines of text with `split=lines`."
         ),
-        "parameters": [*_headers(BATCH_HEADERS), _PREFER, _ENCODING, *_query(BATCH_PARAMETERS)],
+        "parameters": [*_headers(BATCH_HEADERS), *_SEND_HEADERS, *_query(BATCH_PARAMETERS)],
         "requestBody": _body(
             {
                 media.JSON: _reference("BatchRequest"),
@@ -317,12 +341,12 @@ _OPERATIONS: Final[dict[str, Json]] = {
                         }
                     }
                 },
-                _APPLIED_HEADER,
+                {**_APPLIED_HEADER, **_DUPLICATE},
             ),
             "207": _answer(
                 "Some are stored", {media.JSON: _reference("BatchAnswer")}, _APPLIED_HEADER
             ),
-            **_problems(*_TOPIC_ERRORS, 413, 415),
+            **_problems(*_TOPIC_ERRORS, 409, 410, 413, 415, 422),
         },
     },
     "pull_messages": {

@@ -32,18 +32,25 @@ MESSAGE_HEADERS: Final = {
     b"mq-durability": "durability",
     b"mq-transaction": "transaction",
     b"mq-producer-group": "producer_group",
+    b"mq-producer-id": "producer_id",
+    b"mq-producer-epoch": "producer_epoch",
+    b"mq-producer-seq": "producer_seq",
 }
 """Header → query alias."""
 
-SEND_PARAMETERS: Final = frozenset(MESSAGE_HEADERS.values())
+SEND_PARAMETERS: Final = frozenset({*MESSAGE_HEADERS.values(), "idempotency_key"})
 
-BATCH_HEADERS: Final = {b"mq-queue-id": "queue_id", b"mq-durability": "durability"}
+BATCH_HEADERS: Final = {
+    b"mq-queue-id": "queue_id",
+    b"mq-durability": "durability",
+    b"mq-producer-id": "producer_id",
+    b"mq-producer-epoch": "producer_epoch",
+    b"mq-producer-seq": "producer_seq",
+}
 
 HEADERS_OF_LATER_VERSIONS: Final = frozenset(
     {
         *(b"mq-delay", b"mq-deliver-at"),
-        *(b"mq-producer-id", b"mq-producer-epoch", b"mq-producer-seq"),
-        b"idempotency-key",
     }
 )
 
@@ -68,6 +75,10 @@ class SendOptions:
     flush: FlushMode | None = None
     transaction: str | None = None
     producer_group: str | None = None
+    producer_id: str | None = None
+    producer_epoch: int | None = None
+    producer_seq: int | None = None
+    idempotency_key: str | None = None
     properties: dict[str, str] = field(default_factory=dict)
 
     def take(self, alias: str, text: str) -> None:
@@ -80,10 +91,10 @@ class SendOptions:
             self.queue_id = integer_of(alias, text, error=InvalidRequest)
         elif alias == "born_time_ms":
             self.born_time_ms = TimestampMs(integer_of(alias, text, error=InvalidRequest))
-        elif alias == "transaction":
-            self.transaction = text
-        elif alias == "producer_group":
-            self.producer_group = text
+        elif alias in {"producer_epoch", "producer_seq"}:
+            setattr(self, alias, integer_of(alias, text, error=InvalidRequest))
+        elif alias in {"producer_id", "idempotency_key", "transaction", "producer_group"}:
+            setattr(self, alias, text)
         else:
             assert alias == "durability", alias
             self.flush = _flush_of(text)
@@ -129,7 +140,7 @@ def read_batch_options(mq_headers: Headers, parameters: Query) -> SendOptions:
     refuse_mq_headers(mq_headers, BATCH_HEADERS)
     options = SendOptions()
     _read_headers(mq_headers, options)
-    for name in BATCH_HEADERS.values():
+    for name in (*BATCH_HEADERS.values(), "idempotency_key"):
         text = parameters.text(name)
         if text is not None:
             options.take(name, text)

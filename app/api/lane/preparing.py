@@ -62,12 +62,12 @@ def _check_after_ms(text: str | None) -> int | None:
         raise InvalidRequest(f"check-after: {error}", hint=_HINT) from error
 
 
-def refuse_delay(is_delayed: bool) -> None:
-    """RocketMQ drops the delay of a transactional message silently; we say so."""
-    if is_delayed:
+def refuse_with_transaction(is_given: bool, what: str) -> None:
+    """Refuse what does not go with a transaction; RocketMQ drops a delay silently."""
+    if is_given:
         raise UnsupportedFeature(
-            "a transactional message cannot be delayed",
-            hint="commit it when it is due, or send it with a delay after deciding",
+            f"a transactional message cannot have {what}",
+            hint="leave out MQ-Transaction, or what does not go with it",
         )
 
 

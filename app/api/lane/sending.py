@@ -27,6 +27,7 @@ from app.api.errors import (
 from app.api.exchange import Exchange, Headers, batch_too_large, body_too_large
 from app.api.lane import media
 from app.api.lane.answers import answer_results
+from app.api.lane.claims import DUPLICATE, IDEMPOTENCY_KEY, claim_of
 from app.api.lane.metadata import (
     BATCH_HEADERS,
     HEADERS_OF_LATER_VERSIONS,
@@ -45,7 +46,12 @@ from app.api.lane.preferences import (
     applied,
     wishes_of,
 )
-from app.api.lane.preparing import Preparation, preparation_of, prepared_answer
+from app.api.lane.preparing import (
+    Preparation,
+    preparation_of,
+    prepared_answer,
+    refuse_with_transaction,
+)
 from app.api.parameters import Query
 from app.api.ports import DataPlane
 from app.api.traffic import Traffic
@@ -58,6 +64,8 @@ from app.api.wire import (
     SendAnswer,
     encode_line,
 )
+from app.broker.claims import Claim
+from app.broker.producers import Once
 from app.broker.results import BatchItem, SendResult
 from app.domain.errors import (
     BatchTooLarge,
@@ -68,10 +76,16 @@ from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 
-BATCH_PARAMETERS: Final = frozenset({"spread", "split", *BATCH_HEADERS.values()})
+BATCH_PARAMETERS: Final = frozenset({"idempotency_key", "spread", "split", *BATCH_HEADERS.values()})
 
 _SPECIAL_HEADERS: Final = frozenset(
-    {*HEADERS_OF_LATER_VERSIONS, *TRACE_HEADERS, CONTENT_ENCODING, VERSION_HEADER}
+    {
+        *HEADERS_OF_LATER_VERSIONS,
+        *TRACE_HEADERS,
+        CONTENT_ENCODING,
+        IDEMPOTENCY_KEY,
+        VERSION_HEADER,
+    }
 )
 """Headers that are seldom there; one set operation tells whether any is."""
 
@@ -119,16 +133,27 @@ class Sending:
             message = _merged(message_of(envelope), options)
             queue_id = envelope.queue_id if options.queue_id is None else options.queue_id
         wishes = wishes_of(exchange)
+        claim = None if options is NO_OPTIONS else claim_of(options, exchange, body)
         preparation = preparation_of(options)
         if preparation is not None:
+            refuse_with_transaction(claim is not None, "a claim to be stored once")
             await self._prepare(exchange, topic, message, queue_id, options.flush, preparation)
             return
         flush = options.flush
         if ASYNC in wishes:
             wishes, flush = _answered_early(wishes, flush)
         began_s = perf_counter()
-        result = await self._broker.send(topic, message, queue_id=queue_id, flush=flush)
+        is_repeated = False
+        if claim is None:
+            result = await self._broker.send(topic, message, queue_id=queue_id, flush=flush)
+        else:
+            (result,), is_repeated = await self._broker.producers.send(
+                topic, message, claim, queue_id=queue_id, flush=flush
+            )
         timing = _timing(began_s)
+        if is_repeated:
+            await self._answer_again(exchange, result, wishes)
+            return
         self._traffic.taken_in(1, len(message.body))
         status = 202 if ASYNC in wishes else 201
         if MINIMAL in wishes:
@@ -167,6 +192,17 @@ class Sending:
         ]
         await exchange.answer(202, headers, encode_line(prepared_answer(transaction)))
 
+    async def _answer_again(
+        self, exchange: Exchange, result: SendResult, wishes: frozenset[str]
+    ) -> None:
+        if MINIMAL in wishes:
+            headers = applied([*_position_headers(result), DUPLICATE], wishes, MINIMAL)
+            await exchange.answer_empty(200, headers)
+            return
+        headers = [media.JSON_HEADER, (b"mq-message-id", result[0].encode()), DUPLICATE]
+        body = encode_line(SendAnswer("SEND_OK", *result))
+        await exchange.answer(200, applied(headers, wishes, REPRESENTATION), body)
+
     async def _read(
         self, exchange: Exchange, limit: int, too_large: TooLarge, packing: Packing | None
     ) -> bytes:
@@ -204,7 +240,8 @@ class Sending:
             await self._send_frame(exchange, topic, body, options, wishes)
             return
         entries = _entries_of(kind, body, line_type)
-        await self._send_entries(exchange, topic, entries, options, spread, wishes)
+        claim = claim_of(options, exchange, body)
+        await self._send_entries(exchange, topic, entries, options, spread, wishes, claim)
 
     async def _send_frame(
         self,
@@ -215,13 +252,21 @@ class Sending:
         wishes: frozenset[str],
     ) -> None:
         began_s = perf_counter()
-        result = await self._broker.send_frame(
-            topic, body, queue_id=options.queue_id, flush=options.flush
-        )
-        headers = applied(
-            [media.JSON_HEADER, _timing(began_s)], wishes, REPRESENTATION, STRICT, ASYNC
-        )
-        self._traffic.taken_in(result.count, len(body))
+        claim = claim_of(options, exchange, body)
+        answer_headers = [media.JSON_HEADER]
+        if claim is None:
+            result = await self._broker.send_frame(
+                topic, body, queue_id=options.queue_id, flush=options.flush
+            )
+        else:
+            result, is_repeated = await self._broker.producers.send_frame(
+                topic, body, claim, queue_id=options.queue_id, flush=options.flush
+            )
+            answer_headers += [DUPLICATE] * is_repeated
+        answer_headers.append(_timing(began_s))
+        headers = applied(answer_headers, wishes, REPRESENTATION, STRICT, ASYNC)
+        if DUPLICATE not in headers:
+            self._traffic.taken_in(result.count, len(body))
         answer = FrameAnswer(
             status="SEND_OK",
             topic=result.topic,
@@ -242,11 +287,23 @@ class Sending:
         options: SendOptions,
         spread: bool,
         wishes: frozenset[str],
+        claim: Claim | None,
     ) -> None:
         strict = STRICT in wishes
         self._check_count(len(entries))
         items = [entry.item for entry in entries]
         began_s = perf_counter()
+        if claim is not None:
+            once = await self._broker.producers.send_batch(
+                topic,
+                items,
+                claim,
+                queue_id=options.queue_id,
+                spread=spread,
+                flush=options.flush,
+            )
+            await self._answer_once(exchange, entries, once, began_s, wishes)
+            return
         outcomes = await self._broker.send_batch(
             topic,
             items,
@@ -264,6 +321,25 @@ class Sending:
         self._count(items, outcomes)
         answer = BatchAnswer(results, len(outcomes) - len(failures), len(failures))
         await answer_results(exchange, headers, answer, failures)
+
+    async def _answer_once(
+        self,
+        exchange: Exchange,
+        entries: Sequence[Entry],
+        once: Once,
+        began_s: float,
+        wishes: frozenset[str],
+    ) -> None:
+        """A batch under a claim is stored whole, so there are only successes to tell."""
+        results = [
+            _result_of(index, entry.id, result)
+            for index, (entry, result) in enumerate(zip(entries, once.results, strict=True))
+        ]
+        if not once.is_repeated:
+            self._count([entry.item for entry in entries], once.results)
+        headers = [media.JSON_HEADER, _timing(began_s), *[DUPLICATE] * once.is_repeated]
+        answer = BatchAnswer(results, len(results), 0)
+        await exchange.answer(200, applied(headers, wishes, STRICT, ASYNC), encode_line(answer))
 
     def _count(
         self,

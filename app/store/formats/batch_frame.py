@@ -89,6 +89,18 @@ class RequestFrame:
         """Number of records, at least 1."""
         return len(self.sizes)
 
+    def without(self, skip: int) -> "RequestFrame":
+        """The frame without its first `skip` records; less than all."""
+        at = int(self.positions[skip])
+        return RequestFrame(
+            self.records[at:],
+            self.sizes[skip:],
+            self.positions[skip:] - at,
+            self.body_lengths[skip:],
+            self.tag_hashes[skip:],
+            [(number - skip, key) for number, key in self.keyed if number >= skip],
+        )
+
     def units(self, physical_offsets: Sequence[int]) -> bytes:
         """The consume-queue units of all records at the positions they were given."""
         units = np.empty(self.count, UNITS)

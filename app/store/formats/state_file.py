@@ -41,12 +41,19 @@ class StoreMeta(msgspec.Struct, frozen=True):
 
 
 class QueueState(msgspec.Struct, frozen=True, array_like=True):
-    """Bounds of one queue at a checkpoint; both are queue offsets, `max_offset` is one past."""
+    """One queue at a checkpoint; bounds are queue offsets, `max_offset` is one past.
+
+    Checkpoints of version 0.1 have no sums; then the units are not checked.
+    """
 
     topic: str
     queue_id: int
     min_offset: int
     max_offset: int
+    sums_from: int = 0
+    """First unit that `sums` cover; they end at `max_offset`."""
+    sums: bytes = b""
+    """CRC-32C of each block of 4,096 units; blocks begin anew with each file."""
 
 
 class IndexFileState(msgspec.Struct, frozen=True, array_like=True):
@@ -77,26 +84,32 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the machine's start that wrote it; empty when unknown."""
 
 
-_State = TypeVar("_State", StoreMeta, Checkpoint)
+_State = TypeVar("_State", bound=msgspec.Struct)
 
 
 def encode_state(kind: bytes, document: StoreMeta | Checkpoint) -> bytes:
     """The bytes of a state file."""
+    return encode_document(kind, document)
+
+
+def encode_document(kind: bytes, document: msgspec.Struct) -> bytes:
+    """The bytes of a state file of any kind."""
     payload = msgspec.json.encode(document)
     return HEADER.pack(kind, VERSION, len(payload), google_crc32c.value(payload)) + payload
 
 
 def decode_meta(data: bytes) -> StoreMeta:
     """The store meta in `data`, or `StateFileError`."""
-    return _decode(KIND_META, data, StoreMeta)
+    return decode_document(KIND_META, data, StoreMeta)
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """The checkpoint in `data`, or `StateFileError`."""
-    return _decode(KIND_CHECKPOINT, data, Checkpoint)
+    return decode_document(KIND_CHECKPOINT, data, Checkpoint)
 
 
-def _decode(kind: bytes, data: bytes, document: type[_State]) -> _State:
+def decode_document(kind: bytes, data: bytes, document: type[_State]) -> _State:
+    """The document of a kind in `data`, or `StateFileError`."""
     if len(data) < HEADER.size:
         raise StateFileError(f"only {len(data)} bytes")
     found, version, length, checksum = HEADER.unpack_from(data)

@@ -123,6 +123,7 @@ def test_pages_of_transactions(http: httpx.Client, topic: str) -> None:
         ({"MQ-Transaction": "prepare; group=g; check-after=1ms"}, "1000"),
         ({"MQ-Transaction": "prepare; group=g", "MQ-Producer-Group": "h"}, "one producer group"),
         ({"MQ-Producer-Group": "g"}, "is none"),
+        ({"MQ-Transaction": "prepare; group=g", "Idempotency-Key": "k"}, "stored once"),
     ],
 )
 def test_what_is_wrong_is_said(

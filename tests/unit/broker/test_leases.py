@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from app.broker.group_progress import QueueState
 from app.broker.leases import REMEMBERED_ACKS_MAX, InFlight, LeaseTable
 from app.broker.subscriptions import LeasedQueue, LeaseIds
 
@@ -43,7 +44,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.now_s = 100.0
         self.ids = LeaseIds(now_ms=1)
         self.in_flight = InFlight()
-        self.queue = LeasedQueue("g", "t", 0, 0, self.in_flight, self.ids.next)
+        self.queue = LeasedQueue("g", "t", 0, QueueState(0), self.in_flight, self.ids.next)
         self.rows: dict[int, Row] = {}
         self.handles: list[Handle] = []
         self.floor = self.ids.next

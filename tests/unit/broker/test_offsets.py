@@ -70,8 +70,6 @@ async def test_a_group_goes_on_where_it_was() -> None:
         again = await world.receive(10)
         assert {(d.message.queue_id, d.message.queue_offset) for d in again} == {
             (0, 2),
-            (0, 3),
-            (0, 4),
             (1, 4),
         }
 
@@ -182,7 +180,7 @@ async def test_stopping_does_not_wait_for_a_database_that_hangs(
         world.store.fill(TOPIC, 0, numbered(1))
         await world.ack(*await world.receive())
         await world.broker.stop()
-        assert "delivered again" in caplog.text
+        assert "the log has them" in caplog.text
 
 
 async def test_the_writer_survives_a_failure_of_its_own(

@@ -316,6 +316,7 @@ async def test_one_arrival_wakes_one_receive_of_each_group() -> None:
         await world.send(b"one")
         await until(lambda: world.waiting == 4)
         assert world.store.reads == reads + 2
+        await until(lambda: group_a[0].done() and group_b[0].done())
         assert [task.done() for task in group_a] == [True, False, False]
         assert [task.done() for task in group_b] == [True, False, False]
         await world.broker.stop()

@@ -195,7 +195,7 @@ async def test_handles_of_before_a_restart_are_expired() -> None:
         await world.restart()
         assert await world.ack(held, acked) == EXPIRED * 2
         [again] = await world.receive()
-        assert (again.message.queue_offset, again.attempt) == (1, 1)
+        assert (again.message.queue_offset, again.attempt) == (1, 2)
         assert await world.ack(again) == [None]
         assert await world.ack(held) == EXPIRED
 

@@ -18,7 +18,7 @@ COUNT = 90
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[OpenStore]:
     """90 messages by turns in three queues of two topics, two seconds apart, in many segments."""
-    opened = open_store(OsFiles(tmp_path))
+    opened = open_store(OsFiles(tmp_path), threads=False)
     for number in range(COUNT):
         topic, queue_id = [("orders", 0), ("orders", 1), ("invoices", 0)][number % 3]
         body = b"%d " % number + bytes(SIZES[number % len(SIZES)])
@@ -28,6 +28,8 @@ def opened(tmp_path: Path) -> Iterator[OpenStore]:
         )
         opened.settle(number + 1)
         opened.clock.advance(ms=2000)
+    opened.store.flush(opened.outcomes.append)
+    opened.settle(COUNT + 1)
     yield opened
     opened.store.close()
 

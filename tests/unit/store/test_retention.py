@@ -8,7 +8,8 @@ import pytest
 
 from app.domain.errors import DiskFull
 from app.domain.message import Message
-from app.store import OsFiles, RetentionPolicy
+from app.domain.positions import FlushMode
+from app.store import OsFiles, RetentionPolicy, StepPart
 from app.store.files import DiskUsage
 from app.store.reading import GAP_EXPIRED, Wanted, read_queue
 from app.store.retention import LogState, decide
@@ -236,6 +237,13 @@ def test_a_nearly_full_disk_refuses_and_resumes_by_itself() -> None:
     with pytest.raises(DiskFull) as caught:
         opened.append(b"refused")
     assert caught.value.outcome == "not_stored"
+    own = StepPart("rmq_sys_progress", 0, [Message(b"acks")])
+    opened.store.append_step([own], FlushMode.SYNC, opened.outcomes.append)
+    opened.settle(2)
+    assert opened.outcomes[-1] is None, "consuming goes on"
+    step = [StepPart("orders", 0, [Message(b"refused")])]
+    with pytest.raises(DiskFull):
+        opened.store.append_step(step, FlushMode.SYNC, opened.outcomes.append)
     assert opened.bodies() == [b"first"]
     files.usage = DiskUsage(1_000_000, 500_000)
     assert not opened.store.apply_retention(KEEP_ALL).refuse_writes

@@ -1,9 +1,11 @@
 """State files: inversion, golden bytes, and that damage makes them as good as none."""
 
+import google_crc32c
 import pytest
 
 from app.store.formats import state_file
 from app.store.formats.state_file import (
+    HEADER,
     KIND_CHECKPOINT,
     KIND_META,
     Checkpoint,
@@ -13,7 +15,9 @@ from app.store.formats.state_file import (
 )
 
 META = StoreMeta("a1b2c3d4", 1 << 28, 300_000, 1_700_000_000_000)
-CHECKPOINT = Checkpoint(4096, 1_700_000_000_000, True, (QueueState("orders", 3, 10, 20),))
+CHECKPOINT = Checkpoint(
+    4096, 1_700_000_000_000, True, (QueueState("orders", 3, 10, 20, 8, b"\1\2\3\4"),)
+)
 
 
 def test_decoding_inverts_encoding() -> None:
@@ -24,10 +28,21 @@ def test_decoding_inverts_encoding() -> None:
 
 def test_golden_bytes_pin_the_format() -> None:
     data = state_file.encode_state(KIND_CHECKPOINT, CHECKPOINT)
-    assert data[:12] == b"CRLK\0\0\0\1\0\0\0\x60"
+    assert data[:12] == b"CRLK\0\0\0\1\0\0\0\x6d"
     assert data[16:] == (
         b'{"dispatched_end":4096,"store_time_ms":1700000000000,"clean":true,'
+        b'"queues":[["orders",3,10,20,8,"AQIDBA=="]]}'
+    )
+
+
+def test_a_checkpoint_without_sums_is_still_read() -> None:
+    document = (
+        b'{"dispatched_end":4096,"store_time_ms":1700000000000,"clean":true,'
         b'"queues":[["orders",3,10,20]]}'
+    )
+    head = HEADER.pack(KIND_CHECKPOINT, 1, len(document), google_crc32c.value(document))
+    assert state_file.decode_checkpoint(head + document).queues == (
+        QueueState("orders", 3, 10, 20),
     )
 
 

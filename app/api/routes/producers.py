@@ -1,0 +1,83 @@
+"""Producers that send in sequence: what is known of one, and closing its epochs."""
+
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Depends
+
+from app.api.dependencies import WithServices, json_body
+from app.api.documentation import json_request, problem_responses
+from app.api.schemas import AnswerModel, Count, RequestModel
+from app.broker.producer_table import ProducerState
+
+router = APIRouter(tags=["producers"])
+
+
+class SealBody(RequestModel):
+    """The producer, and the epoch that is complete; all before it are closed with it."""
+
+    producer: str
+    epoch: Count
+
+
+class SealDocument(AnswerModel):
+    """The highest epoch that is closed."""
+
+    producer: str
+    sealed_epoch: int
+
+
+class SequenceDocument(AnswerModel):
+    """The next number of one sequence; `queue_id` is null where requests left the queue open."""
+
+    topic: str
+    queue_id: int | None
+    next_seq: int
+
+
+class ProducerDocument(AnswerModel):
+    """A producer. `epoch` is null when it has sent nothing, or its epoch was closed."""
+
+    producer: str
+    epoch: int | None
+    sealed_epoch: int | None
+    sequences: list[SequenceDocument]
+
+    @classmethod
+    def of(cls, producer: str, state: ProducerState) -> Self:
+        return cls(
+            producer=producer,
+            epoch=state.epoch,
+            sealed_epoch=state.sealed_epoch,
+            sequences=[SequenceDocument(**each._asdict()) for each in state.sequences],
+        )
+
+
+@router.get(
+    "/v1/producers/{producer}",
+    operation_id="get_producer",
+    summary="What is known of a producer",
+    responses=problem_responses(),
+)
+async def get_producer(producer: str, services: WithServices) -> ProducerDocument:
+    """Its epoch and the next number of each of its sequences: where to go on after a crash."""
+    return ProducerDocument.of(producer, services.broker.producers.state(producer))
+
+
+@router.post(
+    "/v1/producers:seal",
+    operation_id="seal_producer",
+    summary="Close an epoch of a producer and of all whose ids begin with it",
+    responses=problem_responses(413, 415, 507),
+    openapi_extra=json_request(SealBody, required=True),
+)
+async def seal_producer(
+    services: WithServices,
+    body: Annotated[SealBody, Depends(json_body(SealBody))],
+) -> SealDocument:
+    """From now on the producer, and every producer `<producer>:<part>`, is refused in this epoch.
+
+    For work in parts: when all are done, sealing keeps stragglers and repetitions from sending
+    again, whatever their number. Repeating is harmless; a lower epoch changes nothing.
+    """
+    sealed = await services.broker.producers.seal(body.producer, body.epoch)
+    return SealDocument(producer=body.producer, sealed_epoch=sealed)

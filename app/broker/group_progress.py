@@ -1,0 +1,260 @@
+"""What must survive of a group's work: acks, deliveries, positions; entries that change it. Pure.
+
+One `QueueState` for each (group, topic, queue): which offsets are acked, and how often each message
+that is not has been handed out. The queue of retries is the topic's queue `RETRY_QUEUE_ID`.
+
+Every change is an `Entry`, written to the log in the turn in which it is made, and applied again
+after a restart. Entries are idempotent: a snapshot may hold the effect of an entry behind it.
+Encoding: MessagePack arrays; runs of offsets as (distance from the end of the run before, length).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from app.broker.progress import PackedPages, QueueProgress
+
+Key = tuple[str, str, int]
+"""Group, topic, queue id."""
+
+CHUNK_BYTES: Final = 512 * 1024
+"""Aim for the size of a chunk of a snapshot."""
+
+_PAGE_COST: Final = 150
+_DELIVERY_COST: Final = 16
+_ROW_COST: Final = 300
+_ROW_PAGES_MAX: Final = 2_048
+_ROW_DELIVERIES_MAX: Final = 16_384
+
+Delivered = tuple[int, int, int]
+"""First offset, number of offsets, deliveries of each so far."""
+
+
+class Settled(Struct, array_like=True, tag=1):
+    """Messages are done. Rows: topic, queue id, runs of offsets."""
+
+    group: str
+    rows: list[tuple[str, int, list[int]]]
+
+
+class HandedOut(Struct, array_like=True, tag=2):
+    """Messages were handed out, so often by now. Rows: topic, queue id, offsets."""
+
+    group: str
+    rows: list[tuple[str, int, list[Delivered]]]
+
+
+class Placed(Struct, array_like=True, tag=3):
+    """The group begins (anew) at these offsets. Rows: topic, queue id, offset."""
+
+    group: str
+    rows: list[tuple[str, int, int]]
+
+
+class Skipped(Struct, array_like=True, tag=4):
+    """Everything below these offsets is done. Rows: topic, queue id, offset."""
+
+    group: str
+    rows: list[tuple[str, int, int]]
+
+
+class Forgotten(Struct, array_like=True, tag=5):
+    """A group or a topic was deleted."""
+
+    group: str | None
+    topic: str | None
+
+
+Entry = Settled | HandedOut | Placed | Skipped | Forgotten
+
+
+class _Row(Struct, array_like=True):
+    """Part of a queue's state in a snapshot."""
+
+    group: str
+    topic: str
+    queue_id: int
+    committed: int
+    pages: list[PackedPages]
+    deliveries: list[Delivered]
+
+
+encode_entry: Final = msgspec.msgpack.Encoder().encode
+_decode_entry: Final = msgspec.msgpack.Decoder(Entry).decode
+_decode_rows: Final = msgspec.msgpack.Decoder(list[_Row]).decode
+
+
+class QueueState:
+    """Acks and deliveries of one queue and group."""
+
+    __slots__ = ("deliveries", "progress")
+
+    def __init__(self, offset: int) -> None:
+        self.progress = QueueProgress(offset)
+        self.deliveries: dict[int, int] = {}
+        """Offset → how often it was handed out, for messages that are not done."""
+
+    def ack_all(self, offsets: Iterable[int]) -> None:
+        """Messages are done."""
+        ack, forget = self.progress.ack, self.deliveries.pop
+        for offset in offsets:
+            ack(offset)
+            forget(offset, None)
+
+    def ack_runs(self, runs: Sequence[int]) -> None:
+        """As above, for what `runs_of` gave."""
+        end = 0
+        for index in range(0, len(runs), 2):
+            start = end + runs[index]
+            end = start + runs[index + 1]
+            self.progress.ack_range(start, end)
+            for offset in range(start, end) if self.deliveries else ():
+                self.deliveries.pop(offset, None)
+
+    def skip_to(self, offset: int) -> None:
+        """Everything below `offset` is done."""
+        self.progress.skip_to(offset)
+        self.drop_below(self.progress.committed)
+
+    def drop_below(self, offset: int) -> None:
+        for known in [known for known in self.deliveries if known < offset]:
+            del self.deliveries[known]
+
+    def restart(self, offset: int) -> None:
+        """Begin anew at `offset`."""
+        self.progress.restart(offset)
+        self.deliveries.clear()
+
+    @property
+    def end(self) -> int:
+        """Nothing is known of offsets from here on."""
+        return max(self.progress.end, max(self.deliveries, default=-1) + 1)
+
+
+class GroupProgress:
+    """The state of all groups; a `JournaledState`. Event loop only."""
+
+    def __init__(self) -> None:
+        self.queues: dict[Key, QueueState] = {}
+
+    def get_or_make(self, key: Key) -> QueueState:
+        state = self.queues.get(key)
+        if state is None:
+            state = self.queues[key] = QueueState(0)
+        return state
+
+    def forget(self, *, group: str | None = None, topic: str | None = None) -> None:
+        """Drop all of a deleted group or topic."""
+        for key in [key for key in self.queues if key[0] == group or key[1] == topic]:
+            del self.queues[key]
+
+    # --- JournaledState
+
+    def clear(self) -> None:
+        self.queues.clear()
+
+    def apply(self, entry: bytes) -> None:
+        self.take(_decode_entry(entry))
+
+    def take(self, entry: Entry) -> None:
+        """Make the change that an entry tells of."""
+        match entry:
+            case Settled(group, rows):
+                for topic, queue_id, runs in rows:
+                    self.get_or_make((group, topic, queue_id)).ack_runs(runs)
+            case HandedOut(group, handed):
+                for topic, queue_id, deliveries in handed:
+                    self._hand_out(self.get_or_make((group, topic, queue_id)), deliveries)
+            case Placed(group, places):
+                for topic, queue_id, offset in places:
+                    self.get_or_make((group, topic, queue_id)).restart(offset)
+            case Skipped(group, places):
+                for topic, queue_id, offset in places:
+                    self.get_or_make((group, topic, queue_id)).skip_to(offset)
+            case Forgotten(deleted_group, deleted_topic):
+                self.forget(group=deleted_group, topic=deleted_topic)
+
+    def _hand_out(self, state: QueueState, deliveries: Iterable[Delivered]) -> None:
+        is_acked = state.progress.is_acked
+        for first, count, attempts in deliveries:
+            for offset in range(first, first + count):
+                if attempts == 0 or is_acked(offset):
+                    state.deliveries.pop(offset, None)
+                else:
+                    state.deliveries[offset] = attempts
+
+    def load(self, chunk: bytes) -> None:
+        for row in _decode_rows(chunk):
+            state = self.get_or_make((row.group, row.topic, row.queue_id))
+            state.progress.committed = row.committed
+            state.progress.unpack(row.pages)
+            self._hand_out(state, row.deliveries)
+
+    def dump(self) -> Iterator[bytes]:
+        rows: list[_Row] = []
+        cost = 0
+        for row in self._rows():
+            rows.append(row)
+            cost += _ROW_COST + _PAGE_COST * len(row.pages) + _DELIVERY_COST * len(row.deliveries)
+            if cost >= CHUNK_BYTES:
+                yield encode_entry(rows)
+                rows, cost = [], 0
+        if rows:
+            yield encode_entry(rows)
+
+    def _rows(self) -> Iterator[_Row]:
+        for key, state in self.queues.items():
+            committed = state.progress.committed
+            pages = list(state.progress.pack())
+            deliveries = list(delivered_runs(state.deliveries.items()))
+            while True:
+                yield _Row(
+                    *key, committed, pages[:_ROW_PAGES_MAX], deliveries[:_ROW_DELIVERIES_MAX]
+                )
+                del pages[:_ROW_PAGES_MAX], deliveries[:_ROW_DELIVERIES_MAX]
+                if not pages and not deliveries:
+                    break
+
+
+def runs_of(offsets: Sequence[int]) -> list[int]:
+    """Rising offsets as runs: distance from the end of the run before, length, and so on."""
+    if not offsets:
+        return []
+    first = offsets[0]
+    if offsets[-1] - first == len(offsets) - 1:
+        return [first, len(offsets)]
+    runs: list[int] = []
+    end = 0
+    start = expected = first
+    for offset in offsets:
+        if offset != expected:
+            runs += (start - end, expected - start)
+            end, start = expected, offset
+        expected = offset + 1
+    runs += (start - end, expected - start)
+    return runs
+
+
+def offsets_of(runs: Sequence[int]) -> Iterator[int]:
+    """Invert `runs_of`."""
+    end = 0
+    for index in range(0, len(runs), 2):
+        start = end + runs[index]
+        end = start + runs[index + 1]
+        yield from range(start, end)
+
+
+def delivered_runs(deliveries: Iterable[tuple[int, int]]) -> Iterator[Delivered]:
+    """(offset, deliveries) pairs, with neighbours of the same number joined."""
+    first, count, attempts = -1, 0, 0
+    for offset, times in deliveries:
+        if offset == first + count and times == attempts:
+            count += 1
+            continue
+        if count:
+            yield first, count, attempts
+        first, count, attempts = offset, 1, times
+    if count:
+        yield first, count, attempts

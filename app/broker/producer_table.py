@@ -1,0 +1,440 @@
+"""What producers have sent already: sequences, seals, idempotency keys. Pure; kept by a journal.
+
+A request is looked up, and if it is new its entry is written and taken here in the same turn. The
+entry says where the messages go, so that a repetition gets the first result after a restart, too.
+
+An entry stands in the log right before its messages. After a crash the last one may have lost some
+or all of them; `repair` asks where the queues end and takes back what is not there.
+
+Bounds: `producers_max` producers and seals for `producer_window_ms` after their last use, with the
+last `producer_results_max` results of each sequence; `idempotency_keys_max` keys for
+`idempotency_window_ms`. Over a bound, new ones are refused: to forget one early would break the
+promise silently.
+"""
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+from app.broker.claims import Claim, KeyClaim, Placed, ProducerClaim, family_of
+from app.domain.errors import (
+    AlreadyStored,
+    IdempotencyKeyReused,
+    ProducerFenced,
+    ProducerSealed,
+    RequestInProgress,
+    SequenceOutOfOrder,
+    TooManyRequests,
+)
+from app.domain.limits import MIB, Limits
+
+_CHUNK_BYTES: Final = MIB
+_PRODUCER, _KEY, _SEAL, _SEQUENCE = "p", "k", "s", "q"
+
+EndOf = Callable[[str, int], int]
+"""Topic and queue to one past the last readable offset."""
+
+
+class Fresh(NamedTuple):
+    """To be stored, but for the first `skip` messages, which a crash has left of it in a queue."""
+
+    skip: int = 0
+    queue_id: int | None = None
+
+
+@dataclass(slots=True)
+class _Sequence:
+    next_seq: int = 0
+    confirmed: int = 0
+    """Below this the messages are safe; between it and `next_seq` they are being written."""
+    results: deque[tuple[int, Placed]] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class _Producer:
+    epoch: int
+    used_ms: int
+    sequences: dict[tuple[str, int], _Sequence] = field(default_factory=dict)
+
+
+class SequenceState(NamedTuple):
+    """One sequence of a producer, for whoever asks. `queue_id` None: of the whole topic."""
+
+    topic: str
+    queue_id: int | None
+    next_seq: int
+
+
+class ProducerState(NamedTuple):
+    """What is known of a producer. None: never used, or sealed and forgotten."""
+
+    epoch: int | None
+    sealed_epoch: int | None
+    sequences: list[SequenceState]
+
+
+class ProducerTable:
+    """Implements `JournaledState`. Event loop only."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._producers: dict[str, _Producer] = {}
+        """In the order of their last use, as far as `taken` has moved them."""
+        self._families: dict[str, set[str]] = {}
+        self._seals: dict[str, tuple[int, int]] = {}
+        """Family → sealed epoch and when."""
+        self._keys: dict[bytes, bytes] = {}
+        """Digest of topic and key → the entry as it was written, oldest first."""
+        self._unsafe_keys: set[bytes] = set()
+        self._last: tuple[Claim, str, int, Placed] | None = None
+        """The entry that was applied last, which a crash may have cut short."""
+
+    # --- asking
+
+    def look(self, claim: Claim, topic: str, scope: int, count: int, now_ms: int) -> Fresh | Placed:
+        """What is to be done with a request of `count` messages: store, or answer as before.
+
+        Raises `ProducerFenced`, `ProducerSealed`, `SequenceOutOfOrder`, `AlreadyStored`,
+        `IdempotencyKeyReused`, `RequestInProgress` or `TooManyRequests`.
+        """
+        if isinstance(claim, KeyClaim):
+            return self._look_for_key(claim, topic, count, now_ms)
+        self._check_epoch(claim, now_ms)
+        producer = self._producers.get(claim.producer_id)
+        sequence = None
+        if producer is not None and producer.epoch == claim.epoch:
+            sequence = producer.sequences.get((topic, scope))
+        expected = 0 if sequence is None else sequence.next_seq
+        if claim.seq > expected:
+            raise SequenceOutOfOrder(
+                f"producer {claim.producer_id!r} sends {claim.seq}; the next one is {expected}",
+                hint=f"send on from {expected}, or begin a new epoch at 0",
+                fields={"expected_seq": expected},
+                outcome="not_stored",
+            )
+        if sequence is None or claim.seq == expected:
+            return Fresh()
+        if claim.seq + count > expected:
+            return Fresh(expected - claim.seq)
+        return _first_result(claim, sequence, count)
+
+    def _check_epoch(self, claim: ProducerClaim, now_ms: int) -> None:
+        sealed = self._seals.get(family_of(claim.producer_id))
+        if sealed is not None and claim.epoch <= sealed[0]:
+            raise ProducerSealed(
+                f"epoch {claim.epoch} of producer {claim.producer_id!r} is closed; what it sent"
+                " before is stored",
+                hint=f"send with an epoch above {sealed[0]}",
+                fields={"sealed_epoch": sealed[0]},
+                outcome="not_stored",
+            )
+        producer = self._producers.get(claim.producer_id)
+        if producer is None:
+            self._expire_producers(now_ms)
+            if len(self._producers) >= self._limits.producers_max:
+                raise _full("producers", self._limits.producers_max)
+        elif claim.epoch < producer.epoch:
+            raise ProducerFenced(
+                f"producer {claim.producer_id!r} has epoch {producer.epoch}; {claim.epoch} is over",
+                hint="another instance of this producer has taken over",
+                fields={"epoch": producer.epoch},
+                outcome="not_stored",
+            )
+
+    def _look_for_key(self, claim: KeyClaim, topic: str, count: int, now_ms: int) -> Fresh | Placed:
+        self._expire_keys(now_ms)
+        digest = _digest(topic, claim.key)
+        entry = self._keys.get(digest)
+        if entry is None:
+            if len(self._keys) >= self._limits.idempotency_keys_max:
+                raise _full("idempotency keys", self._limits.idempotency_keys_max)
+            return Fresh()
+        _, _, _, fingerprint, _, placed = json.loads(entry)
+        if fingerprint != claim.fingerprint:
+            raise IdempotencyKeyReused(
+                f"idempotency key {claim.key!r} came with another request before",
+                hint="use a new key for each message, and the same one only to repeat a request",
+                outcome="not_stored",
+            )
+        if digest in self._unsafe_keys:
+            raise _in_progress()
+        found = _placed(placed)
+        if found.size < count:
+            return Fresh(found.size, found.queues[0])
+        return found
+
+    def state(self, producer_id: str) -> ProducerState:
+        """What is known of a producer."""
+        sealed = self._seals.get(family_of(producer_id)) or self._seals.get(producer_id)
+        producer = self._producers.get(producer_id)
+        sequences = [] if producer is None else sorted(producer.sequences.items())
+        return ProducerState(
+            None if producer is None else producer.epoch,
+            None if sealed is None else sealed[0],
+            [
+                SequenceState(topic, queue if queue >= 0 else None, each.next_seq)
+                for (topic, queue), each in sequences
+            ],
+        )
+
+    def sealed_epoch(self, family: str) -> int:
+        """The highest closed epoch; -1 when none is."""
+        return self._seals.get(family, (-1, 0))[0]
+
+    # --- changing: the entry is appended in the same turn
+
+    def entry(self, claim: Claim, topic: str, scope: int, placed: Placed, now_ms: int) -> bytes:
+        """The entry of a request that is being stored."""
+        if isinstance(claim, KeyClaim):
+            return _encode(_KEY, topic, claim.key, claim.fingerprint, now_ms, placed)
+        return _encode(_PRODUCER, *claim, topic, scope, now_ms, placed)
+
+    def seal_entry(self, family: str, epoch: int, now_ms: int) -> bytes:
+        """The entry of a seal."""
+        return _encode(_SEAL, family, epoch, now_ms)
+
+    def taken(self, entry: bytes) -> Callable[[bool], None]:
+        """Take an entry that has just been appended.
+
+        Call what is returned once: with True when it is safe, with False when it is not stored.
+        """
+        return self._apply(json.loads(entry), entry)
+
+    def _apply(self, fields: list[Any], entry: bytes) -> Callable[[bool], None]:
+        kind = fields[0]
+        if kind == _PRODUCER:
+            _, producer_id, epoch, seq, topic, scope, now_ms, placed = fields
+            claim = ProducerClaim(producer_id, epoch, seq)
+            return self._apply_claim(claim, topic, scope, now_ms, _placed(placed))
+        if kind == _KEY:
+            return self._apply_key(fields, entry)
+        if kind == _SEAL:
+            self._apply_seal(*fields[1:])
+        else:
+            self._apply_sequence(*fields[1:])
+        return lambda _: None
+
+    def _apply_claim(
+        self, claim: ProducerClaim, topic: str, scope: int, now_ms: int, placed: Placed
+    ) -> Callable[[bool], None]:
+        self._last = claim, topic, scope, placed
+        sequence = self._sequence(claim.producer_id, claim.epoch, topic, scope, now_ms)
+        sequence.results.append((claim.seq, placed))
+        if len(sequence.results) > self._limits.producer_results_max:
+            sequence.results.popleft()
+        end = sequence.next_seq = claim.seq + placed.size
+
+        def settle(is_safe: bool) -> None:
+            if is_safe:
+                sequence.confirmed = max(sequence.confirmed, end)
+            else:
+                _take_back(sequence, claim.seq)
+
+        return settle
+
+    def _sequence(
+        self, producer_id: str, epoch: int, topic: str, scope: int, now_ms: int
+    ) -> _Sequence:
+        producer = self._producers.pop(producer_id, None)
+        if producer is None or producer.epoch != epoch:
+            producer = _Producer(epoch, now_ms)
+            self._families.setdefault(family_of(producer_id), set()).add(producer_id)
+        producer.used_ms = now_ms
+        self._producers[producer_id] = producer
+        return producer.sequences.setdefault((topic, scope), _Sequence())
+
+    def _apply_key(self, fields: list[Any], entry: bytes) -> Callable[[bool], None]:
+        _, topic, key, fingerprint, now_ms, placed = fields
+        digest = _digest(topic, key)
+        self._last = KeyClaim(key, fingerprint), topic, now_ms, _placed(placed)
+        self._keys[digest] = entry
+        self._unsafe_keys.add(digest)
+
+        def settle(is_safe: bool) -> None:
+            self._unsafe_keys.discard(digest)
+            if not is_safe and self._keys.get(digest) is entry:
+                del self._keys[digest]
+
+        return settle
+
+    def _apply_seal(self, family: str, epoch: int, now_ms: int) -> None:
+        self._last = None
+        if epoch >= self.sealed_epoch(family):
+            self._seals.pop(family, None)
+            self._seals[family] = epoch, now_ms
+        for producer_id in list(self._families.get(family, ())):
+            if self._producers[producer_id].epoch <= epoch:
+                self._forget(producer_id)
+
+    def _apply_sequence(
+        self,
+        producer_id: str,
+        epoch: int,
+        topic: str,
+        scope: int,
+        now_ms: int,
+        next_seq: int,
+        results: list[Any],
+    ) -> None:
+        sequence = self._sequence(producer_id, epoch, topic, scope, now_ms)
+        sequence.next_seq = sequence.confirmed = next_seq
+        sequence.results = deque((seq, _placed(placed)) for seq, placed in results)
+
+    def _forget(self, producer_id: str) -> None:
+        del self._producers[producer_id]
+        family = family_of(producer_id)
+        members = self._families[family]
+        members.discard(producer_id)
+        if not members:
+            del self._families[family]
+
+    # --- expiring
+
+    def _expire_producers(self, now_ms: int) -> None:
+        oldest_ms = now_ms - self._limits.producer_window_ms
+        while self._producers:
+            producer_id, producer = next(iter(self._producers.items()))
+            if producer.used_ms >= oldest_ms:
+                break
+            self._forget(producer_id)
+        while self._seals:
+            family, (_, sealed_ms) = next(iter(self._seals.items()))
+            if sealed_ms >= oldest_ms:
+                break
+            del self._seals[family]
+
+    def _expire_keys(self, now_ms: int) -> None:
+        oldest_ms = now_ms - self._limits.idempotency_window_ms
+        while self._keys:
+            digest, entry = next(iter(self._keys.items()))
+            if json.loads(entry)[4] >= oldest_ms or digest in self._unsafe_keys:
+                break
+            del self._keys[digest]
+
+    # --- as a journaled state
+
+    def clear(self) -> None:
+        self._producers.clear()
+        self._families.clear()
+        self._seals.clear()
+        self._keys.clear()
+        self._unsafe_keys.clear()
+        self._last = None
+
+    def load(self, chunk: bytes) -> None:
+        for line in chunk.splitlines():
+            self.apply(line)
+        self._last = None
+
+    def apply(self, entry: bytes) -> None:
+        self._apply(json.loads(entry), entry)(True)
+
+    def dump(self) -> Iterable[bytes]:
+        lines: list[bytes] = []
+        size = 0
+        for line in chain(self._keys.values(), self._dump_seals(), self._dump_sequences()):
+            if size + len(line) > _CHUNK_BYTES:
+                yield b"\n".join(lines)
+                lines, size = [], 0
+            lines.append(line)
+            size += len(line) + 1
+        if lines:
+            yield b"\n".join(lines)
+
+    def _dump_seals(self) -> Iterator[bytes]:
+        for family, (epoch, sealed_ms) in self._seals.items():
+            yield _encode(_SEAL, family, epoch, sealed_ms)
+
+    def _dump_sequences(self) -> Iterator[bytes]:
+        for producer_id, producer in self._producers.items():
+            for (topic, scope), each in producer.sequences.items():
+                row = topic, scope, producer.used_ms, each.next_seq, list(each.results)
+                yield _encode(_SEQUENCE, producer_id, producer.epoch, *row)
+
+    def repair(self, end_of: EndOf) -> None:
+        """After a replay: take back what the last entry promises and the queues do not have.
+
+        Only a frame is cut short, and it lies in one queue; other requests are whole or not there.
+        """
+        if self._last is None:
+            return
+        claim, topic, scope, placed = self._last
+        kept = min(
+            [
+                min(max(end_of(topic, queue) - first, 0), placed.size)
+                for queue, first in placed.firsts
+            ]
+            if len(placed.firsts) == 1
+            else [placed.size]
+        )
+        if kept == placed.size:
+            return
+        short = placed._replace(size=kept)
+        if isinstance(claim, ProducerClaim):
+            sequence = self._producers[claim.producer_id].sequences[topic, scope]
+            _take_back(sequence, claim.seq)
+            if kept:
+                sequence.results.append((claim.seq, short))
+            sequence.next_seq = sequence.confirmed = claim.seq + kept
+            return
+        digest = _digest(topic, claim.key)
+        del self._keys[digest]
+        if kept:  # `scope` is the time of a key
+            self._keys[digest] = self.entry(claim, topic, scope, short, scope)
+
+
+def _first_result(claim: ProducerClaim, sequence: _Sequence, count: int) -> Placed:
+    if claim.seq + count > sequence.confirmed:
+        raise _in_progress()
+    for seq, placed in sequence.results:
+        if seq == claim.seq and placed.size == count:
+            return placed
+    raise AlreadyStored(
+        f"messages {claim.seq} to {claim.seq + count - 1} of producer {claim.producer_id!r} were"
+        " stored before; where is not remembered any more",
+        hint="take it as a success",
+        fields={"expected_seq": sequence.next_seq},
+    )
+
+
+def _take_back(sequence: _Sequence, seq: int) -> None:
+    """Forget `seq` and what came after it; it is not stored."""
+    sequence.next_seq = min(sequence.next_seq, seq)
+    while sequence.results and sequence.results[-1][0] >= seq:
+        sequence.results.pop()
+
+
+def _in_progress() -> RequestInProgress:
+    return RequestInProgress(
+        "the first request with this key or sequence is still being stored",
+        hint="repeat the request after a pause; it then gets the first result",
+        outcome="unknown",
+        retry_after_s=1,
+    )
+
+
+def _full(what: str, limit: int) -> TooManyRequests:
+    return TooManyRequests(
+        f"{limit} {what} are remembered, and no more can be",
+        hint="send without, use fewer, or raise the limit",
+        fields={"limit": limit},
+        outcome="not_stored",
+        retry_after_s=10,
+    )
+
+
+def _digest(topic: str, key: str) -> bytes:
+    return blake2b(f"{topic}\n{key}".encode(), digest_size=16).digest()
+
+
+def _encode(*fields: object) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _placed(fields: list[Any]) -> Placed:
+    count, queues, firsts = fields
+    return Placed(count, tuple(queues), tuple((queue, first) for queue, first in firsts))

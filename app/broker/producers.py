@@ -1,0 +1,363 @@
+"""Sends that are stored once: by a producer's sequence, or by an idempotency key.
+
+A request is looked up in the table; a new one is appended together with an entry of the producers'
+journal, in one step, so that a crash forgets both or neither. A repetition gets the first result,
+read back from the log. Several messages are taken whole or refused whole: a result that is repeated
+must not have had failures.
+
+Sends without a claim never come here. Event loop only.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Final, NamedTuple
+
+from app.broker.claims import (
+    ANY_QUEUE,
+    Claim,
+    KeyClaim,
+    Placed,
+    ProducerClaim,
+    check_producer,
+)
+from app.broker.confirming import Confirmation, with_outcome
+from app.broker.journal import Journal
+from app.broker.ports import Store, Topic
+from app.broker.producer_table import Fresh, ProducerState, ProducerTable
+from app.broker.reading import DiskAccess
+from app.broker.results import BatchItem, FrameResult, SendResult
+from app.broker.sending import Sender
+from app.domain.clock import Clock
+from app.domain.errors import CurlewError, InvalidRequest, OffsetExpired, SequenceOutOfOrder
+from app.domain.limits import MIB, Limits
+from app.domain.message import Message
+from app.domain.names import PRODUCER_TOPIC
+from app.domain.positions import FlushMode
+from app.store import Appended, ReadResult, StepPart
+from app.store.formats.batch_frame import RequestFrame, parse_request
+
+_READ_BYTES: Final = 4 * MIB
+
+
+class Once(NamedTuple):
+    """Results in the order of the request; `is_repeated`: they are those of an earlier one."""
+
+    results: list[SendResult]
+    is_repeated: bool
+
+
+class FrameOnce(NamedTuple):
+    """The result of a frame. Of one that was stored in part, of the rest."""
+
+    result: FrameResult
+    is_repeated: bool
+
+
+class Producers:
+    """What producers have sent, and sending under a claim. `start` before use."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        limits: Limits,
+        *,
+        sender: Sender,
+        readers: Executor,
+        check_open: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._limits = limits
+        self._sender = sender
+        self._readers = readers
+        self._check_open = check_open
+        self._table = ProducerTable(limits)
+        self.journal = Journal(store, PRODUCER_TOPIC, self._table, readers)
+
+    async def start(self) -> None:
+        """Bring back what was known before."""
+        await self.journal.replay()
+        self._table.repair(lambda topic, queue_id: self._store.bounds(topic, queue_id).max_offset)
+
+    # --- sending
+
+    async def send(
+        self,
+        topic_name: str,
+        message: Message,
+        claim: Claim,
+        *,
+        queue_id: int | None = None,
+        flush: FlushMode | None = None,
+    ) -> Once:
+        """Store one message once. Errors carry `outcome`."""
+        item = BatchItem(message)
+        return await self.send_batch(topic_name, [item], claim, queue_id=queue_id, flush=flush)
+
+    async def send_batch(
+        self,
+        topic_name: str,
+        items: Sequence[BatchItem | CurlewError],
+        claim: Claim,
+        *,
+        queue_id: int | None = None,
+        spread: bool = False,
+        flush: FlushMode | None = None,
+    ) -> Once:
+        """Store all messages once, or raise the first entry's error and store none."""
+        self._check_open()
+        try:
+            self._check(claim)
+            topic = await self._sender.find_or_create(topic_name)
+            chosen = self._sender.choose(topic, items, queue_id, spread)
+            scope = ANY_QUEUE if queue_id is None else queue_id
+            now_ms = self._clock.now_ms()
+            found = self._table.look(claim, topic_name, scope, len(items), now_ms)
+            if isinstance(found, Placed):
+                return Once(await self._recall(topic_name, found), is_repeated=True)
+            if found.skip:
+                raise _overlap(claim, found)
+            confirmation, appended = self._append(topic, chosen, claim, scope, now_ms, flush)
+        except CurlewError as error:
+            raise with_outcome(error, "not_stored") from None
+        await confirmation.wait()
+        return Once(_results(topic_name, chosen, appended), is_repeated=False)
+
+    async def send_frame(
+        self,
+        topic_name: str,
+        body: bytes,
+        claim: Claim,
+        *,
+        queue_id: int | None = None,
+        flush: FlushMode | None = None,
+    ) -> FrameOnce:
+        """Store a frame once; of one that was stored in part, the rest."""
+        self._check_open()
+        try:
+            self._check(claim)
+            topic = await self._sender.find_or_create(topic_name)
+            chosen = self._sender.choose_one(topic, queue_id)
+            frame = parse_request(body, topic=topic_name, limits=self._limits)
+            scope = ANY_QUEUE if queue_id is None else queue_id
+            now_ms = self._clock.now_ms()
+            found = self._table.look(claim, topic_name, scope, frame.count, now_ms)
+            if isinstance(found, Placed):
+                return FrameOnce(await self._recall_frame(topic_name, found), is_repeated=True)
+            if found.skip:
+                frame = frame.without(found.skip)
+                claim = _moved(claim, found.skip)
+            chosen = chosen if found.queue_id is None else found.queue_id
+            first = self._store.next_offset(topic_name, chosen)
+            placed = Placed.in_one_queue(chosen, first, frame.count)
+            if isinstance(claim, KeyClaim):
+                placed = Placed.in_one_queue(chosen, first - found.skip, frame.count + found.skip)
+            entry = self._table.entry(claim, topic_name, scope, placed, now_ms)
+            confirmation, appended = self._append_frame(topic, chosen, frame, entry, flush)
+        except CurlewError as error:
+            raise with_outcome(error, "not_stored") from None
+        await confirmation.wait()
+        return FrameOnce(_frame_result(topic_name, chosen, appended), is_repeated=False)
+
+    def _check(self, claim: Claim) -> None:
+        if isinstance(claim, ProducerClaim):
+            check_producer(claim.producer_id)
+        elif not 0 < len(claim.key) <= self._limits.idempotency_key_chars_max:
+            limit = self._limits.idempotency_key_chars_max
+            raise InvalidRequest(f"an idempotency key has 1 to {limit} characters")
+
+    def _append(
+        self,
+        topic: Topic,
+        chosen: dict[int, list[tuple[int, Message]]],
+        claim: Claim,
+        scope: int,
+        now_ms: int,
+        flush: FlushMode | None,
+    ) -> tuple[Confirmation, list[Appended]]:
+        """The entry and the messages as one step, in this turn."""
+        queues = {index: queue for queue, rows in chosen.items() for index, _ in rows}
+        order = [queues[index] for index in range(len(queues))]
+        next_offset = self._store.next_offset
+        placed = Placed(
+            len(order),
+            order if len(chosen) > 1 else order[:1],
+            [(queue, next_offset(topic.name, queue)) for queue in chosen],
+        )
+        entry = self._table.entry(claim, topic.name, scope, placed, now_ms)
+        parts = [
+            StepPart(topic.name, queue, [message for _, message in rows])
+            for queue, rows in chosen.items()
+        ]
+        pending = _Pending()
+        steps = (self.journal.entry(entry), *parts)
+        appended = self._store.append_step(steps, flush or topic.flush, pending.done)
+        pending.settle = self._table.taken(entry)
+        return pending.confirmation, appended[1:]
+
+    def _append_frame(
+        self,
+        topic: Topic,
+        queue_id: int,
+        frame: RequestFrame,
+        entry: bytes,
+        flush: FlushMode | None,
+    ) -> tuple[Confirmation, Appended]:
+        pending = _Pending()
+        appended = self._store.append_frame(
+            topic.name,
+            queue_id,
+            frame,
+            flush or topic.flush,
+            pending.done,
+            self.journal.entry(entry),
+        )
+        pending.settle = self._table.taken(entry)
+        return pending.confirmation, appended
+
+    # --- repeating
+
+    async def _recall_frame(self, topic: str, placed: Placed) -> FrameResult:
+        results = await self._recall(topic, placed)
+        first = results[0]
+        ids = [result.message_id for result in results]
+        return FrameResult(
+            topic, first.queue_id, first.queue_offset, len(results), first.store_time_ms, ids
+        )
+
+    async def _recall(self, topic: str, placed: Placed) -> list[SendResult]:
+        """The first results, read from the log. `OffsetExpired` when the messages are gone."""
+        found: dict[tuple[int, int], SendResult] = {}
+        counts: dict[int, int] = {}
+        offsets = list(placed.offsets())
+        for queue_id, _ in offsets:
+            counts[queue_id] = counts.get(queue_id, 0) + 1
+        for queue_id, first in placed.firsts:
+            await self._read_results(topic, queue_id, first, first + counts[queue_id], found)
+        missing = [where for where in offsets if where not in found]
+        if missing:
+            queue_id, offset = missing[0]
+            raise OffsetExpired(
+                f"stored before, in queue {queue_id} at offset {offset}, and no longer readable",
+                hint="take it as a success",
+            )
+        return [found[where] for where in offsets]
+
+    async def _read_results(
+        self,
+        topic: str,
+        queue_id: int,
+        first: int,
+        end: int,
+        found: dict[tuple[int, int], SendResult],
+    ) -> None:
+        bounds = self._store.bounds(topic, queue_id)
+        offset, end = max(first, bounds.min_offset), min(end, bounds.max_offset)
+        while offset < end:
+            read = await DiskAccess(self._readers).run(self._reader(topic, queue_id, offset, end))
+            for record in read.records:
+                message = self._store.decode(record)
+                where = queue_id, message.queue_offset
+                found[where] = SendResult(message.message_id, topic, *where, message.store_time_ms)
+            offset = max(read.next_offset, offset + 1)
+            await asyncio.sleep(0)
+
+    def _reader(
+        self, topic: str, queue_id: int, offset: int, end: int
+    ) -> Callable[[bool], ReadResult]:
+        def read(wait_for_disk: bool) -> ReadResult:
+            return self._store.read(
+                topic,
+                queue_id,
+                offset,
+                max_messages=end - offset,
+                max_bytes=_READ_BYTES,
+                end_offset=end,
+                wait_for_disk=wait_for_disk,
+            )
+
+        return read
+
+    # --- producers themselves
+
+    def state(self, producer_id: str) -> ProducerState:
+        """What is known of a producer."""
+        return self._table.state(check_producer(producer_id))
+
+    async def seal(self, family: str, epoch: int) -> int:
+        """Close an epoch and all before it, for the producer `family` and for all whose id is
+        `family`, a colon, and a part without one. Return the highest closed epoch.
+
+        What is on its way when this is called is stored or refused, never both.
+        """
+        self._check_open()
+        check_producer(family)
+        sealed = self._table.sealed_epoch(family)
+        if epoch > sealed:
+            entry = self._table.seal_entry(family, epoch, self._clock.now_ms())
+            confirmation = Confirmation()
+            self._store.append_step((self.journal.entry(entry),), FlushMode.SYNC, confirmation.done)
+            self._table.taken(entry)
+            await confirmation.wait()
+        return self._table.sealed_epoch(family)
+
+
+class _Pending:
+    """Tells the table and whoever waits what became of an append."""
+
+    __slots__ = ("confirmation", "settle")
+
+    def __init__(self) -> None:
+        self.confirmation = Confirmation()
+        self.settle: Callable[[bool], None] = _nobody
+
+    def done(self, error: CurlewError | None) -> None:
+        """The store's callback; never in the turn of the append."""
+        self.settle(error is None)
+        self.confirmation.done(error)
+
+
+def _nobody(_is_safe: bool) -> None:
+    raise AssertionError("an append was confirmed before its entry was taken")
+
+
+def _moved(claim: Claim, skip: int) -> Claim:
+    """The claim of what is left when the first `skip` messages are stored already.
+
+    A key stands for the whole request, whose parts count as following one another.
+    """
+    return claim if isinstance(claim, KeyClaim) else claim._replace(seq=claim.seq + skip)
+
+
+def _overlap(claim: Claim, found: Fresh) -> SequenceOutOfOrder:
+    expected = found.skip + (0 if isinstance(claim, KeyClaim) else claim.seq)
+    return SequenceOutOfOrder(
+        f"the first {found.skip} messages of this batch were stored before, with another batch",
+        hint=f"send on from {expected}",
+        fields={"expected_seq": expected},
+    )
+
+
+def _results(
+    topic: str, chosen: dict[int, list[tuple[int, Message]]], appended: Sequence[Appended]
+) -> list[SendResult]:
+    results: dict[int, SendResult] = {}
+    for (queue_id, rows), part in zip(chosen.items(), appended, strict=True):
+        for place, (index, _) in enumerate(rows):
+            offset = part.first_queue_offset + place
+            message_id = part.message_ids[place]
+            results[index] = SendResult(message_id, topic, queue_id, offset, part.store_time_ms)
+    return [results[index] for index in sorted(results)]
+
+
+def _frame_result(topic: str, queue_id: int, appended: Appended) -> FrameResult:
+    return FrameResult(
+        topic,
+        queue_id,
+        appended.first_queue_offset,
+        appended.count,
+        appended.store_time_ms,
+        appended.message_ids,
+    )

@@ -1,0 +1,121 @@
+"""Writing groups' progress down: one entry in the log for each settle, receive, commit and reset.
+
+The log is the truth, SQL a checkpoint of the committed offsets (`offset_book`) that is at most a
+second old. So a database that is slow, locked or gone costs no redelivery, and neither does a
+kill -9; a loss of power costs what the topic's flush mode allows. Event loop only.
+
+Invariant: memory takes a change in the turn in which its entry is appended (`journal`).
+"""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+
+from app.broker.confirming import Confirmation
+from app.broker.group_progress import (
+    Entry,
+    Forgotten,
+    GroupProgress,
+    HandedOut,
+    Key,
+    Placed,
+    QueueState,
+    Skipped,
+    delivered_runs,
+    encode_entry,
+)
+from app.broker.journal import Journal
+from app.broker.offset_book import OffsetBook
+from app.broker.ports import Snapshot, Store
+from app.broker.subscriptions import Held, LeasedQueue, Subscription
+from app.domain.names import PROGRESS_TOPIC
+from app.domain.positions import FlushMode
+from app.domain.receipt import RETRY_QUEUE_ID
+from app.store import StepPart
+
+
+class ProgressJournal:
+    """One per broker. `load` before use."""
+
+    def __init__(self, store: Store, readers: Executor) -> None:
+        self._store = store
+        self._state = GroupProgress()
+        self._journal = Journal(store, PROGRESS_TOPIC, self._state, readers)
+
+    async def load(self, book: OffsetBook, snapshot: Snapshot) -> None:
+        """Replay the log; then the log and the book know the same, the later of both.
+
+        SQL is ahead when a loss of power took the end of the log.
+        """
+        await self._journal.replay()
+        queues = self._state.queues
+        for group, topic, queue_id in list(queues):
+            if group not in snapshot.groups or topic not in snapshot.topics:
+                del queues[group, topic, queue_id]
+        for key, offset in book.rows():
+            self._state.get_or_make(key).skip_to(offset)
+        for (group, topic, queue_id), state in queues.items():
+            if queue_id != RETRY_QUEUE_ID:
+                book.advance((group, topic, queue_id), state.progress.committed)
+
+    def find(self, key: Key) -> QueueState | None:
+        return self._state.queues.get(key)
+
+    def queue(self, key: Key) -> QueueState:
+        """The state of a queue; made when there is none."""
+        return self._state.get_or_make(key)
+
+    # --- entries
+
+    def part(self, entry: Entry) -> StepPart:
+        """The part of a step that writes `entry` down; the caller makes the change in this turn."""
+        return self._journal.entry(encode_entry(entry))
+
+    def append(self, entry: Entry, flush: FlushMode) -> Confirmation:
+        """Write one entry down that belongs to no message. Raises what `Store.append` raises."""
+        confirmation = Confirmation()
+        self._store.append_step((self.part(entry),), flush, confirmation.done)
+        return confirmation
+
+    def place(
+        self, group: str, rows: Iterable[tuple[str, int, int]], flush: FlushMode
+    ) -> Confirmation:
+        """Let the group begin (anew) at (topic, queue id, offset) each."""
+        return self._change(Placed(group, list(rows)), flush)
+
+    def skip(
+        self, group: str, rows: Iterable[tuple[str, int, int]], flush: FlushMode
+    ) -> Confirmation:
+        """Everything below (topic, queue id, offset) each is done for the group."""
+        return self._change(Skipped(group, list(rows)), flush)
+
+    def hand_out(self, subscription: Subscription, leased: Sequence[Held]) -> Confirmation:
+        """Messages were leased once more each."""
+        return self._count(subscription, leased, 1)
+
+    def take_back(self, subscription: Subscription, leased: Sequence[Held]) -> None:
+        """They never reached a consumer. Not waited for: at worst one attempt is lost."""
+        self._count(subscription, leased, -1)
+
+    def _count(self, subscription: Subscription, leased: Sequence[Held], by: int) -> Confirmation:
+        changes: dict[LeasedQueue, dict[int, int]] = {}
+        for queue, offset, _ in leased:
+            count = queue.state.deliveries.get(offset, 0) + by
+            changes.setdefault(queue, {})[offset] = count
+        rows = [
+            (subscription.topic, queue.queue_id, list(delivered_runs(counts.items())))
+            for queue, counts in changes.items()
+        ]
+        return self._change(HandedOut(subscription.group, rows), FlushMode.ASYNC)
+
+    def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """A topic or a group was deleted. Not waited for: the metadata says so as well."""
+        self._change(Forgotten(group, topic), FlushMode.ASYNC)
+
+    def _change(self, entry: Entry, flush: FlushMode) -> Confirmation:
+        confirmation = self.append(entry, flush)
+        self._state.take(entry)
+        return confirmation
+
+    async def turn(self) -> None:
+        """Write a snapshot when one is due. A service's turn."""
+        await self._journal.turn()

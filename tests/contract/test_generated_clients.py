@@ -1,0 +1,124 @@
+"""Clients generated from the committed document, each driven against a real node by its program.
+
+The generated code goes to a temporary directory and is thrown away. Settings and programs are in
+`clients/`; a program ends with a status of 0 when everything came back as it should.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.node import ROOT, RunningNode, run_node
+
+CLIENTS = ROOT / "clients"
+DOCUMENT = ROOT / "openapi" / "openapi.json"
+TYPESCRIPT = CLIENTS / "typescript"
+PACKAGE = "curlew_generated"
+SECONDS = 180
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    with run_node(tmp_path_factory.mktemp("clients") / "data") as running:
+        yield running
+
+
+def run(
+    *command: object, directory: Path, imports: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ)
+    if imports is not None:
+        environment["PYTHONPATH"] = str(imports)
+    return subprocess.run(
+        [*map(str, command)],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def must(*command: object, directory: Path, imports: Path | None = None) -> None:
+    done = run(*command, directory=directory, imports=imports)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+def generate_with_openapi_python_client(document: Path, directory: Path) -> None:
+    options = ["--config", CLIENTS / "openapi-python-client" / "config.yaml", "--meta", "none"]
+    command = [sys.executable, "-m", "openapi_python_client", "generate", *options]
+    must(*command, "--path", document, "--output-path", PACKAGE, directory=directory)
+
+
+def generate_with_openapi_generator(document: Path, directory: Path) -> None:
+    program = Path(sys.executable).with_name("openapi-generator-cli")
+    options = ["-c", CLIENTS / "openapi-generator" / "config.yaml"]
+    must(program, "generate", "-i", document, "-o", directory, *options, directory=directory)
+
+
+PYTHON = {
+    "openapi-python-client": generate_with_openapi_python_client,
+    "openapi-generator": generate_with_openapi_generator,
+}
+
+
+@pytest.mark.parametrize("generator", PYTHON)
+def test_a_python_client(generator: str, node: RunningNode, tmp_path: Path) -> None:
+    PYTHON[generator](DOCUMENT, tmp_path)
+    program = CLIENTS / generator / "smoke.py"
+    must(sys.executable, program, node.url, directory=tmp_path, imports=tmp_path)
+
+
+def installed_packages() -> Path:
+    """`node_modules` as the lock file says, installed once for each content of it."""
+    lock = (TYPESCRIPT / "package-lock.json").read_bytes()
+    place = ROOT / "build" / f"typescript-{hashlib.sha256(lock).hexdigest()[:12]}"
+    packages = place / "node_modules"
+    if not (packages / ".package-lock.json").exists():
+        place.mkdir(parents=True, exist_ok=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(TYPESCRIPT / name, place)
+        must("npm", "ci", "--no-audit", "--no-fund", directory=place)
+    return packages
+
+
+def test_a_typescript_client(node: RunningNode, tmp_path: Path) -> None:
+    shutil.copytree(DOCUMENT.parent, tmp_path / "openapi")
+    directory = tmp_path / "clients" / "typescript"
+    directory.mkdir(parents=True)
+    for name in ("package.json", "tsconfig.json", "smoke.ts"):
+        shutil.copy(TYPESCRIPT / name, directory)
+    (directory / "node_modules").symlink_to(installed_packages())
+    must("npm", "run", "generate", directory=directory)
+    must("npm", "run", "compile", directory=directory)
+    must("node", "compiled/smoke.js", node.url, directory=directory)
+
+
+def test_a_document_that_is_wrong_is_noticed(node: RunningNode, tmp_path: Path) -> None:
+    document = json.loads(DOCUMENT.read_text())
+    view = document["components"]["schemas"]["MessageView"]
+    view["properties"]["identifier"] = view["properties"].pop("message_id")
+    view["required"] = [name for name in view["required"] if name != "message_id"]
+    falsified = tmp_path / "openapi.json"
+    falsified.write_text(json.dumps(document))
+    generate_with_openapi_python_client(falsified, tmp_path)
+    program = CLIENTS / "openapi-python-client" / "smoke.py"
+    done = run(sys.executable, program, node.url, directory=tmp_path, imports=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "has no attribute 'message_id'" in done.stderr
+
+
+def test_the_lock_file_names_no_registry() -> None:
+    lock = json.loads((TYPESCRIPT / "package-lock.json").read_text())
+    packages = [each for name, each in lock["packages"].items() if name]
+    assert packages
+    assert not [each for each in packages if "resolved" in each]
+    assert all(each["integrity"].startswith("sha512-") for each in packages)

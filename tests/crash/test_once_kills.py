@@ -1,0 +1,139 @@
+"""G21 across kill -9: a repeated send gets the first result, and nothing is stored twice.
+
+Clients send numbered messages under a sequence or a key and repeat each request until it is
+answered, while the node is killed again and again. Positive control: without the headers the same
+loop stores messages twice.
+"""
+
+import http.client
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.domain.message import Message
+from tests.support.frames import request_frame
+from tests.support.node import RunningNode, start_node
+
+KILLS = 4
+MESSAGES = 900
+FRAME = 3
+SECONDS = 90
+
+pytestmark = pytest.mark.crash
+
+Headers = Callable[[int], Mapping[str, str]]
+CLIENTS: Mapping[str, Headers] = {
+    "sequence": lambda number: _sequence("plain", number),
+    "key": lambda number: {"Idempotency-Key": f'"message-{number}"'},
+    "frames": lambda number: _sequence("framed", number),
+}
+
+
+def _sequence(producer: str, number: int) -> Mapping[str, str]:
+    return {"MQ-Producer-Id": producer, "MQ-Producer-Epoch": "1", "MQ-Producer-Seq": str(number)}
+
+
+class Client:
+    """Sends numbers to a queue of its own, each until it is answered with a success."""
+
+    def __init__(self, queue: int, kind: str, claims: Headers, port: list[int]) -> None:
+        self._queue = queue
+        self._framed = kind == "frames"
+        self._claims = claims
+        self._port = port
+        self.done = 0
+        self.repeated = 0
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        while self.done < MESSAGES:
+            headers = {"Content-Type": "text/plain", **self._claims(self.done)}
+            path, body = f"messages?queue_id={self._queue}", str(self.done).encode()
+            if self._framed:
+                numbers = range(self.done, self.done + FRAME)
+                body = request_frame([Message(str(n).encode()) for n in numbers], "orders")
+                headers["Content-Type"] = "application/vnd.curlew.batch"
+                path = f"messages:batch?queue_id={self._queue}"
+            if self._send(path, body, headers):
+                self.done += FRAME if self._framed else 1
+
+    def _send(self, path: str, body: bytes, headers: Mapping[str, str]) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port[0], timeout=SECONDS)
+        try:
+            connection.request("POST", f"/v1/topics/orders/{path}", body, headers)
+            answer = connection.getresponse()
+            text = answer.read()
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+        if answer.status in {200, 201}:
+            self.repeated += answer.headers.get("MQ-Duplicate") == "true"
+            return True
+        problem = json.loads(text)
+        if problem["code"] == "ALREADY_STORED":
+            self.repeated += 1
+            return True
+        assert problem["retryable"], problem
+        return False
+
+
+def stored(node: RunningNode, queue: int) -> Counter[str]:
+    with httpx.Client(base_url=node.url) as http_client:
+        path = f"/v1/topics/orders/queues/{queue}/messages?max_messages=10000&offset=0"
+        messages = http_client.get(path).json()["messages"]
+    return Counter(message["text"] for message in messages)
+
+
+@pytest.mark.parametrize("claimed", [True, False], ids=["claimed", "control"])
+def test_repeated_sends_across_kills_are_stored_once(tmp_path: Path, claimed: bool) -> None:
+    flags = ("--segment-mib", "5")
+    node = start_node(tmp_path / "data", *flags)
+    httpx.put(f"{node.url}/v1/topics/orders", json={"queues": 3}).raise_for_status()
+    port = [node.port]
+    clients = [
+        Client(queue, kind, claims if claimed else lambda _number: {}, port)
+        for queue, (kind, claims) in enumerate(CLIENTS.items())
+    ]
+    for kill in range(1, KILLS + 1):
+        _wait_for(clients, MESSAGES * kill // (KILLS + 1))
+        node.kill()
+        assert node.process.stdout is not None
+        node.process.stdout.close()
+        node = start_node(tmp_path / "data", *flags)
+        port[0] = node.port
+    for client in clients:
+        client.thread.join(SECONDS)
+        assert not client.thread.is_alive()
+    counts = [stored(node, queue) for queue in range(len(clients))]
+    node.kill()
+    assert node.process.stdout is not None
+    node.process.stdout.close()
+    expected = Counter(map(str, range(MESSAGES)))
+    if claimed:
+        assert counts == [expected] * len(clients)
+    else:
+        assert all(set(count) == set(expected) for count in counts), "something is lost"
+        assert counts != [expected] * len(clients), "no kill fell between storing and answering"
+
+
+def _wait_for(clients: list[Client], done: int) -> None:
+    """Until one of the clients has come so far."""
+    reached = threading.Event()
+
+    def look() -> None:
+        while not reached.is_set():
+            if any(client.done >= done for client in clients):
+                reached.set()
+            reached.wait(0.001)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    assert reached.wait(SECONDS)
+    watcher.join()

@@ -1,0 +1,152 @@
+"""Delayed messages: never early, once, as they were sent, whatever the clock does."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.broker.confirming import Confirmation
+from app.domain.errors import DiskFull
+from app.domain.message import Message
+from app.domain.names import TIMER_TOPIC, retry_topic
+from app.domain.positions import FlushMode
+from tests.support.brokers import TOPIC, World, running
+from tests.support.clock import START_MS
+
+pytestmark = pytest.mark.anyio
+HOUR = 3_600_000
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with running(queues=2) as world:
+        yield world
+
+
+async def delay(world: World, message: Message, due_ms: int, topic: str = TOPIC) -> None:
+    confirmation = Confirmation()
+    part = world.broker.delays.part(message, topic, 0, due_ms)
+    world.store.append_step((part,), FlushMode.SYNC, confirmation.done)
+    await confirmation.wait()
+
+
+async def delivered(world: World, topic: str = TOPIC) -> list[bytes]:
+    await world.broker.delays.turn()
+    bounds = world.store.bounds(topic, 0)
+    if bounds.max_offset == 0:
+        return []
+    read = world.store.read(topic, 0, 0, max_messages=100_000, max_bytes=1 << 30)
+    return [world.store.decode(record).body for record in read.records]
+
+
+async def test_delivers_at_its_time_and_not_a_millisecond_before(world: World) -> None:
+    await delay(world, Message(b"later"), START_MS + 1_000)
+    world.clock.advance(ms=999)
+    assert await delivered(world) == []
+    world.clock.advance(ms=1)
+    assert await delivered(world) == [b"later"]
+    assert await delivered(world) == [b"later"]
+    assert world.broker.delays.timers.count == 0
+
+
+async def test_keeps_everything_of_the_message(world: World) -> None:
+    message = Message(
+        b"x",
+        tag="created",
+        keys=("a", "b"),
+        sharding_key="s",
+        properties={"colour": "red"},
+        content_type="text/plain",
+        born_time_ms=START_MS - 5,  # type: ignore[arg-type]
+        system={"ORIGIN_MESSAGE_ID": "17"},
+        reconsume_times=3,
+    )
+    await delay(world, message, START_MS)
+    await delivered(world)
+    read = world.store.read(TOPIC, 0, 0, max_messages=1, max_bytes=1)
+    found = world.store.decode(read.records[0])
+    assert (found.tag, found.keys, found.sharding_key) == ("created", ("a", "b"), "s")
+    assert (found.properties, found.content_type) == ({"colour": "red"}, "text/plain")
+    assert (found.born_time_ms, found.reconsume_times) == (START_MS - 5, 3)
+    assert found.system == {"ORIGIN_MESSAGE_ID": "17", "MQ_TIMER": "0"}
+    waited = world.store.read(TIMER_TOPIC, 0, 0, max_messages=1, max_bytes=1)
+    assert found.message_id == world.store.decode(waited.records[0]).message_id
+
+
+async def test_goes_to_retry_topics_that_no_metadata_knows(world: World) -> None:
+    topic = retry_topic("billing", TOPIC)
+    await delay(world, Message(b"again"), START_MS, topic)
+    assert await delivered(world, topic) == [b"again"]
+
+
+async def test_is_delivered_once_when_the_node_starts_again(world: World) -> None:
+    await delay(world, Message(b"one"), START_MS + 10)
+    await delay(world, Message(b"two"), START_MS + 20)
+    world.clock.advance(ms=10)
+    assert await delivered(world) == [b"one"]
+    await world.restart()
+    assert await delivered(world) == [b"one"]
+    world.clock.advance(ms=10)
+    assert await delivered(world) == [b"one", b"two"]
+
+
+async def test_is_delivered_once_when_the_timer_log_is_gone(world: World) -> None:
+    await delay(world, Message(b"one"), START_MS + 10)
+    await delay(world, Message(b"two"), START_MS + 20)
+    world.clock.advance(ms=10)
+    assert await delivered(world) == [b"one"]
+    await world.broker.stop()
+    for name in world.store.files.list("timerlog"):
+        world.store.files.remove(f"timerlog/{name}")
+    world.broker = world.new_broker()
+    await world.broker.start()
+    assert await delivered(world) == [b"one"]
+    world.clock.advance(ms=10)
+    assert await delivered(world) == [b"one", b"two"]
+
+
+async def test_waits_when_the_disk_is_full_and_goes_on(world: World) -> None:
+    await delay(world, Message(b"one"), START_MS)
+    world.store.refusal = DiskFull("full")
+    assert await delivered(world) == []
+    assert world.broker.delays.problem == "delayed messages cannot be delivered: full"
+    world.store.refusal, world.store.failure = None, DiskFull("full after all")
+    assert await delivered(world) == []
+    world.store.failure = None
+    assert await delivered(world) == [b"one"]
+    assert world.broker.delays.problem is None
+
+
+async def test_is_dropped_with_its_topic(world: World) -> None:
+    await delay(world, Message(b"gone"), START_MS + 10)
+    await world.broker.delete_topic(TOPIC)
+    await world.topic(2)
+    world.clock.advance(ms=10)
+    assert await delivered(world) == []
+    assert world.broker.delays.timers.count == 0
+
+
+async def test_a_step_of_the_clock_forward_delivers_what_is_due_by_it(world: World) -> None:
+    await delay(world, Message(b"half an hour"), START_MS + HOUR // 2)
+    await delay(world, Message(b"two hours"), START_MS + 2 * HOUR)
+    world.clock.set_wall(START_MS + HOUR)
+    assert await delivered(world) == [b"half an hour"]
+
+
+async def test_a_step_of_the_clock_back_delivers_nothing_early(world: World) -> None:
+    await delay(world, Message(b"soon"), START_MS + 10)
+    world.clock.set_wall(START_MS - HOUR)
+    await delay(world, Message(b"by the new time"), START_MS - HOUR + 10)
+    world.clock.advance(ms=10)
+    assert await delivered(world) == [b"by the new time"]
+    world.clock.advance(ms=HOUR)
+    assert await delivered(world) == [b"by the new time", b"soon"]
+
+
+async def test_many_due_at_once_go_in_bounded_steps_in_order(world: World) -> None:
+    bodies = [b"%d" % number for number in range(1_200)]
+    for body in bodies:
+        await delay(world, Message(body), START_MS + 5)
+    steps = len(world.store.flushes)
+    world.clock.advance(ms=5)
+    assert await delivered(world) == bodies
+    assert len(world.store.flushes) - steps == 2 * 3

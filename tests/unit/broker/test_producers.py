@@ -1,0 +1,280 @@
+"""Sends that are stored once: sequences, seals, idempotency keys, on a store in memory."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from app.broker.claims import KeyClaim, ProducerClaim
+from app.broker.producers import Once
+from app.broker.results import BatchItem, SendResult
+from app.domain.errors import (
+    AlreadyStored,
+    CurlewError,
+    DiskFull,
+    IdempotencyKeyReused,
+    InvalidRequest,
+    OffsetExpired,
+    ProducerFenced,
+    ProducerSealed,
+    RequestInProgress,
+    SequenceOutOfOrder,
+    TooManyRequests,
+)
+from app.domain.limits import Limits
+from app.domain.message import Message
+from tests.support.brokers import TOPIC, World, running
+from tests.support.frames import request_frame
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.anyio
+DAY_MS = 86_400_000
+
+
+def claim(seq: int, epoch: int = 0, producer: str = "spark:q1:0") -> ProducerClaim:
+    return ProducerClaim(producer, epoch, seq)
+
+
+async def send(world: World, body: bytes, what: ProducerClaim | KeyClaim) -> Once:
+    return await world.broker.producers.send(TOPIC, Message(body), what, queue_id=0)
+
+
+async def send_frame(
+    world: World, count: int, what: ProducerClaim | KeyClaim
+) -> tuple[int, int, bool]:
+    """First offset, count, and whether it was a repetition."""
+    frame = request_frame([Message(b"x")] * count, TOPIC)
+    result, again = await world.broker.producers.send_frame(TOPIC, frame, what, queue_id=0)
+    return result.first_queue_offset, result.count, again
+
+
+def stored(world: World, queue_id: int = 0) -> int:
+    return world.store.bounds(TOPIC, queue_id).max_offset
+
+
+async def test_a_sequence_is_stored_once() -> None:
+    async with running() as world:
+        first = await send(world, b"a", claim(0))
+        second = await send(world, b"b", claim(1))
+        assert (first.is_repeated, second.results[0].queue_offset) == (False, 1)
+        for number, before in ((0, first), (1, second)):
+            again = await send(world, b"a", claim(number))
+            assert again == Once(before.results, is_repeated=True)
+        assert stored(world) == 2
+
+
+async def test_a_gap_names_the_next_number() -> None:
+    async with running() as world:
+        await send(world, b"a", claim(0))
+        with pytest.raises(SequenceOutOfOrder) as gap:
+            await send(world, b"c", claim(2))
+        assert gap.value.fields == {"expected_seq": 1}
+        assert gap.value.outcome == "not_stored"
+        with pytest.raises(SequenceOutOfOrder):
+            await send(world, b"c", claim(1, producer="another"))
+
+
+async def test_each_queue_and_each_topic_has_a_sequence_of_its_own() -> None:
+    async with running(queues=2) as world:
+        await world.topic(1, "other")
+        for queue_id in (0, 1, None):
+            for number in (0, 1):
+                await world.broker.producers.send(
+                    TOPIC, Message(b"x"), claim(number), queue_id=queue_id
+                )
+        await world.broker.producers.send("other", Message(b"x"), claim(0))
+        assert stored(world) + stored(world, 1) == 6
+
+
+async def test_a_newer_epoch_begins_anew_and_fences_the_older_one() -> None:
+    async with running() as world:
+        await send(world, b"a", claim(0))
+        await send(world, b"b", claim(0, epoch=1))
+        with pytest.raises(ProducerFenced) as fenced:
+            await send(world, b"c", claim(1))
+        assert fenced.value.fields == {"epoch": 1}
+        with pytest.raises(SequenceOutOfOrder):
+            await send(world, b"c", claim(1, epoch=2))
+
+
+async def test_a_seal_closes_all_of_a_family() -> None:
+    async with running() as world:
+        producers = world.broker.producers
+        for part in "01":
+            await send(world, b"a", claim(0, 5, f"spark:q1:{part}"))
+        assert await producers.seal("spark:q1", 5) == 5
+        assert await producers.seal("spark:q1", 4) == 5
+        for epoch, part in ((5, "0"), (5, "17"), (4, "1")):
+            with pytest.raises(ProducerSealed) as sealed:
+                await send(world, b"a", claim(0, epoch, f"spark:q1:{part}"))
+            assert sealed.value.fields == {"sealed_epoch": 5}
+        await send(world, b"b", claim(0, 6, "spark:q1:0"))
+        await send(world, b"b", claim(0, 0, "spark:q2:0"))
+        assert producers.state("spark:q1:0")[:2] == (6, 5)
+        assert producers.state("spark:q1:1") == (None, 5, [])
+        assert stored(world) == 4
+
+
+async def test_what_is_known_of_a_producer() -> None:
+    async with running() as world:
+        await send(world, b"a", claim(0, 3))
+        await world.broker.producers.send(TOPIC, Message(b"a"), claim(0, 3))
+        known = world.broker.producers.state("spark:q1:0")
+        assert known == (3, None, [(TOPIC, None, 1), (TOPIC, 0, 1)])
+
+
+async def test_frames_count_their_messages() -> None:
+    async with running() as world:
+        assert await send_frame(world, 3, claim(0)) == (0, 3, False)
+        assert await send_frame(world, 2, claim(3)) == (3, 2, False)
+        assert await send_frame(world, 3, claim(0)) == (0, 3, True)
+        with pytest.raises(AlreadyStored):
+            await send_frame(world, 2, claim(0))
+        with pytest.raises(SequenceOutOfOrder):
+            await send_frame(world, 2, claim(6))
+        assert stored(world) == 5
+
+
+async def test_of_a_frame_that_is_stored_in_part_the_rest_is_stored() -> None:
+    async with running() as world:
+        await send_frame(world, 3, claim(0))
+        assert await send_frame(world, 4, claim(1)) == (3, 2, False)
+        assert stored(world) == 5
+
+
+async def test_a_batch_is_stored_whole_or_refused_whole() -> None:
+    async with running(queues=2) as world:
+        send_batch = world.broker.producers.send_batch
+        items: list[BatchItem | CurlewError] = [
+            BatchItem(Message(b"a"), 1),
+            BatchItem(Message(b"b"), 0),
+            BatchItem(Message(b"c"), 1),
+        ]
+        key = KeyClaim("k", "f")
+        with pytest.raises(InvalidRequest):
+            await send_batch(TOPIC, [*items, BatchItem(Message(b"d", tag="|"))], key)
+        first = await send_batch(TOPIC, items, key)
+        places = [(each.queue_id, each.queue_offset) for each in first.results]
+        assert places == [(1, 0), (0, 0), (1, 1)]
+        assert await send_batch(TOPIC, items, key) == Once(first.results, is_repeated=True)
+        assert (stored(world), stored(world, 1)) == (1, 2)
+
+
+async def test_a_key_stands_for_one_request() -> None:
+    async with running() as world:
+        first = await send(world, b"a", KeyClaim("k", "f"))
+        assert await send(world, b"a", KeyClaim("k", "f")) == Once(first.results, is_repeated=True)
+        with pytest.raises(IdempotencyKeyReused) as reused:
+            await send(world, b"b", KeyClaim("k", "other"))
+        assert reused.value.outcome == "not_stored"
+        await world.topic(1, "other")
+        await world.broker.producers.send("other", Message(b"b"), KeyClaim("k", "other"))
+        assert stored(world) == 1
+
+
+async def test_a_repetition_that_comes_too_early_is_told_to_come_again() -> None:
+    async with running() as world:
+        for what in (claim(0), KeyClaim("k", "f")):
+            world.store.held = []
+            async with asyncio.TaskGroup() as group:
+                first = group.create_task(send(world, b"a", what))
+                await until(lambda: bool(world.store.held))
+                with pytest.raises(RequestInProgress) as early:
+                    await send(world, b"a", what)
+                assert early.value.outcome == "unknown"
+                world.store.confirm()
+            assert (await send(world, b"a", what)).results == first.result().results
+
+
+async def test_what_could_not_be_stored_is_not_remembered() -> None:
+    async with running() as world:
+        await send(world, b"a", claim(0))
+        for what in (claim(1), KeyClaim("k", "f")):
+            world.store.failure = DiskFull("no room", outcome="not_stored")
+            with pytest.raises(DiskFull):
+                await send(world, b"b", what)
+            world.store.failure = None
+            assert not (await send(world, b"b", what)).is_repeated
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+async def test_everything_is_known_after_a_restart(snapshot: bool) -> None:
+    async with running() as world:
+        kept: Sequence[tuple[ProducerClaim | KeyClaim, list[SendResult]]] = [
+            (what, (await send(world, b"a", what)).results)
+            for what in (claim(0, 4), claim(1, 4), KeyClaim("k", "f"))
+        ]
+        await world.broker.producers.seal("spark:q9", 2)
+        if snapshot:
+            await world.broker.producers.journal.write_snapshot()
+        await world.restart()
+        for what, results in kept:
+            assert await send(world, b"a", what) == Once(results, is_repeated=True)
+        with pytest.raises(ProducerSealed):
+            await send(world, b"a", claim(0, 2, "spark:q9:0"))
+        with pytest.raises(ProducerFenced):
+            await send(world, b"a", claim(2, 3))
+        assert not (await send(world, b"a", claim(2, 4))).is_repeated
+        assert stored(world) == 4
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+@pytest.mark.parametrize("what", [claim(0), KeyClaim("k", "f")])
+async def test_a_frame_that_a_crash_cut_short_is_completed(
+    kept: int, what: ProducerClaim | KeyClaim
+) -> None:
+    async with running() as world:
+        await world.send(b"before")
+        await send_frame(world, 3, what)
+        queue = world.store.queues[TOPIC, 0]
+        del queue.records[1 + kept :]
+        queue.confirmed = 1 + kept
+        await world.restart()
+        assert await send_frame(world, 3, what) == (1 + kept, 3 - kept, False)
+        assert stored(world) == 4
+        if isinstance(what, KeyClaim):
+            assert await send_frame(world, 3, what) == (1, 3, True)
+
+
+async def test_windows_end() -> None:
+    async with running() as world:
+        await send(world, b"a", KeyClaim("k", "f"))
+        await send(world, b"a", claim(0))
+        await world.broker.producers.seal("old", 1)
+        world.clock.advance(s=601)
+        assert not (await send(world, b"b", KeyClaim("k", "other"))).is_repeated
+        assert (await send(world, b"a", claim(0))).is_repeated
+        world.clock.advance(ms=8 * DAY_MS)
+        await send(world, b"a", claim(0, producer="new"))
+        assert world.broker.producers.state("spark:q1:0").epoch is None
+        assert world.broker.producers.state("old").sealed_epoch is None
+
+
+async def test_bounds_refuse_rather_than_forget() -> None:
+    limits = Limits(producers_max=1, idempotency_keys_max=1, producer_results_max=1)
+    async with running(limits=limits) as world:
+        await send(world, b"a", claim(0))
+        await send(world, b"a", claim(1))
+        with pytest.raises(AlreadyStored):
+            await send(world, b"a", claim(0))
+        with pytest.raises(TooManyRequests, match="1 producers"):
+            await send(world, b"a", claim(0, producer="second"))
+        await send(world, b"a", KeyClaim("a", "f"))
+        with pytest.raises(TooManyRequests, match="1 idempotency keys"):
+            await send(world, b"a", KeyClaim("b", "f"))
+
+
+async def test_a_result_that_has_expired_is_said_to_be() -> None:
+    async with running() as world:
+        await send(world, b"a", claim(0))
+        world.store.retain_from(TOPIC, 0, 1)
+        with pytest.raises(OffsetExpired, match="queue 0 at offset 0"):
+            await send(world, b"a", claim(0))
+
+
+async def test_a_claim_is_checked() -> None:
+    async with running() as world:
+        with pytest.raises(InvalidRequest):
+            await send(world, b"a", claim(0, producer="a b"))
+        with pytest.raises(InvalidRequest):
+            await send(world, b"a", KeyClaim("k" * 256, "f"))

@@ -19,7 +19,6 @@ _INT64_MAX: Final = 2**63 - 1
 PARAMETERS_OF_LATER_VERSIONS: Final = frozenset(
     {
         *("delay", "deliver_at"),
-        *("key", "cursor"),
     }
 )
 

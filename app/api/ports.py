@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeVar
 
 from app.broker import ports as broker_ports
+from app.broker.browsing import Browser
 from app.broker.dead_letters import DeadLetters
 from app.broker.operations import Operations
 from app.broker.ports import Group, StoreStatus, Topic
@@ -38,6 +39,9 @@ from app.domain.settings import GroupSettings, TopicSettings
 
 class DataPlane(Protocol):
     """The broker's facade, as far as HTTP uses it."""
+
+    @property
+    def browser(self) -> Browser: ...
 
     @property
     def store_id(self) -> bytes: ...

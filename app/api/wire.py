@@ -280,6 +280,28 @@ class PullAnswer(Struct, frozen=True, kw_only=True):
     gaps: list[GapView] | UnsetType = UNSET
 
 
+class BrowseGapView(Struct, frozen=True, rename={"from_": "from"}):
+    """Offsets of a queue that damage made unreadable; `to` is one past the last."""
+
+    queue_id: int
+    from_: int
+    to: int
+    reason: str
+
+
+class BrowseAnswer(Struct, frozen=True):
+    """A page of a topic's messages, over all queues in the order in which they were stored.
+
+    `scanned` counts the messages that were looked at. With `next_cursor` there may be more, also
+    when the page is empty; without it this was the end.
+    """
+
+    messages: list[MessageView]
+    scanned: int
+    next_cursor: str | UnsetType = UNSET
+    gaps: list[BrowseGapView] | UnsetType = UNSET
+
+
 class ReceiveAnswer(Struct, frozen=True):
     """Leased messages; `backlog` counts those of the group that are still to be delivered."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Literal
 
+from app.broker.browsing import Browser
 from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
 from app.broker.delays import Delays
@@ -93,6 +94,7 @@ class Broker:
         self._lease_ids = LeaseIds(clock.now_ms())
         self._sender = Sender(store, metadata, limits, config)
         self._puller = Puller(store, metadata, limits, self._waiters, self._readers)
+        self.browser = Browser(store, metadata, limits, self._readers, self._check_open)
         self.producers = Producers(
             store,
             clock,

@@ -17,7 +17,16 @@ from app.domain.settings import (
     TopicSettings,
     TopicType,
 )
-from app.store import Appended, Done, QueueBounds, ReadResult, StepPart, TimerLog
+from app.store import (
+    Appended,
+    Done,
+    KeyedRecords,
+    QueueBounds,
+    ReadResult,
+    StepPart,
+    TimerLog,
+    Unit,
+)
 from app.store.formats.batch_frame import RequestFrame
 
 
@@ -112,7 +121,31 @@ class Store(Protocol):
     def read_message(
         self, message_id: str, *, topic: str | None = None, wait_for_disk: bool = False
     ) -> StoredMessage | None:
-        """By its id; with `topic` also by an id that was given with the message."""
+        """By an id that the store gave; with `topic` also by one that a client gave."""
+        ...
+
+    def find_by_key_before(
+        self,
+        wanted: tuple[str, str, int, int],
+        before: int | None,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        wait_for_disk: bool = False,
+    ) -> KeyedRecords:
+        """The newest records with a topic, key, and store time, before a physical offset."""
+        ...
+
+    def units(
+        self, topic: str, queue_id: int, offset: int, end: int, *, wait_for_disk: bool = False
+    ) -> list[Unit]:
+        """Physical offset, size and tag hash of messages, without reading them."""
+        ...
+
+    def offset_behind(
+        self, topic: str, queue_id: int, physical_offset: int, *, wait_for_disk: bool = False
+    ) -> int:
+        """The first offset of a queue stored at a physical offset or behind it."""
         ...
 
     def decode(self, record: memoryview) -> StoredMessage: ...

@@ -19,6 +19,9 @@ FILTER_CHARS_MAX = 4_096
 FILTER_DEPTH_MAX = 64
 """Nesting of a SQL filter; parsing and judging use the call stack."""
 
+BROWSE_LOOK_UNITS = 4_096
+"""Queue units that one look of a browse may pass; 20 bytes each, nothing else is read of them."""
+
 FILTER_LOOK_MESSAGES = 256
 FILTER_LOOK_BYTES = MIB
 """What one look through a queue may read at a time; some milliseconds of the event loop."""
@@ -99,6 +102,8 @@ class Limits:
 
 DEFAULT_PULL_MESSAGES = 32
 """RocketMQ's pullBatchSize."""
+
+DEFAULT_PAGE_SIZE = 100
 
 DEFAULT_RECEIVE_MESSAGES = 1
 DEFAULT_INVISIBLE_MS = 30_000

@@ -121,15 +121,15 @@ class ConsumeQueue:
         )
         return all(paths.file_name(base) in names for base in bases)
 
-    def first_at_or_behind(self, physical_offset: int) -> int:
+    def first_at_or_behind(self, physical_offset: int, *, wait_for_disk: bool = True) -> int:
         """The first queue offset whose record is not before `physical_offset`, by bisection.
 
-        Units that were never written count as before.
+        Units that were never written count as before. May raise `ColdRead`.
         """
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
-            ((found, size, _),) = self.units(middle, middle + 1)
+            ((found, size, _),) = self.units(middle, middle + 1, wait_for_disk=wait_for_disk)
             if size > 0 and found >= physical_offset:
                 high = middle
             else:

@@ -168,6 +168,24 @@ async def test_pull(check: Checker) -> None:
     await check("pull_messages", "GET", url + "?offset=4", 416)
 
 
+async def test_browse(check: Checker) -> None:
+    url = T + "/messages"
+    for body in (b"x", b"\xff", b"y"):
+        await check("send_message", "POST", url + "?tag=t&keys=k", 201, content=body)
+    answer = await check("browse_messages", "GET", url + "?page_size=2&tag=t&key=k", 200)
+    cursor = answer.json()["next_cursor"]
+    await check("browse_messages", "GET", f"{url}?tag=t&key=k&cursor={cursor}", 200)
+    lines = {"Accept": NDJSON}
+    answer = await check("browse_messages", "GET", url + "?page_size=1", 200, headers=lines)
+    assert answer.headers["mq-next-cursor"]
+    query = "?direction=forward&from_ms=1&until_ms=2&text=x&property=a=b&filter=t&body=base64"
+    await check("browse_messages", "GET", url + query, 200)
+    for bad in ("cursor=x", "page_size=0", "property=x", "text=", "filter=sql:(", "direction=up"):
+        await check("browse_messages", "GET", f"{url}?{bad}", 400)
+    await check("browse_messages", "GET", "/v1/topics/none/messages", 404)
+    await check("browse_messages", "GET", url, 406, headers={"Accept": "text/html"})
+
+
 async def test_receive_and_settle(check: Checker) -> None:
     await check("send_message", "POST", T + "/messages", 201, content=b"1")
     url = G + ":receive"

@@ -13,7 +13,18 @@ from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage, java_hash
 from app.domain.positions import FlushMode
-from app.store import Appended, ColdRead, Done, Gap, QueueBounds, ReadResult, StepPart, TimerLog
+from app.store import (
+    Appended,
+    ColdRead,
+    Done,
+    Gap,
+    KeyedRecords,
+    QueueBounds,
+    ReadResult,
+    StepPart,
+    TimerLog,
+    Unit,
+)
 from app.store.formats.batch_frame import RequestFrame
 from app.store.formats.message_id import decode_message_id, encode_message_id
 from app.store.formats.record import decode_message, encode_properties, encode_record
@@ -68,6 +79,8 @@ class MemoryStore:
         self.reads = 0
         self.flushes: list[FlushMode] = []
         self.scan_max = 50_000
+        self.keyed_max = 1_000
+        """What one search by key finds at most."""
         self.state = MemoryStatus()
         self._bytes_end = 0
         self._by_position: dict[int, tuple[str, int, int]] = {}
@@ -211,6 +224,52 @@ class MemoryStore:
         self.disk_reads += wait_for_disk
         record = self.queues[(topic, queue_id)].records[offset]
         return None if record is None else self.decode(memoryview(record))
+
+    def find_by_key_before(
+        self,
+        wanted: tuple[str, str, int, int],
+        before: int | None,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        wait_for_disk: bool = False,
+    ) -> KeyedRecords:
+        topic, key, begin_ms, end_ms = wanted
+        found: list[memoryview] = []
+        for (name, _), queue in self.queues.items():
+            for record in queue.records[queue.min_offset : queue.confirmed]:
+                message = self.decode(memoryview(record)) if record and name == topic else None
+                if (
+                    message is not None
+                    and record is not None
+                    and key in (*message.keys, message.message_id)
+                    and begin_ms <= message.store_time_ms <= end_ms
+                    and (before is None or message.physical_offset < before)
+                ):
+                    found.append(memoryview(record))
+        found.sort(key=lambda each: int.from_bytes(each[28:36]))
+        kept = found[-min(max_messages, self.keyed_max) :] if self.keyed_max else []
+        return KeyedRecords(kept, len(kept) == len(found))
+
+    def units(
+        self, topic: str, queue_id: int, offset: int, end: int, *, wait_for_disk: bool = False
+    ) -> list[Unit]:
+        if (topic, queue_id) in self.cold and not wait_for_disk:
+            raise ColdRead
+        queue = self.queues.get((topic, queue_id), MemoryQueue())
+        rows = zip(queue.records, queue.tag_hashes, strict=True)
+        units = [
+            (int.from_bytes(record[28:36]), len(record), tag_hash) if record else (0, 0, tag_hash)
+            for record, tag_hash in rows
+        ]
+        return units[offset : min(end, queue.confirmed)]
+
+    def offset_behind(
+        self, topic: str, queue_id: int, physical_offset: int, *, wait_for_disk: bool = False
+    ) -> int:
+        queue = self.queues.get((topic, queue_id), MemoryQueue())
+        units = self.units(topic, queue_id, 0, queue.confirmed, wait_for_disk=wait_for_disk)
+        return bisect_left([at for at, _, _ in units], physical_offset)
 
     def average_bytes(self, topic: str, queue_id: int) -> int | None:
         queue = self.queues.get((topic, queue_id), MemoryQueue())

@@ -9,6 +9,7 @@ from typing import Any, Final
 from app.api.cloudevents import EVENT, EVENTS
 from app.api.documentation import RAW_MESSAGE_HEADERS, problem_responses
 from app.api.lane import media
+from app.api.lane.browsing import BROWSE_PARAMETERS
 from app.api.lane.metadata import (
     BATCH_HEADERS,
     MESSAGE_HEADERS,
@@ -39,9 +40,14 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         "base64: the bytes, whatever they are",
     ),
     "born_time_ms": (_INTEGER, "when the message was made, by the producer's clock"),
+    "cursor": (_TEXT, "next_cursor of the page before; the conditions are given again"),
     "clamp": (_FLAG, "move an offset outside the bounds to the nearest one, and say so"),
     "delay": (_DURATION, "deliver again no sooner"),
     "delay_ms": (_INTEGER, "as delay, in milliseconds"),
+    "direction": (
+        {"type": "string", "enum": ["forward", "backward"]},
+        "forward: the oldest first; default: the cursor's, else backward",
+    ),
     "durability": (
         {"type": "string", "enum": ["memory", "flushed"]},
         "answer after the write, or after the data is on the medium; default: the topic's",
@@ -55,15 +61,22 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         {"type": "string", "enum": ["json", "raw"], "default": "json"},
         "raw: one message as the HTTP body, metadata in headers",
     ),
+    "from_ms": (_INTEGER, "stored at this time or later"),
     "idempotency_key": (_TEXT, "a repeated request with the same key gets the first result"),
     "invisible": (_DURATION, "how long nobody else gets the message"),
     "invisible_ms": (_POSITIVE, "as invisible, in milliseconds"),
+    "key": (_TEXT, "one of the message's keys, or the id that its producer gave"),
     "keys": (_TEXT, "look-up values, separated by spaces"),
     "max_bytes": (_POSITIVE, "at most so many bytes, but at least one message"),
     "max_messages": (_POSITIVE, "at most so many messages"),
     "min_messages": (_POSITIVE, "a waiting pull is answered as soon as there are so many"),
     "offset": (_INTEGER, "start at this offset"),
     "producer_group": (_TEXT, "who is asked when a transaction is not decided in time"),
+    "page_size": (_POSITIVE, "at most so many messages"),
+    "property": (
+        {"type": "string", "pattern": "^[^=]+=", "examples": ["region=eu"]},
+        "name=value of a property",
+    ),
     "producer_epoch": (_INTEGER, "the producer's instance; a newer one fences older ones off"),
     "producer_id": (_TEXT, "with epoch and seq: store the messages once, in sequence"),
     "producer_seq": (_INTEGER, "number of the first message; from 0 on in each epoch"),
@@ -78,11 +91,13 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     ),
     "tag": (_TEXT, "the filter label"),
     "tail": (_INTEGER, "start so many messages before the end"),
+    "text": (_TEXT, "part of the body; capitals count"),
     "timestamp_ms": (_INTEGER, "start at the first message stored at or after this time"),
     "transaction": (
         {**_TEXT, "examples": ["prepare; group=pg1; check-after=30s"]},
         "store the message invisibly until POST /v1/transactions/{id}:commit",
     ),
+    "until_ms": (_INTEGER, "stored before this time"),
     "wait": (_TEXT, "how long to wait for messages: seconds, or a duration such as 20s"),
 }
 """Query parameters, and headers by their alias."""
@@ -347,6 +362,32 @@ _OPERATIONS: Final[dict[str, Json]] = {
                 "Some are stored", {media.JSON: _reference("BatchAnswer")}, _APPLIED_HEADER
             ),
             **_problems(*_TOPIC_ERRORS, 409, 410, 413, 415, 422),
+        },
+    },
+    "browse_messages": {
+        "summary": "Look through the messages of all queues",
+        "description": (
+            "In the order in which they were stored, newest first unless asked otherwise. All "
+            "conditions that are given must hold. One request looks at so many messages; an empty "
+            "page with `next_cursor` means: go on there. Nothing is leased or kept."
+        ),
+        "parameters": _query(BROWSE_PARAMETERS),
+        "responses": {
+            "200": _answer(
+                "Messages, or none",
+                {
+                    media.JSON: _reference("BrowseAnswer"),
+                    media.NDJSON: {
+                        "schema": {**_TEXT, "description": "one MessageView as JSON per line"}
+                    },
+                },
+                {
+                    "MQ-Next-Cursor": {"schema": _TEXT, "description": "NDJSON only"},
+                    "MQ-Scanned": {"schema": _INTEGER, "description": "NDJSON only"},
+                    "MQ-Gaps": {"schema": _TEXT, "description": "NDJSON only; as `gaps`"},
+                },
+            ),
+            **_problems(404, 406, 413),
         },
     },
     "pull_messages": {

@@ -1,7 +1,8 @@
 """Media types: what a request body is, and what the caller wants back. Pure, cached by value."""
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from app.api.cloudevents import EVENT, EVENTS
 from app.api.errors import NotAcceptable
@@ -23,6 +24,8 @@ _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
 BodyKind = Literal["raw", "envelope", "event"]
 BatchKind = Literal["json", "ndjson", "frames", "events", "lines"]
 PullKind = Literal["json", "ndjson", "frames", "events"]
+BrowseKind = Literal["json", "ndjson"]
+_Kind = TypeVar("_Kind", bound=str)
 
 _BATCH_KINDS: Final[dict[str, BatchKind]] = {
     JSON: "json",
@@ -39,6 +42,12 @@ _PULL_KINDS: Final[dict[str, PullKind]] = {
     NDJSON: "ndjson",
     FRAMES: "frames",
     EVENTS: "events",
+}
+_BROWSE_KINDS: Final[dict[str, BrowseKind]] = {
+    JSON: "json",
+    "application/*": "json",
+    "*/*": "json",
+    NDJSON: "ndjson",
 }
 
 
@@ -102,19 +111,31 @@ def _unsupported(kind: str, taken: tuple[str, ...]) -> UnsupportedContentType:
 @lru_cache(maxsize=512)
 def pull_answer_kind(accept: bytes | None) -> PullKind:
     """The form of a pull's answer: the best of `Accept` that we have; JSON when it is open."""
+    return _best(accept, _PULL_KINDS) or "json"
+
+
+@lru_cache(maxsize=512)
+def browse_answer_kind(accept: bytes | None) -> BrowseKind:
+    """The form of a browse's answer, likewise."""
+    return _best(accept, _BROWSE_KINDS) or "json"
+
+
+def _best(accept: bytes | None, kinds: Mapping[str, _Kind]) -> _Kind | None:
+    """The kind that `accept` likes best; None when it is not given."""
     if not accept:
-        return "json"
-    best: tuple[float, PullKind] | None = None
+        return None
+    best: tuple[float, _Kind] | None = None
     for part in accept.decode("latin-1").split(","):
         name, _, parameters = part.partition(";")
-        kind = _PULL_KINDS.get(name.strip().lower())
+        kind = kinds.get(name.strip().lower())
         quality = _quality(parameters)
         if kind is not None and quality > 0 and (best is None or quality > best[0]):
             best = quality, kind
     if best is None:
+        *others, last = (name for name in kinds if "*" not in name)
         raise NotAcceptable(
             f"cannot answer in {accept.decode('latin-1')!r}",
-            hint=f"accept {JSON}, {NDJSON}, {FRAMES} or {EVENTS}",
+            hint=f"accept {', '.join(others)} or {last}",
         )
     return best[1]
 

@@ -1,5 +1,6 @@
 """The table of hot operations: names, paths, handlers. Read by the router and by the document."""
 
+from app.api.lane.browsing import Browsing
 from app.api.lane.pulling import Pulling
 from app.api.lane.receiving import Receiving
 from app.api.lane.routing import Lane, Operation
@@ -18,6 +19,7 @@ def build_lane(broker: DataPlane, limits: Limits, traffic: Traffic | None = None
     traffic = traffic or Traffic()
     sending, pulling = Sending(broker, limits, traffic), Pulling(broker, limits, traffic)
     receiving, settling = Receiving(broker, limits, traffic), Settling(broker, limits)
+    browsing = Browsing(broker, limits, traffic)
     receipts = "/v1/receipts/{handle}"
     return Lane(
         [
@@ -37,6 +39,7 @@ def build_lane(broker: DataPlane, limits: Limits, traffic: Traffic | None = None
                 sends=True,
                 takes_mq_headers=True,
             ),
+            Operation("browse_messages", "GET", f"{_TOPIC}/messages", browsing.browse),
             Operation("pull_messages", "GET", f"{_TOPIC}/queues/{{queue}}/messages", pulling.pull),
             Operation("receive_messages", "POST", f"{_GROUP}/messages:receive", receiving.receive),
             Operation("settle_messages", "POST", f"{_GROUP}/messages:settle", settling.settle),

@@ -4,6 +4,7 @@ Nothing of FastAPI's own pages is served: the document is `openapi`'s, and its S
 load scripts from elsewhere.
 """
 
+import re
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -21,7 +22,9 @@ from app.api.errors import MethodNotAllowed, PathNotFound, render_problem
 from app.api.exchange import REQUEST_ID_KEY
 from app.api.routes import (
     dead_letters,
+    group_offsets,
     groups,
+    members,
     operations,
     positions,
     producers,
@@ -42,11 +45,15 @@ is malformed, too slow or too large is refused and ends the connection. With
 `Expect: 100-continue`, a body that would be refused is refused before it is sent."""
 
 
+_VERB: Final = re.compile(r":[a-z]+$")
+
 _ROUTERS: Final = (
     producers.router,
     topics.router,
     positions.router,
     groups.router,
+    members.router,
+    group_offsets.router,
     dead_letters.router,
     operations.router,
     transactions.router,
@@ -143,15 +150,16 @@ def _hint_of_path(path: str) -> str:
 
 def _methods_of_path(request: Request) -> set[str]:
     """The methods of all routes with this path; the framework names those of one only."""
-    routes = [
-        route
-        for router in _ROUTERS
-        for route in router.routes
-        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
-    ]
-    # `/{id}:verb` also looks like `/{id}`; the verb decides.
-    with_verb = [route for route in routes if ":" in route.path.rpartition("/")[2]]
-    methods = {method for route in with_verb or routes for method in route.methods or ()}
+    methods: set[str] = set()
+    with_verb: set[str] = set()
+    for router in _ROUTERS:
+        for route in router.routes:
+            match, _ = route.matches(request.scope)
+            if match is not Match.NONE and isinstance(route, Route):
+                # `orders:reset` fits `{topic}` too, but no name has a colon before a verb.
+                found = with_verb if _VERB.search(route.path) else methods
+                found |= route.methods or set()
+    methods = with_verb or methods
     return methods or {"GET"}
 
 

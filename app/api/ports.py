@@ -10,6 +10,8 @@ from typing import Literal, Protocol, TypeVar
 from app.broker import ports as broker_ports
 from app.broker.browsing import Browser
 from app.broker.dead_letters import DeadLetters
+from app.broker.group_positions import Committer, GroupPositions
+from app.broker.members import Members
 from app.broker.operations import Operations
 from app.broker.ports import Group, StoreStatus, Topic
 from app.broker.producers import Producers
@@ -147,8 +149,24 @@ class Broker(DataPlane, Protocol):
     def committed_offsets(self, group: str, topic: str) -> list[QueuePosition]: ...
 
     async def commit_offsets(
-        self, group: str, topic: str, rows: Sequence[QueuePosition], *, force: bool = False
+        self,
+        group: str,
+        topic: str,
+        rows: Sequence[QueuePosition],
+        *,
+        force: bool = False,
+        committer: Committer | None = None,
     ) -> list[QueuePosition]: ...
+
+    @property
+    def members(self) -> Members:
+        """Members of groups, and their queues."""
+        ...
+
+    @property
+    def group_positions(self) -> GroupPositions:
+        """Committed offsets of groups: resets and snapshots."""
+        ...
 
     async def put_topic(
         self, name: str, settings: TopicSettings, *, if_version: int | None = None

@@ -25,6 +25,7 @@ from app.domain.settings import (
     CustomizedRetry,
     DeliveryOrder,
     ExponentialRetry,
+    GroupMode,
     GroupSettings,
     RetryPolicy,
     TopicSettings,
@@ -239,6 +240,11 @@ class GroupBody(RequestModel):
         default="earliest", description="where a new group begins; a number is epoch milliseconds"
     )
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
+    mode: GroupMode = Field(
+        default=GroupMode.CLUSTERING,
+        description="clustering: members share the queues; broadcast: each reads all of them and "
+        "keeps its own offsets",
+    )
 
     @model_validator(mode="after")
     def _check_invisible(self) -> Self:
@@ -255,6 +261,7 @@ class GroupBody(RequestModel):
             ),
             start=self.start,
             max_in_flight=self.max_in_flight,
+            mode=self.mode,
         )
 
 
@@ -269,6 +276,7 @@ class GroupDocument(AnswerModel):
     invisible_ms: int
     start: Literal["earliest", "latest"] | int
     max_in_flight: int
+    mode: GroupMode
     created_ms: int
     updated_ms: int
     version: int
@@ -284,6 +292,7 @@ class GroupDocument(AnswerModel):
             invisible_ms=group.invisible_ms,
             start=group.start,
             max_in_flight=group.max_in_flight,
+            mode=group.mode,
             created_ms=group.created_ms,
             updated_ms=group.updated_ms,
             version=group.version,
@@ -295,20 +304,6 @@ class GroupList(AnswerModel):
 
     groups: list[GroupDocument]
     next_page_token: str | None
-
-
-class CommitEntry(RequestModel):
-    """Everything of the queue below `offset` is done."""
-
-    queue_id: Count
-    offset: Count
-
-
-class CommitBody(RequestModel):
-    """Offsets to commit. They never go back, unless `force` says so."""
-
-    offsets: list[CommitEntry] = Field(min_length=1)
-    force: bool = False
 
 
 class GroupOffsets(AnswerModel):

@@ -16,7 +16,9 @@ from app.broker.browsing import Browser
 from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
 from app.broker.delays import Delays
+from app.broker.group_positions import Committer, GroupPositions, refuse_broadcast
 from app.broker.groups import Groups
+from app.broker.members import Members
 from app.broker.offset_book import OffsetBook
 from app.broker.operations import Operations
 from app.broker.ports import Group, Metadata, Store, StoreStatus, Topic
@@ -47,7 +49,7 @@ from app.broker.sending import Sender
 from app.broker.settling import Settler
 from app.broker.subscriptions import LeaseIds, Subscription
 from app.broker.topic_positions import TopicPositions
-from app.broker.topics import check_queue, find_topic
+from app.broker.topics import find_topic
 from app.broker.transactions import Transactions
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
@@ -131,6 +133,11 @@ class Broker:
         self._snapshots = Service(
             "journal snapshots", config.snapshot_check_seconds, self._write_snapshots
         )
+        self.members = Members(metadata, clock, limits, groups=self._groups)
+        self.group_positions = GroupPositions(
+            store, metadata, groups=self._groups, book=self._book, members=self.members
+        )
+        self._member_watch = Service("member-watch", config.member_check_seconds, self.members.turn)
         self._offset_writer = Service(
             "offset-writer", config.offset_flush_seconds, self._book.write
         )
@@ -152,6 +159,7 @@ class Broker:
         await self._offset_writer.start()
         await self._lease_watch.start()
         await self.delays.start()
+        await self._member_watch.start()
         await self._snapshots.start()
         await self._transaction_checks.start()
         self._closed_because = ""
@@ -188,9 +196,11 @@ class Broker:
             return
         self._closed_because = "the node is shutting down"
         self._waiters.close()
+        self.members.bells.close()
         await self.operations.stop()
         await self._transaction_checks.stop()
         await self._snapshots.stop()
+        await self._member_watch.stop(self._config.last_write_seconds)
         await self._lease_watch.stop()
         await self.delays.stop()
         await self._offset_writer.stop(self._config.last_write_seconds)
@@ -222,7 +232,7 @@ class Broker:
     @property
     def waiting_count(self) -> int:
         """Requests that wait for messages now."""
-        return self._waiters.count
+        return self._waiters.count + self.members.bells.count
 
     def _check_open(self) -> None:
         if self._closed_because:
@@ -348,6 +358,7 @@ class Broker:
         self._check_open()
         view = find_topic(self._metadata, topic)
         settings = await self._groups.find_or_create_group(group)
+        refuse_broadcast(settings)
         subscription = await self._groups.subscribe(settings, view)
         return await self._receiver.receive(subscription, settings, request, gone)
 
@@ -464,6 +475,7 @@ class Broker:
         rows: Sequence[QueuePosition],
         *,
         force: bool = False,
+        committer: Committer | None = None,
         principal: Principal = ANONYMOUS,
     ) -> list[QueuePosition]:
         """Commit forward (backward when forced); return what holds afterwards.
@@ -471,11 +483,7 @@ class Broker:
         What a consumer has leased below a committed offset counts as done.
         """
         self._check_open()
-        view = find_topic(self._metadata, topic)
-        for queue_id, _ in rows:
-            check_queue(view, queue_id)
-        await self._groups.find_or_create_group(group)
-        await self._groups.commit(group, view, rows, force=force)
+        await self.group_positions.commit(group, topic, rows, committer=committer, force=force)
         return self._groups.committed(group, topic)
 
     # --- topics and groups
@@ -486,6 +494,7 @@ class Broker:
         """Make or change a topic; True: made."""
         made = await self._metadata.put_topic(name, settings, if_version=if_version)
         self._waiters.wake_topic(name)
+        await self.members.follow_topics()
         return made
 
     async def delete_topic(self, name: str) -> None:
@@ -494,15 +503,18 @@ class Broker:
         self._store.delete_topic(name)
         self._groups.forget(topic=name)
         self._waiters.wake_topic(name)
+        await self.members.follow_topics()
 
     async def put_group(
         self, name: str, settings: GroupSettings, *, if_version: int | None = None
     ) -> tuple[Group, bool]:
-        """Make or change a group; True: made."""
+        """Make or change a group; True: made. Its mode stays while it has members."""
+        await self.members.check_mode(name, settings.mode)
         return await self._metadata.put_group(name, settings, if_version=if_version)
 
     async def delete_group(self, name: str) -> None:
         """Delete a group with its offsets and leases."""
         await self._metadata.delete_group(name)
         self._groups.forget(group=name)
+        self.members.forget(name)
         self.dead_letters.forget(name)

@@ -27,6 +27,9 @@ class BrokerConfig:
     transaction_check_seconds: float = 0.1
     """How often transactions are looked at whose producers must be asked."""
 
+    member_check_seconds: float = 1.0
+    """How often silent members are looked for, and changes that other nodes made to groups."""
+
     reader_threads: int = 2
     """Threads for reads that must wait for the disk; one hop per request."""
 
@@ -39,4 +42,5 @@ class BrokerConfig:
         assert self.delay_check_seconds > 0
         assert self.snapshot_check_seconds > 0
         assert self.transaction_check_seconds > 0
+        assert self.member_check_seconds > 0
         assert self.reader_threads > 0

@@ -7,10 +7,12 @@ The value types are the store's own and the domain's.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from app.domain.membership import GroupPulse, Membership, Rebalance
 from app.domain.message import Message, StoredMessage
-from app.domain.positions import CommittedOffset, FlushMode
+from app.domain.positions import CommittedOffset, FlushMode, OffsetSnapshot
 from app.domain.settings import (
     DeliveryOrder,
+    GroupMode,
     GroupSettings,
     RetryPolicy,
     StartPosition,
@@ -200,6 +202,8 @@ class Group(Protocol):
     @property
     def max_in_flight(self) -> int: ...
     @property
+    def mode(self) -> GroupMode: ...
+    @property
     def created_ms(self) -> int: ...
     @property
     def updated_ms(self) -> int: ...
@@ -216,6 +220,46 @@ class Snapshot(Protocol):
     def groups(self) -> Mapping[str, Group]: ...
 
 
+class Memberships(Protocol):
+    """Members of groups. A change is a pure step, run on the present truth under a lock that all
+    nodes respect; what the step raises changes nothing."""
+
+    async def read(self, group: str) -> Membership: ...
+
+    async def change(
+        self,
+        group: str,
+        step: Callable[[Membership], Membership],
+        *,
+        offsets_after: Sequence[CommittedOffset] = (),
+        force: bool = False,
+    ) -> Membership:
+        """Also commits offsets, in the same transaction."""
+        ...
+
+    async def history(self, group: str) -> list[Rebalance]:
+        """The newest rebalances, newest first."""
+        ...
+
+    async def pulses(self) -> list[GroupPulse]:
+        """One short row for each group that has ever had members."""
+        ...
+
+
+class OffsetSnapshots(Protocol):
+    """Named snapshots of a group's offsets."""
+
+    async def create(
+        self, group: str, name: str, offsets: Sequence[CommittedOffset]
+    ) -> OffsetSnapshot: ...
+
+    async def load(self, group: str) -> list[OffsetSnapshot]: ...
+
+    async def delete(self, group: str, name: str) -> bool:
+        """False: there was none."""
+        ...
+
+
 class Metadata(Protocol):
     """The cluster's metadata. `snapshot` is a plain attribute read; everything else is SQL.
 
@@ -224,6 +268,10 @@ class Metadata(Protocol):
 
     @property
     def snapshot(self) -> Snapshot: ...
+
+    async def refresh(self) -> bool:
+        """Take over what other nodes changed; say whether there was anything."""
+        ...
 
     async def put_topic(
         self, name: str, settings: TopicSettings, *, if_version: int | None = None
@@ -245,7 +293,17 @@ class Metadata(Protocol):
 
     async def delete_group(self, name: str) -> None: ...
 
-    async def load_offsets(self) -> list[CommittedOffset]: ...
+    @property
+    def members(self) -> Memberships: ...
+
+    @property
+    def offset_snapshots(self) -> OffsetSnapshots: ...
+
+    async def load_offsets(self, group: str | None = None) -> list[CommittedOffset]: ...
+
+    async def delete_offsets(self, group: str, topic: str) -> None:
+        """Forget the group's offsets in the topic."""
+        ...
 
     async def commit_offsets(
         self, rows: Sequence[CommittedOffset], *, force: bool = False

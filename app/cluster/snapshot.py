@@ -12,6 +12,7 @@ from typing import Self
 from app.domain.positions import FlushMode, TimestampMs
 from app.domain.settings import (
     DeliveryOrder,
+    GroupMode,
     GroupSettings,
     RetryPolicy,
     StartPosition,
@@ -51,6 +52,7 @@ class GroupView:
     invisible_ms: int
     start: StartPosition
     max_in_flight: int
+    mode: GroupMode
     created_ms: TimestampMs
     updated_ms: TimestampMs
     version: int
@@ -64,6 +66,7 @@ class GroupView:
             self.invisible_ms,
             self.start,
             self.max_in_flight,
+            self.mode,
         )
 
 

@@ -4,13 +4,15 @@
     ├── InvalidRequest            the request can never succeed as it is
     │   ├── IllegalTopic · IllegalGroup · IllegalTag · IllegalKey · IllegalProperty
     │   ├── IllegalOffset · IllegalInvisibleTime · IllegalFilter · IllegalWait
-    │   ├── IllegalSetting · IllegalPage
+    │   ├── IllegalSetting · IllegalMember · IllegalPage
     │   ├── InvalidReceiptHandle · MalformedBody · MalformedFrame
     │   ├── BodyTooLarge · PropertiesTooLarge · BatchTooLarge
     │   └── UnsupportedContentType · IdempotencyKeyReused
     ├── NotFound                  TopicNotFound · QueueNotFound · GroupNotFound · MessageNotFound
+    │   └── MemberNotFound · SnapshotNotFound · SubscriptionNotFound
     ├── StateConflict             the state of the resource forbids it
     │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired
+    │   ├── StaleGeneration · QueueNotOwned · BroadcastGroup
     │   ├── TopicTypeConflict · PreconditionFailed
     │   └── ProducerFenced · ProducerSealed · SequenceOutOfOrder · AlreadyStored
     ├── TryAgain                  the same request may succeed later
@@ -134,6 +136,13 @@ class IllegalSetting(InvalidRequest):
     title = "A setting is not allowed"
 
 
+class IllegalMember(InvalidRequest):
+    """What a member of a group says of itself does not make sense; `pointer` says where."""
+
+    code = "ILLEGAL_MEMBER"
+    title = "The member's particulars are not valid"
+
+
 class IllegalPage(InvalidRequest):
     """A page size outside the limits, or a page token that this service did not issue."""
 
@@ -225,6 +234,27 @@ class MessageNotFound(NotFound):
     title = "The message does not exist"
 
 
+class MemberNotFound(NotFound):
+    """The group has no such member, or no longer."""
+
+    code = "MEMBER_NOT_FOUND"
+    title = "The member does not exist"
+
+
+class SnapshotNotFound(NotFound):
+    """The group has no snapshot of its offsets under that name."""
+
+    code = "SNAPSHOT_NOT_FOUND"
+    title = "The snapshot does not exist"
+
+
+class SubscriptionNotFound(NotFound):
+    """The group has committed nothing in the topic."""
+
+    code = "SUBSCRIPTION_NOT_FOUND"
+    title = "The group has no offsets in the topic"
+
+
 class OperationNotFound(NotFound):
     """No operation of this id is known to the node."""
 
@@ -279,6 +309,27 @@ class TransactionConflict(StateConflict):
 
     code = "TRANSACTION_CONFLICT"
     title = "The transaction is decided otherwise"
+
+
+class StaleGeneration(StateConflict):
+    """A member speaks for a generation, or a process, that is no longer the present one."""
+
+    code = "STALE_GENERATION"
+    title = "The member's generation is not the present one"
+
+
+class QueueNotOwned(StateConflict):
+    """A commit or lock for a queue that belongs to another member, or to nobody yet."""
+
+    code = "QUEUE_NOT_OWNED"
+    title = "The queue is not owned by this client"
+
+
+class BroadcastGroup(StateConflict):
+    """The group is in broadcast mode, where clients keep their own offsets."""
+
+    code = "BROADCAST_GROUP"
+    title = "The group is in broadcast mode"
 
 
 class ProducerFenced(StateConflict):

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 KIB = 1024
 MIB = 1024 * KIB
 
+CLIENT_ID_CHARS_MAX = 255
+"""Longest client id. RocketMQ's own are `address@process#nanoseconds`."""
+
 NAME_CHARS_MAX = 127
 """Longest topic or group name. 127 keeps the record in RocketMQ's version 1 (one length byte)."""
 
@@ -87,6 +90,12 @@ class Limits:
     transaction_checks_max: int = 15
     transactions_pending_max: int = 100_000
     transactions_remembered_max: int = 100_000
+    member_lease_ms: int = 30_000
+    members_per_group_max: int = 1_000
+    subscriptions_per_member_max: int = 64
+    queue_lock_ms: int = 60_000
+    rebalance_history_max: int = 100
+    offset_snapshots_per_group_max: int = 32
     dead_letters_scanned_max: int = 20_000
     dead_letters_selected_max: int = 10_000
     operations_running_max: int = 16
@@ -97,6 +106,8 @@ class Limits:
         assert self.properties_bytes_max <= PROPERTIES_ENCODED_BYTES_MAX
         assert 0 < self.invisible_ms_min <= self.invisible_ms_max
         assert self.batch_bytes_max <= self.pending_append_bytes_max
+        assert self.member_lease_ms > 0
+        assert self.queue_lock_ms > 0
         assert 0 < self.retention_ms_min <= self.retention_ms_max
 
 

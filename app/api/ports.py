@@ -31,6 +31,7 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
 from app.broker.transactions import Transactions
 from app.domain.errors import CurlewError
@@ -47,6 +48,9 @@ class DataPlane(Protocol):
 
     @property
     def store_id(self) -> bytes: ...
+
+    @property
+    def streams(self) -> Streams: ...
 
     async def send(
         self,

@@ -47,6 +47,7 @@ from app.broker.results import (
 )
 from app.broker.sending import Sender
 from app.broker.settling import Settler
+from app.broker.streams import Streams
 from app.broker.subscriptions import LeaseIds, Subscription
 from app.broker.topic_positions import TopicPositions
 from app.broker.topics import find_topic
@@ -113,6 +114,16 @@ class Broker:
             lease_ids=self._lease_ids,
             book=self._book,
             progress=self.progress,
+        )
+        self.streams = Streams(
+            store,
+            metadata,
+            clock,
+            limits,
+            waiters=self._waiters,
+            puller=self._puller,
+            groups=self._groups,
+            receive=self.receive,
         )
         self.delays = Delays(store, metadata, clock, config, self._readers)
         self.operations = Operations(clock, limits)
@@ -196,6 +207,7 @@ class Broker:
             return
         self._closed_because = "the node is shutting down"
         self._waiters.close()
+        self.streams.close()
         self.members.bells.close()
         await self.operations.stop()
         await self._transaction_checks.stop()
@@ -389,7 +401,9 @@ class Broker:
             subscription = await self._first_use(topic, group)
         view = self._metadata.snapshot.topics.get(topic)
         flush = FlushMode.SYNC if view is None else view.flush
-        return await self._settler.settle(subscription, flush, acks, nacks, extends)
+        results = await self._settler.settle(subscription, flush, acks, nacks, extends)
+        self.streams.note(results)
+        return results
 
     async def settle_one(
         self,
@@ -432,6 +446,7 @@ class Broker:
     async def expire_leases(self) -> None:
         """Wake parked receives for which leases have ended. A service calls this."""
         self._groups.expire(self._clock.monotonic_s())
+        self.streams.expire()
 
     async def _write_snapshots(self) -> None:
         await self.dead_letters.journal.turn()
@@ -503,6 +518,7 @@ class Broker:
         self._store.delete_topic(name)
         self._groups.forget(topic=name)
         self._waiters.wake_topic(name)
+        self.streams.wake()
         await self.members.follow_topics()
 
     async def put_group(
@@ -516,5 +532,6 @@ class Broker:
         """Delete a group with its offsets and leases."""
         await self._metadata.delete_group(name)
         self._groups.forget(group=name)
+        self.streams.wake()
         self.members.forget(name)
         self.dead_letters.forget(name)

@@ -77,6 +77,12 @@ class Limits:
     idempotency_window_ms: int = 600_000
     idempotency_key_chars_max: int = 255
     pending_append_bytes_max: int = 256 * MIB
+    streams_max: int = 1_000
+    stream_credit_max: int = 1_024
+    stream_chunk_bytes_max: int = 256 * KIB
+    stream_heartbeat_ms: int = 15_000
+    stream_ms_max: int = 3_600_000
+    stream_unread_ms_max: int = 30_000
     group_in_flight_max: int = 20_000
     retention_ms_min: int = 60_000
     retention_ms_max: int = 3_650 * 86_400_000

@@ -138,23 +138,26 @@ class Broker:
             check_open=self._check_open,
             place=self._sender.place,
         )
-        self._transaction_checks = Service(
-            "transaction checks", config.transaction_check_seconds, self.transactions.turn
-        )
-        self._snapshots = Service(
-            "journal snapshots", config.snapshot_check_seconds, self._write_snapshots
-        )
         self.members = Members(metadata, clock, limits, groups=self._groups)
         self.group_positions = GroupPositions(
             store, metadata, groups=self._groups, book=self._book, members=self.members
         )
-        self._member_watch = Service("member-watch", config.member_check_seconds, self.members.turn)
+        self._services = self._make_services(config)
+        self._closed_because = "the broker has not started"
+        """Empty while the broker works."""
+
+    def _make_services(self, config: BrokerConfig) -> tuple[Service, ...]:
         self._offset_writer = Service(
             "offset-writer", config.offset_flush_seconds, self._book.write
         )
         self._lease_watch = Service("lease-watch", config.lease_check_seconds, self.expire_leases)
-        self._closed_because = "the broker has not started"
-        """Empty while the broker works."""
+        return (
+            self._offset_writer,
+            self._lease_watch,
+            Service("member-watch", config.member_check_seconds, self.members.turn),
+            Service("journal-snapshots", config.snapshot_check_seconds, self._write_snapshots),
+            Service("transaction-checks", config.transaction_check_seconds, self.transactions.turn),
+        )
 
     async def start(self) -> None:
         """Load what the metadata knows and take up work. Raises `MetadataUnavailable`."""
@@ -167,12 +170,9 @@ class Broker:
         await self.transactions.start()
         self._store.on_arrival = self._waiters.on_arrival
         await self.producers.start()
-        await self._offset_writer.start()
-        await self._lease_watch.start()
         await self.delays.start()
-        await self._member_watch.start()
-        await self._snapshots.start()
-        await self._transaction_checks.start()
+        for service in self._services:
+            await service.start()
         self._closed_because = ""
 
     def _equip(self, signer: ReceiptSigner) -> None:
@@ -210,14 +210,11 @@ class Broker:
         self.streams.close()
         self.members.bells.close()
         await self.operations.stop()
-        await self._transaction_checks.stop()
-        await self._snapshots.stop()
-        await self._member_watch.stop(self._config.last_write_seconds)
-        await self._lease_watch.stop()
         await self.delays.stop()
-        await self._offset_writer.stop(self._config.last_write_seconds)
+        last_s = self._config.last_write_seconds
+        await asyncio.gather(*[service.stop(last_s) for service in self._services])
         try:
-            async with asyncio.timeout(self._config.last_write_seconds):
+            async with asyncio.timeout(last_s):
                 await self._book.write()
         except TimeoutError:
             self._book.problem = "committed offsets cannot be written: the database is too slow"

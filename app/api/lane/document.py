@@ -75,6 +75,7 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "max_messages": (_POSITIVE, "at most so many messages"),
     "min_messages": (_POSITIVE, "a waiting pull is answered as soon as there are so many"),
     "offset": (_INTEGER, "start at this offset"),
+    "producer_group": (_TEXT, "who is asked when a transaction is not decided in time"),
     "page_size": (_POSITIVE, "at most so many messages"),
     "property": (
         {"type": "string", "pattern": "^[^=]+=", "examples": ["region=eu"]},
@@ -96,6 +97,10 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "tail": (_INTEGER, "start so many messages before the end"),
     "text": (_TEXT, "part of the body; capitals count"),
     "timestamp_ms": (_INTEGER, "start at the first message stored at or after this time"),
+    "transaction": (
+        {**_TEXT, "examples": ["prepare; group=pg1; check-after=30s"]},
+        "store the message invisibly until POST /v1/transactions/{id}:commit",
+    ),
     "until_ms": (_INTEGER, "stored before this time"),
     "wait": (_TEXT, "how long to wait for messages: seconds, or a duration such as 20s"),
 }
@@ -328,9 +333,22 @@ _OPERATIONS: Final[dict[str, Json]] = {
                 "The message is stored", {media.JSON: _reference("SendAnswer")}, _POSITION_HEADERS
             ),
             "202": _answer(
-                "With respond-async: in the log, and on the medium within half a second",
-                {media.JSON: _reference("SendAnswer")},
-                _POSITION_HEADERS,
+                "With respond-async: in the log, and on the medium within half a second; with "
+                "MQ-Transaction: prepared",
+                {
+                    media.JSON: {
+                        "schema": {
+                            "anyOf": [
+                                _reference("SendAnswer")["schema"],
+                                _reference("PreparedAnswer")["schema"],
+                            ]
+                        }
+                    }
+                },
+                {
+                    **_POSITION_HEADERS,
+                    "Location": {"schema": _TEXT, "description": "of the transaction"},
+                },
             ),
             **_problems(*_TOPIC_ERRORS, 409, 410, 413, 415, 422),
         },

@@ -31,7 +31,9 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
+from app.broker.transactions import Transactions
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
@@ -46,6 +48,9 @@ class DataPlane(Protocol):
 
     @property
     def store_id(self) -> bytes: ...
+
+    @property
+    def streams(self) -> Streams: ...
 
     async def send(
         self,
@@ -110,6 +115,11 @@ class DataPlane(Protocol):
         invisible_ms: int | None = None,
         reason: str | None = None,
     ) -> SettleResult: ...
+
+    @property
+    def transactions(self) -> Transactions:
+        """Messages that become visible when their producer says so."""
+        ...
 
 
 class Broker(DataPlane, Protocol):

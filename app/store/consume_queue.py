@@ -17,7 +17,7 @@ from app.store.file_cache import FileCache
 from app.store.files import ColdRead
 from app.store.formats.consume_queue import UNIT, UNIT_BYTES, UNITS
 from app.store.formats.state_file import QueueState
-from app.store.unit_sums import UnitSums
+from app.store.unit_sums import BLOCK_UNITS, UnitSums
 
 Unit = tuple[int, int, int]
 """Physical offset, size, tag hash."""
@@ -78,6 +78,13 @@ class ConsumeQueue:
         """`begin` with what a checkpoint says; False when it has no checksums of the units."""
         self.begin(state.min_offset, state.max_offset)
         return bool(state.sums) and self._sums.load(state.sums_from, state.max_offset, state.sums)
+
+    def adopt(self) -> None:
+        """Take the units in the files as they are; for a checkpoint without checksums."""
+        self._sums.begin(self.min_offset)
+        for first in range(self.min_offset, self.max_offset, BLOCK_UNITS):
+            end = min(first + BLOCK_UNITS, self.max_offset)
+            self._sums.extend(self.unit_bytes(first, end, checked=False))
 
     def state(self) -> QueueState:
         """What a checkpoint says of the units that are in the files. Event loop."""

@@ -30,6 +30,7 @@ from app.api.routes import (
     producers,
     service,
     topics,
+    transactions,
 )
 from app.domain.errors import CurlewError, InternalError, InvalidRequest
 
@@ -55,6 +56,7 @@ _ROUTERS: Final = (
     group_offsets.router,
     dead_letters.router,
     operations.router,
+    transactions.router,
     service.router,
 )
 

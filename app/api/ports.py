@@ -33,6 +33,7 @@ from app.broker.results import (
 )
 from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
+from app.broker.transactions import Transactions
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
@@ -115,6 +116,11 @@ class DataPlane(Protocol):
         invisible_ms: int | None = None,
         reason: str | None = None,
     ) -> SettleResult: ...
+
+    @property
+    def transactions(self) -> Transactions:
+        """Messages that become visible when their producer says so."""
+        ...
 
 
 class Broker(DataPlane, Protocol):

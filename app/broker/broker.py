@@ -54,6 +54,7 @@ from app.broker.subscriptions import LeaseIds
 from app.broker.taking import Taker
 from app.broker.topic_positions import TopicPositions
 from app.broker.topics import find_topic
+from app.broker.transactions import Transactions
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
 from app.domain.errors import (
@@ -139,20 +140,36 @@ class Broker:
         )
         self.operations = Operations(clock, limits)
         self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
-        self._snapshots = Service(
-            "journal snapshots", config.snapshot_check_seconds, self._write_snapshots
+        self.transactions = Transactions(
+            store,
+            metadata,
+            clock,
+            limits,
+            waiters=self._waiters,
+            readers=self._readers,
+            check_open=self._check_open,
+            place=self._sender.place,
         )
         self.members = Members(metadata, clock, limits, groups=self._groups)
         self.group_positions = GroupPositions(
             store, metadata, groups=self._groups, book=self._book, members=self.members
         )
-        self._member_watch = Service("member-watch", config.member_check_seconds, self.members.turn)
+        self._services = self._make_services(config)
+        self._closed_because = "the broker has not started"
+        """Empty while the broker works."""
+
+    def _make_services(self, config: BrokerConfig) -> tuple[Service, ...]:
         self._offset_writer = Service(
             "offset-writer", config.offset_flush_seconds, self._book.write
         )
         self._lease_watch = Service("lease-watch", config.lease_check_seconds, self.expire_leases)
-        self._closed_because = "the broker has not started"
-        """Empty while the broker works."""
+        return (
+            self._offset_writer,
+            self._lease_watch,
+            Service("member-watch", config.member_check_seconds, self.members.turn),
+            Service("journal-snapshots", config.snapshot_check_seconds, self._write_snapshots),
+            Service("transaction-checks", config.transaction_check_seconds, self.transactions.turn),
+        )
 
     async def start(self) -> None:
         """Load what the metadata knows and take up work. Raises `MetadataUnavailable`."""
@@ -162,13 +179,12 @@ class Broker:
         await self._book.load()
         await self.progress.load(self._book, self._metadata.snapshot)
         await self.dead_letters.start()
+        await self.transactions.start()
         self._store.on_arrival = self._waiters.on_arrival
         await self.producers.start()
-        await self._offset_writer.start()
-        await self._lease_watch.start()
         await self.delays.start()
-        await self._member_watch.start()
-        await self._snapshots.start()
+        for service in self._services:
+            await service.start()
         self._closed_because = ""
 
     def _equip(self, signer: ReceiptSigner) -> None:
@@ -214,13 +230,11 @@ class Broker:
         self.streams.close()
         self.members.bells.close()
         await self.operations.stop()
-        await self._snapshots.stop()
-        await self._member_watch.stop(self._config.last_write_seconds)
-        await self._lease_watch.stop()
         await self.delays.stop()
-        await self._offset_writer.stop(self._config.last_write_seconds)
+        last_s = self._config.last_write_seconds
+        await asyncio.gather(*[service.stop(last_s) for service in self._services])
         try:
-            async with asyncio.timeout(self._config.last_write_seconds):
+            async with asyncio.timeout(last_s):
                 await self._book.write()
         except TimeoutError:
             self._book.problem = "committed offsets cannot be written: the database is too slow"
@@ -459,6 +473,7 @@ class Broker:
 
     async def _write_snapshots(self) -> None:
         await self.dead_letters.journal.turn()
+        await self.transactions.journal.turn()
         await self.progress.turn()
         await self.producers.journal.turn()
 

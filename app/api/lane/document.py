@@ -7,7 +7,7 @@ tables, so that none is forgotten. A test sends through the lane and validates a
 from typing import Any, Final
 
 from app.api.cloudevents import EVENT, EVENTS
-from app.api.documentation import RAW_MESSAGE_HEADERS, problem_responses
+from app.api.documentation import EVENT_SCHEMA, RAW_MESSAGE_HEADERS, problem_responses
 from app.api.lane import media
 from app.api.lane.browsing import BROWSE_PARAMETERS
 from app.api.lane.metadata import (
@@ -78,6 +78,7 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "max_messages": (_POSITIVE, "at most so many messages"),
     "min_messages": (_POSITIVE, "a waiting pull is answered as soon as there are so many"),
     "offset": (_INTEGER, "start at this offset"),
+    "producer_group": (_TEXT, "who is asked when a transaction is not decided in time"),
     "page_size": (_POSITIVE, "at most so many messages"),
     "property": (
         {"type": "string", "pattern": "^[^=]+=", "examples": ["region=eu"]},
@@ -99,6 +100,10 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "tail": (_INTEGER, "start so many messages before the end"),
     "text": (_TEXT, "part of the body; capitals count"),
     "timestamp_ms": (_INTEGER, "start at the first message stored at or after this time"),
+    "transaction": (
+        {**_TEXT, "examples": ["prepare; group=pg1; check-after=30s"]},
+        "store the message invisibly until POST /v1/transactions/{id}:commit",
+    ),
     "until_ms": (_INTEGER, "stored before this time"),
     "wait": (_TEXT, "how long to wait for messages: seconds, or a duration such as 20s"),
 }
@@ -106,11 +111,6 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
 
 _TIMING_HEADER: Final[Json] = {
     "Server-Timing": {"schema": _TEXT, "description": "store;dur=…: milliseconds until stored"}
-}
-_EVENT: Final[Json] = {
-    "type": "object",
-    "required": ["specversion", "id", "source", "type"],
-    "description": "a CloudEvent 1.0 in the JSON format",
 }
 _APPLIED: Final[Json] = {
     "Preference-Applied": {
@@ -321,7 +321,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
             {
                 _OCTETS: {"schema": _BINARY},
                 media.ENVELOPE: _reference("Envelope"),
-                EVENT: {"schema": _EVENT},
+                EVENT: {"schema": EVENT_SCHEMA},
                 "*/*": {"schema": _BINARY},
             },
             required=False,
@@ -336,9 +336,22 @@ _OPERATIONS: Final[dict[str, Json]] = {
                 "The message is stored", {media.JSON: _reference("SendAnswer")}, _POSITION_HEADERS
             ),
             "202": _answer(
-                "With respond-async: in the log, and on the medium within half a second",
-                {media.JSON: _reference("SendAnswer")},
-                _POSITION_HEADERS,
+                "With respond-async: in the log, and on the medium within half a second; with "
+                "MQ-Transaction: prepared",
+                {
+                    media.JSON: {
+                        "schema": {
+                            "anyOf": [
+                                _reference("SendAnswer")["schema"],
+                                _reference("PreparedAnswer")["schema"],
+                            ]
+                        }
+                    }
+                },
+                {
+                    **_POSITION_HEADERS,
+                    "Location": {"schema": _TEXT, "description": "of the transaction"},
+                },
             ),
             **_problems(*_TOPIC_ERRORS, 409, 410, 413, 415, 422),
         },
@@ -426,7 +439,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                         "schema": {**_TEXT, "description": "one MessageView as JSON per line"}
                     },
                     media.FRAMES: {"schema": _BINARY},
-                    EVENTS: {"schema": {"type": "array", "items": _EVENT}},
+                    EVENTS: {"schema": {"type": "array", "items": EVENT_SCHEMA}},
                 },
                 _PULL_HEADERS,
             ),

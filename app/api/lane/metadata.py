@@ -30,6 +30,8 @@ MESSAGE_HEADERS: Final = {
     b"mq-born-time-ms": "born_time_ms",
     b"mq-properties": "properties",
     b"mq-durability": "durability",
+    b"mq-transaction": "transaction",
+    b"mq-producer-group": "producer_group",
     b"mq-producer-id": "producer_id",
     b"mq-producer-epoch": "producer_epoch",
     b"mq-producer-seq": "producer_seq",
@@ -48,7 +50,7 @@ BATCH_HEADERS: Final = {
 
 HEADERS_OF_LATER_VERSIONS: Final = frozenset(
     {
-        *(b"mq-delay", b"mq-deliver-at", b"mq-transaction", b"mq-producer-group"),
+        *(b"mq-delay", b"mq-deliver-at"),
     }
 )
 
@@ -71,6 +73,8 @@ class SendOptions:
     queue_id: int | None = None
     born_time_ms: TimestampMs | None = None
     flush: FlushMode | None = None
+    transaction: str | None = None
+    producer_group: str | None = None
     producer_id: str | None = None
     producer_epoch: int | None = None
     producer_seq: int | None = None
@@ -89,7 +93,7 @@ class SendOptions:
             self.born_time_ms = TimestampMs(integer_of(alias, text, error=InvalidRequest))
         elif alias in {"producer_epoch", "producer_seq"}:
             setattr(self, alias, integer_of(alias, text, error=InvalidRequest))
-        elif alias in {"producer_id", "idempotency_key"}:
+        elif alias in {"producer_id", "idempotency_key", "transaction", "producer_group"}:
             setattr(self, alias, text)
         else:
             assert alias == "durability", alias

@@ -46,6 +46,12 @@ from app.api.lane.preferences import (
     applied,
     wishes_of,
 )
+from app.api.lane.preparing import (
+    Preparation,
+    preparation_of,
+    prepared_answer,
+    refuse_with_transaction,
+)
 from app.api.parameters import Query
 from app.api.ports import DataPlane
 from app.api.traffic import Traffic
@@ -127,11 +133,16 @@ class Sending:
             message = _merged(message_of(envelope), options)
             queue_id = envelope.queue_id if options.queue_id is None else options.queue_id
         wishes = wishes_of(exchange)
+        claim = None if options is NO_OPTIONS else claim_of(options, exchange, body)
+        preparation = preparation_of(options)
+        if preparation is not None:
+            refuse_with_transaction(claim is not None, "a claim to be stored once")
+            await self._prepare(exchange, topic, message, queue_id, options.flush, preparation)
+            return
         flush = options.flush
         if ASYNC in wishes:
             wishes, flush = _answered_early(wishes, flush)
         began_s = perf_counter()
-        claim = None if options is NO_OPTIONS else claim_of(options, exchange, body)
         is_repeated = False
         if claim is None:
             result = await self._broker.send(topic, message, queue_id=queue_id, flush=flush)
@@ -155,6 +166,31 @@ class Sending:
             applied(answer_headers, wishes, REPRESENTATION, ASYNC),
             encode_line(SendAnswer("SEND_OK", *result)),
         )
+
+    async def _prepare(
+        self,
+        exchange: Exchange,
+        topic: str,
+        message: Message,
+        queue_id: int | None,
+        flush: FlushMode | None,
+        preparation: Preparation,
+    ) -> None:
+        """Store a half message. It counts as sent when it is committed."""
+        transaction = await self._broker.transactions.prepare(
+            topic,
+            message,
+            producer_group=preparation.producer_group,
+            check_after_ms=preparation.check_after_ms,
+            queue_id=queue_id,
+            flush=flush,
+        )
+        headers = [
+            media.JSON_HEADER,
+            (b"mq-message-id", transaction.transaction_id.encode()),
+            (b"location", f"/v1/transactions/{transaction.transaction_id}".encode()),
+        ]
+        await exchange.answer(202, headers, encode_line(prepared_answer(transaction)))
 
     async def _answer_again(
         self, exchange: Exchange, result: SendResult, wishes: frozenset[str]

@@ -28,6 +28,7 @@ from app.api.routes import (
     operations,
     positions,
     producers,
+    scheduled,
     service,
     topics,
 )
@@ -50,6 +51,7 @@ _ROUTERS: Final = (
     producers.router,
     topics.router,
     positions.router,
+    scheduled.router,
     groups.router,
     members.router,
     group_offsets.router,

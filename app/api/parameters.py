@@ -18,7 +18,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 PARAMETERS_OF_LATER_VERSIONS: Final = frozenset(
     {
-        *("delay", "deliver_at", "transaction", "producer_group"),
+        *("transaction", "producer_group"),
     }
 )
 

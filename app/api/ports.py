@@ -31,7 +31,9 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.scheduled import Scheduled
 from app.broker.topic_positions import TopicPositions
+from app.domain.delays import Due
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
@@ -54,6 +56,7 @@ class DataPlane(Protocol):
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
+        due: Due | None = None,
     ) -> SendResult: ...
 
     async def send_batch(
@@ -126,6 +129,11 @@ class Broker(DataPlane, Protocol):
     @property
     def positions(self) -> TopicPositions:
         """Where several topics stand, with waiting."""
+        ...
+
+    @property
+    def scheduled(self) -> Scheduled:
+        """Delayed messages that wait."""
         ...
 
     @property

@@ -42,7 +42,8 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "born_time_ms": (_INTEGER, "when the message was made, by the producer's clock"),
     "cursor": (_TEXT, "next_cursor of the page before; the conditions are given again"),
     "clamp": (_FLAG, "move an offset outside the bounds to the nearest one, and say so"),
-    "delay": (_DURATION, "deliver again no sooner"),
+    "delay": (_DURATION, "deliver no sooner than after this time; on a send also level:1 to 18"),
+    "deliver_at_ms": (_TEXT, "deliver at this time: epoch milliseconds, or RFC 3339"),
     "delay_ms": (_INTEGER, "as delay, in milliseconds"),
     "direction": (
         {"type": "string", "enum": ["forward", "backward"]},
@@ -115,6 +116,14 @@ _POSITION_HEADERS: Final[Json] = {
     "MQ-Message-Id": {"schema": _TEXT},
     "MQ-Queue-Id": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Queue-Offset": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
+    "MQ-Recall-Handle": {
+        "schema": _TEXT,
+        "description": "with Prefer: return=minimal, of a delayed message",
+    },
+    "MQ-Deliver-Time-Ms": {
+        "schema": _INTEGER,
+        "description": "with Prefer: return=minimal, of a delayed message",
+    },
     "MQ-Store-Time-Ms": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     **_TIMING_HEADER,
     **_APPLIED,

@@ -30,6 +30,8 @@ MESSAGE_HEADERS: Final = {
     b"mq-born-time-ms": "born_time_ms",
     b"mq-properties": "properties",
     b"mq-durability": "durability",
+    b"mq-delay": "delay",
+    b"mq-deliver-at": "deliver_at_ms",
     b"mq-producer-id": "producer_id",
     b"mq-producer-epoch": "producer_epoch",
     b"mq-producer-seq": "producer_seq",
@@ -48,7 +50,7 @@ BATCH_HEADERS: Final = {
 
 HEADERS_OF_LATER_VERSIONS: Final = frozenset(
     {
-        *(b"mq-delay", b"mq-deliver-at", b"mq-transaction", b"mq-producer-group"),
+        *(b"mq-transaction", b"mq-producer-group"),
     }
 )
 
@@ -71,6 +73,8 @@ class SendOptions:
     queue_id: int | None = None
     born_time_ms: TimestampMs | None = None
     flush: FlushMode | None = None
+    delay: str | None = None
+    deliver_at: str | None = None
     producer_id: str | None = None
     producer_epoch: int | None = None
     producer_seq: int | None = None
@@ -87,6 +91,10 @@ class SendOptions:
             self.queue_id = integer_of(alias, text, error=InvalidRequest)
         elif alias == "born_time_ms":
             self.born_time_ms = TimestampMs(integer_of(alias, text, error=InvalidRequest))
+        elif alias == "delay":
+            self.delay = text
+        elif alias == "deliver_at_ms":
+            self.deliver_at = text
         elif alias in {"producer_epoch", "producer_seq"}:
             setattr(self, alias, integer_of(alias, text, error=InvalidRequest))
         elif alias in {"producer_id", "idempotency_key"}:

@@ -27,8 +27,8 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 
 
 def test_a_planned_name_is_refused_as_unsupported() -> None:
-    with pytest.raises(UnsupportedFeature, match="delay"):
-        Query(b"delay=30s", KNOWN)
+    with pytest.raises(UnsupportedFeature, match="transaction"):
+        Query(b"transaction=prepare", KNOWN)
 
 
 @pytest.mark.parametrize(

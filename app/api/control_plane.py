@@ -31,6 +31,7 @@ from app.api.routes import (
     scheduled,
     service,
     topics,
+    transactions,
 )
 from app.domain.errors import CurlewError, InternalError, InvalidRequest
 
@@ -57,6 +58,7 @@ _ROUTERS: Final = (
     group_offsets.router,
     dead_letters.router,
     operations.router,
+    transactions.router,
     service.router,
 )
 

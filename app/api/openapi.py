@@ -37,9 +37,9 @@ _REQUEST_MODELS: Final = (
 _STRUCTS: Final = (
     *(wire.Envelope, wire.BatchRequest, wire.BatchEntry, wire.ReceiveBody, wire.SettleBody),
     *(wire.AckBody, wire.NackBody, wire.ExtendBody, wire.ReceiptChange),
-    *(wire.SendAnswer, wire.BatchAnswer, wire.FrameAnswer, wire.PullAnswer, wire.ReceiveAnswer),
-    *(wire.BrowseAnswer,),
-    *(wire.SettleAnswer, wire.ReceiptAnswer, wire.MessageView, wire.DeadLetterList),
+    *(wire.SendAnswer, wire.PreparedAnswer, wire.BatchAnswer, wire.FrameAnswer),
+    *(wire.PullAnswer, wire.ReceiveAnswer, wire.BrowseAnswer, wire.SettleAnswer),
+    *(wire.ReceiptAnswer, wire.MessageView, wire.DeadLetterList, wire.CheckList),
     *(Problem, EntryProblem),
 )
 _OURS_IN_FASTAPI: Final = frozenset({"HTTPValidationError", "ValidationError"})

@@ -32,7 +32,9 @@ from app.broker.results import (
     SettleResult,
 )
 from app.broker.scheduled import Scheduled
+from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
+from app.broker.transactions import Transactions
 from app.domain.delays import Due
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage
@@ -48,6 +50,9 @@ class DataPlane(Protocol):
 
     @property
     def store_id(self) -> bytes: ...
+
+    @property
+    def streams(self) -> Streams: ...
 
     async def send(
         self,
@@ -113,6 +118,11 @@ class DataPlane(Protocol):
         invisible_ms: int | None = None,
         reason: str | None = None,
     ) -> SettleResult: ...
+
+    @property
+    def transactions(self) -> Transactions:
+        """Messages that become visible when their producer says so."""
+        ...
 
 
 class Broker(DataPlane, Protocol):

@@ -149,6 +149,17 @@ class SendAnswer(Struct, frozen=True, gc=False):
     recall_handle: str | UnsetType = UNSET
 
 
+class PreparedAnswer(Struct, frozen=True, gc=False):
+    """A half message was stored: visible to nobody until its transaction is committed."""
+
+    status: Literal["SEND_OK"]
+    transaction_id: str
+    message_id: str
+    state: Literal["PREPARED"]
+    topic: str
+    check_time_ms: int
+
+
 class BatchResult(Struct, frozen=True, omit_defaults=True):
     """The result of one message of a batch, `index` counting from 0 in request order."""
 
@@ -233,6 +244,25 @@ class DeadLetterList(Struct, frozen=True):
     messages: list[DeadLetterView]
     scanned: int
     next_cursor: str | UnsetType = UNSET
+
+
+class CheckView(Struct, frozen=True, gc=False):
+    """A question to a producer group: commit this message, or roll it back?
+
+    `checks` counts the questions so far, this one included.
+    """
+
+    transaction_id: str
+    producer_group: str
+    checks: int
+    prepared_ms: int
+    message: MessageView
+
+
+class CheckList(Struct, frozen=True):
+    """Transactions that their producer group should decide now."""
+
+    transactions: list[CheckView]
 
 
 class GapView(Struct, frozen=True, rename={"from_": "from"}):

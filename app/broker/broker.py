@@ -49,9 +49,11 @@ from app.broker.results import (
 from app.broker.scheduled import Scheduled
 from app.broker.sending import Sender
 from app.broker.settling import Settler
+from app.broker.streams import Streams
 from app.broker.subscriptions import LeaseIds, Subscription
 from app.broker.topic_positions import TopicPositions
 from app.broker.topics import find_topic
+from app.broker.transactions import Transactions
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
 from app.domain.delays import Due
@@ -123,22 +125,48 @@ class Broker:
             book=self._book,
             progress=self.progress,
         )
+        self.streams = Streams(
+            store,
+            metadata,
+            clock,
+            limits,
+            waiters=self._waiters,
+            puller=self._puller,
+            groups=self._groups,
+            receive=self.receive,
+        )
         self.operations = Operations(clock, limits)
         self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
-        self._snapshots = Service(
-            "journal snapshots", config.snapshot_check_seconds, self._write_snapshots
+        self.transactions = Transactions(
+            store,
+            metadata,
+            clock,
+            limits,
+            waiters=self._waiters,
+            readers=self._readers,
+            check_open=self._check_open,
+            place=self._sender.place,
         )
         self.members = Members(metadata, clock, limits, groups=self._groups)
         self.group_positions = GroupPositions(
             store, metadata, groups=self._groups, book=self._book, members=self.members
         )
-        self._member_watch = Service("member-watch", config.member_check_seconds, self.members.turn)
+        self._services = self._make_services(config)
+        self._closed_because = "the broker has not started"
+        """Empty while the broker works."""
+
+    def _make_services(self, config: BrokerConfig) -> tuple[Service, ...]:
         self._offset_writer = Service(
             "offset-writer", config.offset_flush_seconds, self._book.write
         )
         self._lease_watch = Service("lease-watch", config.lease_check_seconds, self.expire_leases)
-        self._closed_because = "the broker has not started"
-        """Empty while the broker works."""
+        return (
+            self._offset_writer,
+            self._lease_watch,
+            Service("member-watch", config.member_check_seconds, self.members.turn),
+            Service("journal-snapshots", config.snapshot_check_seconds, self._write_snapshots),
+            Service("transaction-checks", config.transaction_check_seconds, self.transactions.turn),
+        )
 
     async def start(self) -> None:
         """Load what the metadata knows and take up work. Raises `MetadataUnavailable`."""
@@ -151,13 +179,12 @@ class Broker:
         await self._book.load()
         await self.progress.load(self._book, self._metadata.snapshot)
         await self.dead_letters.start()
+        await self.transactions.start()
         self._store.on_arrival = self._waiters.on_arrival
         await self.producers.start()
-        await self._offset_writer.start()
-        await self._lease_watch.start()
         await self.delays.start()
-        await self._member_watch.start()
-        await self._snapshots.start()
+        for service in self._services:
+            await service.start()
         self._closed_because = ""
 
     def _equip(self, signer: ReceiptSigner) -> None:
@@ -192,15 +219,14 @@ class Broker:
             return
         self._closed_because = "the node is shutting down"
         self._waiters.close()
+        self.streams.close()
         self.members.bells.close()
         await self.operations.stop()
-        await self._snapshots.stop()
-        await self._member_watch.stop(self._config.last_write_seconds)
-        await self._lease_watch.stop()
         await self.delays.stop()
-        await self._offset_writer.stop(self._config.last_write_seconds)
+        last_s = self._config.last_write_seconds
+        await asyncio.gather(*[service.stop(last_s) for service in self._services])
         try:
-            async with asyncio.timeout(self._config.last_write_seconds):
+            async with asyncio.timeout(last_s):
                 await self._book.write()
         except TimeoutError:
             self._book.problem = "committed offsets cannot be written: the database is too slow"
@@ -385,7 +411,9 @@ class Broker:
             subscription = await self._first_use(topic, group)
         view = self._metadata.snapshot.topics.get(topic)
         flush = FlushMode.SYNC if view is None else view.flush
-        return await self._settler.settle(subscription, flush, acks, nacks, extends)
+        results = await self._settler.settle(subscription, flush, acks, nacks, extends)
+        self.streams.note(results)
+        return results
 
     async def settle_one(
         self,
@@ -428,9 +456,11 @@ class Broker:
     async def expire_leases(self) -> None:
         """Wake parked receives for which leases have ended. A service calls this."""
         self._groups.expire(self._clock.monotonic_s())
+        self.streams.expire()
 
     async def _write_snapshots(self) -> None:
         await self.dead_letters.journal.turn()
+        await self.transactions.journal.turn()
         await self.progress.turn()
         await self.producers.journal.turn()
 
@@ -498,6 +528,7 @@ class Broker:
         self._store.delete_topic(name)
         self._groups.forget(topic=name)
         self._waiters.wake_topic(name)
+        self.streams.wake()
         await self.members.follow_topics()
 
     async def put_group(
@@ -511,5 +542,6 @@ class Broker:
         """Delete a group with its offsets and leases."""
         await self._metadata.delete_group(name)
         self._groups.forget(group=name)
+        self.streams.wake()
         self.members.forget(name)
         self.dead_letters.forget(name)

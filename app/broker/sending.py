@@ -136,6 +136,16 @@ class Sender:
 
     # --- choosing queues
 
+    async def place(
+        self, topic_name: str, sharding_key: str | None, queue_id: int | None
+    ) -> tuple[Topic, int]:
+        """Topic and queue of a message that becomes visible later; as for a send."""
+        topic = await self.find_or_create(topic_name)
+        if queue_id is None:
+            return topic, self._choose_queue(topic, sharding_key)
+        check_queue(topic, queue_id)
+        return topic, queue_id
+
     def choose_one(self, topic: Topic, queue_id: int | None) -> int:
         """The queue of a frame: the one that was asked for, or the one whose turn it is."""
         check_type(topic, None)

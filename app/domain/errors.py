@@ -278,6 +278,13 @@ class OperationNotFound(NotFound):
     title = "The operation does not exist"
 
 
+class TransactionNotFound(NotFound):
+    """No transaction of this id is prepared or remembered."""
+
+    code = "TRANSACTION_NOT_FOUND"
+    title = "The transaction does not exist"
+
+
 class StateConflict(CurlewError):
     """The state of the resource forbids the request."""
 
@@ -325,6 +332,13 @@ class PreconditionFailed(StateConflict):
 
     code = "PRECONDITION_FAILED"
     title = "The resource has another version"
+
+
+class TransactionConflict(StateConflict):
+    """The transaction is decided otherwise; `fields` has its `state`."""
+
+    code = "TRANSACTION_CONFLICT"
+    title = "The transaction is decided otherwise"
 
 
 class StaleGeneration(StateConflict):

@@ -235,16 +235,10 @@ class MemoryStore:
     def read_message(
         self, message_id: str, *, topic: str | None = None, wait_for_disk: bool = False
     ) -> StoredMessage | None:
-        for (name, _), queue in self.queues.items():
-            for each in queue.records:
-                if name == topic and each is not None:
-                    message = self.decode(memoryview(each))
-                    if message.message_id == message_id:
-                        return message
         placed = decode_message_id(message_id)
         place = placed and self._by_position.get(placed.physical_offset)
-        if not place:
-            return None
+        if not place or topic not in (None, place[0]):
+            return self._given_id(topic, message_id)
         topic, queue_id, offset = place
         if (topic, queue_id) in self.cold and not wait_for_disk:
             raise ColdRead
@@ -304,6 +298,14 @@ class MemoryStore:
             len(record) for record in queue.records[queue.min_offset : queue.confirmed] if record
         ]
         return -(-sum(sizes) // len(sizes)) if sizes else None
+
+    def _given_id(self, topic: str | None, message_id: str) -> StoredMessage | None:
+        for (name, _), queue in self.queues.items():
+            for record in queue.records[queue.min_offset :] if name == topic else ():
+                message = None if record is None else self.decode(memoryview(record))
+                if message is not None and message.message_id == message_id:
+                    return message
+        return None
 
     def delete_topic(self, topic: str) -> None:
         for (name, _), queue in self.queues.items():

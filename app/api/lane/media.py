@@ -11,6 +11,7 @@ from app.domain.errors import InvalidRequest, UnsupportedContentType
 ENVELOPE: Final = "application/vnd.curlew+json"
 FRAMES: Final = "application/vnd.curlew.batch"
 NDJSON: Final = "application/x-ndjson"
+EVENT_STREAM: Final = "text/event-stream"
 JSON: Final = "application/json"
 
 JSON_HEADER: Final = (b"content-type", b"application/json")
@@ -23,6 +24,7 @@ _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
 
 BodyKind = Literal["raw", "envelope", "event"]
 BatchKind = Literal["json", "ndjson", "frames", "events", "lines"]
+StreamKind = Literal["events", "lines"]
 PullKind = Literal["json", "ndjson", "frames", "events"]
 BrowseKind = Literal["json", "ndjson"]
 _Kind = TypeVar("_Kind", bound=str)
@@ -48,6 +50,13 @@ _BROWSE_KINDS: Final[dict[str, BrowseKind]] = {
     "application/*": "json",
     "*/*": "json",
     NDJSON: "ndjson",
+}
+_STREAM_KINDS: Final[dict[str, StreamKind]] = {
+    EVENT_STREAM: "events",
+    "text/*": "events",
+    "*/*": "events",
+    NDJSON: "lines",
+    "application/*": "lines",
 }
 
 
@@ -118,6 +127,12 @@ def pull_answer_kind(accept: bytes | None) -> PullKind:
 def browse_answer_kind(accept: bytes | None) -> BrowseKind:
     """The form of a browse's answer, likewise."""
     return _best(accept, _BROWSE_KINDS) or "json"
+
+
+@lru_cache(maxsize=512)
+def stream_kind(accept: bytes | None) -> StreamKind:
+    """The form of a stream, likewise; events when it is open."""
+    return _best(accept, _STREAM_KINDS) or "events"
 
 
 def _best(accept: bytes | None, kinds: Mapping[str, _Kind]) -> _Kind | None:

@@ -31,13 +31,11 @@ from app.api.lane.answers import answer_results
 from app.api.lane.claims import DUPLICATE, IDEMPOTENCY_KEY, claim_of
 from app.api.lane.metadata import (
     BATCH_HEADERS,
-    HEADERS_OF_LATER_VERSIONS,
     NO_OPTIONS,
     TRACE_HEADERS,
     SendOptions,
     read_batch_options,
     read_send_options,
-    refuse_later_headers,
 )
 from app.api.lane.preferences import (
     ASYNC,
@@ -46,6 +44,12 @@ from app.api.lane.preferences import (
     STRICT,
     applied,
     wishes_of,
+)
+from app.api.lane.preparing import (
+    Preparation,
+    preparation_of,
+    prepared_answer,
+    refuse_with_transaction,
 )
 from app.api.parameters import Query
 from app.api.ports import DataPlane
@@ -76,7 +80,6 @@ BATCH_PARAMETERS: Final = frozenset({"idempotency_key", "spread", "split", *BATC
 
 _SPECIAL_HEADERS: Final = frozenset(
     {
-        *HEADERS_OF_LATER_VERSIONS,
         *TRACE_HEADERS,
         CONTENT_ENCODING,
         IDEMPOTENCY_KEY,
@@ -111,7 +114,6 @@ class Sending:
             or exchange.scope["query_string"]
             or not _SPECIAL_HEADERS.isdisjoint(headers)
         ):
-            refuse_later_headers(headers)
             packing = packing_of(headers.get(CONTENT_ENCODING))
             options = read_send_options(exchange.mq_headers, headers, exchange.query)
             if VERSION_HEADER in headers and kind == "raw":
@@ -121,11 +123,17 @@ class Sending:
         body = await self._read(exchange, limit, body_too_large, packing)
         message, queue_id, due = _to_send(kind, content_type, body, options)
         wishes = wishes_of(exchange)
+        claim = None if options is NO_OPTIONS else claim_of(options, exchange, body)
+        preparation = preparation_of(options)
+        if preparation is not None:
+            refuse_with_transaction(claim is not None, "a claim to be stored once")
+            refuse_with_transaction(due is not None, "a delay")
+            await self._prepare(exchange, topic, message, queue_id, options.flush, preparation)
+            return
         flush = options.flush
         if ASYNC in wishes:
             wishes, flush = _answered_early(wishes, flush)
         began_s = perf_counter()
-        claim = None if options is NO_OPTIONS else claim_of(options, exchange, body)
         is_repeated = False
         if claim is None:
             result = await self._broker.send(
@@ -153,6 +161,31 @@ class Sending:
             applied(answer_headers, wishes, REPRESENTATION, ASYNC),
             encode_line(_answer_of(result)),
         )
+
+    async def _prepare(
+        self,
+        exchange: Exchange,
+        topic: str,
+        message: Message,
+        queue_id: int | None,
+        flush: FlushMode | None,
+        preparation: Preparation,
+    ) -> None:
+        """Store a half message. It counts as sent when it is committed."""
+        transaction = await self._broker.transactions.prepare(
+            topic,
+            message,
+            producer_group=preparation.producer_group,
+            check_after_ms=preparation.check_after_ms,
+            queue_id=queue_id,
+            flush=flush,
+        )
+        headers = [
+            media.JSON_HEADER,
+            (b"mq-message-id", transaction.transaction_id.encode()),
+            (b"location", f"/v1/transactions/{transaction.transaction_id}".encode()),
+        ]
+        await exchange.answer(202, headers, encode_line(prepared_answer(transaction)))
 
     async def _answer_again(
         self, exchange: Exchange, result: SendResult, wishes: frozenset[str]
@@ -186,7 +219,6 @@ class Sending:
             raise InvalidRequest(
                 "CloudEvents in headers are sent one by one", hint=f"send a batch as {EVENTS}"
             )
-        refuse_later_headers(headers)
         packing = packing_of(headers.get(CONTENT_ENCODING))
         options = read_batch_options(exchange.mq_headers, parameters)
         spread = parameters.flag("spread")

@@ -7,7 +7,7 @@ tables, so that none is forgotten. A test sends through the lane and validates a
 from typing import Any, Final
 
 from app.api.cloudevents import EVENT, EVENTS
-from app.api.documentation import RAW_MESSAGE_HEADERS, problem_responses
+from app.api.documentation import EVENT_SCHEMA, RAW_MESSAGE_HEADERS, problem_responses
 from app.api.lane import media
 from app.api.lane.browsing import BROWSE_PARAMETERS
 from app.api.lane.metadata import (
@@ -109,11 +109,6 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
 
 _TIMING_HEADER: Final[Json] = {
     "Server-Timing": {"schema": _TEXT, "description": "store;dur=…: milliseconds until stored"}
-}
-_EVENT: Final[Json] = {
-    "type": "object",
-    "required": ["specversion", "id", "source", "type"],
-    "description": "a CloudEvent 1.0 in the JSON format",
 }
 _APPLIED: Final[Json] = {
     "Preference-Applied": {
@@ -332,7 +327,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
             {
                 _OCTETS: {"schema": _BINARY},
                 media.ENVELOPE: _reference("Envelope"),
-                EVENT: {"schema": _EVENT},
+                EVENT: {"schema": EVENT_SCHEMA},
                 "*/*": {"schema": _BINARY},
             },
             required=False,
@@ -450,7 +445,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                         "schema": {**_TEXT, "description": "one MessageView as JSON per line"}
                     },
                     media.FRAMES: {"schema": _BINARY},
-                    EVENTS: {"schema": {"type": "array", "items": _EVENT}},
+                    EVENTS: {"schema": {"type": "array", "items": EVENT_SCHEMA}},
                 },
                 _PULL_HEADERS,
             ),

@@ -32,7 +32,7 @@ from app.domain.positions import TimestampMs
 
 FIELDS_OF_LATER_VERSIONS: Final = frozenset(
     {
-        *("delay", "deliver_at_ms", "transaction", "producer_group"),
+        *("transaction", "producer_group"),
         *("idempotency_key", "dedup_id", "producer_id", "producer_epoch", "producer_seq"),
     }
 )

@@ -48,7 +48,8 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "clamp": (_FLAG, "move an offset outside the bounds to the nearest one, and say so"),
     "credit": (_POSITIVE, "at most so many unsettled messages at a time; default 16"),
     "cursor": (_TEXT, "where to go on: next_cursor of a page, or the cursor of a streamed message"),
-    "delay": (_DURATION, "deliver again no sooner"),
+    "delay": (_DURATION, "deliver no sooner than after this time; on a send also level:1 to 18"),
+    "deliver_at_ms": (_TEXT, "deliver at this time: epoch milliseconds, or RFC 3339"),
     "delay_ms": (_INTEGER, "as delay, in milliseconds"),
     "duration": (_DURATION, "end the stream after so long"),
     "direction": (
@@ -122,6 +123,14 @@ _POSITION_HEADERS: Final[Json] = {
     "MQ-Message-Id": {"schema": _TEXT},
     "MQ-Queue-Id": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Queue-Offset": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
+    "MQ-Recall-Handle": {
+        "schema": _TEXT,
+        "description": "with Prefer: return=minimal, of a delayed message",
+    },
+    "MQ-Deliver-Time-Ms": {
+        "schema": _INTEGER,
+        "description": "with Prefer: return=minimal, of a delayed message",
+    },
     "MQ-Store-Time-Ms": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     **_TIMING_HEADER,
     **_APPLIED,

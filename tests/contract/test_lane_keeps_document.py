@@ -234,8 +234,8 @@ async def test_receive_and_settle(check: Checker) -> None:
     letters = {"receipt_handles": [dead[0]], "reason": "poison"}
     await check("dead_letter_messages", "POST", G + ":dead-letter", 200, json=letters)
     await check("dead_letter_messages", "POST", G + ":dead-letter", 410, json=letters)
-    change = {"action": "dead_letter", "reason": "poison"}
-    await check("change_receipt", "PATCH", f"/v1/receipts/{dead[1]}", 200, json=change)
+    rejected = {"action": "dead_letter", "reason": "poison"}
+    await check("change_receipt", "PATCH", f"/v1/receipts/{dead[1]}", 200, json=rejected)
     await check("send_message", "POST", T + "/messages", 201, content=b"4")
     answer = await check("receive_messages", "POST", url, 200)
     handle = answer.json()["messages"][0]["receipt_handle"]

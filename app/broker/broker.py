@@ -138,15 +138,6 @@ class Broker:
             groups=self._groups,
             receive=self.receive,
         )
-        self.retries = Retrier(
-            store,
-            metadata,
-            clock,
-            readers=self._readers,
-            book=self._book,
-            progress=self.progress,
-            delays=self.delays,
-        )
         self.operations = Operations(clock, limits)
         self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
         self.transactions = Transactions(
@@ -221,6 +212,15 @@ class Broker:
             taker=taker,
             replayer=Replayer(self._store, self._clock, signer),
             progress=self.progress,
+        )
+        self.retries = Retrier(
+            self._store,
+            self._metadata,
+            self._clock,
+            readers=self._readers,
+            book=self._book,
+            progress=self.progress,
+            delays=self.delays,
         )
         self._settler = Settler(
             self._clock,

@@ -30,6 +30,7 @@ from app.api.routes import (
     producers,
     service,
     topics,
+    traces,
     transactions,
 )
 from app.domain.errors import CurlewError, InternalError, InvalidRequest
@@ -57,6 +58,7 @@ _ROUTERS: Final = (
     dead_letters.router,
     operations.router,
     transactions.router,
+    traces.router,
     service.router,
 )
 

@@ -51,6 +51,7 @@ from app.broker.streams import Streams
 from app.broker.subscriptions import LeaseIds, Subscription
 from app.broker.topic_positions import TopicPositions
 from app.broker.topics import find_topic
+from app.broker.trails import Trails
 from app.broker.transactions import Transactions
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
@@ -127,6 +128,7 @@ class Broker:
         )
         self.delays = Delays(store, metadata, clock, config, self._readers)
         self.operations = Operations(clock, limits)
+        self.trails = Trails(store, metadata, clock, limits, self._readers)
         self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
         self.transactions = Transactions(
             store,
@@ -155,6 +157,7 @@ class Broker:
             self._offset_writer,
             self._lease_watch,
             Service("member-watch", config.member_check_seconds, self.members.turn),
+            Service("trace", config.trace_write_seconds, self.trails.turn),
             Service("journal-snapshots", config.snapshot_check_seconds, self._write_snapshots),
             Service("transaction-checks", config.transaction_check_seconds, self.transactions.turn),
         )
@@ -218,6 +221,7 @@ class Broker:
                 await self._book.write()
         except TimeoutError:
             self._book.problem = "committed offsets cannot be written: the database is too slow"
+        await self.trails.turn()
         if self._book.problem is not None:
             _LOG.warning("%s; the log has them", self._book.problem)
         self._readers.shutdown(wait=False)

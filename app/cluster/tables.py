@@ -6,6 +6,7 @@ compares the two. Constraints have names, because a migration can only drop what
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -16,6 +17,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    true,
 )
 
 metadata = MetaData(
@@ -39,6 +41,7 @@ topics = Table(
     Column("type", String(32), nullable=False),
     Column("flush", String(32), nullable=False),
     Column("retention_ms", BigInteger, nullable=False),
+    Column("trace", Boolean(create_constraint=False), nullable=False, server_default=true()),
     Column("generation", BigInteger, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),

@@ -31,10 +31,12 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.scheduled import Scheduled
 from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
 from app.broker.trails import Trails
 from app.broker.transactions import Transactions
+from app.domain.delays import Due
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
@@ -60,6 +62,7 @@ class DataPlane(Protocol):
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
+        due: Due | None = None,
     ) -> SendResult: ...
 
     async def send_batch(
@@ -137,6 +140,11 @@ class Broker(DataPlane, Protocol):
     @property
     def positions(self) -> TopicPositions:
         """Where several topics stand, with waiting."""
+        ...
+
+    @property
+    def scheduled(self) -> Scheduled:
+        """Delayed messages that wait."""
         ...
 
     @property

@@ -15,6 +15,7 @@ from typing import Final, Literal
 from app.broker.browsing import Browser
 from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
+from app.broker.delayed_sends import DelayedSends
 from app.broker.delays import Delays
 from app.broker.group_positions import Committer, GroupPositions, refuse_broadcast
 from app.broker.groups import Groups
@@ -45,6 +46,7 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.scheduled import Scheduled
 from app.broker.sending import Sender
 from app.broker.settling import Settler
 from app.broker.streams import Streams
@@ -55,6 +57,7 @@ from app.broker.trails import Trails
 from app.broker.transactions import Transactions
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
+from app.domain.delays import Due
 from app.domain.errors import (
     CurlewError,
     GroupNotFound,
@@ -65,6 +68,7 @@ from app.domain.errors import (
 from app.domain.limits import Limits
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
+from app.domain.recall import RecallSigner
 from app.domain.receipt import ReceiptSigner
 from app.domain.settings import GroupSettings, TopicSettings
 from app.runtime.service import Service
@@ -73,6 +77,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 RECEIPT_KEY_NAME: Final = "receipt-handles"
 """Under this name the metadata keeps the key that signs receipt handles."""
+
+RECALL_KEY_NAME: Final = "recall-handles"
+"""And the one that signs recall handles."""
 
 
 class Broker:
@@ -96,7 +103,10 @@ class Broker:
         self._book = OffsetBook(metadata)
         self.progress = ProgressJournal(store, self._readers)
         self._lease_ids = LeaseIds(clock.now_ms())
-        self._sender = Sender(store, metadata, limits, config)
+        self.delays = Delays(store, metadata, clock, config, self._readers)
+        self.scheduled = Scheduled(store, metadata, self.delays, clock, limits, self._readers)
+        self._delayed_sends = DelayedSends(store, self.delays, clock, limits)
+        self._sender = Sender(store, metadata, limits, config, self._delayed_sends)
         self._puller = Puller(store, metadata, limits, self._waiters, self._readers)
         self.browser = Browser(store, metadata, limits, self._readers, self._check_open)
         self.producers = Producers(
@@ -126,7 +136,6 @@ class Broker:
             groups=self._groups,
             receive=self.receive,
         )
-        self.delays = Delays(store, metadata, clock, config, self._readers)
         self.operations = Operations(clock, limits)
         self.trails = Trails(store, metadata, clock, limits, self._readers)
         self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
@@ -167,6 +176,9 @@ class Broker:
         if not self._closed_because:
             return
         self._equip(ReceiptSigner(await self._metadata.secret(RECEIPT_KEY_NAME)))
+        recall_signer = RecallSigner(await self._metadata.secret(RECALL_KEY_NAME))
+        self.scheduled.equip(recall_signer)
+        self._delayed_sends.equip(recall_signer)
         await self._book.load()
         await self.progress.load(self._book, self._metadata.snapshot)
         await self.dead_letters.start()
@@ -262,12 +274,13 @@ class Broker:
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
+        due: Due | None = None,
         principal: Principal = ANONYMOUS,
     ) -> SendResult:
-        """Store one message. Errors carry `outcome`."""
+        """Store one message, or with `due` deliver it later. Errors carry `outcome`."""
         if self._closed_because:
             raise self._refusal_of_send()
-        return await self._sender.send(topic, message, queue_id, flush)
+        return await self._sender.send(topic, message, queue_id, flush, due)
 
     async def send_batch(
         self,

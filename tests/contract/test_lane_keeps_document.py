@@ -259,6 +259,8 @@ async def test_control_plane(check: Checker) -> None:
     message = f"{T}/messages/{sent.json()['message_id']}"
     await check("get_message", "GET", message, 200)
     await check("get_message", "GET", message + "?format=raw", 200)
+    await check("get_message", "GET", message, 200, headers={"Accept": EVENT})
+    await check("get_message", "GET", message, 406, headers={"Accept": "text/html"})
     for operation, path in (
         ("get_health", "/healthz"),
         ("get_readiness", "/readyz"),

@@ -208,6 +208,27 @@ class MemoryStore:
             at += 1
         return result._replace(next_offset=at, scanned=at - offset)
 
+    def find_by_key(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int = 0,
+        end_ms: int = 1 << 62,
+        max_messages: int = 64,
+        *,
+        wait_for_disk: bool = False,
+    ) -> list[memoryview]:
+        found: list[StoredMessage] = []
+        for (name, _), queue in self.queues.items():
+            if name == topic:
+                readable = queue.records[queue.min_offset : queue.confirmed]
+                found += [self.decode(memoryview(record)) for record in readable if record]
+        found = [m for m in found if key in m.keys or key == m.message_id]
+        found = [m for m in found if begin_ms <= m.store_time_ms <= end_ms]
+        found.sort(key=lambda message: message.physical_offset)
+        records = [self.queues[(m.topic, m.queue_id)].records[m.queue_offset] for m in found]
+        return [memoryview(record) for record in records[-max_messages:] if record]
+
     def decode(self, record: memoryview) -> StoredMessage:
         return decode_message(record, STORE_ID)
 

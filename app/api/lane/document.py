@@ -7,7 +7,7 @@ tables, so that none is forgotten. A test sends through the lane and validates a
 from typing import Any, Final
 
 from app.api.cloudevents import EVENT, EVENTS
-from app.api.documentation import RAW_MESSAGE_HEADERS, problem_responses
+from app.api.documentation import EVENT_SCHEMA, RAW_MESSAGE_HEADERS, problem_responses
 from app.api.lane import media
 from app.api.lane.browsing import BROWSE_PARAMETERS
 from app.api.lane.metadata import (
@@ -45,7 +45,8 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "clamp": (_FLAG, "move an offset outside the bounds to the nearest one, and say so"),
     "credit": (_POSITIVE, "at most so many unsettled messages at a time; default 16"),
     "cursor": (_TEXT, "where to go on: next_cursor of a page, or the cursor of a streamed message"),
-    "delay": (_DURATION, "deliver again no sooner"),
+    "delay": (_DURATION, "deliver no sooner than after this time; on a send also level:1 to 18"),
+    "deliver_at_ms": (_TEXT, "deliver at this time: epoch milliseconds, or RFC 3339"),
     "delay_ms": (_INTEGER, "as delay, in milliseconds"),
     "duration": (_DURATION, "end the stream after so long"),
     "direction": (
@@ -109,11 +110,6 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
 _TIMING_HEADER: Final[Json] = {
     "Server-Timing": {"schema": _TEXT, "description": "store;dur=…: milliseconds until stored"}
 }
-_EVENT: Final[Json] = {
-    "type": "object",
-    "required": ["specversion", "id", "source", "type"],
-    "description": "a CloudEvent 1.0 in the JSON format",
-}
 _APPLIED: Final[Json] = {
     "Preference-Applied": {
         "schema": _TEXT,
@@ -124,6 +120,14 @@ _POSITION_HEADERS: Final[Json] = {
     "MQ-Message-Id": {"schema": _TEXT},
     "MQ-Queue-Id": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Queue-Offset": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
+    "MQ-Recall-Handle": {
+        "schema": _TEXT,
+        "description": "with Prefer: return=minimal, of a delayed message",
+    },
+    "MQ-Deliver-Time-Ms": {
+        "schema": _INTEGER,
+        "description": "with Prefer: return=minimal, of a delayed message",
+    },
     "MQ-Store-Time-Ms": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     **_TIMING_HEADER,
     **_APPLIED,
@@ -323,7 +327,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
             {
                 _OCTETS: {"schema": _BINARY},
                 media.ENVELOPE: _reference("Envelope"),
-                EVENT: {"schema": _EVENT},
+                EVENT: {"schema": EVENT_SCHEMA},
                 "*/*": {"schema": _BINARY},
             },
             required=False,
@@ -441,7 +445,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                         "schema": {**_TEXT, "description": "one MessageView as JSON per line"}
                     },
                     media.FRAMES: {"schema": _BINARY},
-                    EVENTS: {"schema": {"type": "array", "items": _EVENT}},
+                    EVENTS: {"schema": {"type": "array", "items": EVENT_SCHEMA}},
                 },
                 _PULL_HEADERS,
             ),

@@ -136,6 +136,19 @@ class Broker:
             groups=self._groups,
             receive=self.receive,
         )
+        self._make_journaled(store, metadata, clock, limits)
+        self.members = Members(metadata, clock, limits, groups=self._groups)
+        self.group_positions = GroupPositions(
+            store, metadata, groups=self._groups, book=self._book, members=self.members
+        )
+        self._services = self._make_services(config)
+        self._closed_because = "the broker has not started"
+        """Empty while the broker works."""
+
+    def _make_journaled(
+        self, store: Store, metadata: Metadata, clock: Clock, limits: Limits
+    ) -> None:
+        """The parts whose state lies in system topics and who need no other part."""
         self.operations = Operations(clock, limits)
         self.trails = Trails(store, metadata, clock, limits, self._readers)
         self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
@@ -149,13 +162,6 @@ class Broker:
             check_open=self._check_open,
             place=self._sender.place,
         )
-        self.members = Members(metadata, clock, limits, groups=self._groups)
-        self.group_positions = GroupPositions(
-            store, metadata, groups=self._groups, book=self._book, members=self.members
-        )
-        self._services = self._make_services(config)
-        self._closed_because = "the broker has not started"
-        """Empty while the broker works."""
 
     def _make_services(self, config: BrokerConfig) -> tuple[Service, ...]:
         self._offset_writer = Service(

@@ -41,11 +41,11 @@ topics = Table(
     Column("type", String(32), nullable=False),
     Column("flush", String(32), nullable=False),
     Column("retention_ms", BigInteger, nullable=False),
-    Column("trace", Boolean(create_constraint=False), nullable=False, server_default=true()),
     Column("generation", BigInteger, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
+    Column("trace", Boolean(create_constraint=False), nullable=False, server_default=true()),
     CheckConstraint("queues > 0", name="queues_positive"),
     CheckConstraint("retention_ms > 0", name="retention_positive"),
 )

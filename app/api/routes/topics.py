@@ -6,11 +6,18 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.api.dependencies import IfVersion, WithServices, etag_of, json_body
-from app.api.documentation import RAW_MESSAGE_HEADERS, Json, json_request, problem_responses
+from app.api.documentation import (
+    CACHE_HEADERS,
+    RAW_MESSAGE_HEADERS,
+    Json,
+    json_request,
+    problem_responses,
+)
 from app.api.lane.receiving import raw_headers
 from app.api.parameters import integer_of
 from app.api.rendering import view_of
 from app.api.schemas import TopicBody, TopicDocument, TopicList, TopicOffsets, TopicStats
+from app.api.validators import VARY, is_known, tag_of_message
 from app.api.wire import encode_line
 from app.broker.topics import check_queue, find_topic
 from app.domain.errors import InvalidRequest
@@ -166,8 +173,9 @@ async def get_topic_offsets(
                 "application/json": {"schema": {"$ref": "#/components/schemas/MessageView"}},
                 _OCTETS: {"schema": {"type": "string", "format": "binary"}},
             },
-            "headers": RAW_MESSAGE_HEADERS,
+            "headers": {**RAW_MESSAGE_HEADERS, **CACHE_HEADERS},
         },
+        304: {"description": "As `If-None-Match` has it", "headers": CACHE_HEADERS},
         **problem_responses(404),
     },
     response_class=Response,
@@ -187,10 +195,19 @@ async def get_message(
     """As JSON; or raw, asked for by `format=raw` or `Accept: application/octet-stream`."""
     message = await services.broker.message(topic, message_id)
     wants_raw = format is None and request.headers.get("accept", "").startswith(_OCTETS)
-    if format == "raw" or wants_raw:
+    is_raw = format == "raw" or wants_raw
+    place = (message.topic, message.queue_id, message.queue_offset, message.store_time_ms)
+    tag = tag_of_message("raw" if is_raw else body, place)
+    # An id that a producer gave may one day name a newer message, so the client asks each time.
+    kept = [(b"etag", tag), (b"cache-control", b"no-cache"), VARY]
+    condition = request.headers.get("if-none-match")
+    if condition is not None and is_known(condition.encode("latin-1"), tag):
+        answer = Response(status_code=304)
+    elif is_raw:
         answer = Response(message.body)
-        answer.raw_headers = [*raw_headers(message), *answer.raw_headers]
-        return answer
-    return Response(
-        encode_line(view_of(message, force_base64=body == "base64")), media_type="application/json"
-    )
+        kept = [*raw_headers(message), *kept]
+    else:
+        view = encode_line(view_of(message, force_base64=body == "base64"))
+        answer = Response(view, media_type="application/json")
+    answer.raw_headers = [*kept, *answer.raw_headers]
+    return answer

@@ -45,6 +45,12 @@ CACHE_HEADERS: Final[Json] = {
 }
 """What `validators` gives."""
 
+EVENT_SCHEMA: Final[Json] = {
+    "type": "object",
+    "required": ["specversion", "id", "source", "type"],
+    "description": "a CloudEvent 1.0 in the JSON format",
+}
+
 RAW_MESSAGE_HEADERS: Final[Json] = {
     "MQ-Message-Id": _TEXT,
     "MQ-Topic": _TEXT,

@@ -88,7 +88,15 @@ class Limits:
     retention_ms_max: int = 3_650 * 86_400_000
     attempts_max: int = 1_000
     delay_ms_max: int = 40 * 86_400_000
+    scheduled_scan_max: int = 2_000
     retry_delays_max: int = 64
+    transaction_check_after_ms: int = 6_000
+    transaction_check_after_ms_min: int = 1_000
+    transaction_check_after_ms_max: int = 12 * 3_600_000
+    transaction_check_interval_ms: int = 30_000
+    transaction_checks_max: int = 15
+    transactions_pending_max: int = 100_000
+    transactions_remembered_max: int = 100_000
     member_lease_ms: int = 30_000
     members_per_group_max: int = 1_000
     subscriptions_per_member_max: int = 64

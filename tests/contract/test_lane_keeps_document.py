@@ -264,6 +264,8 @@ async def test_control_plane(check: Checker) -> None:
     await check("get_message", "GET", message, 200)
     await check("get_message", "GET", message + "?format=raw", 200)
     await check("get_message", "GET", message, 304, headers={"If-None-Match": "*"})
+    await check("get_message", "GET", message, 200, headers={"Accept": EVENT})
+    await check("get_message", "GET", message, 406, headers={"Accept": "text/html"})
     for operation, path in (
         ("get_health", "/healthz"),
         ("get_readiness", "/readyz"),

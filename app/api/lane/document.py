@@ -7,7 +7,12 @@ tables, so that none is forgotten. A test sends through the lane and validates a
 from typing import Any, Final
 
 from app.api.cloudevents import EVENT, EVENTS
-from app.api.documentation import CACHE_HEADERS, RAW_MESSAGE_HEADERS, problem_responses
+from app.api.documentation import (
+    CACHE_HEADERS,
+    EVENT_SCHEMA,
+    RAW_MESSAGE_HEADERS,
+    problem_responses,
+)
 from app.api.lane import media
 from app.api.lane.browsing import BROWSE_PARAMETERS
 from app.api.lane.metadata import (
@@ -45,7 +50,8 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "clamp": (_FLAG, "move an offset outside the bounds to the nearest one, and say so"),
     "credit": (_POSITIVE, "at most so many unsettled messages at a time; default 16"),
     "cursor": (_TEXT, "where to go on: next_cursor of a page, or the cursor of a streamed message"),
-    "delay": (_DURATION, "deliver again no sooner"),
+    "delay": (_DURATION, "deliver no sooner than after this time; on a send also level:1 to 18"),
+    "deliver_at_ms": (_TEXT, "deliver at this time: epoch milliseconds, or RFC 3339"),
     "delay_ms": (_INTEGER, "as delay, in milliseconds"),
     "duration": (_DURATION, "end the stream after so long"),
     "direction": (
@@ -74,6 +80,7 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "max_messages": (_POSITIVE, "at most so many messages"),
     "min_messages": (_POSITIVE, "a waiting pull is answered as soon as there are so many"),
     "offset": (_INTEGER, "start at this offset"),
+    "producer_group": (_TEXT, "who is asked when a transaction is not decided in time"),
     "page_size": (_POSITIVE, "at most so many messages"),
     "property": (
         {"type": "string", "pattern": "^[^=]+=", "examples": ["region=eu"]},
@@ -95,6 +102,10 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "tail": (_INTEGER, "start so many messages before the end"),
     "text": (_TEXT, "part of the body; capitals count"),
     "timestamp_ms": (_INTEGER, "start at the first message stored at or after this time"),
+    "transaction": (
+        {**_TEXT, "examples": ["prepare; group=pg1; check-after=30s"]},
+        "store the message invisibly until POST /v1/transactions/{id}:commit",
+    ),
     "until_ms": (_INTEGER, "stored before this time"),
     "until_offset": (_INTEGER, "read below this offset only"),
     "until_timestamp_ms": (_INTEGER, "read only what was stored before this time"),
@@ -104,11 +115,6 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
 
 _TIMING_HEADER: Final[Json] = {
     "Server-Timing": {"schema": _TEXT, "description": "store;dur=…: milliseconds until stored"}
-}
-_EVENT: Final[Json] = {
-    "type": "object",
-    "required": ["specversion", "id", "source", "type"],
-    "description": "a CloudEvent 1.0 in the JSON format",
 }
 _APPLIED: Final[Json] = {
     "Preference-Applied": {
@@ -120,6 +126,14 @@ _POSITION_HEADERS: Final[Json] = {
     "MQ-Message-Id": {"schema": _TEXT},
     "MQ-Queue-Id": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Queue-Offset": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
+    "MQ-Recall-Handle": {
+        "schema": _TEXT,
+        "description": "with Prefer: return=minimal, of a delayed message",
+    },
+    "MQ-Deliver-Time-Ms": {
+        "schema": _INTEGER,
+        "description": "with Prefer: return=minimal, of a delayed message",
+    },
     "MQ-Store-Time-Ms": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     **_TIMING_HEADER,
     **_APPLIED,
@@ -326,7 +340,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
             {
                 _OCTETS: {"schema": _BINARY},
                 media.ENVELOPE: _reference("Envelope"),
-                EVENT: {"schema": _EVENT},
+                EVENT: {"schema": EVENT_SCHEMA},
                 "*/*": {"schema": _BINARY},
             },
             required=False,
@@ -341,9 +355,22 @@ _OPERATIONS: Final[dict[str, Json]] = {
                 "The message is stored", {media.JSON: _reference("SendAnswer")}, _POSITION_HEADERS
             ),
             "202": _answer(
-                "With respond-async: in the log, and on the medium within half a second",
-                {media.JSON: _reference("SendAnswer")},
-                _POSITION_HEADERS,
+                "With respond-async: in the log, and on the medium within half a second; with "
+                "MQ-Transaction: prepared",
+                {
+                    media.JSON: {
+                        "schema": {
+                            "anyOf": [
+                                _reference("SendAnswer")["schema"],
+                                _reference("PreparedAnswer")["schema"],
+                            ]
+                        }
+                    }
+                },
+                {
+                    **_POSITION_HEADERS,
+                    "Location": {"schema": _TEXT, "description": "of the transaction"},
+                },
             ),
             **_problems(*_TOPIC_ERRORS, 409, 410, 413, 415, 422),
         },
@@ -433,7 +460,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                         "schema": {**_TEXT, "description": "one MessageView as JSON per line"}
                     },
                     media.FRAMES: {"schema": _BINARY},
-                    EVENTS: {"schema": {"type": "array", "items": _EVENT}},
+                    EVENTS: {"schema": {"type": "array", "items": EVENT_SCHEMA}},
                 },
                 {**_PULL_HEADERS, **CACHE_HEADERS},
             ),

@@ -13,6 +13,7 @@ FRAMES: Final = "application/vnd.curlew.batch"
 NDJSON: Final = "application/x-ndjson"
 EVENT_STREAM: Final = "text/event-stream"
 JSON: Final = "application/json"
+OCTETS: Final = "application/octet-stream"
 
 JSON_HEADER: Final = (b"content-type", b"application/json")
 NDJSON_HEADER: Final = (b"content-type", NDJSON.encode("ascii"))
@@ -27,6 +28,8 @@ BatchKind = Literal["json", "ndjson", "frames", "events", "lines"]
 StreamKind = Literal["events", "lines"]
 PullKind = Literal["json", "ndjson", "frames", "events"]
 BrowseKind = Literal["json", "ndjson"]
+MessageKind = Literal["json", "event", "raw"]
+
 _Kind = TypeVar("_Kind", bound=str)
 
 _BATCH_KINDS: Final[dict[str, BatchKind]] = {
@@ -57,6 +60,15 @@ _STREAM_KINDS: Final[dict[str, StreamKind]] = {
     "*/*": "events",
     NDJSON: "lines",
     "application/*": "lines",
+}
+
+
+_MESSAGE_KINDS: Final[dict[str, MessageKind]] = {
+    JSON: "json",
+    "application/*": "json",
+    "*/*": "json",
+    EVENT: "event",
+    OCTETS: "raw",
 }
 
 
@@ -133,6 +145,15 @@ def browse_answer_kind(accept: bytes | None) -> BrowseKind:
 def stream_kind(accept: bytes | None) -> StreamKind:
     """The form of a stream, likewise; events when it is open."""
     return _best(accept, _STREAM_KINDS) or "events"
+
+
+@lru_cache(maxsize=512)
+def message_answer_kind(accept: bytes | None, content_type: str | None) -> MessageKind:
+    """The form of one message: raw also for whoever accepts just what the message is."""
+    kinds = dict(_MESSAGE_KINDS)
+    if content_type is not None:
+        kinds.setdefault(media_type(content_type.encode()), "raw")
+    return _best(accept, kinds) or "json"
 
 
 def _best(accept: bytes | None, kinds: Mapping[str, _Kind]) -> _Kind | None:

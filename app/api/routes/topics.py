@@ -5,14 +5,17 @@ from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from app.api.cloudevents import EVENT, event_of
 from app.api.dependencies import IfVersion, WithServices, etag_of, json_body
 from app.api.documentation import (
     CACHE_HEADERS,
+    EVENT_SCHEMA,
     RAW_MESSAGE_HEADERS,
     Json,
     json_request,
     problem_responses,
 )
+from app.api.lane.media import JSON, OCTETS, message_answer_kind
 from app.api.lane.receiving import raw_headers
 from app.api.parameters import integer_of
 from app.api.rendering import view_of
@@ -33,7 +36,6 @@ _BOUNDS_HEADERS: Final[Json] = {
 
 router = APIRouter(tags=["topics"])
 
-_OCTETS: Final = "application/octet-stream"
 _POINTS: Final[Mapping[str, Literal["earliest", "latest"] | int]] = {
     "earliest": "earliest",
     "latest": "latest",
@@ -168,15 +170,16 @@ async def get_topic_offsets(
     summary="Read one message by its id",
     responses={
         200: {
-            "description": "The message as JSON, or its body with `format=raw`",
+            "description": "The message as JSON, as a CloudEvent, or its body with `format=raw`",
             "content": {
-                "application/json": {"schema": {"$ref": "#/components/schemas/MessageView"}},
-                _OCTETS: {"schema": {"type": "string", "format": "binary"}},
+                JSON: {"schema": {"$ref": "#/components/schemas/MessageView"}},
+                EVENT: {"schema": EVENT_SCHEMA},
+                OCTETS: {"schema": {"type": "string", "format": "binary"}},
             },
             "headers": {**RAW_MESSAGE_HEADERS, **CACHE_HEADERS},
         },
         304: {"description": "As `If-None-Match` has it", "headers": CACHE_HEADERS},
-        **problem_responses(404),
+        **problem_responses(404, 406),
     },
     response_class=Response,
 )
@@ -192,22 +195,27 @@ async def get_message(
         Literal["auto", "base64"], Query(description="base64: the bytes, whatever they are")
     ] = "auto",
 ) -> Response:
-    """As JSON; or raw, asked for by `format=raw` or `Accept: application/octet-stream`."""
+    """As `format` says, else as `Accept`: JSON, a structured CloudEvent, or raw.
+
+    Raw is also given to whoever accepts just the content type of the message."""
     message = await services.broker.message(topic, message_id)
-    wants_raw = format is None and request.headers.get("accept", "").startswith(_OCTETS)
-    is_raw = format == "raw" or wants_raw
+    accept = request.headers.get("accept", "").encode("latin-1")
+    kind = format or message_answer_kind(accept, message.content_type)
     place = (message.topic, message.queue_id, message.queue_offset, message.store_time_ms)
-    tag = tag_of_message("raw" if is_raw else body, place)
+    tag = tag_of_message(f"{kind} {body}", place)
     # An id that a producer gave may one day name a newer message, so the client asks each time.
     kept = [(b"etag", tag), (b"cache-control", b"no-cache"), VARY]
     condition = request.headers.get("if-none-match")
     if condition is not None and is_known(condition.encode("latin-1"), tag):
         answer = Response(status_code=304)
-    elif is_raw:
+    elif kind == "raw":
         answer = Response(message.body)
         kept = [*raw_headers(message), *kept]
+    elif kind == "event":
+        event = event_of(message, force_base64=body == "base64")
+        answer = Response(encode_line(event), media_type=EVENT)
     else:
-        view = encode_line(view_of(message, force_base64=body == "base64"))
-        answer = Response(view, media_type="application/json")
+        view = view_of(message, force_base64=body == "base64")
+        answer = Response(encode_line(view), media_type=JSON)
     answer.raw_headers = [*kept, *answer.raw_headers]
     return answer

@@ -462,8 +462,10 @@ async def test_until_a_time_ends_it_before_the_first_later_message() -> None:
             world.clock.advance(ms=10)
             times.append(world.clock.now_ms())
             await world.send(body)
-        for until_ms, expected in ((0, 0), (times[0], 0), (times[2], 2), (times[2] - 1, 2)):
-            result = await world.pull(0, until_ms=until_ms, wait_s=60)
+        world.clock.advance(ms=1)
+        ends = ((0, 0), (times[0], 0), (times[2], 2), (times[2] - 1, 2), (times[3] + 1, 4))
+        for until_ms, expected in ends:
+            result = await world.pull(0, until_ms=until_ms, wait_s=60, min_messages=9)
             assert bodies(world, result) == numbered(expected)
             assert (result.next_offset, result.is_ended) == (expected, True)
         late = await world.pull(3, until_ms=times[1])

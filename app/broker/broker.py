@@ -107,7 +107,7 @@ class Broker:
         self.scheduled = Scheduled(store, metadata, self.delays, clock, limits, self._readers)
         self._delayed_sends = DelayedSends(store, self.delays, clock, limits)
         self._sender = Sender(store, metadata, limits, config, self._delayed_sends)
-        self._puller = Puller(store, metadata, limits, self._waiters, self._readers)
+        self._puller = Puller(store, metadata, clock, limits, self._waiters, self._readers)
         self.browser = Browser(store, metadata, limits, self._readers, self._check_open)
         self.producers = Producers(
             store,

@@ -22,6 +22,7 @@ from app.api.errors import MethodNotAllowed, PathNotFound, render_problem
 from app.api.exchange import REQUEST_ID_KEY
 from app.api.routes import (
     dead_letters,
+    group_flow,
     group_offsets,
     groups,
     members,
@@ -55,6 +56,7 @@ _ROUTERS: Final = (
     positions.router,
     scheduled.router,
     groups.router,
+    group_flow.router,
     members.router,
     group_offsets.router,
     dead_letters.router,

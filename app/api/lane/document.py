@@ -44,6 +44,7 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         "what to do with the lease",
     ),
     "at": (_TEXT, "where to start: earliest, latest (the default), or epoch milliseconds"),
+    "client_id": (_TEXT, "who receives: for the group's max_in_flight_per_member"),
     "attempt_id": (_TEXT, "the same id returns the same messages, so a lost answer loses nothing"),
     "body": (
         {"type": "string", "enum": ["auto", "base64"], "default": "auto"},

@@ -163,7 +163,8 @@ def opening(*, clean: bool) -> float:
             filled(store, turns, 300)
             size = store.status().written_end
         if not clean:
-            (Path(root) / "checkpoint.curlew").unlink()
+            for path in Path(root).glob("checkpoint.curlew*"):
+                path.unlink()
         start = time.process_time()
         with opened(Path(root)) as (store, _):
             took = time.process_time() - start

@@ -4,6 +4,7 @@ Nothing of FastAPI's own pages is served: the document is `openapi`'s, and its S
 load scripts from elsewhere.
 """
 
+import re
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -19,7 +20,20 @@ from typing_extensions import override
 from app.api.dependencies import Services, refuse_unknown_parameters
 from app.api.errors import MethodNotAllowed, PathNotFound, render_problem
 from app.api.exchange import REQUEST_ID_KEY
-from app.api.routes import dead_letters, groups, operations, positions, producers, service, topics
+from app.api.routes import (
+    dead_letters,
+    group_offsets,
+    groups,
+    members,
+    operations,
+    positions,
+    producers,
+    scheduled,
+    service,
+    topics,
+    traces,
+    transactions,
+)
 from app.domain.errors import CurlewError, InternalError, InvalidRequest
 
 DESCRIPTION = """A message service over plain HTTP, with RocketMQ's semantics.
@@ -33,13 +47,20 @@ is malformed, too slow or too large is refused and ends the connection. With
 `Expect: 100-continue`, a body that would be refused is refused before it is sent."""
 
 
+_VERB: Final = re.compile(r":[a-z]+$")
+
 _ROUTERS: Final = (
     producers.router,
     topics.router,
     positions.router,
+    scheduled.router,
     groups.router,
+    members.router,
+    group_offsets.router,
     dead_letters.router,
     operations.router,
+    transactions.router,
+    traces.router,
     service.router,
 )
 
@@ -134,11 +155,15 @@ def _hint_of_path(path: str) -> str:
 def _methods_of_path(request: Request) -> set[str]:
     """The methods of all routes with this path; the framework names those of one only."""
     methods: set[str] = set()
+    with_verb: set[str] = set()
     for router in _ROUTERS:
         for route in router.routes:
             match, _ = route.matches(request.scope)
             if match is not Match.NONE and isinstance(route, Route):
-                methods |= route.methods or set()
+                # `orders:reset` fits `{topic}` too, but no name has a colon before a verb.
+                found = with_verb if _VERB.search(route.path) else methods
+                found |= route.methods or set()
+    methods = with_verb or methods
     return methods or {"GET"}
 
 

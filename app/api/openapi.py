@@ -15,18 +15,31 @@ from app.api.control_plane import build_control_plane
 from app.api.documentation import schemas_of
 from app.api.errors import STATUS_OF_CODE, EntryProblem, Problem
 from app.api.lane.document import lane_paths
+from app.api.member_schemas import (
+    CommitBody,
+    HeartbeatBody,
+    LockBody,
+    ResetBody,
+    RestoreBody,
+    UnlockBody,
+)
 from app.api.routes.dead_letters import PurgeBody, RedriveBody
 from app.api.routes.producers import SealBody
-from app.api.schemas import CommitBody, GroupBody, TopicBody
+from app.api.routes.scheduled import MoveBody
+from app.api.schemas import GroupBody, TopicBody
 
 Json = dict[str, Any]
 
-_REQUEST_MODELS: Final = (TopicBody, GroupBody, CommitBody, RedriveBody, PurgeBody, SealBody)
+_REQUEST_MODELS: Final = (
+    *(TopicBody, GroupBody, CommitBody, RedriveBody, PurgeBody),
+    *(HeartbeatBody, LockBody, UnlockBody, ResetBody, RestoreBody, SealBody, MoveBody),
+)
 _STRUCTS: Final = (
     *(wire.Envelope, wire.BatchRequest, wire.BatchEntry, wire.ReceiveBody, wire.SettleBody),
     *(wire.AckBody, wire.NackBody, wire.ExtendBody, wire.ReceiptChange),
-    *(wire.SendAnswer, wire.BatchAnswer, wire.FrameAnswer, wire.PullAnswer, wire.ReceiveAnswer),
-    *(wire.SettleAnswer, wire.ReceiptAnswer, wire.MessageView, wire.DeadLetterList),
+    *(wire.SendAnswer, wire.PreparedAnswer, wire.BatchAnswer, wire.FrameAnswer),
+    *(wire.PullAnswer, wire.ReceiveAnswer, wire.BrowseAnswer, wire.SettleAnswer),
+    *(wire.ReceiptAnswer, wire.MessageView, wire.DeadLetterList, wire.CheckList),
     *(Problem, EntryProblem),
 )
 _OURS_IN_FASTAPI: Final = frozenset({"HTTPValidationError", "ValidationError"})

@@ -8,7 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeVar
 
 from app.broker import ports as broker_ports
+from app.broker.browsing import Browser
 from app.broker.dead_letters import DeadLetters
+from app.broker.group_positions import Committer, GroupPositions
+from app.broker.members import Members
 from app.broker.operations import Operations
 from app.broker.ports import Group, StoreStatus, Topic
 from app.broker.producers import Producers
@@ -28,7 +31,12 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.scheduled import Scheduled
+from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
+from app.broker.trails import Trails
+from app.broker.transactions import Transactions
+from app.domain.delays import Due
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
@@ -39,7 +47,13 @@ class DataPlane(Protocol):
     """The broker's facade, as far as HTTP uses it."""
 
     @property
+    def browser(self) -> Browser: ...
+
+    @property
     def store_id(self) -> bytes: ...
+
+    @property
+    def streams(self) -> Streams: ...
 
     async def send(
         self,
@@ -48,6 +62,7 @@ class DataPlane(Protocol):
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
+        due: Due | None = None,
     ) -> SendResult: ...
 
     async def send_batch(
@@ -105,6 +120,11 @@ class DataPlane(Protocol):
         reason: str | None = None,
     ) -> SettleResult: ...
 
+    @property
+    def transactions(self) -> Transactions:
+        """Messages that become visible when their producer says so."""
+        ...
+
 
 class Broker(DataPlane, Protocol):
     """The whole facade: the data plane, and what the control plane asks of the broker."""
@@ -123,6 +143,11 @@ class Broker(DataPlane, Protocol):
         ...
 
     @property
+    def scheduled(self) -> Scheduled:
+        """Delayed messages that wait."""
+        ...
+
+    @property
     def dead_letters(self) -> DeadLetters:
         """The dead letters of all groups."""
         ...
@@ -132,13 +157,34 @@ class Broker(DataPlane, Protocol):
         """Work that outlives its request."""
         ...
 
+    @property
+    def trails(self) -> Trails:
+        """What became of messages."""
+        ...
+
     async def message(self, topic: str, message_id: str) -> StoredMessage: ...
 
     def committed_offsets(self, group: str, topic: str) -> list[QueuePosition]: ...
 
     async def commit_offsets(
-        self, group: str, topic: str, rows: Sequence[QueuePosition], *, force: bool = False
+        self,
+        group: str,
+        topic: str,
+        rows: Sequence[QueuePosition],
+        *,
+        force: bool = False,
+        committer: Committer | None = None,
     ) -> list[QueuePosition]: ...
+
+    @property
+    def members(self) -> Members:
+        """Members of groups, and their queues."""
+        ...
+
+    @property
+    def group_positions(self) -> GroupPositions:
+        """Committed offsets of groups: resets and snapshots."""
+        ...
 
     async def put_topic(
         self, name: str, settings: TopicSettings, *, if_version: int | None = None

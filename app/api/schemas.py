@@ -25,6 +25,7 @@ from app.domain.settings import (
     CustomizedRetry,
     DeliveryOrder,
     ExponentialRetry,
+    GroupMode,
     GroupSettings,
     RetryPolicy,
     TopicSettings,
@@ -81,6 +82,7 @@ class TopicBody(RequestModel):
     flush: FlushMode | None = Field(default=None, description="default: the node's setting")
     retention: Duration | None = None
     retention_ms: Count | None = None
+    trace: bool = Field(default=True, description="keep for a while what becomes of each message")
 
     @model_validator(mode="after")
     def _check_retention(self) -> Self:
@@ -90,7 +92,7 @@ class TopicBody(RequestModel):
     def settings(self, default_flush: FlushMode) -> TopicSettings:
         flush = default_flush if self.flush is None else self.flush
         retention_ms = _one_ms("retention", self.retention, self.retention_ms, DEFAULT_RETENTION_MS)
-        return TopicSettings(self.queues, self.type, flush, retention_ms)
+        return TopicSettings(self.queues, self.type, flush, retention_ms, self.trace)
 
 
 class TopicDocument(AnswerModel):
@@ -102,6 +104,7 @@ class TopicDocument(AnswerModel):
     flush: FlushMode
     retention: str
     retention_ms: int
+    trace: bool
     created_ms: int
     updated_ms: int
     version: int
@@ -115,6 +118,7 @@ class TopicDocument(AnswerModel):
             flush=topic.flush,
             retention=format_duration(topic.retention_ms),
             retention_ms=topic.retention_ms,
+            trace=topic.trace,
             created_ms=topic.created_ms,
             updated_ms=topic.updated_ms,
             version=topic.version,
@@ -239,6 +243,11 @@ class GroupBody(RequestModel):
         default="earliest", description="where a new group begins; a number is epoch milliseconds"
     )
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
+    mode: GroupMode = Field(
+        default=GroupMode.CLUSTERING,
+        description="clustering: members share the queues; broadcast: each reads all of them and "
+        "keeps its own offsets",
+    )
 
     @model_validator(mode="after")
     def _check_invisible(self) -> Self:
@@ -255,6 +264,7 @@ class GroupBody(RequestModel):
             ),
             start=self.start,
             max_in_flight=self.max_in_flight,
+            mode=self.mode,
         )
 
 
@@ -269,6 +279,7 @@ class GroupDocument(AnswerModel):
     invisible_ms: int
     start: Literal["earliest", "latest"] | int
     max_in_flight: int
+    mode: GroupMode
     created_ms: int
     updated_ms: int
     version: int
@@ -284,6 +295,7 @@ class GroupDocument(AnswerModel):
             invisible_ms=group.invisible_ms,
             start=group.start,
             max_in_flight=group.max_in_flight,
+            mode=group.mode,
             created_ms=group.created_ms,
             updated_ms=group.updated_ms,
             version=group.version,
@@ -295,20 +307,6 @@ class GroupList(AnswerModel):
 
     groups: list[GroupDocument]
     next_page_token: str | None
-
-
-class CommitEntry(RequestModel):
-    """Everything of the queue below `offset` is done."""
-
-    queue_id: Count
-    offset: Count
-
-
-class CommitBody(RequestModel):
-    """Offsets to commit. They never go back, unless `force` says so."""
-
-    offsets: list[CommitEntry] = Field(min_length=1)
-    force: bool = False
 
 
 class GroupOffsets(AnswerModel):

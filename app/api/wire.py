@@ -19,6 +19,7 @@ Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=INT64_MAX)]
 EpochMs = Annotated[int, Meta(ge=0, le=INT64_MAX, description="epoch milliseconds")]
 Duration = Annotated[str, Meta(description="a number and a unit: 250ms, 30s, 5m, 2h, 3d")]
+Delay = Annotated[str, Meta(description="30s, 2h, or level:3 for RocketMQ's third level")]
 Wait = Annotated[int | float | str, Meta(description="seconds, or a duration such as 20s")]
 
 encode = msgspec.json.Encoder().encode
@@ -45,6 +46,8 @@ class Envelope(Struct, forbid_unknown_fields=True, kw_only=True):
     properties: dict[str, str] | None = None
     content_type: str | None = None
     born_time_ms: EpochMs | None = None
+    delay: Delay | None = None
+    deliver_at_ms: EpochMs | None = None
 
 
 class BatchEntry(Envelope, forbid_unknown_fields=True, kw_only=True):
@@ -134,14 +137,27 @@ class ReceiptChange(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class SendAnswer(Struct, frozen=True, gc=False):
-    """Where a message was stored."""
+    """Where a message was stored. A delayed one has a recall handle, and no offset yet."""
 
     status: Literal["SEND_OK"]
     message_id: str
     topic: str
     queue_id: int
-    queue_offset: int
+    queue_offset: int | UnsetType
     store_time_ms: int
+    deliver_time_ms: int | UnsetType = UNSET
+    recall_handle: str | UnsetType = UNSET
+
+
+class PreparedAnswer(Struct, frozen=True, gc=False):
+    """A half message was stored: visible to nobody until its transaction is committed."""
+
+    status: Literal["SEND_OK"]
+    transaction_id: str
+    message_id: str
+    state: Literal["PREPARED"]
+    topic: str
+    check_time_ms: int
 
 
 class BatchResult(Struct, frozen=True, omit_defaults=True):
@@ -155,6 +171,8 @@ class BatchResult(Struct, frozen=True, omit_defaults=True):
     queue_offset: int | UnsetType = UNSET
     store_time_ms: int | UnsetType = UNSET
     error: EntryProblem | UnsetType = UNSET
+    deliver_time_ms: int | UnsetType = UNSET
+    recall_handle: str | UnsetType = UNSET
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -228,6 +246,25 @@ class DeadLetterList(Struct, frozen=True):
     next_cursor: str | UnsetType = UNSET
 
 
+class CheckView(Struct, frozen=True, gc=False):
+    """A question to a producer group: commit this message, or roll it back?
+
+    `checks` counts the questions so far, this one included.
+    """
+
+    transaction_id: str
+    producer_group: str
+    checks: int
+    prepared_ms: int
+    message: MessageView
+
+
+class CheckList(Struct, frozen=True):
+    """Transactions that their producer group should decide now."""
+
+    transactions: list[CheckView]
+
+
 class GapView(Struct, frozen=True, rename={"from_": "from"}):
     """Offsets that damage or retention made unreadable; `to` is one past the last."""
 
@@ -248,6 +285,28 @@ class PullAnswer(Struct, frozen=True, kw_only=True):
     scanned: int
     clamped: bool | UnsetType = UNSET
     gaps: list[GapView] | UnsetType = UNSET
+
+
+class BrowseGapView(Struct, frozen=True, rename={"from_": "from"}):
+    """Offsets of a queue that damage made unreadable; `to` is one past the last."""
+
+    queue_id: int
+    from_: int
+    to: int
+    reason: str
+
+
+class BrowseAnswer(Struct, frozen=True):
+    """A page of a topic's messages, over all queues in the order in which they were stored.
+
+    `scanned` counts the messages that were looked at. With `next_cursor` there may be more, also
+    when the page is empty; without it this was the end.
+    """
+
+    messages: list[MessageView]
+    scanned: int
+    next_cursor: str | UnsetType = UNSET
+    gaps: list[BrowseGapView] | UnsetType = UNSET
 
 
 class ReceiveAnswer(Struct, frozen=True):

@@ -12,10 +12,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Literal
 
+from app.broker.browsing import Browser
 from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
+from app.broker.delayed_sends import DelayedSends
 from app.broker.delays import Delays
+from app.broker.group_positions import Committer, GroupPositions, refuse_broadcast
 from app.broker.groups import Groups
+from app.broker.members import Members
 from app.broker.offset_book import OffsetBook
 from app.broker.operations import Operations
 from app.broker.ports import Group, Metadata, Store, StoreStatus, Topic
@@ -42,13 +46,18 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.scheduled import Scheduled
 from app.broker.sending import Sender
 from app.broker.settling import Settler
+from app.broker.streams import Streams
 from app.broker.subscriptions import LeaseIds, Subscription
 from app.broker.topic_positions import TopicPositions
-from app.broker.topics import check_queue, find_topic
+from app.broker.topics import find_topic
+from app.broker.trails import Trails
+from app.broker.transactions import Transactions
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
+from app.domain.delays import Due
 from app.domain.errors import (
     CurlewError,
     GroupNotFound,
@@ -59,6 +68,7 @@ from app.domain.errors import (
 from app.domain.limits import Limits
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
+from app.domain.recall import RecallSigner
 from app.domain.receipt import ReceiptSigner
 from app.domain.settings import GroupSettings, TopicSettings
 from app.runtime.service import Service
@@ -67,6 +77,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 RECEIPT_KEY_NAME: Final = "receipt-handles"
 """Under this name the metadata keeps the key that signs receipt handles."""
+
+RECALL_KEY_NAME: Final = "recall-handles"
+"""And the one that signs recall handles."""
 
 
 class Broker:
@@ -90,8 +103,12 @@ class Broker:
         self._book = OffsetBook(metadata)
         self.progress = ProgressJournal(store, self._readers)
         self._lease_ids = LeaseIds(clock.now_ms())
-        self._sender = Sender(store, metadata, limits, config)
-        self._puller = Puller(store, metadata, limits, self._waiters, self._readers)
+        self.delays = Delays(store, metadata, clock, config, self._readers)
+        self.scheduled = Scheduled(store, metadata, self.delays, clock, limits, self._readers)
+        self._delayed_sends = DelayedSends(store, self.delays, clock, limits)
+        self._sender = Sender(store, metadata, limits, config, self._delayed_sends)
+        self._puller = Puller(store, metadata, clock, limits, self._waiters, self._readers)
+        self.browser = Browser(store, metadata, limits, self._readers, self._check_open)
         self.producers = Producers(
             store,
             clock,
@@ -109,33 +126,74 @@ class Broker:
             book=self._book,
             progress=self.progress,
         )
-        self.delays = Delays(store, metadata, clock, config, self._readers)
-        self.operations = Operations(clock, limits)
-        self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
-        self._snapshots = Service(
-            "journal snapshots", config.snapshot_check_seconds, self._write_snapshots
+        self.streams = Streams(
+            store,
+            metadata,
+            clock,
+            limits,
+            waiters=self._waiters,
+            puller=self._puller,
+            groups=self._groups,
+            receive=self.receive,
         )
+        self._make_journaled(store, metadata, clock, limits)
+        self.members = Members(metadata, clock, limits, groups=self._groups)
+        self.group_positions = GroupPositions(
+            store, metadata, groups=self._groups, book=self._book, members=self.members
+        )
+        self._services = self._make_services(config)
+        self._closed_because = "the broker has not started"
+        """Empty while the broker works."""
+
+    def _make_journaled(
+        self, store: Store, metadata: Metadata, clock: Clock, limits: Limits
+    ) -> None:
+        """The parts whose state lies in system topics and who need no other part."""
+        self.operations = Operations(clock, limits)
+        self.trails = Trails(store, metadata, clock, limits, self._readers)
+        self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
+        self.transactions = Transactions(
+            store,
+            metadata,
+            clock,
+            limits,
+            waiters=self._waiters,
+            readers=self._readers,
+            check_open=self._check_open,
+            place=self._sender.place,
+        )
+
+    def _make_services(self, config: BrokerConfig) -> tuple[Service, ...]:
         self._offset_writer = Service(
             "offset-writer", config.offset_flush_seconds, self._book.write
         )
         self._lease_watch = Service("lease-watch", config.lease_check_seconds, self.expire_leases)
-        self._closed_because = "the broker has not started"
-        """Empty while the broker works."""
+        return (
+            self._offset_writer,
+            self._lease_watch,
+            Service("member-watch", config.member_check_seconds, self.members.turn),
+            Service("trace", config.trace_write_seconds, self.trails.turn),
+            Service("journal-snapshots", config.snapshot_check_seconds, self._write_snapshots),
+            Service("transaction-checks", config.transaction_check_seconds, self.transactions.turn),
+        )
 
     async def start(self) -> None:
         """Load what the metadata knows and take up work. Raises `MetadataUnavailable`."""
         if not self._closed_because:
             return
         self._equip(ReceiptSigner(await self._metadata.secret(RECEIPT_KEY_NAME)))
+        recall_signer = RecallSigner(await self._metadata.secret(RECALL_KEY_NAME))
+        self.scheduled.equip(recall_signer)
+        self._delayed_sends.equip(recall_signer)
         await self._book.load()
         await self.progress.load(self._book, self._metadata.snapshot)
         await self.dead_letters.start()
+        await self.transactions.start()
         self._store.on_arrival = self._waiters.on_arrival
         await self.producers.start()
-        await self._offset_writer.start()
-        await self._lease_watch.start()
         await self.delays.start()
-        await self._snapshots.start()
+        for service in self._services:
+            await service.start()
         self._closed_because = ""
 
     def _equip(self, signer: ReceiptSigner) -> None:
@@ -170,16 +228,18 @@ class Broker:
             return
         self._closed_because = "the node is shutting down"
         self._waiters.close()
+        self.streams.close()
+        self.members.bells.close()
         await self.operations.stop()
-        await self._snapshots.stop()
-        await self._lease_watch.stop()
         await self.delays.stop()
-        await self._offset_writer.stop(self._config.last_write_seconds)
+        last_s = self._config.last_write_seconds
+        await asyncio.gather(*[service.stop(last_s) for service in self._services])
         try:
-            async with asyncio.timeout(self._config.last_write_seconds):
+            async with asyncio.timeout(last_s):
                 await self._book.write()
         except TimeoutError:
             self._book.problem = "committed offsets cannot be written: the database is too slow"
+        await self.trails.turn()
         if self._book.problem is not None:
             _LOG.warning("%s; the log has them", self._book.problem)
         self._readers.shutdown(wait=False)
@@ -203,7 +263,7 @@ class Broker:
     @property
     def waiting_count(self) -> int:
         """Requests that wait for messages now."""
-        return self._waiters.count
+        return self._waiters.count + self.members.bells.count
 
     def _check_open(self) -> None:
         if self._closed_because:
@@ -220,12 +280,13 @@ class Broker:
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
+        due: Due | None = None,
         principal: Principal = ANONYMOUS,
     ) -> SendResult:
-        """Store one message. Errors carry `outcome`."""
+        """Store one message, or with `due` deliver it later. Errors carry `outcome`."""
         if self._closed_because:
             raise self._refusal_of_send()
-        return await self._sender.send(topic, message, queue_id, flush)
+        return await self._sender.send(topic, message, queue_id, flush, due)
 
     async def send_batch(
         self,
@@ -305,7 +366,7 @@ class Broker:
         self._check_open()
         find_topic(self._metadata, topic)
         message = await DiskAccess(self._readers).run(
-            lambda wait: self._store.read_message(message_id, wait_for_disk=wait)
+            lambda wait: self._store.read_message(message_id, topic=topic, wait_for_disk=wait)
         )
         if message is None or message.topic != topic:
             raise MessageNotFound(
@@ -329,6 +390,7 @@ class Broker:
         self._check_open()
         view = find_topic(self._metadata, topic)
         settings = await self._groups.find_or_create_group(group)
+        refuse_broadcast(settings)
         subscription = await self._groups.subscribe(settings, view)
         return await self._receiver.receive(subscription, settings, request, gone)
 
@@ -359,7 +421,9 @@ class Broker:
             subscription = await self._first_use(topic, group)
         view = self._metadata.snapshot.topics.get(topic)
         flush = FlushMode.SYNC if view is None else view.flush
-        return await self._settler.settle(subscription, flush, acks, nacks, extends)
+        results = await self._settler.settle(subscription, flush, acks, nacks, extends)
+        self.streams.note(results)
+        return results
 
     async def settle_one(
         self,
@@ -402,9 +466,11 @@ class Broker:
     async def expire_leases(self) -> None:
         """Wake parked receives for which leases have ended. A service calls this."""
         self._groups.expire(self._clock.monotonic_s())
+        self.streams.expire()
 
     async def _write_snapshots(self) -> None:
         await self.dead_letters.journal.turn()
+        await self.transactions.journal.turn()
         await self.progress.turn()
         await self.producers.journal.turn()
 
@@ -444,6 +510,7 @@ class Broker:
         rows: Sequence[QueuePosition],
         *,
         force: bool = False,
+        committer: Committer | None = None,
         principal: Principal = ANONYMOUS,
     ) -> list[QueuePosition]:
         """Commit forward (backward when forced); return what holds afterwards.
@@ -451,11 +518,7 @@ class Broker:
         What a consumer has leased below a committed offset counts as done.
         """
         self._check_open()
-        view = find_topic(self._metadata, topic)
-        for queue_id, _ in rows:
-            check_queue(view, queue_id)
-        await self._groups.find_or_create_group(group)
-        await self._groups.commit(group, view, rows, force=force)
+        await self.group_positions.commit(group, topic, rows, committer=committer, force=force)
         return self._groups.committed(group, topic)
 
     # --- topics and groups
@@ -466,6 +529,7 @@ class Broker:
         """Make or change a topic; True: made."""
         made = await self._metadata.put_topic(name, settings, if_version=if_version)
         self._waiters.wake_topic(name)
+        await self.members.follow_topics()
         return made
 
     async def delete_topic(self, name: str) -> None:
@@ -474,15 +538,20 @@ class Broker:
         self._store.delete_topic(name)
         self._groups.forget(topic=name)
         self._waiters.wake_topic(name)
+        self.streams.wake()
+        await self.members.follow_topics()
 
     async def put_group(
         self, name: str, settings: GroupSettings, *, if_version: int | None = None
     ) -> tuple[Group, bool]:
-        """Make or change a group; True: made."""
+        """Make or change a group; True: made. Its mode stays while it has members."""
+        await self.members.check_mode(name, settings.mode)
         return await self._metadata.put_group(name, settings, if_version=if_version)
 
     async def delete_group(self, name: str) -> None:
         """Delete a group with its offsets and leases."""
         await self._metadata.delete_group(name)
         self._groups.forget(group=name)
+        self.streams.wake()
+        self.members.forget(name)
         self.dead_letters.forget(name)

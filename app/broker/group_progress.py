@@ -67,7 +67,14 @@ class Forgotten(Struct, array_like=True, tag=5):
     topic: str | None
 
 
-Entry = Settled | HandedOut | Placed | Skipped | Forgotten
+class Unsubscribed(Struct, array_like=True, tag=6):
+    """A group's progress in one topic was deleted."""
+
+    group: str
+    topic: str
+
+
+Entry = Settled | HandedOut | Placed | Skipped | Forgotten | Unsubscribed
 
 
 class _Row(Struct, array_like=True):
@@ -173,8 +180,15 @@ class GroupProgress:
             case Skipped(group, places):
                 for topic, queue_id, offset in places:
                     self.get_or_make((group, topic, queue_id)).skip_to(offset)
-            case Forgotten(deleted_group, deleted_topic):
-                self.forget(group=deleted_group, topic=deleted_topic)
+            case Forgotten() | Unsubscribed():
+                self._drop(entry)
+
+    def _drop(self, entry: Forgotten | Unsubscribed) -> None:
+        if isinstance(entry, Forgotten):
+            self.forget(group=entry.group, topic=entry.topic)
+            return
+        for key in [key for key in self.queues if key[:2] == (entry.group, entry.topic)]:
+            del self.queues[key]
 
     def _hand_out(self, state: QueueState, deliveries: Iterable[Delivered]) -> None:
         is_acked = state.progress.is_acked

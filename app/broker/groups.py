@@ -19,7 +19,7 @@ from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
 from app.domain.errors import OffsetOutOfRange
 from app.domain.names import check_group
 from app.domain.positions import CommittedOffset, FlushMode, QueueOffset
-from app.domain.settings import StartPosition
+from app.domain.settings import GroupMode, StartPosition
 from app.store import QueueBounds
 
 
@@ -118,6 +118,21 @@ class Groups:
         await self._bring_back_from_beyond(group.name, topic.name, committed, bounds)
         return [min(committed.get(queue, low), high) for queue, (low, high) in enumerate(bounds)]
 
+    async def positions(self, group: Group, topic: Topic) -> list[int]:
+        """Per queue, where a reader of the group begins. What had to be decided is kept at once,
+        or a crash would decide it again, later; in a broadcast group the clients keep it."""
+        if group.mode is GroupMode.BROADCAST:
+            bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
+            return await self.offsets_at(topic.name, bounds, group.start)
+        await self._book.refresh(group.name)
+        offsets = await self._start_offsets(group, topic)
+        known = self._book.committed(group.name, topic.name)
+        if any(queue_id not in known for queue_id in range(topic.queues)):
+            for queue_id, offset in enumerate(offsets):
+                self._book.advance((group.name, topic.name, queue_id), offset)
+            await self._book.write()
+        return offsets
+
     async def _bring_back_from_beyond(
         self, group: str, topic: str, committed: Mapping[int, int], bounds: Sequence[QueueBounds]
     ) -> None:
@@ -164,35 +179,45 @@ class Groups:
         offsets = self._book.committed(group, topic)
         return [QueuePosition(queue, offset) for queue, offset in sorted(offsets.items())]
 
-    async def commit(
-        self, group: str, topic: Topic, rows: Sequence[QueuePosition], *, force: bool
-    ) -> None:
-        """Commit for a client. Forward only, unless forced, and never beyond the readable end."""
+    def check_commit(self, topic: Topic, rows: Sequence[QueuePosition]) -> None:
+        """Raise unless all offsets lie within their queues, end included."""
         for queue_id, offset in rows:
             self._check_commit(topic.name, queue_id, offset)
-        if force:
-            await self._book.force(
-                [
-                    CommittedOffset(group, topic.name, queue_id, QueueOffset(offset))
-                    for queue_id, offset in rows
-                ]
-            )
+
+    async def commit(self, group: str, topic: Topic, rows: Sequence[QueuePosition]) -> None:
+        """Everything below these offsets is done; lower ones change nothing. In the log now;
+        `OffsetBook` brings it to SQL."""
         places = [(topic.name, queue_id, offset) for queue_id, offset in rows]
-        write = self._progress.place if force else self._progress.skip
-        written = write(group, places, FlushMode.SYNC if force else topic.flush)
+        written = self._progress.skip(group, places, topic.flush)
         subscription = self.find(group, topic.name)
         for queue_id, offset in rows:
             if subscription is not None and queue_id < len(subscription.queues):
                 queue = subscription.queues[queue_id]
-                if force:
-                    queue.reset(offset, self._lease_ids.next)
-                else:
-                    queue.follow()
-                    self._book.track(queue)
-            elif not force:
+                queue.follow()
+                self._book.track(queue)
+            else:
                 self._book.advance((group, topic.name, queue_id), offset)
         if subscription is not None:
             self.wake_all(group)
+        await written.wait()
+
+    async def begin_again(self, group: str, rows: Sequence[CommittedOffset]) -> None:
+        """Offsets were set in the book: set them in the log, drop what is leased there, go on."""
+        places = [(row.topic, row.queue_id, row.offset) for row in rows]
+        written = self._progress.place(group, places, FlushMode.SYNC)
+        for row in rows:
+            subscription = self.find(group, row.topic)
+            if subscription is not None and row.queue_id < len(subscription.queues):
+                subscription.queues[row.queue_id].reset(row.offset, self._lease_ids.next)
+        self.wake_all(group)
+        await written.wait()
+
+    async def unsubscribe(self, group: str, topic: str) -> None:
+        """Forget what the group has done in the topic; what is leased is void."""
+        written = self._progress.unsubscribe(group, topic)
+        subscription = self._subscriptions.get(group, {}).pop(topic, None)
+        if subscription is not None:
+            subscription.close()
         await written.wait()
 
     def _check_commit(self, topic: str, queue_id: int, offset: int) -> None:

@@ -9,11 +9,11 @@ Invariant: an offset goes back only through `force`.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from app.broker.ports import Metadata
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, TopicNotFound
 from app.domain.positions import CommittedOffset, QueueOffset
 
 Key = tuple[str, str, int]
@@ -60,6 +60,11 @@ class OffsetBook:
         self._collect()
         return self._offsets.get((group, topic), {})
 
+    def topics(self, group: str) -> list[str]:
+        """Topics in which the group has committed anything, by name."""
+        self._collect()
+        return sorted(topic for name, topic in self._offsets if name == group)
+
     def track(self, moved: Tracked) -> None:
         """Write this one's offset next time. Repeating it costs nothing."""
         self._tracked.add(moved)
@@ -72,13 +77,62 @@ class OffsetBook:
             queues[queue_id] = offset
             self._dirty.add(key)
 
-    async def force(self, rows: Iterable[CommittedOffset]) -> None:
-        """Set offsets, backwards too; in SQL first, so that a failure changes nothing."""
+    async def force(
+        self,
+        rows: Iterable[CommittedOffset],
+        store: Callable[[Sequence[CommittedOffset]], Awaitable[object]] | None = None,
+    ) -> None:
+        """Set offsets, backwards too; in SQL first, so that a failure changes nothing.
+
+        `store` writes them there in place of a plain commit. Raises `TopicNotFound` when the topic
+        or the group of a row was deleted.
+        """
         rows = list(rows)
         async with self._writing:
-            await self._metadata.commit_offsets(rows, force=True)
+            if store is not None:
+                await store(rows)
+            elif left_out := await self._metadata.commit_offsets(rows, force=True):
+                raise _gone(left_out[0])
             for row in rows:
                 self._offsets.setdefault((row.group, row.topic), {})[row.queue_id] = row.offset
+                self._dirty.discard((row.group, row.topic, row.queue_id))
+
+    async def commit(
+        self,
+        rows: Sequence[CommittedOffset],
+        store: Callable[[Sequence[CommittedOffset]], Awaitable[object]],
+    ) -> None:
+        """Move forward, by `store` in SQL first; what it raises changes nothing."""
+        async with self._writing:
+            await store(rows)
+            for row in rows:
+                key = (row.group, row.topic, row.queue_id)
+                is_dirty = key in self._dirty
+                self.advance(key, row.offset)
+                if not is_dirty:
+                    self._dirty.discard(key)
+
+    async def refresh(self, group: str) -> None:
+        """Take over what other nodes committed for the group, or reset, or deleted."""
+        async with self._writing:
+            self._collect()
+            found: dict[tuple[str, str], dict[int, int]] = {}
+            for row in await self._metadata.load_offsets(group):
+                found.setdefault((row.group, row.topic), {})[row.queue_id] = row.offset
+            for names in {names for names in self._offsets if names[0] == group} | found.keys():
+                mine, theirs = self._offsets.get(names, {}), found.get(names, {})
+                for queue_id, offset in mine.items():
+                    if (*names, queue_id) in self._dirty:
+                        theirs[queue_id] = offset
+                self._offsets[names] = theirs
+
+    async def delete(self, group: str, topic: str) -> bool:
+        """Forget the group's offsets in the topic, in SQL first; False when there were none."""
+        async with self._writing:
+            had_any = bool(self.committed(group, topic))
+            await self._metadata.delete_offsets(group, topic)
+            self._forget(lambda key_group, key_topic: (key_group, key_topic) == (group, topic))
+            return had_any
 
     async def write(self) -> None:
         """Bring SQL up to date, in one transaction."""
@@ -95,7 +149,7 @@ class OffsetBook:
                 for group, topic, queue in keys
             ]
             try:
-                await self._metadata.commit_offsets(rows)
+                left_out = await self._metadata.commit_offsets(rows)
             except CurlewError as error:
                 self._keep(keys)
                 self.problem = f"committed offsets cannot be written: {error.detail}"
@@ -104,13 +158,21 @@ class OffsetBook:
                 raise
             else:
                 self.problem = None
+                self._forget_deleted(left_out)
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Drop everything of a topic or group that was deleted."""
 
-        def is_gone(key_group: str, key_topic: str) -> bool:
-            return key_topic == topic or key_group == group
+        self._forget(lambda key_group, key_topic: key_topic == topic or key_group == group)
 
+    def _forget_deleted(self, left_out: Iterable[CommittedOffset]) -> None:
+        """Another node has deleted the group or the topic; what is left here must not pile up, nor
+        count for one that is made again under the name."""
+        names = {(row.group, row.topic) for row in left_out if not row.topic.startswith("%")}
+        if names:
+            self._forget(lambda *key: key in names)
+
+    def _forget(self, is_gone: Callable[[str, str], bool]) -> None:
         for names in [names for names in self._offsets if is_gone(*names)]:
             del self._offsets[names]
         self._dirty = {key for key in self._dirty if not is_gone(key[0], key[1])}
@@ -123,3 +185,10 @@ class OffsetBook:
 
     def _keep(self, keys: Iterable[Key]) -> None:
         self._dirty.update(key for key in keys if (key[0], key[1]) in self._offsets)
+
+
+def _gone(row: CommittedOffset) -> TopicNotFound:
+    return TopicNotFound(
+        f"topic {row.topic!r} or consumer group {row.group!r} does not exist (any more)",
+        hint="another node may have deleted it",
+    )

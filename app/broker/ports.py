@@ -7,17 +7,28 @@ The value types are the store's own and the domain's.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from app.domain.membership import GroupPulse, Membership, Rebalance
 from app.domain.message import Message, StoredMessage
-from app.domain.positions import CommittedOffset, FlushMode
+from app.domain.positions import CommittedOffset, FlushMode, OffsetSnapshot
 from app.domain.settings import (
     DeliveryOrder,
+    GroupMode,
     GroupSettings,
     RetryPolicy,
     StartPosition,
     TopicSettings,
     TopicType,
 )
-from app.store import Appended, Done, QueueBounds, ReadResult, StepPart, TimerLog
+from app.store import (
+    Appended,
+    Done,
+    KeyedRecords,
+    QueueBounds,
+    ReadResult,
+    StepPart,
+    TimerLog,
+    Unit,
+)
 from app.store.formats.batch_frame import RequestFrame
 
 
@@ -110,8 +121,47 @@ class Store(Protocol):
     ) -> ReadResult: ...
 
     def read_message(
-        self, message_id: str, *, wait_for_disk: bool = False
-    ) -> StoredMessage | None: ...
+        self, message_id: str, *, topic: str | None = None, wait_for_disk: bool = False
+    ) -> StoredMessage | None:
+        """By an id that the store gave; with `topic` also by one that a client gave."""
+        ...
+
+    def find_by_key_before(
+        self,
+        wanted: tuple[str, str, int, int],
+        before: int | None,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        wait_for_disk: bool = False,
+    ) -> KeyedRecords:
+        """The newest records with a topic, key, and store time, before a physical offset."""
+        ...
+
+    def units(
+        self, topic: str, queue_id: int, offset: int, end: int, *, wait_for_disk: bool = False
+    ) -> list[Unit]:
+        """Physical offset, size and tag hash of messages, without reading them."""
+        ...
+
+    def offset_behind(
+        self, topic: str, queue_id: int, physical_offset: int, *, wait_for_disk: bool = False
+    ) -> int:
+        """The first offset of a queue stored at a physical offset or behind it."""
+        ...
+
+    def find_by_key(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int = 0,
+        end_ms: int = ...,
+        max_messages: int = 64,
+        *,
+        wait_for_disk: bool = False,
+    ) -> list[memoryview]:
+        """The newest records of a topic with a key or client-given id, in the log's order."""
+        ...
 
     def decode(self, record: memoryview) -> StoredMessage: ...
 
@@ -137,6 +187,8 @@ class Topic(Protocol):
     def flush(self) -> FlushMode: ...
     @property
     def retention_ms(self) -> int: ...
+    @property
+    def trace(self) -> bool: ...
     @property
     def generation(self) -> int: ...
     @property
@@ -165,6 +217,8 @@ class Group(Protocol):
     @property
     def max_in_flight(self) -> int: ...
     @property
+    def mode(self) -> GroupMode: ...
+    @property
     def created_ms(self) -> int: ...
     @property
     def updated_ms(self) -> int: ...
@@ -181,6 +235,46 @@ class Snapshot(Protocol):
     def groups(self) -> Mapping[str, Group]: ...
 
 
+class Memberships(Protocol):
+    """Members of groups. A change is a pure step, run on the present truth under a lock that all
+    nodes respect; what the step raises changes nothing."""
+
+    async def read(self, group: str) -> Membership: ...
+
+    async def change(
+        self,
+        group: str,
+        step: Callable[[Membership], Membership],
+        *,
+        offsets_after: Sequence[CommittedOffset] = (),
+        force: bool = False,
+    ) -> Membership:
+        """Also commits offsets, in the same transaction."""
+        ...
+
+    async def history(self, group: str) -> list[Rebalance]:
+        """The newest rebalances, newest first."""
+        ...
+
+    async def pulses(self) -> list[GroupPulse]:
+        """One short row for each group that has ever had members."""
+        ...
+
+
+class OffsetSnapshots(Protocol):
+    """Named snapshots of a group's offsets."""
+
+    async def create(
+        self, group: str, name: str, offsets: Sequence[CommittedOffset]
+    ) -> OffsetSnapshot: ...
+
+    async def load(self, group: str) -> list[OffsetSnapshot]: ...
+
+    async def delete(self, group: str, name: str) -> bool:
+        """False: there was none."""
+        ...
+
+
 class Metadata(Protocol):
     """The cluster's metadata. `snapshot` is a plain attribute read; everything else is SQL.
 
@@ -189,6 +283,10 @@ class Metadata(Protocol):
 
     @property
     def snapshot(self) -> Snapshot: ...
+
+    async def refresh(self) -> bool:
+        """Take over what other nodes changed; say whether there was anything."""
+        ...
 
     async def put_topic(
         self, name: str, settings: TopicSettings, *, if_version: int | None = None
@@ -210,7 +308,17 @@ class Metadata(Protocol):
 
     async def delete_group(self, name: str) -> None: ...
 
-    async def load_offsets(self) -> list[CommittedOffset]: ...
+    @property
+    def members(self) -> Memberships: ...
+
+    @property
+    def offset_snapshots(self) -> OffsetSnapshots: ...
+
+    async def load_offsets(self, group: str | None = None) -> list[CommittedOffset]: ...
+
+    async def delete_offsets(self, group: str, topic: str) -> None:
+        """Forget the group's offsets in the topic."""
+        ...
 
     async def commit_offsets(
         self, rows: Sequence[CommittedOffset], *, force: bool = False

@@ -20,6 +20,7 @@ from app.broker.group_progress import (
     Placed,
     QueueState,
     Skipped,
+    Unsubscribed,
     delivered_runs,
     encode_entry,
 )
@@ -106,6 +107,10 @@ class ProgressJournal:
             for queue, counts in changes.items()
         ]
         return self._change(HandedOut(subscription.group, rows), FlushMode.ASYNC)
+
+    def unsubscribe(self, group: str, topic: str) -> Confirmation:
+        """The group's progress in the topic is deleted."""
+        return self._change(Unsubscribed(group, topic), FlushMode.SYNC)
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """A topic or a group was deleted. Not waited for: the metadata says so as well."""

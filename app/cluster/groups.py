@@ -19,7 +19,7 @@ from app.cluster.preconditions import check_version
 from app.cluster.snapshot import GroupView
 from app.cluster.tables import consumer_groups
 from app.domain.positions import TimestampMs
-from app.domain.settings import DeliveryOrder, GroupSettings
+from app.domain.settings import DeliveryOrder, GroupMode, GroupSettings
 
 
 async def load(connection: AsyncConnection) -> list[GroupView]:
@@ -85,6 +85,7 @@ async def _create(
         settings.invisible_ms,
         settings.start,
         settings.max_in_flight,
+        settings.mode,
         created_ms=now_ms,
         updated_ms=now_ms,
         version=version,
@@ -111,6 +112,7 @@ async def _change(
         invisible_ms=settings.invisible_ms,
         start=settings.start,
         max_in_flight=settings.max_in_flight,
+        mode=settings.mode,
         updated_ms=now_ms,
         version=version,
     )
@@ -137,6 +139,7 @@ def _columns(view: GroupView) -> dict[str, str | int]:
         "invisible_ms": view.invisible_ms,
         "start_position": start_to_text(view.start),
         "max_in_flight": view.max_in_flight,
+        "mode": view.mode.value,
         "updated_ms": view.updated_ms,
         "version": view.version,
     }
@@ -151,6 +154,7 @@ def _view(row: Row[*tuple[object, ...]]) -> GroupView:
         invisible_ms=row.invisible_ms,
         start=start_from_text(row.start_position),
         max_in_flight=row.max_in_flight,
+        mode=GroupMode(row.mode),
         created_ms=row.created_ms,
         updated_ms=row.updated_ms,
         version=row.version,

@@ -13,6 +13,8 @@ from app.cluster import groups, nodes, offsets, shared_secrets, topics, versions
 from app.cluster.config import ClusterConfig
 from app.cluster.database import Database
 from app.cluster.listing import Page, page_of
+from app.cluster.memberships import Memberships
+from app.cluster.offset_snapshots import OffsetSnapshots
 from app.cluster.schema import check_file, check_schema
 from app.cluster.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
 from app.domain.clock import Clock
@@ -36,6 +38,8 @@ class Metadata:
     def __init__(
         self, database: Database, clock: Clock, limits: Limits, default_flush: FlushMode
     ) -> None:
+        self.members = Memberships(database, clock, limits)
+        self.offset_snapshots = OffsetSnapshots(database, clock, limits)
         self._database = database
         self._clock = clock
         self._limits = limits
@@ -162,10 +166,10 @@ class Metadata:
 
     # Committed offsets
 
-    async def load_offsets(self) -> list[CommittedOffset]:
-        """All committed offsets of the cluster."""
+    async def load_offsets(self, group: str | None = None) -> list[CommittedOffset]:
+        """All committed offsets of the cluster, or of one group."""
         async with self._database.reading() as connection:
-            return await offsets.load(connection)
+            return await offsets.load(connection, group)
 
     async def commit_offsets(
         self, rows: Sequence[CommittedOffset], *, force: bool = False

@@ -18,12 +18,14 @@ _NAMES_PER_QUERY = 500
 """Far below the number of parameters that a statement may have in either database."""
 
 
-async def load(connection: AsyncConnection) -> list[CommittedOffset]:
-    """All committed offsets, in the order of group, topic and queue."""
+async def load(connection: AsyncConnection, group: str | None = None) -> list[CommittedOffset]:
+    """All committed offsets, or a group's, in the order of group, topic and queue."""
     row = committed_offsets.c
     query = select(row.consumer_group, row.topic, row.queue_id, row.committed_offset).order_by(
         row.consumer_group, row.topic, row.queue_id
     )
+    if group is not None:
+        query = query.where(row.consumer_group == group)
     return [
         CommittedOffset(group, topic, queue_id, QueueOffset(offset))
         for group, topic, queue_id, offset in await connection.execute(query)

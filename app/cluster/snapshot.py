@@ -12,6 +12,7 @@ from typing import Self
 from app.domain.positions import FlushMode, TimestampMs
 from app.domain.settings import (
     DeliveryOrder,
+    GroupMode,
     GroupSettings,
     RetryPolicy,
     StartPosition,
@@ -30,6 +31,7 @@ class TopicView:
     type: TopicType
     flush: FlushMode
     retention_ms: int
+    trace: bool
     generation: int
     created_ms: TimestampMs
     updated_ms: TimestampMs
@@ -37,7 +39,7 @@ class TopicView:
 
     @property
     def settings(self) -> TopicSettings:
-        return TopicSettings(self.queues, self.type, self.flush, self.retention_ms)
+        return TopicSettings(self.queues, self.type, self.flush, self.retention_ms, self.trace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class GroupView:
     invisible_ms: int
     start: StartPosition
     max_in_flight: int
+    mode: GroupMode
     created_ms: TimestampMs
     updated_ms: TimestampMs
     version: int
@@ -64,6 +67,7 @@ class GroupView:
             self.invisible_ms,
             self.start,
             self.max_in_flight,
+            self.mode,
         )
 
 

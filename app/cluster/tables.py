@@ -6,6 +6,7 @@ compares the two. Constraints have names, because a migration can only drop what
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -16,6 +17,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    true,
 )
 
 metadata = MetaData(
@@ -43,6 +45,7 @@ topics = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
+    Column("trace", Boolean(create_constraint=False), nullable=False, server_default=true()),
     CheckConstraint("queues > 0", name="queues_positive"),
     CheckConstraint("retention_ms > 0", name="retention_positive"),
 )
@@ -68,6 +71,7 @@ consumer_groups = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
+    Column("mode", String(32), nullable=False, server_default="clustering"),
     CheckConstraint("max_attempts > 0", name="attempts_positive"),
 )
 
@@ -87,6 +91,82 @@ committed_offsets = Table(
     CheckConstraint("committed_offset >= 0", name="offset_not_negative"),
     # The primary key serves the group's cascade; this one serves the topic's.
     Index(None, "topic"),
+)
+
+group_generations = Table(
+    "group_generations",
+    metadata,
+    Column("consumer_group", NAME, primary_key=True),
+    Column("generation", BigInteger, nullable=False),
+    Column("counter", BigInteger, nullable=False, comment="numbers beats and lock renewals"),
+    Column("changed", BigInteger, nullable=False, comment="counter at the last change of owners"),
+    comment="outlives the group, whose generations never repeat; also the lock of its members",
+)
+
+group_members = Table(
+    "group_members",
+    metadata,
+    Column(
+        "consumer_group",
+        NAME,
+        ForeignKey(consumer_groups.c.name, ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("client_id", NAME, primary_key=True),
+    Column("profile", Text, nullable=False, comment="JSON: subscriptions, strategy, room, queues"),
+    Column("joined_ms", BigInteger, nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+    Column("joined_generation", BigInteger, nullable=False),
+    Column("confirmed_generation", BigInteger, nullable=False),
+    Column("beat", BigInteger, nullable=False),
+)
+
+group_queues = Table(
+    "group_queues",
+    metadata,
+    Column(
+        "consumer_group",
+        NAME,
+        ForeignKey(consumer_groups.c.name, ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("topic", NAME, primary_key=True),
+    Column("queue_id", Integer, primary_key=True, autoincrement=False),
+    Column("owner", NAME, nullable=True),
+    Column("target", NAME, nullable=True),
+    Column("since_generation", BigInteger, nullable=False),
+    Column("lock_owner", NAME, nullable=True),
+    Column("lock_renewal", BigInteger, nullable=True),
+    comment="who owns a queue and who shall; a queue has one owner or none",
+)
+
+rebalances = Table(
+    "rebalances",
+    metadata,
+    Column(
+        "consumer_group",
+        NAME,
+        ForeignKey(consumer_groups.c.name, ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("generation", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("reason", String(32), nullable=False),
+    Column("detail", Text, nullable=False, comment="JSON: members, strategy, queues, moved"),
+)
+
+offset_snapshots = Table(
+    "offset_snapshots",
+    metadata,
+    Column(
+        "consumer_group",
+        NAME,
+        ForeignKey(consumer_groups.c.name, ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("name", NAME, primary_key=True),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("offsets", Text, nullable=False, comment="JSON: [[topic, queue id, offset], ...]"),
 )
 
 nodes = Table(

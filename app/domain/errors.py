@@ -4,17 +4,21 @@
     ├── InvalidRequest            the request can never succeed as it is
     │   ├── IllegalTopic · IllegalGroup · IllegalTag · IllegalKey · IllegalProperty
     │   ├── IllegalOffset · IllegalInvisibleTime · IllegalFilter · IllegalWait
-    │   ├── IllegalSetting · IllegalPage
+    │   ├── IllegalDeliveryTime · InvalidRecallHandle
+    │   ├── IllegalSetting · IllegalMember · IllegalPage
     │   ├── InvalidReceiptHandle · MalformedBody · MalformedFrame
     │   ├── BodyTooLarge · PropertiesTooLarge · BatchTooLarge
     │   └── UnsupportedContentType · IdempotencyKeyReused
     ├── NotFound                  TopicNotFound · QueueNotFound · GroupNotFound · MessageNotFound
+    │   └── MemberNotFound · SnapshotNotFound · SubscriptionNotFound
     ├── StateConflict             the state of the resource forbids it
     │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired
-    │   ├── TopicTypeConflict · PreconditionFailed
+    │   ├── TopicTypeConflict · AlreadyDelivered · PreconditionFailed
+    │   ├── StaleGeneration · QueueNotOwned · BroadcastGroup
     │   └── ProducerFenced · ProducerSealed · SequenceOutOfOrder · AlreadyStored
     ├── TryAgain                  the same request may succeed later
-    │   └── TooManyRequests · RequestInProgress · ShuttingDown · MetadataUnavailable
+    │   ├── TimersNotReady · TooManyRequests · RequestInProgress
+    │   └── ShuttingDown · MetadataUnavailable
     └── NodeFault                 we are broken: StoreFailed · DiskFull · InternalError
 
 `outcome` is set on errors of sends: "not_stored" means that the message will never be delivered,
@@ -134,6 +138,13 @@ class IllegalSetting(InvalidRequest):
     title = "A setting is not allowed"
 
 
+class IllegalMember(InvalidRequest):
+    """What a member of a group says of itself does not make sense; `pointer` says where."""
+
+    code = "ILLEGAL_MEMBER"
+    title = "The member's particulars are not valid"
+
+
 class IllegalPage(InvalidRequest):
     """A page size outside the limits, or a page token that this service did not issue."""
 
@@ -146,6 +157,20 @@ class InvalidReceiptHandle(InvalidRequest):
 
     code = "INVALID_RECEIPT_HANDLE"
     title = "The receipt handle is not valid"
+
+
+class IllegalDeliveryTime(InvalidRequest):
+    """A delay or delivery time that cannot be read or is beyond the limit."""
+
+    code = "ILLEGAL_DELIVERY_TIME"
+    title = "The delivery time is not allowed"
+
+
+class InvalidRecallHandle(InvalidRequest):
+    """A recall handle that this cluster did not issue."""
+
+    code = "INVALID_RECALL_HANDLE"
+    title = "The recall handle is not valid"
 
 
 class MalformedBody(InvalidRequest):
@@ -225,11 +250,39 @@ class MessageNotFound(NotFound):
     title = "The message does not exist"
 
 
+class MemberNotFound(NotFound):
+    """The group has no such member, or no longer."""
+
+    code = "MEMBER_NOT_FOUND"
+    title = "The member does not exist"
+
+
+class SnapshotNotFound(NotFound):
+    """The group has no snapshot of its offsets under that name."""
+
+    code = "SNAPSHOT_NOT_FOUND"
+    title = "The snapshot does not exist"
+
+
+class SubscriptionNotFound(NotFound):
+    """The group has committed nothing in the topic."""
+
+    code = "SUBSCRIPTION_NOT_FOUND"
+    title = "The group has no offsets in the topic"
+
+
 class OperationNotFound(NotFound):
     """No operation of this id is known to the node."""
 
     code = "OPERATION_NOT_FOUND"
     title = "The operation does not exist"
+
+
+class TransactionNotFound(NotFound):
+    """No transaction of this id is prepared or remembered."""
+
+    code = "TRANSACTION_NOT_FOUND"
+    title = "The transaction does not exist"
 
 
 class StateConflict(CurlewError):
@@ -260,11 +313,53 @@ class ReceiptHandleExpired(StateConflict):
     title = "The receipt handle has expired"
 
 
+class TopicTypeConflict(StateConflict):
+    """A message of another kind than the topic's type declares."""
+
+    code = "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"
+    title = "The topic's type does not take such a message"
+
+
+class AlreadyDelivered(StateConflict):
+    """The delayed message was delivered before the request."""
+
+    code = "ALREADY_DELIVERED"
+    title = "The message is delivered already"
+
+
 class PreconditionFailed(StateConflict):
     """The resource has changed since the version that the request names (`If-Match`)."""
 
     code = "PRECONDITION_FAILED"
     title = "The resource has another version"
+
+
+class TransactionConflict(StateConflict):
+    """The transaction is decided otherwise; `fields` has its `state`."""
+
+    code = "TRANSACTION_CONFLICT"
+    title = "The transaction is decided otherwise"
+
+
+class StaleGeneration(StateConflict):
+    """A member speaks for a generation, or a process, that is no longer the present one."""
+
+    code = "STALE_GENERATION"
+    title = "The member's generation is not the present one"
+
+
+class QueueNotOwned(StateConflict):
+    """A commit or lock for a queue that belongs to another member, or to nobody yet."""
+
+    code = "QUEUE_NOT_OWNED"
+    title = "The queue is not owned by this client"
+
+
+class BroadcastGroup(StateConflict):
+    """The group is in broadcast mode, where clients keep their own offsets."""
+
+    code = "BROADCAST_GROUP"
+    title = "The group is in broadcast mode"
 
 
 class ProducerFenced(StateConflict):
@@ -314,6 +409,13 @@ class TooManyRequests(TryAgain):
 
     code = "TOO_MANY_REQUESTS"
     title = "Too many requests"
+
+
+class TimersNotReady(TryAgain):
+    """The order of the delayed messages is being made again from the log."""
+
+    code = "TIMERS_NOT_READY"
+    title = "Delayed messages are being read"
 
 
 class RequestInProgress(TryAgain):

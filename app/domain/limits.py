@@ -10,6 +10,9 @@ from dataclasses import dataclass
 KIB = 1024
 MIB = 1024 * KIB
 
+CLIENT_ID_CHARS_MAX = 255
+"""Longest client id. RocketMQ's own are `address@process#nanoseconds`."""
+
 NAME_CHARS_MAX = 127
 """Longest topic or group name. 127 keeps the record in RocketMQ's version 1 (one length byte)."""
 
@@ -18,6 +21,9 @@ FILTER_CHARS_MAX = 4_096
 
 FILTER_DEPTH_MAX = 64
 """Nesting of a SQL filter; parsing and judging use the call stack."""
+
+BROWSE_LOOK_UNITS = 4_096
+"""Queue units that one look of a browse may pass; 20 bytes each, nothing else is read of them."""
 
 FILTER_LOOK_MESSAGES = 256
 FILTER_LOOK_BYTES = MIB
@@ -71,27 +77,53 @@ class Limits:
     idempotency_window_ms: int = 600_000
     idempotency_key_chars_max: int = 255
     pending_append_bytes_max: int = 256 * MIB
+    streams_max: int = 1_000
+    stream_credit_max: int = 1_024
+    stream_chunk_bytes_max: int = 256 * KIB
+    stream_heartbeat_ms: int = 15_000
+    stream_ms_max: int = 3_600_000
+    stream_unread_ms_max: int = 30_000
     group_in_flight_max: int = 20_000
     retention_ms_min: int = 60_000
     retention_ms_max: int = 3_650 * 86_400_000
     attempts_max: int = 1_000
     delay_ms_max: int = 40 * 86_400_000
+    scheduled_scan_max: int = 2_000
     retry_delays_max: int = 64
+    transaction_check_after_ms: int = 6_000
+    transaction_check_after_ms_min: int = 1_000
+    transaction_check_after_ms_max: int = 12 * 3_600_000
+    transaction_check_interval_ms: int = 30_000
+    transaction_checks_max: int = 15
+    transactions_pending_max: int = 100_000
+    transactions_remembered_max: int = 100_000
+    member_lease_ms: int = 30_000
+    members_per_group_max: int = 1_000
+    subscriptions_per_member_max: int = 64
+    queue_lock_ms: int = 60_000
+    rebalance_history_max: int = 100
+    offset_snapshots_per_group_max: int = 32
     dead_letters_scanned_max: int = 20_000
     dead_letters_selected_max: int = 10_000
     operations_running_max: int = 16
     operations_kept_max: int = 1_000
+    trace_notes_pending_max: int = 200_000
+    trace_records_read_max: int = 2_000
 
     def __post_init__(self) -> None:
         assert self.body_bytes_max <= self.batch_bytes_max
         assert self.properties_bytes_max <= PROPERTIES_ENCODED_BYTES_MAX
         assert 0 < self.invisible_ms_min <= self.invisible_ms_max
         assert self.batch_bytes_max <= self.pending_append_bytes_max
+        assert self.member_lease_ms > 0
+        assert self.queue_lock_ms > 0
         assert 0 < self.retention_ms_min <= self.retention_ms_max
 
 
 DEFAULT_PULL_MESSAGES = 32
 """RocketMQ's pullBatchSize."""
+
+DEFAULT_PAGE_SIZE = 100
 
 DEFAULT_RECEIVE_MESSAGES = 1
 DEFAULT_INVISIBLE_MS = 30_000

@@ -32,3 +32,13 @@ class CommittedOffset:
     topic: str
     queue_id: int
     offset: QueueOffset
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSnapshot:
+    """The committed offsets of a group at one moment, kept under a name."""
+
+    group: str
+    name: str
+    created_ms: int
+    offsets: tuple[CommittedOffset, ...]

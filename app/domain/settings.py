@@ -41,6 +41,13 @@ class DeliveryOrder(StrEnum):
     FIFO = "fifo"
 
 
+class GroupMode(StrEnum):
+    """RocketMQ's message models: members share the queues, or each reads all of them."""
+
+    CLUSTERING = "clustering"
+    BROADCAST = "broadcast"
+
+
 StartPosition = Literal["earliest", "latest"] | int
 """Where a new group begins in a queue; an integer is a time in epoch milliseconds."""
 
@@ -81,6 +88,8 @@ class TopicSettings:
     type: TopicType = TopicType.NORMAL
     flush: FlushMode = FlushMode.SYNC
     retention_ms: int = DEFAULT_RETENTION_MS
+    trace: bool = True
+    """Whether what becomes of each message is kept for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,7 @@ class GroupSettings:
     invisible_ms: int = DEFAULT_INVISIBLE_MS
     start: StartPosition = "earliest"
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
+    mode: GroupMode = GroupMode.CLUSTERING
 
 
 def default_topic_settings(limits: Limits, flush: FlushMode = FlushMode.SYNC) -> TopicSettings:
@@ -129,6 +139,7 @@ def check_group_settings(settings: GroupSettings, limits: Limits) -> None:
     )
     _check_range("max_in_flight", settings.max_in_flight, 1, limits.group_in_flight_max)
     _check_choice("order", settings.order, DeliveryOrder)
+    _check_choice("mode", settings.mode, GroupMode)
     _check_start(settings.start)
     if isinstance(settings.retry_policy, CustomizedRetry):
         _check_customized(settings.retry_policy, limits)

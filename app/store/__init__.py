@@ -6,8 +6,10 @@ What is named here is public; nothing deeper is, except `formats`, which is pure
 from app.store.appending import Appended, StepPart
 from app.store.checkpoints import Checkpointing
 from app.store.config import StoreConfig
+from app.store.consume_queue import Unit
 from app.store.expiring import RetentionReport
 from app.store.files import ColdRead, FileSystem, OsFiles, StoreLocked
+from app.store.lookups import KeyedRecords
 from app.store.message_store import (
     MessageStore,
     QueueBounds,
@@ -27,6 +29,7 @@ __all__ = [
     "FileSystem",
     "Flushing",
     "Gap",
+    "KeyedRecords",
     "MessageStore",
     "OsFiles",
     "Page",
@@ -43,4 +46,5 @@ __all__ = [
     "TimerLog",
     "TimerLogDamaged",
     "Turns",
+    "Unit",
 ]

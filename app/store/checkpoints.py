@@ -1,4 +1,8 @@
-"""Writing checkpoints: what is derived is synced first, then the checkpoint is replaced whole."""
+"""Writing checkpoints: what is derived is synced first, then the checkpoint is replaced whole.
+
+Twice, because it alone knows which topics were deleted and what has expired: the log would bring
+those messages back.
+"""
 
 import errno
 import threading
@@ -34,7 +38,8 @@ class Checkpoints:
                 self._failed = True
                 raise
             data = encode_state(KIND_CHECKPOINT, checkpoint)
-            write_atomically(self._files, paths.CHECKPOINT, data)
+            for path in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
+                write_atomically(self._files, path, data)
             self._last_written = number
 
 

@@ -157,9 +157,9 @@ class CommitLog:
         """
         return physical_offset - physical_offset % self.segment_bytes in self._dirty
 
-    def missing_next(self) -> int | None:
-        """Base of the segment behind the one in use, when it is not made yet."""
-        base = max(self._dirty, default=-self.segment_bytes) + self.segment_bytes
+    def missing_next(self, end: int) -> int | None:
+        """Base of the segment behind the one that was written up to `end`, when it is not made."""
+        base = self.base_of(end - 1) + self.segment_bytes
         return None if base in self._prepared else base
 
     def write(self, start: int, buffers: Sequence[Buffer]) -> None:

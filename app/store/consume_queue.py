@@ -17,7 +17,7 @@ from app.store.file_cache import FileCache
 from app.store.files import ColdRead
 from app.store.formats.consume_queue import UNIT, UNIT_BYTES, UNITS
 from app.store.formats.state_file import QueueState
-from app.store.unit_sums import UnitSums
+from app.store.unit_sums import BLOCK_UNITS, UnitSums
 
 Unit = tuple[int, int, int]
 """Physical offset, size, tag hash."""
@@ -79,6 +79,13 @@ class ConsumeQueue:
         self.begin(state.min_offset, state.max_offset)
         return bool(state.sums) and self._sums.load(state.sums_from, state.max_offset, state.sums)
 
+    def adopt(self) -> None:
+        """Take the units in the files as they are; for a checkpoint without checksums."""
+        self._sums.begin(self.min_offset)
+        for first in range(self.min_offset, self.max_offset, BLOCK_UNITS):
+            end = min(first + BLOCK_UNITS, self.max_offset)
+            self._sums.extend(self.unit_bytes(first, end, checked=False))
+
     def state(self) -> QueueState:
         """What a checkpoint says of the units that are in the files. Event loop."""
         first, end = self.min_offset, self._tail[0]
@@ -121,15 +128,15 @@ class ConsumeQueue:
         )
         return all(paths.file_name(base) in names for base in bases)
 
-    def first_at_or_behind(self, physical_offset: int) -> int:
+    def first_at_or_behind(self, physical_offset: int, *, wait_for_disk: bool = True) -> int:
         """The first queue offset whose record is not before `physical_offset`, by bisection.
 
-        Units that were never written count as before.
+        Units that were never written count as before. May raise `ColdRead`.
         """
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
-            ((found, size, _),) = self.units(middle, middle + 1)
+            ((found, size, _),) = self.units(middle, middle + 1, wait_for_disk=wait_for_disk)
             if size > 0 and found >= physical_offset:
                 high = middle
             else:

@@ -1,5 +1,7 @@
 """Finding single records: by physical offset, by key, by store time. Bounded; any thread."""
 
+from typing import NamedTuple
+
 from app.domain.message import PROPERTY_KEYS, PROPERTY_UNIQUE_KEY
 from app.store.consume_queue import ConsumeQueue
 from app.store.files import ColdRead
@@ -31,6 +33,14 @@ def read_record(
     return record
 
 
+class KeyedRecords(NamedTuple):
+    """Records with a key, in the order of the log."""
+
+    records: list[memoryview]
+    is_complete: bool
+    """Whether no older ones were left out, be it for a bound or for the length of the search."""
+
+
 def find_by_key(
     source: Source,
     queues: QueueTable,
@@ -39,11 +49,12 @@ def find_by_key(
     *,
     end: int,
     max_messages: int,
+    max_bytes: int,
     probes_max: int,
     record_bytes_max: int,
     wait_for_disk: bool,
-) -> list[memoryview]:
-    """The newest records of a topic with a key, in the order of the log.
+) -> KeyedRecords:
+    """The newest records of a topic with a key that begin before `end`, at least one if there is.
 
     `wanted` is topic, key and the first and last store time in ms. Follows `probes_max` index
     entries at most.
@@ -52,14 +63,15 @@ def find_by_key(
     found: dict[int, memoryview] = {}
     candidates = index.candidates(topic, key, begin_ms, end_ms, wait_for_disk=wait_for_disk)
     for probe, at in enumerate(candidates):
-        if probe >= probes_max or len(found) >= max_messages:
-            break
+        if probe >= probes_max or len(found) >= max_messages or max_bytes <= 0:
+            return KeyedRecords([found[at] for at in sorted(found)], False)
         if at is None or at in found:
             continue
         record = read_record(source, at, end, record_bytes_max, wait_for_disk=wait_for_disk)
         if record is not None and _has_key(queues, record, topic, key, begin_ms, end_ms):
             found[at] = record
-    return [found[at] for at in sorted(found)]
+            max_bytes -= len(record)
+    return KeyedRecords([found[at] for at in sorted(found)], True)
 
 
 def _has_key(

@@ -21,7 +21,7 @@ from app.store.appending import Appended, Appender, StepPart
 from app.store.checkpoints import Checkpointing, Checkpoints
 from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
-from app.store.consume_queue import ConsumeQueue
+from app.store.consume_queue import ConsumeQueue, Unit
 from app.store.expiring import Expiring, RetentionReport
 from app.store.files import ColdRead, FileSystem, Lock
 from app.store.formats.batch_frame import RequestFrame
@@ -32,7 +32,13 @@ from app.store.formats.record import (
 )
 from app.store.formats.state_file import Checkpoint, StoreMeta
 from app.store.key_index import KeyIndex
-from app.store.lookups import average_bytes, find_by_key, offset_for_time, read_record
+from app.store.lookups import (
+    KeyedRecords,
+    average_bytes,
+    find_by_key,
+    offset_for_time,
+    read_record,
+)
 from app.store.mending import Mender
 from app.store.opening import load_or_make_meta, open_log, write_abort, write_clean_stop
 from app.store.pins import Pins
@@ -327,17 +333,62 @@ class MessageStore:
         In the order of the log; both times are included. Follows `key_probes_max` index entries at
         most. `ColdRead` as for `read`.
         """
+        return self.find_by_key_before(
+            (topic, key, begin_ms, end_ms),
+            None,
+            max_messages=max_messages,
+            max_bytes=max_messages * self._config.record_bytes_max,
+            wait_for_disk=wait_for_disk,
+        ).records
+
+    def find_by_key_before(
+        self,
+        wanted: tuple[str, str, int, int],
+        before: int | None,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        wait_for_disk: bool = False,
+    ) -> KeyedRecords:
+        """As `find_by_key` for topic, key, first and last time, but before a physical offset."""
+        confirmed = self._writer.watermarks.confirmed
         return find_by_key(
             self._source,
             self._queues,
             self.index,
-            (topic, key, begin_ms, end_ms),
-            end=self._writer.watermarks.confirmed,
+            wanted,
+            end=confirmed if before is None else min(before, confirmed),
             max_messages=max_messages,
+            max_bytes=max_bytes,
             probes_max=self._config.key_probes_max,
             record_bytes_max=self._config.record_bytes_max,
             wait_for_disk=wait_for_disk,
         )
+
+    def units(
+        self, topic: str, queue_id: int, offset: int, end: int, *, wait_for_disk: bool = False
+    ) -> list[Unit]:
+        """Where the messages `[offset, end)` of a queue are, without reading them.
+
+        Zeros where the unit is lost; as unchecked as the queue's files. `ColdRead` as for `read`.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return []
+        end = min(end, queue.max_offset)
+        return queue.units(offset, max(end, offset), wait_for_disk=wait_for_disk)
+
+    def offset_behind(
+        self, topic: str, queue_id: int, physical_offset: int, *, wait_for_disk: bool = False
+    ) -> int:
+        """The first offset stored at a place of the log or behind it; the end when there is none.
+
+        `ColdRead` as for `read`.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        return queue.first_at_or_behind(physical_offset, wait_for_disk=wait_for_disk)
 
     def read_at(self, physical_offset: int, *, wait_for_disk: bool = False) -> memoryview | None:
         """The confirmed record that begins at a physical offset, or None. `ColdRead` as above."""

@@ -156,11 +156,12 @@ def write_clean_stop(files: FileSystem, store_time_ms: int, end: int) -> None:
 
 
 def load_checkpoint(files: FileSystem) -> Checkpoint | None:
-    """The last checkpoint; None when there is no intact one."""
-    data = read_whole(files, paths.CHECKPOINT)
-    if data is None:
-        return None
-    try:
-        return decode_checkpoint(data)
-    except StateFileError:
-        return None
+    """The last checkpoint, or the copy; None when neither is intact."""
+    for path in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
+        data = read_whole(files, path)
+        try:
+            if data is not None:
+                return decode_checkpoint(data)
+        except StateFileError:
+            continue
+    return None

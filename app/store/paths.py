@@ -5,6 +5,7 @@ meta.copy                             the same, for when that is damaged
 lock                                  held by the one process that has the store open
 sync-failed                           there after a sync failed, until the next start
 checkpoint.curlew                     how far queues and log were on the medium
+checkpoint.curlew.copy                the same or the one before, for when that is damaged
 commitlog/00000000000000000000        segments, named by their first physical offset
 consumequeue/TOPIC/QUEUE/00000…       queue files, named by their first byte
 index/yyyyMMddHHmmssSSS               key index files, named by the time of their making, UTC
@@ -12,7 +13,7 @@ timerlog/00000000000000000000         runs of the timer log, in the order of the
 timerlog/manifest                     which of them count, and how far they go
 abort                                 here while a node has the store open; who and which boot
 checkpoint                            RocketMQ's, for RocketMQ
-lost+found/commitlog-OFFSET           what an open cut off
+lost+found/commitlog-OFFSET           what an open cut off; -2 behind it for the second time
 """
 
 import re
@@ -24,6 +25,7 @@ META_COPY: Final = "meta.copy"
 LOCK: Final = "lock"
 SYNC_FAILED: Final = "sync-failed"
 CHECKPOINT: Final = "checkpoint.curlew"
+CHECKPOINT_COPY: Final = "checkpoint.curlew.copy"
 COMMIT_LOG: Final = "commitlog"
 CONSUME_QUEUES: Final = "consumequeue"
 INDEX: Final = "index"
@@ -80,9 +82,10 @@ def is_topic_directory(name: str) -> bool:
     return _TOPIC.fullmatch(name) is not None
 
 
-def cut_tail(physical_offset: int) -> str:
-    """Where the bytes are kept that were cut from the log at `physical_offset`."""
-    return f"{LOST_AND_FOUND}/{COMMIT_LOG}-{file_name(physical_offset)}"
+def cut_tail(physical_offset: int, number: int = 1) -> str:
+    """Where the bytes are kept that were cut from the log there, for the `number`-th time."""
+    again = f"-{number}" if number > 1 else ""
+    return f"{LOST_AND_FOUND}/{COMMIT_LOG}-{file_name(physical_offset)}{again}"
 
 
 def index_name(time_ms: int) -> str:

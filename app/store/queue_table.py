@@ -64,6 +64,8 @@ class QueueTable:
             if not good:
                 lost.append(state)
                 queue.begin(state.min_offset, state.min_offset)
+            elif not is_known:
+                queue.adopt()
         return lost
 
 

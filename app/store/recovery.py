@@ -101,7 +101,10 @@ def _flush(queues: QueueTable, index: KeyIndex) -> None:
 def keep_and_cut(files: FileSystem, log: CommitLog, end: int) -> int:
     """Copy what stands behind `end` to `lost+found/`, then zero it. Returns the bytes kept."""
     files.make_directory(paths.LOST_AND_FOUND)
-    copy = files.open(paths.cut_tail(end), create=True)
+    number = 1
+    while files.exists(paths.cut_tail(end, number)):
+        number += 1
+    copy = files.open(paths.cut_tail(end, number), create=True)
     kept, position = 0, end
     try:
         while position < log.end_of_segments:

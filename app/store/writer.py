@@ -223,7 +223,7 @@ class Writer:
         if attempt.failure is not None:
             with self._lock:
                 self._halted = True
-        spare = None if attempt.failure else self._log.missing_next()
+        spare = None if attempt.failure else self._log.missing_next(batch[-1].end)
         if spare is not None:
             with self._lock:
                 self._outstanding += 1

@@ -163,9 +163,45 @@ async def test_pull(check: Checker) -> None:
         await check(
             "pull_messages", "GET", url + "?offset=99&clamp=1", 200, headers={"Accept": accept}
         )
+    sealed = await check("pull_messages", "GET", url + "?offset=0&until_offset=2", 200)
+    headers = {"If-None-Match": sealed.headers["etag"]}
+    await check("pull_messages", "GET", url + "?offset=0&until_offset=2", 304, headers=headers)
+    await check("pull_messages", "GET", url + "?offset=0&until_timestamp_ms=1", 200)
     await check("pull_messages", "GET", url + "?tail=-1", 400)
     await check("pull_messages", "GET", url + "?offset=0", 406, headers={"Accept": "text/html"})
     await check("pull_messages", "GET", url + "?offset=4", 416)
+
+
+async def test_streams(check: Checker) -> None:
+    await check("send_message", "POST", T + "/messages?tag=t", 201, content=b"x")
+    url = T + "/stream?at=earliest&duration=10ms"
+    for accept in ("text/event-stream", NDJSON):
+        headers = {"Accept": accept}
+        await check("stream_topic", "GET", url + "&clamp=true&filter=t", 200, headers=headers)
+        url_of_group = T + "/groups/g/stream?credit=1&duration=10ms&invisible=1s"
+        await check("stream_group", "GET", url_of_group, 200, headers=headers)
+    await check("stream_topic", "GET", T + "/stream?cursor=x", 400)
+    await check("stream_topic", "GET", T + "/stream?offset=9", 416)
+    await check("stream_topic", "GET", T + "/stream", 406, headers={"Accept": "text/html"})
+    await check("stream_group", "GET", T + "/groups/g/stream?invisible=1ms", 400)
+
+
+async def test_browse(check: Checker) -> None:
+    url = T + "/messages"
+    for body in (b"x", b"\xff", b"y"):
+        await check("send_message", "POST", url + "?tag=t&keys=k", 201, content=body)
+    answer = await check("browse_messages", "GET", url + "?page_size=2&tag=t&key=k", 200)
+    cursor = answer.json()["next_cursor"]
+    await check("browse_messages", "GET", f"{url}?tag=t&key=k&cursor={cursor}", 200)
+    lines = {"Accept": NDJSON}
+    answer = await check("browse_messages", "GET", url + "?page_size=1", 200, headers=lines)
+    assert answer.headers["mq-next-cursor"]
+    query = "?direction=forward&from_ms=1&until_ms=2&text=x&property=a=b&filter=t&body=base64"
+    await check("browse_messages", "GET", url + query, 200)
+    for bad in ("cursor=x", "page_size=0", "property=x", "text=", "filter=sql:(", "direction=up"):
+        await check("browse_messages", "GET", f"{url}?{bad}", 400)
+    await check("browse_messages", "GET", "/v1/topics/none/messages", 404)
+    await check("browse_messages", "GET", url, 406, headers={"Accept": "text/html"})
 
 
 async def test_receive_and_settle(check: Checker) -> None:
@@ -227,6 +263,9 @@ async def test_control_plane(check: Checker) -> None:
     message = f"{T}/messages/{sent.json()['message_id']}"
     await check("get_message", "GET", message, 200)
     await check("get_message", "GET", message + "?format=raw", 200)
+    await check("get_message", "GET", message, 304, headers={"If-None-Match": "*"})
+    await check("get_message", "GET", message, 200, headers={"Accept": EVENT})
+    await check("get_message", "GET", message, 406, headers={"Accept": "text/html"})
     for operation, path in (
         ("get_health", "/healthz"),
         ("get_readiness", "/readyz"),

@@ -1,9 +1,11 @@
-"""The store against a dict: append, roll, checkpoint, crash, reopen, retain, lose derived files.
+"""The store against a dict: append, roll, checkpoint, crash, reopen, retain, delete, lose files.
 
 Hypothesis draws the steps. After each of them every readable message is the one that was sent under
 its topic, queue and offset, nothing acknowledged is missing, and keys and times find what they
 should. `Forgetful` is the positive control: a model that expects what was not promised is told off.
 """
+
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -20,13 +22,21 @@ from typing_extensions import override
 
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store import RetentionPolicy, StepPart
+from app.store import RetentionPolicy, StepPart, paths
 from tests.support.simulated_files import EVERYTHING, NOTHING, CrashPlan, SimulatedFiles
 from tests.support.stores import OpenStore, open_store
 
 HOUR = 3_600_000
 PLACES = [("orders", 0), ("orders", 1), ("invoices", 0)]
 Key = tuple[str, int, int]
+
+LOSSES: list[Callable[[str], bool]] = [
+    lambda path: path.startswith("consumequeue/"),
+    lambda path: path.startswith("index/"),
+    lambda path: path == paths.CHECKPOINT,
+    lambda path: path == paths.CHECKPOINT_COPY,
+]
+"""Files that may be lost. One of the checkpoints must stay: it knows what was deleted."""
 
 places = st.sampled_from(PLACES)
 flushes = st.sampled_from(list(FlushMode))
@@ -166,10 +176,17 @@ class StoreMachine(RuleBasedStateMachine):
                 del self.sent[key]
                 self.safe.discard(key)
 
-    @rule(what=st.sampled_from(["consumequeue/", "index/", "checkpoint"]), clean=st.booleans())
-    def lose_derived_files(self, what: str, clean: bool) -> None:
+    @precondition(lambda self: self.sent)
+    @rule()
+    def delete_topic(self) -> None:
+        self.opened.store.delete_topic("invoices")
+        for key in [key for key in self.sent if key[0] == "invoices"]:
+            del self.sent[key]
+        self.safe &= self.sent.keys()
+
+    @rule(what=st.sampled_from(LOSSES), clean=st.booleans())
+    def lose_derived_files(self, what: Callable[[str], bool], clean: bool) -> None:
         self.now_ms = self.opened.clock.now_ms()
-        bounds = {place: self.opened.store.bounds(*place) for place in PLACES}
         if clean:
             self.opened.store.close()
             self.safe = set(self.sent)
@@ -178,11 +195,9 @@ class StoreMachine(RuleBasedStateMachine):
             after = self.files.kill()
             self.leave()
             self.files, names = after, after.names
-        retained = any(bound.min_offset for bound in bounds.values())
-        if what != "checkpoint" or not retained:  # it knows what was expired by age
-            for path in [path for path, inode in names.items() if path.startswith(what)]:
-                if not names[path].directory:
-                    del names[path]
+        for path in [path for path in names if what(path)]:
+            if not names[path].directory:
+                del names[path]
         self.open()
         self.safe = set(self.sent)
 

@@ -24,7 +24,15 @@ from tests.support.memory_store import MemoryStore
 
 TOPIC = "orders"
 GROUP = "billing"
-IDLE = BrokerConfig(offset_flush_seconds=3600, lease_check_seconds=3600, delay_check_seconds=3600)
+IDLE = BrokerConfig(
+    offset_flush_seconds=3600,
+    lease_check_seconds=3600,
+    snapshot_check_seconds=3600,
+    transaction_check_seconds=3600,
+    delay_check_seconds=3600,
+    trace_write_seconds=3600,
+    member_check_seconds=3600,
+)
 """Services do nothing by themselves; a test runs their turns."""
 
 

@@ -1,11 +1,13 @@
 """The cluster's metadata in memory: the signatures of the real one, and a switch to break it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from app.cluster import ClusterSnapshot, GroupView, TopicView
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, MetadataUnavailable, TopicNotFound
-from app.domain.positions import CommittedOffset
+from app.domain.membership import GroupPulse, Membership, Rebalance
+from app.domain.positions import CommittedOffset, OffsetSnapshot, QueueOffset
 from app.domain.settings import GroupSettings, TopicSettings
 
 
@@ -17,17 +19,23 @@ class MemoryMetadata:
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.commits: list[list[CommittedOffset]] = []
         self.is_down = False
+        self.members = MemoryMemberships(self)
+        self.offset_snapshots = MemoryOffsetSnapshots(clock)
         self._clock = clock
         self._generations: dict[str, int] = {}
 
-    def _check(self) -> None:
+    def check(self) -> None:
         if self.is_down:
             raise MetadataUnavailable("the database does not answer")
+
+    async def refresh(self) -> bool:
+        self.check()
+        return False
 
     async def put_topic(
         self, name: str, settings: TopicSettings, *, if_version: int | None = None
     ) -> tuple[TopicView, bool]:
-        self._check()
+        self.check()
         now, version = self._clock.now_ms(), self.snapshot.version + 1
         present = self.snapshot.topics.get(name)
         if present is None:
@@ -38,6 +46,7 @@ class MemoryMetadata:
             settings.type,
             settings.flush,
             settings.retention_ms,
+            settings.trace,
             generation=self._generations[name],
             created_ms=present.created_ms if present else now,
             updated_ms=now,
@@ -51,7 +60,7 @@ class MemoryMetadata:
         return present or (await self.put_topic(name, TopicSettings()))[0]
 
     async def delete_topic(self, name: str) -> None:
-        self._check()
+        self.check()
         if name not in self.snapshot.topics:
             raise TopicNotFound(f"there is no topic {name!r}")
         self.snapshot = self.snapshot.without_topic(name, self.snapshot.version + 1)
@@ -60,7 +69,7 @@ class MemoryMetadata:
     async def put_group(
         self, name: str, settings: GroupSettings, *, if_version: int | None = None
     ) -> tuple[GroupView, bool]:
-        self._check()
+        self.check()
         now, version = self._clock.now_ms(), self.snapshot.version + 1
         is_new = name not in self.snapshot.groups
         group = GroupView(
@@ -71,6 +80,7 @@ class MemoryMetadata:
             settings.invisible_ms,
             settings.start,
             settings.max_in_flight,
+            settings.mode,
             created_ms=now,
             updated_ms=now,
             version=version,
@@ -83,31 +93,104 @@ class MemoryMetadata:
         return present or (await self.put_group(name, GroupSettings()))[0]
 
     async def delete_group(self, name: str) -> None:
-        self._check()
+        self.check()
         if name not in self.snapshot.groups:
             raise GroupNotFound(f"there is no group {name!r}")
         self.snapshot = self.snapshot.without_group(name, self.snapshot.version + 1)
         self.offsets = {key: value for key, value in self.offsets.items() if key[0] != name}
 
-    async def load_offsets(self) -> list[CommittedOffset]:
-        self._check()
-        return [CommittedOffset(*key, offset) for key, offset in self.offsets.items()]  # type: ignore[arg-type]  # QueueOffset
+    async def load_offsets(self, group: str | None = None) -> list[CommittedOffset]:
+        self.check()
+        return [
+            CommittedOffset(*key, QueueOffset(offset))
+            for key, offset in self.offsets.items()
+            if group in {None, key[0]}
+        ]
+
+    async def delete_offsets(self, group: str, topic: str) -> None:
+        self.check()
+        self.offsets = {k: v for k, v in self.offsets.items() if k[:2] != (group, topic)}
 
     async def commit_offsets(
         self, rows: Sequence[CommittedOffset], *, force: bool = False
     ) -> list[CommittedOffset]:
-        self._check()
+        self.check()
         self.commits.append(list(rows))
-        for row in rows:
+        known = [
+            row
+            for row in rows
+            if row.topic in self.snapshot.topics and row.group in self.snapshot.groups
+        ]
+        for row in known:
             key = (row.group, row.topic, row.queue_id)
             before = -1 if force else self.offsets.get(key, -1)
             self.offsets[key] = max(before, row.offset)
-        return []
+        return [row for row in rows if row not in known]
 
     async def secret(self, name: str) -> bytes:
-        self._check()
+        self.check()
         return name.encode().ljust(32, b".")[:32]
 
     def committed(self, group: str, topic: str) -> Mapping[int, int]:
         """Queue → offset as in the database."""
         return {key[2]: value for key, value in self.offsets.items() if key[:2] == (group, topic)}
+
+
+class MemoryMemberships:
+    """Members in memory: a change is one call of the step. Tests set `is_read_only`."""
+
+    def __init__(self, metadata: MemoryMetadata) -> None:
+        self.is_read_only = False
+        self._metadata = metadata
+        self._groups: dict[str, Membership] = {}
+        self._history: dict[str, list[Rebalance]] = {}
+
+    async def read(self, group: str) -> Membership:
+        self._metadata.check()
+        return self._groups.get(group, Membership(group))
+
+    async def change(
+        self,
+        group: str,
+        step: Callable[[Membership], Membership],
+        *,
+        offsets_after: Sequence[CommittedOffset] = (),
+        force: bool = False,
+    ) -> Membership:
+        self._metadata.check()
+        if self.is_read_only:
+            raise MetadataUnavailable("the database takes no writes")
+        after = step(self._groups.get(group, Membership(group)))
+        if left_out := await self._metadata.commit_offsets(offsets_after, force=force):
+            raise TopicNotFound(f"there is no topic {left_out[0].topic!r}")
+        self._history.setdefault(group, [])[:0] = reversed(after.new_history)
+        self._groups[group] = replace(after, new_history=())
+        return after
+
+    async def history(self, group: str) -> list[Rebalance]:
+        return self._history.get(group, [])
+
+    async def pulses(self) -> list[GroupPulse]:
+        self._metadata.check()
+        return [GroupPulse(k, v.counter, v.changed) for k, v in self._groups.items()]
+
+
+class MemoryOffsetSnapshots:
+    """Snapshots of offsets in memory."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[tuple[str, str], OffsetSnapshot] = {}
+
+    async def create(
+        self, group: str, name: str, offsets: Sequence[CommittedOffset]
+    ) -> OffsetSnapshot:
+        snapshot = OffsetSnapshot(group, name, self._clock.now_ms(), tuple(offsets))
+        self._kept[group, name] = snapshot
+        return snapshot
+
+    async def load(self, group: str) -> list[OffsetSnapshot]:
+        return [self._kept[key] for key in sorted(self._kept) if key[0] == group]
+
+    async def delete(self, group: str, name: str) -> bool:
+        return self._kept.pop((group, name), None) is not None

@@ -13,7 +13,18 @@ from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage, java_hash
 from app.domain.positions import FlushMode
-from app.store import Appended, ColdRead, Done, Gap, QueueBounds, ReadResult, StepPart, TimerLog
+from app.store import (
+    Appended,
+    ColdRead,
+    Done,
+    Gap,
+    KeyedRecords,
+    QueueBounds,
+    ReadResult,
+    StepPart,
+    TimerLog,
+    Unit,
+)
 from app.store.formats.batch_frame import RequestFrame
 from app.store.formats.message_id import decode_message_id, encode_message_id
 from app.store.formats.record import decode_message, encode_properties, encode_record
@@ -68,6 +79,8 @@ class MemoryStore:
         self.reads = 0
         self.flushes: list[FlushMode] = []
         self.scan_max = 50_000
+        self.keyed_max = 1_000
+        """What one search by key finds at most."""
         self.state = MemoryStatus()
         self._bytes_end = 0
         self._by_position: dict[int, tuple[str, int, int]] = {}
@@ -195,14 +208,37 @@ class MemoryStore:
             at += 1
         return result._replace(next_offset=at, scanned=at - offset)
 
+    def find_by_key(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int = 0,
+        end_ms: int = 1 << 62,
+        max_messages: int = 64,
+        *,
+        wait_for_disk: bool = False,
+    ) -> list[memoryview]:
+        found: list[StoredMessage] = []
+        for (name, _), queue in self.queues.items():
+            if name == topic:
+                readable = queue.records[queue.min_offset : queue.confirmed]
+                found += [self.decode(memoryview(record)) for record in readable if record]
+        found = [m for m in found if key in m.keys or key == m.message_id]
+        found = [m for m in found if begin_ms <= m.store_time_ms <= end_ms]
+        found.sort(key=lambda message: message.physical_offset)
+        records = [self.queues[(m.topic, m.queue_id)].records[m.queue_offset] for m in found]
+        return [memoryview(record) for record in records[-max_messages:] if record]
+
     def decode(self, record: memoryview) -> StoredMessage:
         return decode_message(record, STORE_ID)
 
-    def read_message(self, message_id: str, *, wait_for_disk: bool = False) -> StoredMessage | None:
+    def read_message(
+        self, message_id: str, *, topic: str | None = None, wait_for_disk: bool = False
+    ) -> StoredMessage | None:
         placed = decode_message_id(message_id)
         place = placed and self._by_position.get(placed.physical_offset)
-        if not place:
-            return None
+        if not place or topic not in (None, place[0]):
+            return self._given_id(topic, message_id)
         topic, queue_id, offset = place
         if (topic, queue_id) in self.cold and not wait_for_disk:
             raise ColdRead
@@ -210,12 +246,66 @@ class MemoryStore:
         record = self.queues[(topic, queue_id)].records[offset]
         return None if record is None else self.decode(memoryview(record))
 
+    def find_by_key_before(
+        self,
+        wanted: tuple[str, str, int, int],
+        before: int | None,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        wait_for_disk: bool = False,
+    ) -> KeyedRecords:
+        topic, key, begin_ms, end_ms = wanted
+        found: list[memoryview] = []
+        for (name, _), queue in self.queues.items():
+            for record in queue.records[queue.min_offset : queue.confirmed]:
+                message = self.decode(memoryview(record)) if record and name == topic else None
+                if (
+                    message is not None
+                    and record is not None
+                    and key in (*message.keys, message.message_id)
+                    and begin_ms <= message.store_time_ms <= end_ms
+                    and (before is None or message.physical_offset < before)
+                ):
+                    found.append(memoryview(record))
+        found.sort(key=lambda each: int.from_bytes(each[28:36]))
+        kept = found[-min(max_messages, self.keyed_max) :] if self.keyed_max else []
+        return KeyedRecords(kept, len(kept) == len(found))
+
+    def units(
+        self, topic: str, queue_id: int, offset: int, end: int, *, wait_for_disk: bool = False
+    ) -> list[Unit]:
+        if (topic, queue_id) in self.cold and not wait_for_disk:
+            raise ColdRead
+        queue = self.queues.get((topic, queue_id), MemoryQueue())
+        rows = zip(queue.records, queue.tag_hashes, strict=True)
+        units = [
+            (int.from_bytes(record[28:36]), len(record), tag_hash) if record else (0, 0, tag_hash)
+            for record, tag_hash in rows
+        ]
+        return units[offset : min(end, queue.confirmed)]
+
+    def offset_behind(
+        self, topic: str, queue_id: int, physical_offset: int, *, wait_for_disk: bool = False
+    ) -> int:
+        queue = self.queues.get((topic, queue_id), MemoryQueue())
+        units = self.units(topic, queue_id, 0, queue.confirmed, wait_for_disk=wait_for_disk)
+        return bisect_left([at for at, _, _ in units], physical_offset)
+
     def average_bytes(self, topic: str, queue_id: int) -> int | None:
         queue = self.queues.get((topic, queue_id), MemoryQueue())
         sizes = [
             len(record) for record in queue.records[queue.min_offset : queue.confirmed] if record
         ]
         return -(-sum(sizes) // len(sizes)) if sizes else None
+
+    def _given_id(self, topic: str | None, message_id: str) -> StoredMessage | None:
+        for (name, _), queue in self.queues.items():
+            for record in queue.records[queue.min_offset :] if name == topic else ():
+                message = None if record is None else self.decode(memoryview(record))
+                if message is not None and message.message_id == message_id:
+                    return message
+        return None
 
     def delete_topic(self, topic: str) -> None:
         for (name, _), queue in self.queues.items():

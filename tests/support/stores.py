@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from app.domain.errors import CurlewError
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store import Appended, FileSystem, MessageStore, StoreConfig
+from app.store import Appended, FileSystem, MessageStore, StoreConfig, paths
 from app.store.writer import WriterThread
 from tests.support.clock import FakeClock
 from tests.support.turns import ManualTurns, inline
@@ -94,3 +95,9 @@ def open_store(
     workers = WriterThread if threads else inline(turns)
     store = MessageStore.open(files, config, clock, turns, workers=workers)
     return OpenStore(files, store, turns, clock)
+
+
+def lose_checkpoints(root: Path) -> None:
+    """Remove the checkpoint and its copy."""
+    for name in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
+        (root / name).unlink()

@@ -1,7 +1,8 @@
 """Media types: what a request body is, and what the caller wants back. Pure, cached by value."""
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from app.api.cloudevents import EVENT, EVENTS
 from app.api.errors import NotAcceptable
@@ -10,7 +11,9 @@ from app.domain.errors import InvalidRequest, UnsupportedContentType
 ENVELOPE: Final = "application/vnd.curlew+json"
 FRAMES: Final = "application/vnd.curlew.batch"
 NDJSON: Final = "application/x-ndjson"
+EVENT_STREAM: Final = "text/event-stream"
 JSON: Final = "application/json"
+OCTETS: Final = "application/octet-stream"
 
 JSON_HEADER: Final = (b"content-type", b"application/json")
 NDJSON_HEADER: Final = (b"content-type", NDJSON.encode("ascii"))
@@ -22,7 +25,12 @@ _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
 
 BodyKind = Literal["raw", "envelope", "event"]
 BatchKind = Literal["json", "ndjson", "frames", "events", "lines"]
+StreamKind = Literal["events", "lines"]
 PullKind = Literal["json", "ndjson", "frames", "events"]
+BrowseKind = Literal["json", "ndjson"]
+MessageKind = Literal["json", "event", "raw"]
+
+_Kind = TypeVar("_Kind", bound=str)
 
 _BATCH_KINDS: Final[dict[str, BatchKind]] = {
     JSON: "json",
@@ -39,6 +47,28 @@ _PULL_KINDS: Final[dict[str, PullKind]] = {
     NDJSON: "ndjson",
     FRAMES: "frames",
     EVENTS: "events",
+}
+_BROWSE_KINDS: Final[dict[str, BrowseKind]] = {
+    JSON: "json",
+    "application/*": "json",
+    "*/*": "json",
+    NDJSON: "ndjson",
+}
+_STREAM_KINDS: Final[dict[str, StreamKind]] = {
+    EVENT_STREAM: "events",
+    "text/*": "events",
+    "*/*": "events",
+    NDJSON: "lines",
+    "application/*": "lines",
+}
+
+
+_MESSAGE_KINDS: Final[dict[str, MessageKind]] = {
+    JSON: "json",
+    "application/*": "json",
+    "*/*": "json",
+    EVENT: "event",
+    OCTETS: "raw",
 }
 
 
@@ -102,19 +132,46 @@ def _unsupported(kind: str, taken: tuple[str, ...]) -> UnsupportedContentType:
 @lru_cache(maxsize=512)
 def pull_answer_kind(accept: bytes | None) -> PullKind:
     """The form of a pull's answer: the best of `Accept` that we have; JSON when it is open."""
+    return _best(accept, _PULL_KINDS) or "json"
+
+
+@lru_cache(maxsize=512)
+def browse_answer_kind(accept: bytes | None) -> BrowseKind:
+    """The form of a browse's answer, likewise."""
+    return _best(accept, _BROWSE_KINDS) or "json"
+
+
+@lru_cache(maxsize=512)
+def stream_kind(accept: bytes | None) -> StreamKind:
+    """The form of a stream, likewise; events when it is open."""
+    return _best(accept, _STREAM_KINDS) or "events"
+
+
+@lru_cache(maxsize=512)
+def message_answer_kind(accept: bytes | None, content_type: str | None) -> MessageKind:
+    """The form of one message: raw also for whoever accepts just what the message is."""
+    kinds = dict(_MESSAGE_KINDS)
+    if content_type is not None:
+        kinds.setdefault(media_type(content_type.encode()), "raw")
+    return _best(accept, kinds) or "json"
+
+
+def _best(accept: bytes | None, kinds: Mapping[str, _Kind]) -> _Kind | None:
+    """The kind that `accept` likes best; None when it is not given."""
     if not accept:
-        return "json"
-    best: tuple[float, PullKind] | None = None
+        return None
+    best: tuple[float, _Kind] | None = None
     for part in accept.decode("latin-1").split(","):
         name, _, parameters = part.partition(";")
-        kind = _PULL_KINDS.get(name.strip().lower())
+        kind = kinds.get(name.strip().lower())
         quality = _quality(parameters)
         if kind is not None and quality > 0 and (best is None or quality > best[0]):
             best = quality, kind
     if best is None:
+        *others, last = (name for name in kinds if "*" not in name)
         raise NotAcceptable(
             f"cannot answer in {accept.decode('latin-1')!r}",
-            hint=f"accept {JSON}, {NDJSON}, {FRAMES} or {EVENTS}",
+            hint=f"accept {', '.join(others)} or {last}",
         )
     return best[1]
 

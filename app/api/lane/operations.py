@@ -1,10 +1,12 @@
 """The table of hot operations: names, paths, handlers. Read by the router and by the document."""
 
+from app.api.lane.browsing import Browsing
 from app.api.lane.pulling import Pulling
 from app.api.lane.receiving import Receiving
 from app.api.lane.routing import Lane, Operation
 from app.api.lane.sending import Sending
 from app.api.lane.settling import Settling
+from app.api.lane.streaming import Streaming
 from app.api.ports import DataPlane
 from app.api.traffic import Traffic
 from app.domain.limits import Limits
@@ -17,7 +19,9 @@ def build_lane(broker: DataPlane, limits: Limits, traffic: Traffic | None = None
     """The lane over `broker`, counting in `traffic`."""
     traffic = traffic or Traffic()
     sending, pulling = Sending(broker, limits, traffic), Pulling(broker, limits, traffic)
+    streaming = Streaming(broker, limits, traffic)
     receiving, settling = Receiving(broker, limits, traffic), Settling(broker, limits)
+    browsing = Browsing(broker, limits, traffic)
     receipts = "/v1/receipts/{handle}"
     return Lane(
         [
@@ -37,8 +41,11 @@ def build_lane(broker: DataPlane, limits: Limits, traffic: Traffic | None = None
                 sends=True,
                 takes_mq_headers=True,
             ),
+            Operation("browse_messages", "GET", f"{_TOPIC}/messages", browsing.browse),
             Operation("pull_messages", "GET", f"{_TOPIC}/queues/{{queue}}/messages", pulling.pull),
             Operation("receive_messages", "POST", f"{_GROUP}/messages:receive", receiving.receive),
+            Operation("stream_topic", "GET", f"{_TOPIC}/stream", streaming.stream_topic),
+            Operation("stream_group", "GET", f"{_GROUP}/stream", streaming.stream_group),
             Operation("settle_messages", "POST", f"{_GROUP}/messages:settle", settling.settle),
             Operation("ack_messages", "POST", f"{_GROUP}/messages:ack", settling.ack),
             Operation("nack_messages", "POST", f"{_GROUP}/messages:nack", settling.nack),

@@ -1,4 +1,4 @@
-"""Consumer groups: settings, listing, committed offsets."""
+"""Consumer groups: settings and listing."""
 
 from typing import Annotated
 
@@ -6,9 +6,8 @@ from fastapi import APIRouter, Depends, Response
 
 from app.api.dependencies import IfVersion, Services, WithServices, etag_of, json_body
 from app.api.documentation import json_request, problem_responses
-from app.api.schemas import CommitBody, GroupBody, GroupDocument, GroupList, GroupOffsets
+from app.api.schemas import GroupBody, GroupDocument, GroupList
 from app.broker.ports import Group
-from app.broker.results import QueuePosition
 from app.domain.errors import GroupNotFound
 from app.domain.names import check_group, nearest
 
@@ -29,7 +28,7 @@ _ETAG_HEADER = {"ETag": {"description": "the version", "schema": {"type": "strin
             "model": GroupDocument,
             "headers": _ETAG_HEADER,
         },
-        **problem_responses(412, 413, 415),
+        **problem_responses(409, 412, 413, 415),
     },
     openapi_extra=json_request(GroupBody),
 )
@@ -85,37 +84,6 @@ async def list_groups(
 async def delete_group(group: str, services: WithServices) -> None:
     """Delete the group with its offsets."""
     await services.broker.delete_group(group)
-
-
-@router.get(
-    "/v1/groups/{group}/offsets/{topic}",
-    operation_id="get_group_offsets",
-    summary="Committed offsets of a group in a topic",
-    responses=problem_responses(404),
-)
-async def get_group_offsets(group: str, topic: str, services: WithServices) -> GroupOffsets:
-    """Per queue, the offset below which everything is done for the group."""
-    _find_group(services, group)
-    return GroupOffsets.of(group, topic, services.broker.committed_offsets(group, topic))
-
-
-@router.put(
-    "/v1/groups/{group}/offsets/{topic}",
-    operation_id="commit_group_offsets",
-    summary="Commit offsets of a group in a topic",
-    responses=problem_responses(404, 413, 415, 416),
-    openapi_extra=json_request(CommitBody, required=True),
-)
-async def commit_group_offsets(
-    group: str,
-    topic: str,
-    services: WithServices,
-    body: Annotated[CommitBody, Depends(json_body(CommitBody))],
-) -> GroupOffsets:
-    """Commit, and answer what is committed now. Offsets never go back unless `force` says so."""
-    rows = [QueuePosition(entry.queue_id, entry.offset) for entry in body.offsets]
-    committed = await services.broker.commit_offsets(group, topic, rows, force=body.force)
-    return GroupOffsets.of(group, topic, committed)
 
 
 def _find_group(services: Services, name: str) -> Group:

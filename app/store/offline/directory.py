@@ -91,7 +91,7 @@ def open_directory(files: FileSystem) -> Directory:
             "neither meta nor meta.copy is good; restore one of them from a backup of this store"
         )
     checkpoint = _checkpoint(files, problems)
-    if checkpoint is None and not files.exists(paths.CHECKPOINT) and files.list(paths.COMMIT_LOG):
+    if not files.exists(paths.CHECKPOINT) and files.list(paths.COMMIT_LOG):
         problems.append(Problem(Kind.STATE, paths.CHECKPOINT, 0, "the file is missing"))
     return Directory(files, meta, checkpoint, CommitLog(files, meta.segment_bytes), problems)
 
@@ -114,11 +114,13 @@ def _meta(files: FileSystem, problems: list[Problem]) -> StoreMeta | None:
 
 
 def _checkpoint(files: FileSystem, problems: list[Problem]) -> Checkpoint | None:
-    data = read_whole(files, paths.CHECKPOINT)
-    if data is None:
-        return None
-    try:
-        return decode_checkpoint(data)
-    except StateFileError as error:
-        problems.append(Problem(Kind.STATE, paths.CHECKPOINT, 0, str(error)))
-        return None
+    found: Checkpoint | None = None
+    for path in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
+        data = read_whole(files, path)
+        try:
+            checkpoint = decode_checkpoint(data) if data is not None else None
+        except StateFileError as error:
+            problems.append(Problem(Kind.STATE, path, 0, str(error)))
+            continue
+        found = found or checkpoint
+    return found

@@ -12,6 +12,7 @@ from app.broker.group_progress import (
     Placed,
     Settled,
     Skipped,
+    Unsubscribed,
     delivered_runs,
     encode_entry,
     offsets_of,
@@ -37,6 +38,7 @@ def handed_out(group: str, topic: str, offsets: list[int], times: int) -> Entry:
 ENTRIES: st.SearchStrategy[Entry] = st.one_of(
     st.builds(settled, GROUPS, TOPICS, OFFSET_LISTS),
     st.builds(handed_out, GROUPS, TOPICS, OFFSET_LISTS, st.integers(0, 3)),
+    st.builds(Unsubscribed, GROUPS, TOPICS),
     st.builds(lambda g, t, o: Placed(g, [(t, 0, o)]), GROUPS, TOPICS, OFFSETS),
     st.builds(lambda g, t, o: Skipped(g, [(t, 0, o)]), GROUPS, TOPICS, OFFSETS),
     st.builds(lambda g: Forgotten(g, None), GROUPS),
@@ -59,6 +61,8 @@ def apply_plainly(model: Plain, entry: Entry) -> None:
     if isinstance(entry, Forgotten):
         for key in [key for key in model if key[0] == entry.group or key[1] == entry.topic]:
             del model[key]
+    elif isinstance(entry, Unsubscribed):
+        model.pop((entry.group, entry.topic, 0), None)
     elif isinstance(entry, HandedOut):
         hand_out_plainly(model, entry)
     else:

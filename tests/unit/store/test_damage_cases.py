@@ -127,7 +127,7 @@ def nothing(_: Damaged) -> None:
 
 
 def no_checkpoint(damaged: Damaged) -> None:
-    damaged.remove("checkpoint.curlew")
+    damaged.remove("checkpoint.curlew", "checkpoint.curlew.copy")
 
 
 def empty(damaged: Damaged, number: int, size: int) -> None:
@@ -148,7 +148,7 @@ CASES = [
     Case("N3 property flipped", False, lambda d: d.flip_property(0), frozenset({0})),
     Case("A0 abort, undamaged", True, nothing),
     Case("A6 abort, no checkpoint since opening", True, nothing, checkpoint=False),
-    Case("A10 abort, checkpoint lost", True, lambda d: d.remove("checkpoint.curlew")),
+    Case("A10 abort, checkpoint lost", True, no_checkpoint),
     Case("N5 index deleted", False, lambda d: d.remove("index")),
     Case("N4 queues deleted", False, lambda d: d.remove("consumequeue")),
     Case("N10 queue tail zeroed", False, lambda d: d.zero_units("TopicA", 0, 3, 4)),

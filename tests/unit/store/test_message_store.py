@@ -15,7 +15,7 @@ from app.store import OsFiles, StoreLocked, StoreUnusable
 from app.store.formats.batch_frame import parse_request
 from app.store.formats.consume_queue import UNIT
 from tests.support.simulated_files import Fault, SimulatedFiles
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores import OpenStore, lose_checkpoints, open_store
 from tests.unit.store.test_batch_frame import request_frame, request_record
 
 
@@ -298,7 +298,7 @@ class TestDamage:
         for body in sent:
             opened.send(body)
         opened.store.close()
-        (root / "checkpoint.curlew").unlink()
+        lose_checkpoints(root)
         again = open_store(OsFiles(root))
         assert again.store.status().recovery.scanned_records == 60
         assert again.bodies() == sent
@@ -344,7 +344,7 @@ class TestDamage:
         for body in sent:
             opened.send(body)
         opened.store.close()
-        (root / "checkpoint.curlew").unlink()
+        lose_checkpoints(root)
         self.flip(self.segment(root), 4)  # the magic of the very first record
         self.flip(self.segment(root, 1), 200)
         again = open_store(OsFiles(root))
@@ -361,7 +361,7 @@ class TestDamage:
             opened.send(b"message %d" % index)
         end = opened.store.status().written_end
         opened.store.close()
-        (root / "checkpoint.curlew").unlink()
+        lose_checkpoints(root)
         path = self.segment(root)
         data = bytearray(path.read_bytes())
         data[end : end + 9] = b"half a re"

@@ -13,7 +13,7 @@ from app.store.offline.directory import Kind, Problem, locked
 from app.store.offline.repair import Repair, repair
 from app.store.offline.verification import Verification, verify
 from tests.support.clock import FakeClock
-from tests.support.stores import open_store
+from tests.support.stores import lose_checkpoints, open_store
 from tests.support.turns import ManualTurns
 from tests.unit.store.offline.conftest import MESSAGES, SMALL
 
@@ -291,7 +291,7 @@ def test_the_last_record_damaged_keeps_its_offset_through_a_repair(root: Path) -
 def test_damage_without_a_unit_is_named_by_its_own_head(root: Path) -> None:
     patch(root, SEGMENT_0, 92, b"\xff")
     delete_all_queues(root)
-    (root / "checkpoint.curlew").unlink()
+    lose_checkpoints(root)
     (problem,) = check(root).of_kind(Kind.RECORD)
     assert (problem.file, problem.position) == (SEGMENT_0, 0)
     assert (problem.topic, problem.queue_id, problem.queue_offset) == ("orders", 0, 0)

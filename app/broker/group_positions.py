@@ -1,0 +1,362 @@
+"""Where groups are: commits, resets and named snapshots of committed offsets.
+
+A commit of a member is fenced: SQL checks its generation and ownership and stores the offsets in
+one transaction, so that nothing of an older generation is ever applied. A reset drops what is
+leased, and tells live members by a new generation. Event loop only.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from app.broker.groups import Groups
+from app.broker.members import Members
+from app.broker.offset_book import OffsetBook
+from app.broker.ports import Group, Metadata, Store, Topic
+from app.broker.results import QueuePosition
+from app.broker.topics import check_queue, find_topic
+from app.domain import rebalancing
+from app.domain.errors import (
+    BroadcastGroup,
+    GroupNotFound,
+    SnapshotNotFound,
+    StateConflict,
+    SubscriptionNotFound,
+)
+from app.domain.member_shares import subscribers
+from app.domain.membership import Membership, QueueName
+from app.domain.names import check_group, nearest
+from app.domain.positions import CommittedOffset, OffsetSnapshot, QueueOffset
+from app.domain.settings import GroupMode
+
+ResetTarget = Literal["earliest", "latest", "timestamp", "offset", "shift"]
+
+_BROADCAST_HINT: Final = (
+    "pull from the queues that the heartbeat of a member lists, and keep the offsets in the client"
+)
+
+
+class Committer(NamedTuple):
+    """The member that commits, and the generation that it has put into effect."""
+
+    client_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetRequest:
+    """Where to. `value` is the time, the offset, or how far to shift."""
+
+    to: ResetTarget
+    value: int = 0
+    queues: frozenset[int] | None = None
+    """None: all of them."""
+    is_dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetChange:
+    """One row of the table before and after. `before` is None where nothing was committed."""
+
+    topic: str
+    queue_id: int
+    before: int | None
+    after: int
+    min_offset: int
+    max_offset: int
+    is_clamped: bool
+    """What was asked for lies outside of what is readable; `after` is the nearest that does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResetResult:
+    """What was done, or would be."""
+
+    changes: Sequence[OffsetChange]
+    generation: int
+    """Of the members, afterwards."""
+    missing_topics: Sequence[str] = ()
+    """Of a snapshot: topics, or queues of them, that are there no more."""
+
+
+def refuse_broadcast(group: Group) -> None:
+    """Raise `BroadcastGroup` when clients of the group keep their offsets themselves."""
+    if group.mode is GroupMode.BROADCAST:
+        raise BroadcastGroup(
+            f"group {group.name!r} is in broadcast mode: every member reads every message, and the "
+            "server keeps no progress for it",
+            hint=_BROADCAST_HINT,
+        )
+
+
+class GroupPositions:
+    """Reachable as `Broker.group_positions`. Any call may raise `MetadataUnavailable`."""
+
+    def __init__(
+        self,
+        store: Store,
+        metadata: Metadata,
+        *,
+        groups: Groups,
+        book: OffsetBook,
+        members: Members,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._groups = groups
+        self._book = book
+        self._members = members
+
+    # --- read
+
+    async def committed(self, group: str, topic: str) -> list[QueuePosition]:
+        """The group's committed offsets in the topic, for the queues that have one."""
+        self.find_group(group)
+        find_topic(self._metadata, topic)
+        if self._members.has_members(group):
+            await self._book.refresh(group)  # others may commit through other nodes
+        return self._groups.committed(group, topic)
+
+    async def all_committed(self, group: str) -> list[CommittedOffset]:
+        """The group's committed offsets in all topics that exist, by topic and queue."""
+        self.find_group(group)
+        if self._members.has_members(group):
+            await self._book.refresh(group)
+        return [
+            CommittedOffset(group, topic, queue_id, QueueOffset(offset))
+            for topic in self._book.topics(group)
+            if topic in self._metadata.snapshot.topics
+            for queue_id, offset in sorted(self._book.committed(group, topic).items())
+        ]
+
+    # --- commit
+
+    async def commit(
+        self,
+        group: str,
+        topic: str,
+        rows: Sequence[QueuePosition],
+        *,
+        committer: Committer | None = None,
+        force: bool = False,
+    ) -> None:
+        """Commit forward; with `force` it is a reset.
+
+        Raises `StaleGeneration` or `QueueNotOwned` when the committer may not, and the latter
+        without a committer for queues that a member owns.
+        """
+        view = find_topic(self._metadata, topic)
+        for queue_id, _ in rows:
+            check_queue(view, queue_id)
+        settings = await self._groups.find_or_create_group(group)
+        refuse_broadcast(settings)
+        self._groups.check_commit(view, rows)
+        names = [QueueName(topic, queue_id) for queue_id, _ in rows]
+        offsets = [
+            CommittedOffset(group, topic, queue_id, QueueOffset(offset))
+            for queue_id, offset in rows
+        ]
+        if committer is not None:
+            client_id, generation = committer
+            await self._commit_under(
+                group,
+                offsets,
+                lambda now: rebalancing.check_owner(now, client_id, generation, names),
+            )
+        elif force:
+            await self._set(settings, offsets)
+            return
+        elif self._members.has_members(group):
+            await self._commit_under(
+                group, offsets, lambda now: rebalancing.check_unowned(now, names)
+            )
+        await self._groups.commit(group, view, rows)
+
+    async def _commit_under(
+        self,
+        group: str,
+        offsets: Sequence[CommittedOffset],
+        check: Callable[[Membership], None],
+    ) -> None:
+        def step(membership: Membership) -> Membership:
+            check(membership)
+            return membership
+
+        await self._book.commit(
+            offsets,
+            lambda rows: self._metadata.members.change(group, step, offsets_after=rows),
+        )
+
+    # --- reset
+
+    async def reset(self, group: str, topic: str | None, request: ResetRequest) -> ResetResult:
+        """Set the offsets of one topic or of all topics of the group, backwards or forwards."""
+        settings = self.find_group(group)
+        refuse_broadcast(settings)
+        await self._book.refresh(group)
+        if topic is None:
+            topics = await self._topics_of(group)
+        else:
+            topics = [find_topic(self._metadata, topic)]
+        changes: list[OffsetChange] = []
+        for view in topics:
+            changes += await self._plan(group, view, request)
+        return await self._carry_out(settings, changes, is_dry_run=request.is_dry_run)
+
+    async def _topics_of(self, group: str) -> list[Topic]:
+        """Topics that the group has committed in, or that a member reads."""
+        membership = await self._metadata.members.read(group)
+        names = {*self._book.topics(group), *(name.topic for name in membership.queues)}
+        known = self._metadata.snapshot.topics
+        topics = [known[name] for name in sorted(names) if name in known]
+        if not topics:
+            raise SubscriptionNotFound(
+                f"group {group!r} has no offsets in any topic",
+                hint=f"name the topic: POST /v1/groups/{group}/offsets/TOPIC:reset",
+            )
+        return topics
+
+    async def _plan(self, group: str, topic: Topic, request: ResetRequest) -> list[OffsetChange]:
+        for queue_id in sorted(request.queues or ()):
+            check_queue(topic, queue_id)
+        bounds = [self._store.bounds(topic.name, queue_id) for queue_id in range(topic.queues)]
+        before = self._book.committed(group, topic.name)
+        if request.to == "earliest" or request.to == "latest":
+            wanted = await self._groups.offsets_at(topic.name, bounds, request.to)
+        elif request.to == "timestamp":
+            wanted = await self._groups.offsets_at(topic.name, bounds, request.value)
+        elif request.to == "offset":
+            wanted = [request.value] * topic.queues
+        else:
+            wanted = [
+                before.get(queue_id, low) + request.value
+                for queue_id, (low, _) in enumerate(bounds)
+            ]
+        return [
+            self._change(topic.name, queue_id, before.get(queue_id), offset)
+            for queue_id, offset in enumerate(wanted)
+            if request.queues is None or queue_id in request.queues
+        ]
+
+    def _change(self, topic: str, queue_id: int, before: int | None, wanted: int) -> OffsetChange:
+        low, high = self._store.bounds(topic, queue_id)
+        after = max(low, min(wanted, high))
+        return OffsetChange(topic, queue_id, before, after, low, high, after != wanted)
+
+    async def _carry_out(
+        self,
+        group: Group,
+        changes: Sequence[OffsetChange],
+        *,
+        is_dry_run: bool,
+        missing: Sequence[str] = (),
+    ) -> ResetResult:
+        if is_dry_run or not changes:
+            membership = await self._metadata.members.read(group.name)
+            return ResetResult(changes, membership.generation, missing)
+        offsets = [
+            CommittedOffset(group.name, each.topic, each.queue_id, QueueOffset(each.after))
+            for each in changes
+        ]
+        return ResetResult(changes, (await self._set(group, offsets)).generation, missing)
+
+    async def _set(self, group: Group, offsets: Sequence[CommittedOffset]) -> Membership:
+        """In SQL with the members' new generation, then in memory, then for who waits."""
+        names = {QueueName(row.topic, row.queue_id) for row in offsets}
+        surroundings = self._members.surroundings(group)
+        made: list[Membership] = []
+
+        async def store(rows: Sequence[CommittedOffset]) -> None:
+            membership = await self._metadata.members.change(
+                group.name,
+                lambda now: rebalancing.reset(now, names, surroundings),
+                offsets_after=rows,
+                force=True,
+            )
+            made.append(membership)
+
+        await self._book.force(offsets, store)
+        self._members.take_note(made[0])
+        await self._groups.begin_again(group.name, offsets)
+        return made[0]
+
+    async def delete(self, group: str, topic: str) -> None:
+        """Forget the group's offsets in the topic. Refused while a member reads it."""
+        self.find_group(group)
+        membership = await self._metadata.members.read(group)
+        readers = subscribers(membership.members, topic)
+        if readers:
+            raise StateConflict(
+                f"members of group {group!r} read topic {topic!r}: {', '.join(readers[:5])}",
+                hint="let them leave or subscribe to other topics first",
+            )
+        if not self._book.committed(group, topic):
+            await self._book.refresh(group)
+        had_any = await self._book.delete(group, topic)
+        await self._groups.unsubscribe(group, topic)
+        if not had_any:
+            raise SubscriptionNotFound(f"group {group!r} has no offsets in topic {topic!r}")
+
+    # --- snapshots
+
+    async def take_snapshot(self, group: str, name: str) -> OffsetSnapshot:
+        """Keep all committed offsets of the group under a name that is free."""
+        check_group(name)
+        refuse_broadcast(self.find_group(group))
+        await self._book.refresh(group)
+        return await self._metadata.offset_snapshots.create(
+            group, name, await self.all_committed(group)
+        )
+
+    async def snapshots(self, group: str) -> list[OffsetSnapshot]:
+        """All of the group, by name."""
+        self.find_group(group)
+        return await self._metadata.offset_snapshots.load(group)
+
+    async def snapshot(self, group: str, name: str) -> OffsetSnapshot:
+        """One of them, or `SnapshotNotFound`."""
+        for snapshot in await self.snapshots(group):
+            if snapshot.name == name:
+                return snapshot
+        raise _no_snapshot(group, name)
+
+    async def restore(self, group: str, name: str, *, is_dry_run: bool) -> ResetResult:
+        """Go back, or forward, to a snapshot. What is readable no more is clamped and said."""
+        settings = self.find_group(group)
+        refuse_broadcast(settings)
+        snapshot = await self.snapshot(group, name)
+        await self._book.refresh(group)
+        changes, missing = [], set()
+        for row in snapshot.offsets:
+            topic = self._metadata.snapshot.topics.get(row.topic)
+            if topic is None or row.queue_id >= topic.queues:
+                missing.add(row.topic)
+                continue
+            before = self._book.committed(group, row.topic).get(row.queue_id)
+            changes.append(self._change(row.topic, row.queue_id, before, row.offset))
+        return await self._carry_out(
+            settings, changes, is_dry_run=is_dry_run, missing=sorted(missing)
+        )
+
+    async def delete_snapshot(self, group: str, name: str) -> None:
+        """Forget it, or raise `SnapshotNotFound`."""
+        self.find_group(group)
+        if not await self._metadata.offset_snapshots.delete(group, name):
+            raise _no_snapshot(group, name)
+
+    def find_group(self, name: str) -> Group:
+        """The group, or `GroupNotFound`."""
+        groups = self._metadata.snapshot.groups
+        group = groups.get(name)
+        if group is not None:
+            return group
+        check_group(name)
+        similar = nearest(name, groups)
+        hint = f"did you mean {similar!r}?" if similar else "a group is made by its first use"
+        raise GroupNotFound(f"consumer group {name!r} does not exist", hint=hint)
+
+
+def _no_snapshot(group: str, name: str) -> SnapshotNotFound:
+    return SnapshotNotFound(
+        f"group {group!r} has no snapshot {name!r}", hint=f"see GET /v1/groups/{group}/snapshots"
+    )

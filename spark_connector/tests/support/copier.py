@@ -30,12 +30,13 @@ def main() -> None:
         .options(maxOffsetsPerTrigger="1600", retries="40")
         .load()
     )
+    trigger_of = {"once": {"availableNow": True}, "always": {"processingTime": "0 seconds"}}
     query = (
         rows.select("key", "value")
         .writeStream.format("curlew")
         .options(endpoint=endpoint, topic=copy, checkpointLocation=f"{folder}/checkpoint")
         .options(sendMaxMessages="20", retries="40", idempotence=idempotence)
-        .trigger(**({"availableNow": True} if trigger == "once" else {"processingTime": "0 seconds"}))
+        .trigger(**trigger_of[trigger])
         .start()
     )
     query.awaitTermination()

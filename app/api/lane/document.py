@@ -39,7 +39,10 @@ _FLAG: Final[Json] = {"type": "boolean", "default": False}
 _DURATION: Final[Json] = {"type": "string", "examples": ["30s"]}
 
 _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
-    "action": ({"type": "string", "enum": ["extend", "nack"]}, "what to do with the lease"),
+    "action": (
+        {"type": "string", "enum": ["extend", "nack", "dead_letter"]},
+        "what to do with the lease",
+    ),
     "at": (_TEXT, "where to start: earliest, latest (the default), or epoch milliseconds"),
     "attempt_id": (_TEXT, "the same id returns the same messages, so a lost answer loses nothing"),
     "body": (
@@ -516,16 +519,17 @@ _OPERATIONS: Final[dict[str, Json]] = {
             **_problems(404, 406, 413, 429),
         },
     },
-    "settle_messages": _settle("SettleBody", "Ack, nack and extend messages"),
+    "settle_messages": _settle("SettleBody", "Ack, nack, extend and dead-letter messages"),
     "ack_messages": _settle("AckBody", "Acknowledge messages"),
     "nack_messages": _settle("NackBody", "Give messages back"),
     "extend_messages": _settle("ExtendBody", "Keep messages longer"),
+    "dead_letter_messages": _settle("DeadLetterBody", "Give messages up"),
     "ack_receipt": {
         "summary": "Acknowledge one message",
         "responses": {"204": {"description": "Acknowledged"}, **_problems(404, 410)},
     },
     "change_receipt": {
-        "summary": "Extend or nack one message",
+        "summary": "Extend, nack or dead-letter one message",
         "description": "Query parameters win over the body, which may be empty.",
         "parameters": _query(RECEIPT_PARAMETERS),
         "requestBody": _json_body("ReceiptChange", required=False),

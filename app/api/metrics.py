@@ -94,7 +94,9 @@ def _state(sources: Sources) -> Iterator[_Family]:
     broker, snapshot = sources.broker, sources.metadata.snapshot
     store = broker.store_status()
     yield _one("curlew_ready", "gauge", "1: takes requests.", not broker.readiness())
-    yield _one("curlew_waiting_requests", "gauge", "Long polls waiting.", broker.waiting_count)
+    yield _one(
+        "curlew_waiting_requests", "gauge", "Long polls and requests waiting.", broker.waiting_count
+    )
     yield _one("rocketmq_topic_number", "gauge", "Topics.", len(snapshot.topics))
     yield _one("rocketmq_consumer_group_number", "gauge", "Groups.", len(snapshot.groups))
     yield _one(

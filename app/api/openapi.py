@@ -37,7 +37,7 @@ _STRUCTS: Final = (
     *(wire.Envelope, wire.BatchRequest, wire.BatchEntry, wire.ReceiveBody, wire.SettleBody),
     *(wire.AckBody, wire.NackBody, wire.ExtendBody, wire.ReceiptChange),
     *(wire.SendAnswer, wire.BatchAnswer, wire.FrameAnswer, wire.PullAnswer, wire.ReceiveAnswer),
-    *(wire.BrowseAnswer,),
+    *(wire.BrowseAnswer, wire.RequestAnswer, wire.ReplyAnswer),
     *(wire.SettleAnswer, wire.ReceiptAnswer, wire.MessageView, wire.DeadLetterList),
     *(Problem, EntryProblem),
 )

@@ -19,6 +19,12 @@ from app.api.lane.metadata import (
 from app.api.lane.operations import build_lane
 from app.api.lane.pulling import PULL_PARAMETERS
 from app.api.lane.receiving import RECEIVE_PARAMETERS
+from app.api.lane.requesting import (
+    REPLY_HEADERS,
+    REPLY_PARAMETERS,
+    REQUEST_HEADERS,
+    REQUEST_PARAMETERS,
+)
 from app.api.lane.sending import BATCH_PARAMETERS
 from app.api.lane.settling import RECEIPT_PARAMETERS
 
@@ -344,6 +350,68 @@ _OPERATIONS: Final[dict[str, Json]] = {
                 "Some are stored", {media.JSON: _reference("BatchAnswer")}, _APPLIED_HEADER
             ),
             **_problems(*_TOPIC_ERRORS, 409, 410, 413, 415, 422),
+        },
+    },
+    "request_reply": {
+        "summary": "Send a message and wait for the reply to it",
+        "description": (
+            "The request is stored and delivered like any message; its consumer finds "
+            "`correlation_id` in it and answers with `POST /v1/replies/{correlation_id}`. Without "
+            "a reply in time: 504, with `outcome: stored`. One more parameter, `body=base64`, "
+            "forces bytes in a JSON answer; it is not listed, because generated clients call the "
+            "request body `body`."
+        ),
+        "parameters": [
+            *_headers(REQUEST_HEADERS),
+            _PREFER_WAIT,
+            _ENCODING,
+            *_query(REQUEST_PARAMETERS - {"body"}),
+        ],
+        "requestBody": _body(
+            {
+                _OCTETS: {"schema": _BINARY},
+                media.ENVELOPE: _reference("Envelope"),
+                "*/*": {"schema": _BINARY},
+            },
+            required=False,
+        ),
+        "responses": {
+            "200": _answer(
+                "The reply, as JSON; with format=raw its body",
+                {media.JSON: _reference("RequestAnswer"), _OCTETS: {"schema": _BINARY}},
+                {
+                    "MQ-Correlation-Id": {"schema": _TEXT},
+                    "MQ-Message-Id": {"schema": _TEXT, "description": "of the request"},
+                    "MQ-Replied-Ms": {"schema": _INTEGER},
+                    "MQ-Tag": {"schema": _TEXT},
+                    "MQ-Keys": {"schema": _TEXT},
+                    "MQ-Properties": {"schema": _TEXT},
+                    "traceparent": {"schema": _TEXT},
+                    "tracestate": {"schema": _TEXT},
+                    **_APPLIED,
+                },
+            ),
+            **_problems(*_TOPIC_ERRORS, 409, 413, 415, 504),
+        },
+    },
+    "reply_to_request": {
+        "summary": "Answer a request",
+        "description": (
+            "The body is the reply, or an envelope with it. It goes to the request that waits, and "
+            "is not stored: 410 when nobody waits for it any more."
+        ),
+        "parameters": [*_headers(REPLY_HEADERS), _ENCODING, *_query(REPLY_PARAMETERS)],
+        "requestBody": _body(
+            {
+                _OCTETS: {"schema": _BINARY},
+                media.ENVELOPE: _reference("Envelope"),
+                "*/*": {"schema": _BINARY},
+            },
+            required=False,
+        ),
+        "responses": {
+            "200": _answer("Handed over", {media.JSON: _reference("ReplyAnswer")}),
+            **_problems(404, 410, 413, 415),
         },
     },
     "browse_messages": {

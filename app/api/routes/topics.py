@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.api.dependencies import IfVersion, WithServices, etag_of, json_body
 from app.api.documentation import RAW_MESSAGE_HEADERS, Json, json_request, problem_responses
-from app.api.lane.receiving import raw_headers
+from app.api.lane.raw_message import raw_headers
 from app.api.parameters import integer_of
 from app.api.rendering import view_of
 from app.api.schemas import TopicBody, TopicDocument, TopicList, TopicOffsets, TopicStats

@@ -30,7 +30,7 @@ from app.domain.positions import TimestampMs
 
 FIELDS_OF_LATER_VERSIONS: Final = frozenset(
     {
-        *("delay", "deliver_at_ms", "transaction", "producer_group", "dead_letters"),
+        *("transaction", "producer_group", "dead_letters"),
         *("idempotency_key", "dedup_id", "producer_id", "producer_epoch", "producer_seq"),
     }
 )

@@ -39,6 +39,12 @@ Json = dict[str, Any]
 _TEXT: Final[Json] = {"schema": {"type": "string"}}
 _INTEGER: Final[Json] = {"schema": {"type": "integer", "minimum": 0}}
 
+EVENT_SCHEMA: Final[Json] = {
+    "type": "object",
+    "required": ["specversion", "id", "source", "type"],
+    "description": "a CloudEvent 1.0 in the JSON format",
+}
+
 RAW_MESSAGE_HEADERS: Final[Json] = {
     "MQ-Message-Id": _TEXT,
     "MQ-Topic": _TEXT,

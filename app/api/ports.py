@@ -32,7 +32,11 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.scheduled import Scheduled
+from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
+from app.broker.transactions import Transactions
+from app.domain.delays import Due
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
@@ -51,6 +55,9 @@ class DataPlane(Protocol):
     @property
     def store_id(self) -> bytes: ...
 
+    @property
+    def streams(self) -> Streams: ...
+
     async def send(
         self,
         topic: str,
@@ -58,6 +65,7 @@ class DataPlane(Protocol):
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
+        due: Due | None = None,
     ) -> SendResult: ...
 
     async def send_batch(
@@ -115,6 +123,11 @@ class DataPlane(Protocol):
         reason: str | None = None,
     ) -> SettleResult: ...
 
+    @property
+    def transactions(self) -> Transactions:
+        """Messages that become visible when their producer says so."""
+        ...
+
 
 class Broker(DataPlane, Protocol):
     """The whole facade: the data plane, and what the control plane asks of the broker."""
@@ -130,6 +143,11 @@ class Broker(DataPlane, Protocol):
     @property
     def positions(self) -> TopicPositions:
         """Where several topics stand, with waiting."""
+        ...
+
+    @property
+    def scheduled(self) -> Scheduled:
+        """Delayed messages that wait."""
         ...
 
     @property

@@ -19,6 +19,7 @@ Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=INT64_MAX)]
 EpochMs = Annotated[int, Meta(ge=0, le=INT64_MAX, description="epoch milliseconds")]
 Duration = Annotated[str, Meta(description="a number and a unit: 250ms, 30s, 5m, 2h, 3d")]
+Delay = Annotated[str, Meta(description="30s, 2h, or level:3 for RocketMQ's third level")]
 Wait = Annotated[int | float | str, Meta(description="seconds, or a duration such as 20s")]
 
 encode = msgspec.json.Encoder().encode
@@ -45,6 +46,8 @@ class Envelope(Struct, forbid_unknown_fields=True, kw_only=True):
     properties: dict[str, str] | None = None
     content_type: str | None = None
     born_time_ms: EpochMs | None = None
+    delay: Delay | None = None
+    deliver_at_ms: EpochMs | None = None
 
 
 class BatchEntry(Envelope, forbid_unknown_fields=True, kw_only=True):
@@ -134,14 +137,27 @@ class ReceiptChange(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class SendAnswer(Struct, frozen=True, gc=False):
-    """Where a message was stored."""
+    """Where a message was stored. A delayed one has a recall handle, and no offset yet."""
 
     status: Literal["SEND_OK"]
     message_id: str
     topic: str
     queue_id: int
-    queue_offset: int
+    queue_offset: int | UnsetType
     store_time_ms: int
+    deliver_time_ms: int | UnsetType = UNSET
+    recall_handle: str | UnsetType = UNSET
+
+
+class PreparedAnswer(Struct, frozen=True, gc=False):
+    """A half message was stored: visible to nobody until its transaction is committed."""
+
+    status: Literal["SEND_OK"]
+    transaction_id: str
+    message_id: str
+    state: Literal["PREPARED"]
+    topic: str
+    check_time_ms: int
 
 
 class BatchResult(Struct, frozen=True, omit_defaults=True):
@@ -155,6 +171,8 @@ class BatchResult(Struct, frozen=True, omit_defaults=True):
     queue_offset: int | UnsetType = UNSET
     store_time_ms: int | UnsetType = UNSET
     error: EntryProblem | UnsetType = UNSET
+    deliver_time_ms: int | UnsetType = UNSET
+    recall_handle: str | UnsetType = UNSET
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -264,6 +282,25 @@ class DeadLetterList(Struct, frozen=True):
     messages: list[DeadLetterView]
     scanned: int
     next_cursor: str | UnsetType = UNSET
+
+
+class CheckView(Struct, frozen=True, gc=False):
+    """A question to a producer group: commit this message, or roll it back?
+
+    `checks` counts the questions so far, this one included.
+    """
+
+    transaction_id: str
+    producer_group: str
+    checks: int
+    prepared_ms: int
+    message: MessageView
+
+
+class CheckList(Struct, frozen=True):
+    """Transactions that their producer group should decide now."""
+
+    transactions: list[CheckView]
 
 
 class GapView(Struct, frozen=True, rename={"from_": "from"}):

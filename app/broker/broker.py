@@ -15,6 +15,7 @@ from typing import Final, Literal
 from app.broker.browsing import Browser
 from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
+from app.broker.delayed_sends import DelayedSends
 from app.broker.delays import Delays
 from app.broker.group_positions import Committer, GroupPositions, refuse_broadcast
 from app.broker.groups import Groups
@@ -46,13 +47,17 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.scheduled import Scheduled
 from app.broker.sending import Sender
 from app.broker.settling import Settler
+from app.broker.streams import Streams
 from app.broker.subscriptions import LeaseIds, Subscription
 from app.broker.topic_positions import TopicPositions
 from app.broker.topics import find_topic
+from app.broker.transactions import Transactions
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
+from app.domain.delays import Due
 from app.domain.errors import (
     CurlewError,
     GroupNotFound,
@@ -63,6 +68,7 @@ from app.domain.errors import (
 from app.domain.limits import Limits
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
+from app.domain.recall import RecallSigner
 from app.domain.receipt import ReceiptSigner
 from app.domain.settings import GroupSettings, TopicSettings
 from app.runtime.service import Service
@@ -71,6 +77,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 RECEIPT_KEY_NAME: Final = "receipt-handles"
 """Under this name the metadata keeps the key that signs receipt handles."""
+
+RECALL_KEY_NAME: Final = "recall-handles"
+"""And the one that signs recall handles."""
 
 
 class Broker:
@@ -94,7 +103,10 @@ class Broker:
         self._book = OffsetBook(metadata)
         self.progress = ProgressJournal(store, self._readers)
         self._lease_ids = LeaseIds(clock.now_ms())
-        self._sender = Sender(store, metadata, limits, config)
+        self.delays = Delays(store, metadata, clock, config, self._readers)
+        self.scheduled = Scheduled(store, metadata, self.delays, clock, limits, self._readers)
+        self._delayed_sends = DelayedSends(store, self.delays, clock, limits)
+        self._sender = Sender(store, metadata, limits, config, self._delayed_sends)
         self._puller = Puller(store, metadata, limits, self._waiters, self._readers)
         self.browser = Browser(store, metadata, limits, self._readers, self._check_open)
         self.producers = Producers(
@@ -117,39 +129,66 @@ class Broker:
             book=self._book,
             progress=self.progress,
         )
-        self.delays = Delays(store, metadata, clock, config, self._readers)
+        self.streams = Streams(
+            store,
+            metadata,
+            clock,
+            limits,
+            waiters=self._waiters,
+            puller=self._puller,
+            groups=self._groups,
+            receive=self.receive,
+        )
         self.operations = Operations(clock, limits)
         self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
-        self._snapshots = Service(
-            "journal snapshots", config.snapshot_check_seconds, self._write_snapshots
+        self.transactions = Transactions(
+            store,
+            metadata,
+            clock,
+            limits,
+            waiters=self._waiters,
+            readers=self._readers,
+            check_open=self._check_open,
+            place=self._sender.place,
         )
         self.members = Members(metadata, clock, limits, groups=self._groups)
         self.group_positions = GroupPositions(
             store, metadata, groups=self._groups, book=self._book, members=self.members
         )
-        self._member_watch = Service("member-watch", config.member_check_seconds, self.members.turn)
+        self._services = self._make_services(config)
+        self._closed_because = "the broker has not started"
+        """Empty while the broker works."""
+
+    def _make_services(self, config: BrokerConfig) -> tuple[Service, ...]:
         self._offset_writer = Service(
             "offset-writer", config.offset_flush_seconds, self._book.write
         )
         self._lease_watch = Service("lease-watch", config.lease_check_seconds, self.expire_leases)
-        self._closed_because = "the broker has not started"
-        """Empty while the broker works."""
+        return (
+            self._offset_writer,
+            self._lease_watch,
+            Service("member-watch", config.member_check_seconds, self.members.turn),
+            Service("journal-snapshots", config.snapshot_check_seconds, self._write_snapshots),
+            Service("transaction-checks", config.transaction_check_seconds, self.transactions.turn),
+        )
 
     async def start(self) -> None:
         """Load what the metadata knows and take up work. Raises `MetadataUnavailable`."""
         if not self._closed_because:
             return
         self._equip(ReceiptSigner(await self._metadata.secret(RECEIPT_KEY_NAME)))
+        recall_signer = RecallSigner(await self._metadata.secret(RECALL_KEY_NAME))
+        self.scheduled.equip(recall_signer)
+        self._delayed_sends.equip(recall_signer)
         await self._book.load()
         await self.progress.load(self._book, self._metadata.snapshot)
         await self.dead_letters.start()
+        await self.transactions.start()
         self._store.on_arrival = self._waiters.on_arrival
         await self.producers.start()
-        await self._offset_writer.start()
-        await self._lease_watch.start()
         await self.delays.start()
-        await self._member_watch.start()
-        await self._snapshots.start()
+        for service in self._services:
+            await service.start()
         self._closed_because = ""
 
     def _equip(self, signer: ReceiptSigner) -> None:
@@ -185,15 +224,14 @@ class Broker:
         self._closed_because = "the node is shutting down"
         self._waiters.close()
         self.requests.close()
+        self.streams.close()
         self.members.bells.close()
         await self.operations.stop()
-        await self._snapshots.stop()
-        await self._member_watch.stop(self._config.last_write_seconds)
-        await self._lease_watch.stop()
         await self.delays.stop()
-        await self._offset_writer.stop(self._config.last_write_seconds)
+        last_s = self._config.last_write_seconds
+        await asyncio.gather(*[service.stop(last_s) for service in self._services])
         try:
-            async with asyncio.timeout(self._config.last_write_seconds):
+            async with asyncio.timeout(last_s):
                 await self._book.write()
         except TimeoutError:
             self._book.problem = "committed offsets cannot be written: the database is too slow"
@@ -237,12 +275,13 @@ class Broker:
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
+        due: Due | None = None,
         principal: Principal = ANONYMOUS,
     ) -> SendResult:
-        """Store one message. Errors carry `outcome`."""
+        """Store one message, or with `due` deliver it later. Errors carry `outcome`."""
         if self._closed_because:
             raise self._refusal_of_send()
-        return await self._sender.send(topic, message, queue_id, flush)
+        return await self._sender.send(topic, message, queue_id, flush, due)
 
     async def send_batch(
         self,
@@ -377,7 +416,9 @@ class Broker:
             subscription = await self._first_use(topic, group)
         view = self._metadata.snapshot.topics.get(topic)
         flush = FlushMode.SYNC if view is None else view.flush
-        return await self._settler.settle(subscription, flush, acks, nacks, extends)
+        results = await self._settler.settle(subscription, flush, acks, nacks, extends)
+        self.streams.note(results)
+        return results
 
     async def settle_one(
         self,
@@ -420,9 +461,11 @@ class Broker:
     async def expire_leases(self) -> None:
         """Wake parked receives for which leases have ended. A service calls this."""
         self._groups.expire(self._clock.monotonic_s())
+        self.streams.expire()
 
     async def _write_snapshots(self) -> None:
         await self.dead_letters.journal.turn()
+        await self.transactions.journal.turn()
         await self.progress.turn()
         await self.producers.journal.turn()
 
@@ -490,6 +533,7 @@ class Broker:
         self._store.delete_topic(name)
         self._groups.forget(topic=name)
         self._waiters.wake_topic(name)
+        self.streams.wake()
         await self.members.follow_topics()
 
     async def put_group(
@@ -503,5 +547,6 @@ class Broker:
         """Delete a group with its offsets and leases."""
         await self._metadata.delete_group(name)
         self._groups.forget(group=name)
+        self.streams.wake()
         self.members.forget(name)
         self.dead_letters.forget(name)

@@ -24,6 +24,9 @@ class BrokerConfig:
     snapshot_check_seconds: float = 1.0
     """How often journals look whether a snapshot is due."""
 
+    transaction_check_seconds: float = 0.1
+    """How often transactions are looked at whose producers must be asked."""
+
     member_check_seconds: float = 1.0
     """How often silent members are looked for, and changes that other nodes made to groups."""
 
@@ -38,5 +41,6 @@ class BrokerConfig:
         assert self.lease_check_seconds > 0
         assert self.delay_check_seconds > 0
         assert self.snapshot_check_seconds > 0
+        assert self.transaction_check_seconds > 0
         assert self.member_check_seconds > 0
         assert self.reader_threads > 0

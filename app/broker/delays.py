@@ -25,7 +25,7 @@ from app.broker.config import BrokerConfig
 from app.broker.confirming import Confirmation
 from app.broker.ports import Metadata, Store
 from app.broker.reading import DiskAccess
-from app.broker.timers import QUEUE, Timers, done_part
+from app.broker.timers import QUEUE, Timers, done_part, identity_of
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import MIB
@@ -106,6 +106,7 @@ class Delays:
         `message` has one.
         """
         system = {name: text for name, text in message.system.items() if name not in _OF_WAITING}
+        system.pop(PROPERTY_TIMER, None)
         system[PROPERTY_REAL_TOPIC] = topic
         system[PROPERTY_REAL_QUEUE] = str(queue_id)
         system[PROPERTY_DUE] = str(due_ms)
@@ -131,7 +132,7 @@ class Delays:
             while True:
                 await timers.look_ahead()
                 batch = timers.take_due(self._clock.now_ms(), BATCH_MESSAGES)
-                if not batch or not await self.deliver(batch):
+                if not batch or not await self._deliver(batch):
                     break
                 if self._clock.monotonic_s() >= ends:
                     break
@@ -139,37 +140,69 @@ class Delays:
             return
         await self._flush_when_due()
 
-    async def deliver(self, batch: Sequence[Timer]) -> bool:
-        """Deliver claimed timers in one step; those that do not fit are released.
+    async def _deliver(self, batch: Sequence[Timer]) -> bool:
+        """Deliver claimed timers; False: it did not succeed, they wait on."""
+        try:
+            await self.deliver(batch)
+        except CurlewError as error:
+            problem = f"delayed messages cannot be delivered: {error.detail}"
+            if problem != self.problem:
+                _LOG.warning("%s", problem)
+            self.problem = problem
+            return False
+        self.problem = None
+        return True
 
-        False: it did not succeed, all are released.
-        """
+    async def deliver(self, batch: Sequence[Timer]) -> None:
+        """Deliver claimed timers in one step; those that do not fit are released."""
         timers = self.timers
         taken = list(batch)
         try:
             found = await self._read(batch)
             taken = [timer for timer in batch if timer.offset in found]
             timers.release([timer for timer in batch if timer.offset not in found])
-            parts = self._parts([message for timer in taken if (message := found[timer.offset])])
-            confirmation = Confirmation()
-            step = [*parts, done_part(taken)]
-            self._store.append_step(step, self._flush_mode(parts), confirmation.done)
-            await confirmation.wait()
-        except CurlewError as error:
-            self._note(f"delayed messages cannot be delivered: {error.detail}")
-            timers.release(taken)
-            return False
         except BaseException:
             timers.release(taken)
             raise
-        self._note(None)
-        await timers.catch_up()
-        return True
+        parts = self._parts([message for timer in taken if (message := found[timer.offset])])
+        await self.end(taken, parts)
 
-    def _note(self, problem: str | None) -> None:
-        if problem != self.problem and problem is not None:
-            _LOG.warning("%s", problem)
-        self.problem = problem
+    async def end(self, claimed: Sequence[Timer], parts: Sequence[StepPart]) -> None:
+        """End the waiting of claimed timers, in one step with `parts`; the claim ends with it.
+
+        When it fails they wait on. Whoever is cancelled here leaves the step to finish.
+        """
+        confirmation = Confirmation()
+
+        def settled(error: CurlewError | None) -> None:
+            if error is not None:
+                self.timers.release(claimed)
+            confirmation.done(error)
+
+        try:
+            step = [*parts, done_part(claimed)]
+            self._store.append_step(step, self._flush_mode(parts), settled)
+        except CurlewError:
+            self.timers.release(claimed)
+            raise
+        await confirmation.wait()
+        await self.timers.catch_up()
+
+    async def move(self, timer: Timer, waiting: StoredMessage, due_ms: int) -> None:
+        """Let the message of a claimed timer wait at the end of the log, for another time."""
+        await self.end([timer], [moved_part([waiting], due_ms)])
+
+    async def read(self, timer: Timer) -> StoredMessage | None:
+        """The record of a timer; None when it is damaged."""
+        return (await self._read([timer])).get(timer.offset)
+
+    async def read_claimed(self, timer: Timer) -> StoredMessage | None:
+        """The same; when reading fails the claim is given up."""
+        try:
+            return await self.read(timer)
+        except BaseException:
+            self.timers.release([timer])
+            raise
 
     async def _read(self, batch: Sequence[Timer]) -> dict[int, StoredMessage | None]:
         """The records of a batch, as many as one step takes; None where one is damaged."""
@@ -263,8 +296,7 @@ class Delays:
             confirmation = Confirmation()
             self._store.flush(confirmation.done)
             await confirmation.wait()
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._readers, flushing.run)
+            await asyncio.get_running_loop().run_in_executor(None, flushing.run)
         except (CurlewError, OSError, ValueError) as error:
             log.abandon(flushing)
             _LOG.warning("the timer log is not written: %s", error)
@@ -274,10 +306,22 @@ class Delays:
         self._store.trim(TIMER_TOPIC, QUEUE, min(log.oldest_offset, log.watermark))
 
 
+def moved_part(waiting: Sequence[StoredMessage], due_ms: int | None = None) -> StepPart:
+    """The part of a step that stores records of the timer topic again; None: for the same time."""
+    messages: list[Message] = []
+    for record in waiting:
+        system = {name: text for name, text in record.system.items() if name != PROPERTY_STEP}
+        system[PROPERTY_TIMER] = identity_of(record)
+        if due_ms is not None:
+            system[PROPERTY_DUE] = str(due_ms)
+        messages.append(replace(as_message(record), system=system))
+    return StepPart(TIMER_TOPIC, QUEUE, messages)
+
+
 def as_message(waited: StoredMessage) -> Message:
     """What is delivered of a record that waited: the message with its id and times."""
     system = {name: text for name, text in waited.system.items() if name not in _OF_WAITING}
-    system.setdefault(PROPERTY_TIMER, str(waited.queue_offset))
+    system[PROPERTY_TIMER] = identity_of(waited)
     return Message(
         waited.body,
         tag=waited.tag,

@@ -150,6 +150,19 @@ class Store(Protocol):
         """The first offset of a queue stored at a physical offset or behind it."""
         ...
 
+    def find_by_key(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int = 0,
+        end_ms: int = ...,
+        max_messages: int = 64,
+        *,
+        wait_for_disk: bool = False,
+    ) -> list[memoryview]:
+        """The newest records of a topic with a key or client-given id, in the log's order."""
+        ...
+
     def decode(self, record: memoryview) -> StoredMessage: ...
 
     def average_bytes(self, topic: str, queue_id: int) -> int | None:

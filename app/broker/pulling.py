@@ -74,7 +74,7 @@ class _Pull:
         self.bounds = bounds
         if not bounds.min_offset <= offset <= bounds.max_offset:
             if not self.request.clamp:
-                raise _outside(offset, bounds)
+                raise outside(offset, bounds)
             offset = max(bounds.min_offset, min(offset, bounds.max_offset))
             self.clamped = True
         self.offset = offset
@@ -243,7 +243,8 @@ class Puller:
         return False
 
 
-def _outside(offset: int, bounds: QueueBounds) -> OffsetExpired | OffsetOutOfRange:
+def outside(offset: int, bounds: QueueBounds) -> OffsetExpired | OffsetOutOfRange:
+    """The refusal of an offset that is not within `bounds`."""
     fields = {"min_offset": bounds.min_offset, "max_offset": bounds.max_offset}
     if offset < bounds.min_offset:
         return OffsetExpired(

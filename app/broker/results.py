@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
+from app.domain.delays import Due
 from app.domain.errors import CurlewError
 from app.domain.limits import DEFAULT_PULL_MESSAGES, DEFAULT_RECEIVE_MESSAGES, MIB
 from app.domain.message import Message, StoredMessage
@@ -25,7 +26,12 @@ class SendResult(NamedTuple):
     topic: str
     queue_id: int
     queue_offset: int
+    """-1 when the message is delayed: it has no place in its queue yet."""
     store_time_ms: int
+    deliver_time_ms: int | None = None
+    """When a delayed message is due."""
+    recall_handle: str | None = None
+    """Names a delayed message until it is delivered."""
 
 
 class BatchItem(NamedTuple):
@@ -33,6 +39,8 @@ class BatchItem(NamedTuple):
 
     message: Message
     queue_id: int | None = None
+    due: Due | None = None
+    """Deliver it then, not at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from typing import Final
 from app.broker.ports import Store
 from app.broker.reading import DiskAccess
 from app.domain.limits import MIB
-from app.domain.message import PROPERTY_DUE, Message, StoredMessage
+from app.domain.message import PROPERTY_DUE, PROPERTY_TIMER, Message, StoredMessage
 from app.domain.names import TIMER_TOPIC
 from app.store import Page, ReadResult, StepPart, Timer, TimerLog, TimerLogDamaged
 
@@ -51,6 +51,17 @@ def due_of(message: StoredMessage) -> int | None:
     return None if due is None else int(due)
 
 
+def identity_of(waiting: StoredMessage) -> str:
+    """What stays the same of a delayed message when it is moved: where it waited first."""
+    identity = waiting.system.get(PROPERTY_TIMER)
+    return identity or identity_text(Timer(int(waiting.system[PROPERTY_DUE]), waiting.queue_offset))
+
+
+def identity_text(first: Timer) -> str:
+    """The identity of a message that waited there first."""
+    return f"{first.due_ms}-{first.offset}"
+
+
 class Claim:
     """Timers that somebody deals with; `over` is set when that is decided."""
 
@@ -62,6 +73,15 @@ class Claim:
         self.left.discard(offset)
         if not self.left:
             self.over.set()
+
+
+class _Watch:
+    """Notices when a record stops waiting while somebody looks whether it does."""
+
+    __slots__ = ("ended",)
+
+    def __init__(self) -> None:
+        self.ended = False
 
 
 class Timers:
@@ -91,6 +111,7 @@ class Timers:
         self._olds: set[int] = set()
         """And what ended."""
         self._claims: dict[int, Claim] = {}
+        self._watches: dict[int, list[_Watch]] = {}
         self._damaged: set[int] = set()
         """Offsets whose records cannot be read: what ends their waiting changes nothing."""
         self.is_whole = False
@@ -174,6 +195,8 @@ class Timers:
         self._near_offsets.discard(timer.offset)
         if self._news is not None:
             self._olds.add(timer.offset)
+        for watch in self._watches.get(timer.offset, ()):
+            watch.ended = True
         self._end_claim(timer.offset)
 
     def _end_claim(self, offset: int) -> None:
@@ -225,6 +248,29 @@ class Timers:
             self.damage = str(error)
             raise
 
+    async def claim_waiting(self, timer: Timer) -> bool:
+        """Claim a record by name; False: it does not wait (any more)."""
+        while True:
+            while (claim := self._claims.get(timer.offset)) is not None:
+                await claim.over.wait()
+            watch = _Watch()
+            self._watches.setdefault(timer.offset, []).append(watch)
+            try:
+                is_waiting = await self.is_waiting(timer)
+            finally:
+                self._forget(timer.offset, watch)
+            if not is_waiting or watch.ended:
+                return False
+            if timer.offset not in self._claims:
+                self.claim([timer])
+                return True
+
+    def _forget(self, offset: int, watch: _Watch) -> None:
+        watches = self._watches[offset]
+        watches.remove(watch)
+        if not watches:
+            del self._watches[offset]
+
     async def is_waiting(self, timer: Timer) -> bool:
         """Whether a record waits, as far as the topic was read. Also while it is claimed."""
         before = Timer(timer.due_ms, timer.offset - 1)
@@ -260,18 +306,3 @@ class Timers:
                 self._end_claim(timer.offset)
                 if timer <= self._horizon:
                     self._push(timer)
-
-    def drop(self, timer: Timer) -> None:
-        """End the claim of one that turned out not to wait."""
-        self._end_claim(timer.offset)
-
-    def claim_of(self, offset: int) -> Claim | None:
-        """Who deals with a record now."""
-        return self._claims.get(offset)
-
-    @property
-    def next_due_ms(self) -> int | None:
-        """When the next one is due, as far as is known; None: nothing waits near."""
-        while self._near and self._near[0].offset not in self._near_offsets:
-            heappop(self._near)
-        return self._near[0].due_ms if self._near else None

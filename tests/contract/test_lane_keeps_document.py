@@ -169,6 +169,20 @@ async def test_pull(check: Checker) -> None:
     await check("pull_messages", "GET", url + "?offset=4", 416)
 
 
+async def test_streams(check: Checker) -> None:
+    await check("send_message", "POST", T + "/messages?tag=t", 201, content=b"x")
+    url = T + "/stream?at=earliest&duration=10ms"
+    for accept in ("text/event-stream", NDJSON):
+        headers = {"Accept": accept}
+        await check("stream_topic", "GET", url + "&clamp=true&filter=t", 200, headers=headers)
+        url_of_group = T + "/groups/g/stream?credit=1&duration=10ms&invisible=1s"
+        await check("stream_group", "GET", url_of_group, 200, headers=headers)
+    await check("stream_topic", "GET", T + "/stream?cursor=x", 400)
+    await check("stream_topic", "GET", T + "/stream?offset=9", 416)
+    await check("stream_topic", "GET", T + "/stream", 406, headers={"Accept": "text/html"})
+    await check("stream_group", "GET", T + "/groups/g/stream?invisible=1ms", 400)
+
+
 async def test_browse(check: Checker) -> None:
     url = T + "/messages"
     for body in (b"x", b"\xff", b"y"):
@@ -274,6 +288,8 @@ async def test_control_plane(check: Checker) -> None:
     message = f"{T}/messages/{sent.json()['message_id']}"
     await check("get_message", "GET", message, 200)
     await check("get_message", "GET", message + "?format=raw", 200)
+    await check("get_message", "GET", message, 200, headers={"Accept": EVENT})
+    await check("get_message", "GET", message, 406, headers={"Accept": "text/html"})
     for operation, path in (
         ("get_health", "/healthz"),
         ("get_readiness", "/readyz"),

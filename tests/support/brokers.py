@@ -27,6 +27,8 @@ GROUP = "billing"
 IDLE = BrokerConfig(
     offset_flush_seconds=3600,
     lease_check_seconds=3600,
+    snapshot_check_seconds=3600,
+    transaction_check_seconds=3600,
     delay_check_seconds=3600,
     member_check_seconds=3600,
 )

@@ -7,6 +7,7 @@ from app.api.lane.requesting import Requesting
 from app.api.lane.routing import Lane, Operation
 from app.api.lane.sending import Sending
 from app.api.lane.settling import Settling
+from app.api.lane.streaming import Streaming
 from app.api.ports import DataPlane
 from app.api.traffic import Traffic
 from app.domain.limits import Limits
@@ -19,6 +20,7 @@ def build_lane(broker: DataPlane, limits: Limits, traffic: Traffic | None = None
     """The lane over `broker`, counting in `traffic`."""
     traffic = traffic or Traffic()
     sending, pulling = Sending(broker, limits, traffic), Pulling(broker, limits, traffic)
+    streaming = Streaming(broker, limits, traffic)
     receiving, settling = Receiving(broker, limits, traffic), Settling(broker, limits)
     browsing = Browsing(broker, limits, traffic)
     requesting = Requesting(broker, limits, traffic)
@@ -59,6 +61,8 @@ def build_lane(broker: DataPlane, limits: Limits, traffic: Traffic | None = None
             Operation("browse_messages", "GET", f"{_TOPIC}/messages", browsing.browse),
             Operation("pull_messages", "GET", f"{_TOPIC}/queues/{{queue}}/messages", pulling.pull),
             Operation("receive_messages", "POST", f"{_GROUP}/messages:receive", receiving.receive),
+            Operation("stream_topic", "GET", f"{_TOPIC}/stream", streaming.stream_topic),
+            Operation("stream_group", "GET", f"{_GROUP}/stream", streaming.stream_group),
             Operation("settle_messages", "POST", f"{_GROUP}/messages:settle", settling.settle),
             Operation("ack_messages", "POST", f"{_GROUP}/messages:ack", settling.ack),
             Operation("nack_messages", "POST", f"{_GROUP}/messages:nack", settling.nack),

@@ -19,7 +19,7 @@ _TRACE_PROPERTIES: Final = ("traceparent", "tracestate")
 def raw_headers(message: StoredMessage) -> Headers:
     """Everything about `message` but its body, as headers that a send understands."""
     headers: Headers = [
-        (b"content-type", shown_content_type(message.content_type)),
+        *content_type_headers(message.content_type, message.properties),
         (b"mq-message-id", encode_header(message.message_id)),
         (b"mq-topic", message.topic.encode()),
         (b"mq-queue-id", b"%d" % message.queue_id),
@@ -41,11 +41,13 @@ def raw_headers(message: StoredMessage) -> Headers:
     return headers
 
 
-def shown_content_type(content_type: str | None) -> bytes:
-    """The value of a `Content-Type` header; bytes where it is not known or fits in none."""
-    if content_type is None or not is_header_text(content_type):
-        return _OCTETS
-    return content_type.encode("ascii")
+def content_type_headers(content_type: str | None, properties: Mapping[str, str]) -> Headers:
+    """Bytes where nothing else is known; but an event would gain an attribute by that."""
+    if content_type is not None and is_header_text(content_type):
+        return [(b"content-type", content_type.encode("ascii"))]
+    if content_type is None and VERSION_PROPERTY in properties:
+        return []
+    return [(b"content-type", _OCTETS)]
 
 
 def property_headers(properties: Mapping[str, str]) -> Headers:

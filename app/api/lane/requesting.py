@@ -24,7 +24,7 @@ from app.api.lane.metadata import (
     refuse_mq_headers,
 )
 from app.api.lane.preferences import wished_wait
-from app.api.lane.raw_message import property_headers, shown_content_type
+from app.api.lane.raw_message import content_type_headers, property_headers
 from app.api.lane.waiting import unless_gone
 from app.api.parameters import Query, parse_query, refuse_unknown
 from app.api.ports import DataPlane
@@ -150,6 +150,11 @@ class Requesting:
                 options.flush,
             )
         envelope = envelope_decoder.decode(body)
+        if envelope.delay is not None or envelope.deliver_at_ms is not None:
+            raise UnsupportedFeature(
+                "somebody waits for the reply: there is no delay here",
+                hint="leave out delay and deliver_at_ms",
+            )
         queue_id = envelope.queue_id if options.queue_id is None else options.queue_id
         return _Given(_with(message_of(envelope), options), queue_id, options.flush)
 
@@ -176,7 +181,7 @@ def _raw_headers(replied: Replied) -> Headers:
     """Everything about the reply but its body."""
     message = replied.reply.message
     headers: Headers = [
-        (b"content-type", shown_content_type(message.content_type)),
+        *content_type_headers(message.content_type, message.properties),
         (b"mq-correlation-id", replied.correlation_id.encode("ascii")),
         (b"mq-message-id", encode_header(replied.sent.message_id)),
         (b"mq-replied-ms", b"%d" % replied.reply.replied_ms),

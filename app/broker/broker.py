@@ -117,9 +117,7 @@ class Broker:
             readers=self._readers,
             check_open=self._check_open_for_sends,
         )
-        self.requests = Requests(
-            store.store_id, clock, limits, self._sender, self._check_open_for_sends
-        )
+        self.requests = Requests(store, clock, limits, self._sender, self._check_open_for_sends)
         self.positions = TopicPositions(store, metadata, limits, self._waiters)
         self._groups = Groups(
             store,
@@ -151,13 +149,17 @@ class Broker:
             check_open=self._check_open,
             place=self._sender.place,
         )
-        self.members = Members(metadata, clock, limits, groups=self._groups)
-        self.group_positions = GroupPositions(
-            store, metadata, groups=self._groups, book=self._book, members=self.members
-        )
+        self._make_members()
         self._services = self._make_services(config)
         self._closed_because = "the broker has not started"
         """Empty while the broker works."""
+
+    def _make_members(self) -> None:
+        metadata, groups = self._metadata, self._groups
+        self.members = Members(metadata, self._clock, self.limits, groups=groups)
+        self.group_positions = GroupPositions(
+            self._store, metadata, groups=groups, book=self._book, members=self.members
+        )
 
     def _make_services(self, config: BrokerConfig) -> tuple[Service, ...]:
         self._offset_writer = Service(

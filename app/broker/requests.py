@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from app.broker.ports import Store
 from app.broker.results import SendResult
 from app.broker.sending import Sender
 from app.domain.clock import Clock
@@ -71,13 +72,13 @@ class Requests:
 
     def __init__(
         self,
-        store_id: bytes,
+        store: Store,
         clock: Clock,
         limits: Limits,
         sender: Sender,
         check_open: Callable[[], None],
     ) -> None:
-        self._node = store_id.hex()
+        self._node = store.store_id.hex()
         self._clock = clock
         self._limits = limits
         self._sender = sender

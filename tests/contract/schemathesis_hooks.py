@@ -19,12 +19,14 @@ SHORT = "20ms"
 
 @schemathesis.hook
 def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -> None:
-    """Streams end when they are told to, and Schemathesis waits for the end."""
+    """Streams and requests without a reply end when they are told to; Schemathesis waits."""
     if case.operation.path.endswith(STREAMS):
         query: dict[str, Any] = case.query or {}
         if query.get("duration", LONG) == LONG:
             query["duration"] = SHORT
         case.query = query
+    if case.operation.path.endswith(":request"):
+        case.query = {"wait": SHORT, **(case.query or {})}
 
 
 @schemathesis.hook
@@ -40,14 +42,6 @@ def filter_failure(
         # HTTP lets a request carry headers that the server does not know.
         return not _only_adds_headers(case)
     return True
-
-
-@schemathesis.hook
-def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -> None:
-    """Let no request wait for a reply that never comes, where none says how long."""
-    is_request = context.operation is not None and context.operation.path.endswith(":request")
-    if is_request and isinstance(case.query, dict):
-        case.query.setdefault("wait", "10ms")
 
 
 def _is_raw(case: Case[Any]) -> bool:

@@ -20,7 +20,6 @@ from app.api.lane.metadata import (
     SendOptions,
     encode_header,
     read_send_options,
-    refuse_later_headers,
     refuse_mq_headers,
 )
 from app.api.lane.preferences import wished_wait
@@ -123,7 +122,6 @@ class Requesting:
     async def _read(self, exchange: Exchange, known: dict[bytes, str], query: bytes) -> _Given:
         """The message in the body, with what headers and query say over it."""
         headers = exchange.headers
-        refuse_later_headers(headers)
         if IDEMPOTENCY_KEY in headers:
             raise UnsupportedFeature(
                 "a request takes no Idempotency-Key: its answer is not kept",

@@ -35,6 +35,7 @@ from app.broker.results import (
 from app.broker.scheduled import Scheduled
 from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
+from app.broker.trails import Trails
 from app.broker.transactions import Transactions
 from app.domain.delays import Due
 from app.domain.errors import CurlewError
@@ -158,6 +159,11 @@ class Broker(DataPlane, Protocol):
     @property
     def operations(self) -> Operations:
         """Work that outlives its request."""
+        ...
+
+    @property
+    def trails(self) -> Trails:
+        """What became of messages."""
         ...
 
     async def message(self, topic: str, message_id: str) -> StoredMessage: ...

@@ -54,6 +54,7 @@ from app.broker.streams import Streams
 from app.broker.subscriptions import LeaseIds, Subscription
 from app.broker.topic_positions import TopicPositions
 from app.broker.topics import find_topic
+from app.broker.trails import Trails
 from app.broker.transactions import Transactions
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
@@ -107,7 +108,7 @@ class Broker:
         self.scheduled = Scheduled(store, metadata, self.delays, clock, limits, self._readers)
         self._delayed_sends = DelayedSends(store, self.delays, clock, limits)
         self._sender = Sender(store, metadata, limits, config, self._delayed_sends)
-        self._puller = Puller(store, metadata, limits, self._waiters, self._readers)
+        self._puller = Puller(store, metadata, clock, limits, self._waiters, self._readers)
         self.browser = Browser(store, metadata, limits, self._readers, self._check_open)
         self.producers = Producers(
             store,
@@ -137,7 +138,21 @@ class Broker:
             groups=self._groups,
             receive=self.receive,
         )
+        self._make_journaled(store, metadata, clock, limits)
+        self.members = Members(metadata, clock, limits, groups=self._groups)
+        self.group_positions = GroupPositions(
+            store, metadata, groups=self._groups, book=self._book, members=self.members
+        )
+        self._services = self._make_services(config)
+        self._closed_because = "the broker has not started"
+        """Empty while the broker works."""
+
+    def _make_journaled(
+        self, store: Store, metadata: Metadata, clock: Clock, limits: Limits
+    ) -> None:
+        """The parts whose state lies in system topics and who need no other part."""
         self.operations = Operations(clock, limits)
+        self.trails = Trails(store, metadata, clock, limits, self._readers)
         self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
         self.transactions = Transactions(
             store,
@@ -149,17 +164,6 @@ class Broker:
             check_open=self._check_open,
             place=self._sender.place,
         )
-        self._make_members()
-        self._services = self._make_services(config)
-        self._closed_because = "the broker has not started"
-        """Empty while the broker works."""
-
-    def _make_members(self) -> None:
-        metadata, groups = self._metadata, self._groups
-        self.members = Members(metadata, self._clock, self.limits, groups=groups)
-        self.group_positions = GroupPositions(
-            self._store, metadata, groups=groups, book=self._book, members=self.members
-        )
 
     def _make_services(self, config: BrokerConfig) -> tuple[Service, ...]:
         self._offset_writer = Service(
@@ -170,6 +174,7 @@ class Broker:
             self._offset_writer,
             self._lease_watch,
             Service("member-watch", config.member_check_seconds, self.members.turn),
+            Service("trace", config.trace_write_seconds, self.trails.turn),
             Service("journal-snapshots", config.snapshot_check_seconds, self._write_snapshots),
             Service("transaction-checks", config.transaction_check_seconds, self.transactions.turn),
         )
@@ -237,6 +242,7 @@ class Broker:
                 await self._book.write()
         except TimeoutError:
             self._book.problem = "committed offsets cannot be written: the database is too slow"
+        await self.trails.turn()
         if self._book.problem is not None:
             _LOG.warning("%s; the log has them", self._book.problem)
         self._readers.shutdown(wait=False)

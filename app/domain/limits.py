@@ -108,6 +108,8 @@ class Limits:
     dead_letters_selected_max: int = 10_000
     operations_running_max: int = 16
     operations_kept_max: int = 1_000
+    trace_notes_pending_max: int = 200_000
+    trace_records_read_max: int = 2_000
 
     def __post_init__(self) -> None:
         assert self.body_bytes_max <= self.batch_bytes_max

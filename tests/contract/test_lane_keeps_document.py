@@ -164,6 +164,10 @@ async def test_pull(check: Checker) -> None:
         await check(
             "pull_messages", "GET", url + "?offset=99&clamp=1", 200, headers={"Accept": accept}
         )
+    sealed = await check("pull_messages", "GET", url + "?offset=0&until_offset=2", 200)
+    headers = {"If-None-Match": sealed.headers["etag"]}
+    await check("pull_messages", "GET", url + "?offset=0&until_offset=2", 304, headers=headers)
+    await check("pull_messages", "GET", url + "?offset=0&until_timestamp_ms=1", 200)
     await check("pull_messages", "GET", url + "?tail=-1", 400)
     await check("pull_messages", "GET", url + "?offset=0", 406, headers={"Accept": "text/html"})
     await check("pull_messages", "GET", url + "?offset=4", 416)
@@ -288,6 +292,7 @@ async def test_control_plane(check: Checker) -> None:
     message = f"{T}/messages/{sent.json()['message_id']}"
     await check("get_message", "GET", message, 200)
     await check("get_message", "GET", message + "?format=raw", 200)
+    await check("get_message", "GET", message, 304, headers={"If-None-Match": "*"})
     await check("get_message", "GET", message, 200, headers={"Accept": EVENT})
     await check("get_message", "GET", message, 406, headers={"Accept": "text/html"})
     for operation, path in (

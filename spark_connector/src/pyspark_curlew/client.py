@@ -183,7 +183,7 @@ class CurlewClient:
         """Messages of one queue from `offset` on, at most up to `end_offset` (excluded)."""
         query = {
             "offset": offset,
-            "end_offset": end_offset,
+            "until_offset": end_offset,
             "max_messages": max_messages,
             "max_bytes": max_bytes,
             "wait": wait_s,

@@ -178,7 +178,7 @@ def _pull(queue: Queue, query: dict[str, int]) -> Reply:
         status, code = (410, "OFFSET_EXPIRED") if offset < queue.first else (416, "OFFSET_OUT")
         return _problem(status, code=code, min_offset=queue.first, max_offset=queue.end)
     found: list[Record] = []
-    end = min(query["end_offset"], queue.end)
+    end = min(query["until_offset"], queue.end)
     next_offset, size = offset, 0
     while next_offset < end and len(found) < query["max_messages"]:
         record = queue.records[next_offset - queue.first]

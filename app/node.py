@@ -142,6 +142,7 @@ class Node:
         policy = RetentionPolicy(
             default_ms=DEFAULT_RETENTION_MS,
             by_topic_ms={topic.name: topic.retention_ms for topic in topics}
+            | self.broker.retries.retention_ms()
             | {TRACE_TOPIC: self.config.trace_hours * 3_600_000},
         )
         loop = asyncio.get_running_loop()

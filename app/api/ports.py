@@ -112,6 +112,7 @@ class DataPlane(Protocol):
         acks: Sequence[str] = (),
         nacks: Sequence[Nack] = (),
         extends: Sequence[Extend] = (),
+        dead_letters: Sequence[Nack] = (),
     ) -> list[SettleResult]: ...
 
     async def settle_one(

@@ -143,3 +143,7 @@ DEFAULT_QUEUES = 4
 
 DEFAULT_RETENTION_MS = 72 * 3_600_000
 """RocketMQ's fileReservedTime."""
+
+DEAD_LETTER_RETENTION_MS = 14 * 86_400_000
+"""SQS's longest retention: dead letters wait for people. Retries are kept as long as their topic's
+messages."""

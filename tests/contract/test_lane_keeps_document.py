@@ -259,6 +259,17 @@ async def test_receive_and_settle(check: Checker) -> None:
     await check("change_receipt", "PATCH", receipt + change, 410)
     receipt = f"/v1/receipts/{answer.json()['receipt_handle']}"
     await check("change_receipt", "PATCH", receipt, 200, json={"action": "nack", "delay": "0s"})
+    await check("send_message", "POST", T + "/messages", 201, content=b"3")
+    dead = []
+    for _ in range(2):
+        answer = await check("receive_messages", "POST", url, 200)
+        dead.append(answer.json()["messages"][0]["receipt_handle"])
+    letters = {"receipt_handles": [dead[0]], "reason": "poison"}
+    await check("dead_letter_messages", "POST", G + ":dead-letter", 200, json=letters)
+    await check("dead_letter_messages", "POST", G + ":dead-letter", 410, json=letters)
+    rejected = {"action": "dead_letter", "reason": "poison"}
+    await check("change_receipt", "PATCH", f"/v1/receipts/{dead[1]}", 200, json=rejected)
+    await check("send_message", "POST", T + "/messages", 201, content=b"4")
     answer = await check("receive_messages", "POST", url, 200)
     handle = answer.json()["messages"][0]["receipt_handle"]
     await check("ack_receipt", "DELETE", f"/v1/receipts/{handle}", 204)

@@ -31,6 +31,7 @@ from app.api.routes import (
     scheduled,
     service,
     topics,
+    traces,
     transactions,
 )
 from app.domain.errors import CurlewError, InternalError, InvalidRequest
@@ -59,6 +60,7 @@ _ROUTERS: Final = (
     dead_letters.router,
     operations.router,
     transactions.router,
+    traces.router,
     service.router,
 )
 

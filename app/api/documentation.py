@@ -38,6 +38,13 @@ Json = dict[str, Any]
 _TEXT: Final[Json] = {"schema": {"type": "string"}}
 _INTEGER: Final[Json] = {"schema": {"type": "integer", "minimum": 0}}
 
+CACHE_HEADERS: Final[Json] = {
+    "ETag": {"schema": {"type": "string"}, "description": "of what will not change"},
+    "Cache-Control": _TEXT,
+    "Vary": _TEXT,
+}
+"""What `validators` gives."""
+
 EVENT_SCHEMA: Final[Json] = {
     "type": "object",
     "required": ["specversion", "id", "source", "type"],

@@ -34,6 +34,7 @@ from app.broker.results import (
 from app.broker.scheduled import Scheduled
 from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
+from app.broker.trails import Trails
 from app.broker.transactions import Transactions
 from app.domain.delays import Due
 from app.domain.errors import CurlewError
@@ -107,6 +108,7 @@ class DataPlane(Protocol):
         acks: Sequence[str] = (),
         nacks: Sequence[Nack] = (),
         extends: Sequence[Extend] = (),
+        dead_letters: Sequence[Nack] = (),
     ) -> list[SettleResult]: ...
 
     async def settle_one(
@@ -154,6 +156,11 @@ class Broker(DataPlane, Protocol):
     @property
     def operations(self) -> Operations:
         """Work that outlives its request."""
+        ...
+
+    @property
+    def trails(self) -> Trails:
+        """What became of messages."""
         ...
 
     async def message(self, topic: str, message_id: str) -> StoredMessage: ...

@@ -82,6 +82,8 @@ class PullRequest:
     """Move an offset outside the bounds to the nearest one instead of failing."""
     end_offset: int | None = None
     """Read below this offset only."""
+    until_ms: int | None = None
+    """Read what was stored before this time only."""
 
 
 class PullResult(NamedTuple):
@@ -95,6 +97,8 @@ class PullResult(NamedTuple):
     up_to_date: bool
     scanned: int
     clamped: bool
+    is_ended: bool = False
+    """The range that was asked for is read; nothing more can come into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,7 @@ class ReceiveResult(NamedTuple):
 
 
 class Nack(NamedTuple):
-    """Return a message now, or after a delay."""
+    """Return a message now, or after a delay (None: as the group's policy says), or give it up."""
 
     receipt_handle: str
     delay_ms: int | None = None
@@ -143,7 +147,7 @@ class Extend(NamedTuple):
     invisible_ms: int
 
 
-SettleAction = Literal["ack", "nack", "extend"]
+SettleAction = Literal["ack", "nack", "extend", "dead_letter"]
 
 
 class SettleResult(NamedTuple):

@@ -107,6 +107,8 @@ class Limits:
     dead_letters_selected_max: int = 10_000
     operations_running_max: int = 16
     operations_kept_max: int = 1_000
+    trace_notes_pending_max: int = 200_000
+    trace_records_read_max: int = 2_000
 
     def __post_init__(self) -> None:
         assert self.body_bytes_max <= self.batch_bytes_max
@@ -138,3 +140,7 @@ DEFAULT_QUEUES = 4
 
 DEFAULT_RETENTION_MS = 72 * 3_600_000
 """RocketMQ's fileReservedTime."""
+
+DEAD_LETTER_RETENTION_MS = 14 * 86_400_000
+"""SQS's longest retention: dead letters wait for people. Retries are kept as long as their topic's
+messages."""

@@ -7,7 +7,12 @@ tables, so that none is forgotten. A test sends through the lane and validates a
 from typing import Any, Final
 
 from app.api.cloudevents import EVENT, EVENTS
-from app.api.documentation import EVENT_SCHEMA, RAW_MESSAGE_HEADERS, problem_responses
+from app.api.documentation import (
+    CACHE_HEADERS,
+    EVENT_SCHEMA,
+    RAW_MESSAGE_HEADERS,
+    problem_responses,
+)
 from app.api.lane import media
 from app.api.lane.browsing import BROWSE_PARAMETERS
 from app.api.lane.metadata import (
@@ -34,7 +39,10 @@ _FLAG: Final[Json] = {"type": "boolean", "default": False}
 _DURATION: Final[Json] = {"type": "string", "examples": ["30s"]}
 
 _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
-    "action": ({"type": "string", "enum": ["extend", "nack"]}, "what to do with the lease"),
+    "action": (
+        {"type": "string", "enum": ["extend", "nack", "dead_letter"]},
+        "what to do with the lease",
+    ),
     "at": (_TEXT, "where to start: earliest, latest (the default), or epoch milliseconds"),
     "attempt_id": (_TEXT, "the same id returns the same messages, so a lost answer loses nothing"),
     "body": (
@@ -57,7 +65,6 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         {"type": "string", "enum": ["memory", "flushed"]},
         "answer after the write, or after the data is on the medium; default: the topic's",
     ),
-    "end_offset": (_INTEGER, "read below this offset only"),
     "filter": (
         _TEXT,
         "a tag expression (*, or tags separated by ||), or sql: and a condition over properties",
@@ -103,6 +110,8 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         "store the message invisibly until POST /v1/transactions/{id}:commit",
     ),
     "until_ms": (_INTEGER, "stored before this time"),
+    "until_offset": (_INTEGER, "read below this offset only"),
+    "until_timestamp_ms": (_INTEGER, "read only what was stored before this time"),
     "wait": (_TEXT, "how long to wait for messages: seconds, or a duration such as 20s"),
 }
 """Query parameters, and headers by their alias."""
@@ -240,6 +249,13 @@ def _answer(description: str, content: Json, headers: Json | None = None) -> Jso
     return {"description": description, "content": content, "headers": headers or {}}
 
 
+_IF_NONE_MATCH: Final[Json] = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "schema": _TEXT,
+    "description": "the ETag of an answer that is there already: 304 when it is still this one",
+}
 _LAST_EVENT_ID: Final[Json] = {
     "name": "Last-Event-ID",
     "in": "header",
@@ -433,9 +449,11 @@ _OPERATIONS: Final[dict[str, Json]] = {
         "summary": "Read messages of a queue from an offset on",
         "description": (
             "Nothing is leased; the caller keeps `next_offset`. Exactly one of offset, "
-            "timestamp_ms and tail says where to start."
+            "timestamp_ms and tail says where to start. A range that `offset` and `until_offset` "
+            "name and that lies below the end never changes: its answer has an ETag and may be "
+            "kept (its min_offset, max_offset and up_to_date are those of that moment)."
         ),
-        "parameters": [_PREFER_WAIT, *_query(PULL_PARAMETERS)],
+        "parameters": [_PREFER_WAIT, _IF_NONE_MATCH, *_query(PULL_PARAMETERS)],
         "responses": {
             "200": _answer(
                 "Messages, or none",
@@ -447,8 +465,9 @@ _OPERATIONS: Final[dict[str, Json]] = {
                     media.FRAMES: {"schema": _BINARY},
                     EVENTS: {"schema": {"type": "array", "items": EVENT_SCHEMA}},
                 },
-                _PULL_HEADERS,
+                {**_PULL_HEADERS, **CACHE_HEADERS},
             ),
+            "304": {"description": "As `If-None-Match` has it", "headers": CACHE_HEADERS},
             **_problems(404, 406, 410, 413, 416, 429),
         },
     },
@@ -500,16 +519,17 @@ _OPERATIONS: Final[dict[str, Json]] = {
             **_problems(404, 406, 413, 429),
         },
     },
-    "settle_messages": _settle("SettleBody", "Ack, nack and extend messages"),
+    "settle_messages": _settle("SettleBody", "Ack, nack, extend and dead-letter messages"),
     "ack_messages": _settle("AckBody", "Acknowledge messages"),
     "nack_messages": _settle("NackBody", "Give messages back"),
     "extend_messages": _settle("ExtendBody", "Keep messages longer"),
+    "dead_letter_messages": _settle("DeadLetterBody", "Give messages up"),
     "ack_receipt": {
         "summary": "Acknowledge one message",
         "responses": {"204": {"description": "Acknowledged"}, **_problems(404, 410)},
     },
     "change_receipt": {
-        "summary": "Extend or nack one message",
+        "summary": "Extend, nack or dead-letter one message",
         "description": "Query parameters win over the body, which may be empty.",
         "parameters": _query(RECEIPT_PARAMETERS),
         "requestBody": _json_body("ReceiptChange", required=False),

@@ -50,6 +50,12 @@ def build_lane(broker: DataPlane, limits: Limits, traffic: Traffic | None = None
             Operation("ack_messages", "POST", f"{_GROUP}/messages:ack", settling.ack),
             Operation("nack_messages", "POST", f"{_GROUP}/messages:nack", settling.nack),
             Operation("extend_messages", "POST", f"{_GROUP}/messages:extend", settling.extend),
+            Operation(
+                "dead_letter_messages",
+                "POST",
+                f"{_GROUP}/messages:dead-letter",
+                settling.dead_letter,
+            ),
             Operation("ack_receipt", "DELETE", receipts, settling.delete_receipt),
             Operation("change_receipt", "PATCH", receipts, settling.change_receipt),
         ]

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from app.api.cloudevents import EVENT, event_of
 from app.api.dependencies import IfVersion, WithServices, etag_of, json_body
 from app.api.documentation import (
+    CACHE_HEADERS,
     EVENT_SCHEMA,
     RAW_MESSAGE_HEADERS,
     Json,
@@ -19,6 +20,7 @@ from app.api.lane.receiving import raw_headers
 from app.api.parameters import integer_of
 from app.api.rendering import view_of
 from app.api.schemas import TopicBody, TopicDocument, TopicList, TopicOffsets, TopicStats
+from app.api.validators import VARY, is_known, tag_of_message
 from app.api.wire import encode_line
 from app.broker.topics import check_queue, find_topic
 from app.domain.errors import InvalidRequest
@@ -174,8 +176,9 @@ async def get_topic_offsets(
                 EVENT: {"schema": EVENT_SCHEMA},
                 OCTETS: {"schema": {"type": "string", "format": "binary"}},
             },
-            "headers": RAW_MESSAGE_HEADERS,
+            "headers": {**RAW_MESSAGE_HEADERS, **CACHE_HEADERS},
         },
+        304: {"description": "As `If-None-Match` has it", "headers": CACHE_HEADERS},
         **problem_responses(404, 406),
     },
     response_class=Response,
@@ -198,12 +201,21 @@ async def get_message(
     message = await services.broker.message(topic, message_id)
     accept = request.headers.get("accept", "").encode("latin-1")
     kind = format or message_answer_kind(accept, message.content_type)
-    if kind == "raw":
+    place = (message.topic, message.queue_id, message.queue_offset, message.store_time_ms)
+    tag = tag_of_message(f"{kind} {body}", place)
+    # An id that a producer gave may one day name a newer message, so the client asks each time.
+    kept = [(b"etag", tag), (b"cache-control", b"no-cache"), VARY]
+    condition = request.headers.get("if-none-match")
+    if condition is not None and is_known(condition.encode("latin-1"), tag):
+        answer = Response(status_code=304)
+    elif kind == "raw":
         answer = Response(message.body)
-        answer.raw_headers = [*raw_headers(message), *answer.raw_headers]
-        return answer
-    force_base64 = body == "base64"
-    if kind == "event":
-        event = event_of(message, force_base64=force_base64)
-        return Response(encode_line(event), media_type=EVENT)
-    return Response(encode_line(view_of(message, force_base64=force_base64)), media_type=JSON)
+        kept = [*raw_headers(message), *kept]
+    elif kind == "event":
+        event = event_of(message, force_base64=body == "base64")
+        answer = Response(encode_line(event), media_type=EVENT)
+    else:
+        view = view_of(message, force_base64=body == "base64")
+        answer = Response(encode_line(view), media_type=JSON)
+    answer.raw_headers = [*kept, *answer.raw_headers]
+    return answer

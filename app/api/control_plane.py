@@ -28,8 +28,11 @@ from app.api.routes import (
     operations,
     positions,
     producers,
+    scheduled,
     service,
     topics,
+    traces,
+    transactions,
 )
 from app.domain.errors import CurlewError, InternalError, InvalidRequest
 
@@ -50,11 +53,14 @@ _ROUTERS: Final = (
     producers.router,
     topics.router,
     positions.router,
+    scheduled.router,
     groups.router,
     members.router,
     group_offsets.router,
     dead_letters.router,
     operations.router,
+    transactions.router,
+    traces.router,
     service.router,
 )
 

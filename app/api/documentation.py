@@ -38,6 +38,19 @@ Json = dict[str, Any]
 _TEXT: Final[Json] = {"schema": {"type": "string"}}
 _INTEGER: Final[Json] = {"schema": {"type": "integer", "minimum": 0}}
 
+CACHE_HEADERS: Final[Json] = {
+    "ETag": {"schema": {"type": "string"}, "description": "of what will not change"},
+    "Cache-Control": _TEXT,
+    "Vary": _TEXT,
+}
+"""What `validators` gives."""
+
+EVENT_SCHEMA: Final[Json] = {
+    "type": "object",
+    "required": ["specversion", "id", "source", "type"],
+    "description": "a CloudEvent 1.0 in the JSON format",
+}
+
 RAW_MESSAGE_HEADERS: Final[Json] = {
     "MQ-Message-Id": _TEXT,
     "MQ-Topic": _TEXT,

@@ -18,6 +18,10 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 REQUEST_ID: Final = b"mq-request-id"
+AT_ONCE: Final = "curlew.at_once"
+"""In an event of a body: to be written whether or not the client has read what came before."""
+MUST_REACH: Final = "curlew.must_reach"
+"""In an event of a body: raise `ClientGone` when the client has left, instead of saying nothing."""
 REQUEST_ID_KEY: Final = "curlew.request_id"
 """Where applications behind the shell find the request id in the scope."""
 
@@ -111,14 +115,33 @@ class Exchange:
         await self.send({"type": "http.response.body", "body": body})
 
     async def answer_empty(self, status: int, headers: Headers) -> None:
-        """Send an answer without a body (204, or `Prefer: return=minimal`)."""
-        if status != 204:
+        """Send an answer without a body (204, 304, or `Prefer: return=minimal`)."""
+        if status not in {204, 304}:
             headers.append((b"content-length", b"0"))
         headers.append((REQUEST_ID, self.request_id))
         self.started = True
         self.status = status
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": b""})
+
+    async def begin(self, status: int, headers: Headers) -> None:
+        """Begin an answer of unknown length; `go_on` sends its parts."""
+        headers.append((REQUEST_ID, self.request_id))
+        self.started = True
+        self.status = status
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def go_on(self, part: bytes) -> None:
+        """Send a part, once the connection takes it; without a part, wait until it does.
+
+        Raises `ClientGone` when nobody is there to take it.
+        """
+        event = {"type": "http.response.body", "body": part, "more_body": True, MUST_REACH: True}
+        await self.send(event)
+
+    async def finish(self, part: bytes) -> None:
+        """Send the last part, whether or not the connection takes more now."""
+        await self.send({"type": "http.response.body", "body": part, AT_ONCE: True})
 
     async def send_with_request_id(self, event: Event) -> None:
         """`send` for applications that know nothing of request ids."""

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from app.api.ports import Broker
 from app.api.traffic import LATENCY_BUCKETS_S, Traffic
 from app.broker.ports import Metadata
+from app.broker.streaming import StreamEnd
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -95,6 +96,20 @@ def _state(sources: Sources) -> Iterator[_Family]:
     store = broker.store_status()
     yield _one("curlew_ready", "gauge", "1: takes requests.", not broker.readiness())
     yield _one("curlew_waiting_requests", "gauge", "Long polls waiting.", broker.waiting_count)
+    streams = broker.streams
+    yield _one("curlew_streams", "gauge", "Open streams.", streams.open_count)
+    yield _one(
+        "curlew_streams_unsettled",
+        "gauge",
+        "Messages that streams have been sent and that are not settled.",
+        streams.credits.held_count,
+    )
+    yield _Family(
+        "curlew_stream_ends_total",
+        "counter",
+        "Ended streams by reason.",
+        [(f'{{reason="{reason.value}"}}', streams.ends[reason]) for reason in StreamEnd],
+    )
     yield _one("rocketmq_topic_number", "gauge", "Topics.", len(snapshot.topics))
     yield _one("rocketmq_consumer_group_number", "gauge", "Groups.", len(snapshot.groups))
     yield _one(

@@ -9,18 +9,12 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from app.api.durations import parse_duration_ms
-from app.api.errors import UnknownParameter, UnsupportedFeature, did_you_mean
+from app.api.errors import UnknownParameter, did_you_mean
 from app.domain.errors import IllegalWait, InvalidRequest
 
 _PARAMETERS_MAX: Final = 256
 _INT64_DIGITS: Final = 19
 _INT64_MAX: Final = 2**63 - 1
-
-PARAMETERS_OF_LATER_VERSIONS: Final = frozenset(
-    {
-        *("delay", "deliver_at", "transaction", "producer_group"),
-    }
-)
 
 
 def parse_query(query: bytes) -> dict[str, str]:
@@ -53,12 +47,6 @@ def refuse_unknown(
     for name in parameters:
         if name in known or (prefix is not None and name.startswith(prefix)):
             continue
-        if name in PARAMETERS_OF_LATER_VERSIONS:
-            raise UnsupportedFeature(
-                f"this version does not have the parameter {name!r} yet",
-                hint="leave it out; dropping it silently would lose its meaning",
-                fields={"parameter": name},
-            )
         raise UnknownParameter(
             f"unknown query parameter {name!r}",
             hint=did_you_mean(name, sorted(known)),

@@ -31,7 +31,12 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.scheduled import Scheduled
+from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
+from app.broker.trails import Trails
+from app.broker.transactions import Transactions
+from app.domain.delays import Due
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
@@ -47,6 +52,9 @@ class DataPlane(Protocol):
     @property
     def store_id(self) -> bytes: ...
 
+    @property
+    def streams(self) -> Streams: ...
+
     async def send(
         self,
         topic: str,
@@ -54,6 +62,7 @@ class DataPlane(Protocol):
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
+        due: Due | None = None,
     ) -> SendResult: ...
 
     async def send_batch(
@@ -99,6 +108,7 @@ class DataPlane(Protocol):
         acks: Sequence[str] = (),
         nacks: Sequence[Nack] = (),
         extends: Sequence[Extend] = (),
+        dead_letters: Sequence[Nack] = (),
     ) -> list[SettleResult]: ...
 
     async def settle_one(
@@ -110,6 +120,11 @@ class DataPlane(Protocol):
         invisible_ms: int | None = None,
         reason: str | None = None,
     ) -> SettleResult: ...
+
+    @property
+    def transactions(self) -> Transactions:
+        """Messages that become visible when their producer says so."""
+        ...
 
 
 class Broker(DataPlane, Protocol):
@@ -129,6 +144,11 @@ class Broker(DataPlane, Protocol):
         ...
 
     @property
+    def scheduled(self) -> Scheduled:
+        """Delayed messages that wait."""
+        ...
+
+    @property
     def dead_letters(self) -> DeadLetters:
         """The dead letters of all groups."""
         ...
@@ -136,6 +156,11 @@ class Broker(DataPlane, Protocol):
     @property
     def operations(self) -> Operations:
         """Work that outlives its request."""
+        ...
+
+    @property
+    def trails(self) -> Trails:
+        """What became of messages."""
         ...
 
     async def message(self, topic: str, message_id: str) -> StoredMessage: ...

@@ -19,6 +19,7 @@ Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=INT64_MAX)]
 EpochMs = Annotated[int, Meta(ge=0, le=INT64_MAX, description="epoch milliseconds")]
 Duration = Annotated[str, Meta(description="a number and a unit: 250ms, 30s, 5m, 2h, 3d")]
+Delay = Annotated[str, Meta(description="30s, 2h, or level:3 for RocketMQ's third level")]
 Wait = Annotated[int | float | str, Meta(description="seconds, or a duration such as 20s")]
 
 encode = msgspec.json.Encoder().encode
@@ -45,6 +46,8 @@ class Envelope(Struct, forbid_unknown_fields=True, kw_only=True):
     properties: dict[str, str] | None = None
     content_type: str | None = None
     born_time_ms: EpochMs | None = None
+    delay: Delay | None = None
+    deliver_at_ms: EpochMs | None = None
 
 
 class BatchEntry(Envelope, forbid_unknown_fields=True, kw_only=True):
@@ -80,6 +83,13 @@ class NackEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     reason: str | None = None
 
 
+class DeadLetterEntry(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Give one message up: it goes to the group's dead letters at once."""
+
+    receipt_handle: str
+    reason: str | None = None
+
+
 class ExtendEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     """Keep one message for another invisible time, counted from now."""
 
@@ -89,11 +99,12 @@ class ExtendEntry(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class SettleBody(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Acks, nacks and extends by receipt handle, mixed."""
+    """Acks, nacks, extends and dead letters by receipt handle, mixed."""
 
     acks: list[str] = []
     nacks: list[NackEntry] = []
     extends: list[ExtendEntry] = []
+    dead_letters: list[DeadLetterEntry] = []
 
 
 class AckBody(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -111,6 +122,13 @@ class NackBody(Struct, forbid_unknown_fields=True, kw_only=True):
     reason: str | None = None
 
 
+class DeadLetterBody(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Handles to give up, all for the same reason."""
+
+    receipt_handles: list[str]
+    reason: str | None = None
+
+
 class ExtendBody(Struct, forbid_unknown_fields=True, kw_only=True):
     """Handles to keep for the same further time."""
 
@@ -122,7 +140,7 @@ class ExtendBody(Struct, forbid_unknown_fields=True, kw_only=True):
 class ReceiptChange(Struct, forbid_unknown_fields=True, kw_only=True):
     """What to do with one lease. Every field has a query alias, which wins."""
 
-    action: Literal["extend", "nack"] | None = None
+    action: Literal["extend", "nack", "dead_letter"] | None = None
     invisible: Duration | None = None
     invisible_ms: Positive | None = None
     delay: Duration | None = None
@@ -134,14 +152,27 @@ class ReceiptChange(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class SendAnswer(Struct, frozen=True, gc=False):
-    """Where a message was stored."""
+    """Where a message was stored. A delayed one has a recall handle, and no offset yet."""
 
     status: Literal["SEND_OK"]
     message_id: str
     topic: str
     queue_id: int
-    queue_offset: int
+    queue_offset: int | UnsetType
     store_time_ms: int
+    deliver_time_ms: int | UnsetType = UNSET
+    recall_handle: str | UnsetType = UNSET
+
+
+class PreparedAnswer(Struct, frozen=True, gc=False):
+    """A half message was stored: visible to nobody until its transaction is committed."""
+
+    status: Literal["SEND_OK"]
+    transaction_id: str
+    message_id: str
+    state: Literal["PREPARED"]
+    topic: str
+    check_time_ms: int
 
 
 class BatchResult(Struct, frozen=True, omit_defaults=True):
@@ -155,6 +186,8 @@ class BatchResult(Struct, frozen=True, omit_defaults=True):
     queue_offset: int | UnsetType = UNSET
     store_time_ms: int | UnsetType = UNSET
     error: EntryProblem | UnsetType = UNSET
+    deliver_time_ms: int | UnsetType = UNSET
+    recall_handle: str | UnsetType = UNSET
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -228,6 +261,25 @@ class DeadLetterList(Struct, frozen=True):
     next_cursor: str | UnsetType = UNSET
 
 
+class CheckView(Struct, frozen=True, gc=False):
+    """A question to a producer group: commit this message, or roll it back?
+
+    `checks` counts the questions so far, this one included.
+    """
+
+    transaction_id: str
+    producer_group: str
+    checks: int
+    prepared_ms: int
+    message: MessageView
+
+
+class CheckList(Struct, frozen=True):
+    """Transactions that their producer group should decide now."""
+
+    transactions: list[CheckView]
+
+
 class GapView(Struct, frozen=True, rename={"from_": "from"}):
     """Offsets that damage or retention made unreadable; `to` is one past the last."""
 
@@ -283,7 +335,7 @@ class SettleResult(Struct, frozen=True):
     """What became of one handle. After an extend, `new_receipt_handle` replaces it."""
 
     receipt_handle: str
-    action: Literal["ack", "nack", "extend"]
+    action: Literal["ack", "nack", "extend", "dead_letter"]
     status: int
     new_receipt_handle: str | UnsetType = UNSET
     invisible_until_ms: int | UnsetType = UNSET
@@ -291,7 +343,7 @@ class SettleResult(Struct, frozen=True):
 
 
 class SettleAnswer(Struct, frozen=True):
-    """One result per handle: acks, then nacks, then extends, each in request order."""
+    """One result per handle: acks, nacks, extends, dead letters, each in request order."""
 
     results: list[SettleResult]
     succeeded: int
@@ -302,5 +354,5 @@ class ReceiptAnswer(Struct, frozen=True):
     """The lease after a change."""
 
     receipt_handle: str
-    action: Literal["extend", "nack"]
+    action: Literal["extend", "nack", "dead_letter"]
     invisible_until_ms: int | UnsetType = UNSET

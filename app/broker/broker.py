@@ -15,6 +15,7 @@ from typing import Final, Literal
 from app.broker.browsing import Browser
 from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
+from app.broker.delayed_sends import DelayedSends
 from app.broker.delays import Delays
 from app.broker.group_positions import Committer, GroupPositions, refuse_broadcast
 from app.broker.groups import Groups
@@ -27,6 +28,7 @@ from app.broker.progress_journal import ProgressJournal
 from app.broker.pulling import Puller
 from app.broker.reading import DiskAccess
 from app.broker.receiving import Receiver
+from app.broker.replaying import Replayer
 from app.broker.results import (
     ANONYMOUS,
     BatchItem,
@@ -45,13 +47,20 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.retrying import Retrier
+from app.broker.scheduled import Scheduled
 from app.broker.sending import Sender
 from app.broker.settling import Settler
-from app.broker.subscriptions import LeaseIds, Subscription
+from app.broker.streams import Streams
+from app.broker.subscriptions import LeaseIds
+from app.broker.taking import Taker
 from app.broker.topic_positions import TopicPositions
 from app.broker.topics import find_topic
+from app.broker.trails import Trails
+from app.broker.transactions import Transactions
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
+from app.domain.delays import Due
 from app.domain.errors import (
     CurlewError,
     GroupNotFound,
@@ -62,6 +71,7 @@ from app.domain.errors import (
 from app.domain.limits import Limits
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
+from app.domain.recall import RecallSigner
 from app.domain.receipt import ReceiptSigner
 from app.domain.settings import GroupSettings, TopicSettings
 from app.runtime.service import Service
@@ -70,6 +80,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 RECEIPT_KEY_NAME: Final = "receipt-handles"
 """Under this name the metadata keeps the key that signs receipt handles."""
+
+RECALL_KEY_NAME: Final = "recall-handles"
+"""And the one that signs recall handles."""
 
 
 class Broker:
@@ -93,8 +106,11 @@ class Broker:
         self._book = OffsetBook(metadata)
         self.progress = ProgressJournal(store, self._readers)
         self._lease_ids = LeaseIds(clock.now_ms())
-        self._sender = Sender(store, metadata, limits, config)
-        self._puller = Puller(store, metadata, limits, self._waiters, self._readers)
+        self.delays = Delays(store, metadata, clock, config, self._readers)
+        self.scheduled = Scheduled(store, metadata, self.delays, clock, limits, self._readers)
+        self._delayed_sends = DelayedSends(store, self.delays, clock, limits)
+        self._sender = Sender(store, metadata, limits, config, self._delayed_sends)
+        self._puller = Puller(store, metadata, clock, limits, self._waiters, self._readers)
         self.browser = Browser(store, metadata, limits, self._readers, self._check_open)
         self.producers = Producers(
             store,
@@ -113,44 +129,87 @@ class Broker:
             book=self._book,
             progress=self.progress,
         )
-        self.delays = Delays(store, metadata, clock, config, self._readers)
-        self.operations = Operations(clock, limits)
-        self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
-        self._snapshots = Service(
-            "journal snapshots", config.snapshot_check_seconds, self._write_snapshots
+        self.streams = Streams(
+            store,
+            metadata,
+            clock,
+            limits,
+            waiters=self._waiters,
+            puller=self._puller,
+            groups=self._groups,
+            receive=self.receive,
         )
+        self._make_journaled(store, metadata, clock, limits)
         self.members = Members(metadata, clock, limits, groups=self._groups)
         self.group_positions = GroupPositions(
             store, metadata, groups=self._groups, book=self._book, members=self.members
         )
-        self._member_watch = Service("member-watch", config.member_check_seconds, self.members.turn)
+        self._services = self._make_services(config)
+        self._closed_because = "the broker has not started"
+        """Empty while the broker works."""
+
+    def _make_journaled(
+        self, store: Store, metadata: Metadata, clock: Clock, limits: Limits
+    ) -> None:
+        """The parts whose state lies in system topics and who need no other part."""
+        self.operations = Operations(clock, limits)
+        self.trails = Trails(store, metadata, clock, limits, self._readers)
+        self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
+        self.transactions = Transactions(
+            store,
+            metadata,
+            clock,
+            limits,
+            waiters=self._waiters,
+            readers=self._readers,
+            check_open=self._check_open,
+            place=self._sender.place,
+        )
+
+    def _make_services(self, config: BrokerConfig) -> tuple[Service, ...]:
         self._offset_writer = Service(
             "offset-writer", config.offset_flush_seconds, self._book.write
         )
         self._lease_watch = Service("lease-watch", config.lease_check_seconds, self.expire_leases)
-        self._closed_because = "the broker has not started"
-        """Empty while the broker works."""
+        return (
+            self._offset_writer,
+            self._lease_watch,
+            Service("member-watch", config.member_check_seconds, self.members.turn),
+            Service("trace", config.trace_write_seconds, self.trails.turn),
+            Service("journal-snapshots", config.snapshot_check_seconds, self._write_snapshots),
+            Service("transaction-checks", config.transaction_check_seconds, self.transactions.turn),
+        )
 
     async def start(self) -> None:
         """Load what the metadata knows and take up work. Raises `MetadataUnavailable`."""
         if not self._closed_because:
             return
         self._equip(ReceiptSigner(await self._metadata.secret(RECEIPT_KEY_NAME)))
+        recall_signer = RecallSigner(await self._metadata.secret(RECALL_KEY_NAME))
+        self.scheduled.equip(recall_signer)
+        self._delayed_sends.equip(recall_signer)
         await self._book.load()
         await self.progress.load(self._book, self._metadata.snapshot)
         await self.dead_letters.start()
+        await self.transactions.start()
         self._store.on_arrival = self._waiters.on_arrival
         await self.producers.start()
-        await self._offset_writer.start()
-        await self._lease_watch.start()
         await self.delays.start()
-        await self._member_watch.start()
-        await self._snapshots.start()
+        for service in self._services:
+            await service.start()
         self._closed_because = ""
 
     def _equip(self, signer: ReceiptSigner) -> None:
         """Make the parts that need the cluster's key."""
         self._signer = signer
+        taker = Taker(
+            self._store,
+            self._clock,
+            signer=signer,
+            lease_ids=self._lease_ids,
+            book=self._book,
+            groups=self._groups,
+        )
         self._receiver = Receiver(
             self._store,
             self._clock,
@@ -158,11 +217,19 @@ class Broker:
             self._config,
             waiters=self._waiters,
             readers=self._readers,
-            signer=signer,
-            lease_ids=self._lease_ids,
-            book=self._book,
             groups=self._groups,
+            taker=taker,
+            replayer=Replayer(self._store, self._clock, signer),
             progress=self.progress,
+        )
+        self.retries = Retrier(
+            self._store,
+            self._metadata,
+            self._clock,
+            readers=self._readers,
+            book=self._book,
+            progress=self.progress,
+            delays=self.delays,
         )
         self._settler = Settler(
             self._clock,
@@ -172,6 +239,7 @@ class Broker:
             book=self._book,
             groups=self._groups,
             progress=self.progress,
+            retrier=self.retries,
         )
 
     async def stop(self) -> None:
@@ -180,18 +248,18 @@ class Broker:
             return
         self._closed_because = "the node is shutting down"
         self._waiters.close()
+        self.streams.close()
         self.members.bells.close()
         await self.operations.stop()
-        await self._snapshots.stop()
-        await self._member_watch.stop(self._config.last_write_seconds)
-        await self._lease_watch.stop()
         await self.delays.stop()
-        await self._offset_writer.stop(self._config.last_write_seconds)
+        last_s = self._config.last_write_seconds
+        await asyncio.gather(*[service.stop(last_s) for service in self._services])
         try:
-            async with asyncio.timeout(self._config.last_write_seconds):
+            async with asyncio.timeout(last_s):
                 await self._book.write()
         except TimeoutError:
             self._book.problem = "committed offsets cannot be written: the database is too slow"
+        await self.trails.turn()
         if self._book.problem is not None:
             _LOG.warning("%s; the log has them", self._book.problem)
         self._readers.shutdown(wait=False)
@@ -232,12 +300,13 @@ class Broker:
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
+        due: Due | None = None,
         principal: Principal = ANONYMOUS,
     ) -> SendResult:
-        """Store one message. Errors carry `outcome`."""
+        """Store one message, or with `due` deliver it later. Errors carry `outcome`."""
         if self._closed_because:
             raise self._refusal_of_send()
-        return await self._sender.send(topic, message, queue_id, flush)
+        return await self._sender.send(topic, message, queue_id, flush, due)
 
     async def send_batch(
         self,
@@ -363,16 +432,21 @@ class Broker:
         acks: Sequence[str] = (),
         nacks: Sequence[Nack] = (),
         extends: Sequence[Extend] = (),
+        dead_letters: Sequence[Nack] = (),
         principal: Principal = ANONYMOUS,
     ) -> list[SettleResult]:
-        """Settle handles: one result each, in the order acks, nacks, extends."""
+        """Settle handles: one result each, in the order acks, nacks, extends, dead letters."""
         self._check_open()
+        view = find_topic(self._metadata, topic)
+        settings = self._find_group(group)
         subscription = self._groups.find(group, topic)
-        if subscription is None:
-            subscription = await self._first_use(topic, group)
-        view = self._metadata.snapshot.topics.get(topic)
-        flush = FlushMode.SYNC if view is None else view.flush
-        return await self._settler.settle(subscription, flush, acks, nacks, extends)
+        if subscription is None:  # handles from before a restart, or from elsewhere
+            subscription = await self._groups.subscribe(settings, view)
+        results = await self._settler.settle(
+            subscription, settings, view.flush, acks, nacks, extends, dead_letters
+        )
+        self.streams.note(results)
+        return results
 
     async def settle_one(
         self,
@@ -392,6 +466,9 @@ class Broker:
         elif action == "nack":
             nack = Nack(handle, delay_ms, reason)
             results = await self.settle(named.topic, named.group, nacks=(nack,))
+        elif action == "dead_letter":
+            letter = Nack(handle, None, reason)
+            results = await self.settle(named.topic, named.group, dead_letters=(letter,))
         elif invisible_ms is None:
             raise IllegalInvisibleTime("extending needs an invisible time")
         else:
@@ -401,23 +478,25 @@ class Broker:
             raise results[0].error
         return results[0]
 
-    async def _first_use(self, topic: str, group: str) -> Subscription:
-        """The subscription for handles that came from before a restart, or from elsewhere."""
-        view = find_topic(self._metadata, topic)
-        settings = self._metadata.snapshot.groups.get(group)
+    def _find_group(self, name: str) -> Group:
+        settings = self._metadata.snapshot.groups.get(name)
         if settings is None:
             raise GroupNotFound(
-                f"consumer group {group!r} does not exist",
+                f"consumer group {name!r} does not exist",
                 hint="a group is made by its first receive",
             )
-        return await self._groups.subscribe(settings, view)
+        return settings
 
     async def expire_leases(self) -> None:
-        """Wake parked receives for which leases have ended. A service calls this."""
-        self._groups.expire(self._clock.monotonic_s())
+        """Deal with leases that have ended, and wake parked receives. A service calls this."""
+        for subscription in self._groups.expire(self._clock.monotonic_s()):
+            await self.retries.watch(subscription)
+            self._groups.tell_of_room(subscription.in_flight, subscription.group)
+        self.streams.expire()
 
     async def _write_snapshots(self) -> None:
         await self.dead_letters.journal.turn()
+        await self.transactions.journal.turn()
         await self.progress.turn()
         await self.producers.journal.turn()
 
@@ -485,6 +564,7 @@ class Broker:
         self._store.delete_topic(name)
         self._groups.forget(topic=name)
         self._waiters.wake_topic(name)
+        self.streams.wake()
         await self.members.follow_topics()
 
     async def put_group(
@@ -498,5 +578,6 @@ class Broker:
         """Delete a group with its offsets and leases."""
         await self._metadata.delete_group(name)
         self._groups.forget(group=name)
+        self.streams.wake()
         self.members.forget(name)
         self.dead_letters.forget(name)

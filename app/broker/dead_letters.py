@@ -293,13 +293,13 @@ class DeadLetters:
         """Remove letters, and write what takes their place, as one step."""
         if not offsets:
             return
-        progress = self._removals.of(group)
         runs = _runs_of(offsets)
-        for start, end in runs:
-            progress.ack_range(start, end)
         entry = self.journal.entry(_encode((group, runs)))
         confirmation = Confirmation()
         self._store.append_step((*_merged(parts), entry), FlushMode.SYNC, confirmation.done)
+        progress = self._removals.of(group)
+        for start, end in runs:
+            progress.ack_range(start, end)
         await confirmation.wait()
         low, _ = self._bounds(group)
         self._store.trim(dead_letter_topic(group), QUEUE, low)

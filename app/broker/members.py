@@ -300,6 +300,7 @@ class Members:
         try:
             await self._look()
         except CurlewError as error:
+            self._is_deaf = True
             _LOG.warning("members cannot be watched: %s", error.detail)
 
     async def _look(self) -> None:

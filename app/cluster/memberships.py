@@ -94,14 +94,14 @@ class Memberships:
             .order_by(row.generation.desc())
         )
         async with self._database.reading() as connection:
-            return [rebalance_of(*each) for each in (await connection.execute(query)).tuples()]
+            return [rebalance_of(*each) for each in await connection.execute(query)]
 
     async def pulses(self) -> list[GroupPulse]:
         """One short row for each group that has ever had members."""
         row = group_generations.c
         query = select(row.consumer_group, row.counter, row.changed)
         async with self._database.reading() as connection:
-            return [GroupPulse(*each) for each in (await connection.execute(query)).tuples()]
+            return [GroupPulse(*each) for each in await connection.execute(query)]
 
 
 async def _lock(connection: AsyncConnection, group: str) -> None:

@@ -82,7 +82,7 @@ class OffsetSnapshots:
                         for topic, queue_id, offset in json.loads(offsets)
                     ),
                 )
-                for name, created_ms, offsets in (await connection.execute(query)).tuples()
+                for name, created_ms, offsets in await connection.execute(query)
             ]
 
     async def delete(self, group: str, name: str) -> bool:

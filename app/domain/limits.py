@@ -77,12 +77,26 @@ class Limits:
     idempotency_window_ms: int = 600_000
     idempotency_key_chars_max: int = 255
     pending_append_bytes_max: int = 256 * MIB
+    streams_max: int = 1_000
+    stream_credit_max: int = 1_024
+    stream_chunk_bytes_max: int = 256 * KIB
+    stream_heartbeat_ms: int = 15_000
+    stream_ms_max: int = 3_600_000
+    stream_unread_ms_max: int = 30_000
     group_in_flight_max: int = 20_000
     retention_ms_min: int = 60_000
     retention_ms_max: int = 3_650 * 86_400_000
     attempts_max: int = 1_000
     delay_ms_max: int = 40 * 86_400_000
+    scheduled_scan_max: int = 2_000
     retry_delays_max: int = 64
+    transaction_check_after_ms: int = 6_000
+    transaction_check_after_ms_min: int = 1_000
+    transaction_check_after_ms_max: int = 12 * 3_600_000
+    transaction_check_interval_ms: int = 30_000
+    transaction_checks_max: int = 15
+    transactions_pending_max: int = 100_000
+    transactions_remembered_max: int = 100_000
     member_lease_ms: int = 30_000
     members_per_group_max: int = 1_000
     subscriptions_per_member_max: int = 64
@@ -93,6 +107,8 @@ class Limits:
     dead_letters_selected_max: int = 10_000
     operations_running_max: int = 16
     operations_kept_max: int = 1_000
+    trace_notes_pending_max: int = 200_000
+    trace_records_read_max: int = 2_000
 
     def __post_init__(self) -> None:
         assert self.body_bytes_max <= self.batch_bytes_max
@@ -124,3 +140,7 @@ DEFAULT_QUEUES = 4
 
 DEFAULT_RETENTION_MS = 72 * 3_600_000
 """RocketMQ's fileReservedTime."""
+
+DEAD_LETTER_RETENTION_MS = 14 * 86_400_000
+"""SQS's longest retention: dead letters wait for people. Retries are kept as long as their topic's
+messages."""

@@ -69,7 +69,7 @@ def test_a_pull(client: CurlewClient, node: FakeNode) -> None:
     assert answer.store_id == b"\x0a\x0b\x0c\x0d"
     assert node.requests == [
         "/v1/topics/orders/queues/0/messages"
-        "?offset=1&end_offset=3&max_messages=10&max_bytes=10000&wait=0"
+        "?offset=1&until_offset=3&max_messages=10&max_bytes=10000&wait=0"
     ]
 
 

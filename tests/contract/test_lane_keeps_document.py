@@ -163,9 +163,27 @@ async def test_pull(check: Checker) -> None:
         await check(
             "pull_messages", "GET", url + "?offset=99&clamp=1", 200, headers={"Accept": accept}
         )
+    sealed = await check("pull_messages", "GET", url + "?offset=0&until_offset=2", 200)
+    headers = {"If-None-Match": sealed.headers["etag"]}
+    await check("pull_messages", "GET", url + "?offset=0&until_offset=2", 304, headers=headers)
+    await check("pull_messages", "GET", url + "?offset=0&until_timestamp_ms=1", 200)
     await check("pull_messages", "GET", url + "?tail=-1", 400)
     await check("pull_messages", "GET", url + "?offset=0", 406, headers={"Accept": "text/html"})
     await check("pull_messages", "GET", url + "?offset=4", 416)
+
+
+async def test_streams(check: Checker) -> None:
+    await check("send_message", "POST", T + "/messages?tag=t", 201, content=b"x")
+    url = T + "/stream?at=earliest&duration=10ms"
+    for accept in ("text/event-stream", NDJSON):
+        headers = {"Accept": accept}
+        await check("stream_topic", "GET", url + "&clamp=true&filter=t", 200, headers=headers)
+        url_of_group = T + "/groups/g/stream?credit=1&duration=10ms&invisible=1s"
+        await check("stream_group", "GET", url_of_group, 200, headers=headers)
+    await check("stream_topic", "GET", T + "/stream?cursor=x", 400)
+    await check("stream_topic", "GET", T + "/stream?offset=9", 416)
+    await check("stream_topic", "GET", T + "/stream", 406, headers={"Accept": "text/html"})
+    await check("stream_group", "GET", T + "/groups/g/stream?invisible=1ms", 400)
 
 
 async def test_browse(check: Checker) -> None:
@@ -212,6 +230,17 @@ async def test_receive_and_settle(check: Checker) -> None:
     await check("change_receipt", "PATCH", receipt + change, 410)
     receipt = f"/v1/receipts/{answer.json()['receipt_handle']}"
     await check("change_receipt", "PATCH", receipt, 200, json={"action": "nack", "delay": "0s"})
+    await check("send_message", "POST", T + "/messages", 201, content=b"3")
+    dead = []
+    for _ in range(2):
+        answer = await check("receive_messages", "POST", url, 200)
+        dead.append(answer.json()["messages"][0]["receipt_handle"])
+    letters = {"receipt_handles": [dead[0]], "reason": "poison"}
+    await check("dead_letter_messages", "POST", G + ":dead-letter", 200, json=letters)
+    await check("dead_letter_messages", "POST", G + ":dead-letter", 410, json=letters)
+    rejected = {"action": "dead_letter", "reason": "poison"}
+    await check("change_receipt", "PATCH", f"/v1/receipts/{dead[1]}", 200, json=rejected)
+    await check("send_message", "POST", T + "/messages", 201, content=b"4")
     answer = await check("receive_messages", "POST", url, 200)
     handle = answer.json()["messages"][0]["receipt_handle"]
     await check("ack_receipt", "DELETE", f"/v1/receipts/{handle}", 204)
@@ -245,6 +274,9 @@ async def test_control_plane(check: Checker) -> None:
     message = f"{T}/messages/{sent.json()['message_id']}"
     await check("get_message", "GET", message, 200)
     await check("get_message", "GET", message + "?format=raw", 200)
+    await check("get_message", "GET", message, 304, headers={"If-None-Match": "*"})
+    await check("get_message", "GET", message, 200, headers={"Accept": EVENT})
+    await check("get_message", "GET", message, 406, headers={"Accept": "text/html"})
     for operation, path in (
         ("get_health", "/healthz"),
         ("get_readiness", "/readyz"),

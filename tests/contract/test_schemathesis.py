@@ -91,6 +91,7 @@ def fill(node: RunningNode) -> dict[str, list[Any]]:
         "waits": [0, 0.01],
         "wait_texts": ["0", "10ms"],
         "durations": ["1s", "250ms", "2h"],
+        "short_times": ["10ms", "1ms", "20ms"],
         "moments": ["earliest", "latest", "0"],
     }
 
@@ -106,6 +107,7 @@ BINDINGS = {
     "path.handle": ("handles", 0.8),
     "query.wait": ("wait_texts", 1),
     "body.wait": ("waits", 1),
+    "query.duration": ("short_times", 1),
     "query.at": ("moments", 0.7),
     "query.invisible": ("durations", 0.7),
     "query.delay": ("durations", 0.7),

@@ -46,6 +46,7 @@ class MemoryMetadata:
             settings.type,
             settings.flush,
             settings.retention_ms,
+            settings.trace,
             generation=self._generations[name],
             created_ms=present.created_ms if present else now,
             updated_ms=now,
@@ -136,9 +137,10 @@ class MemoryMetadata:
 
 
 class MemoryMemberships:
-    """Members in memory: a change is one call of the step."""
+    """Members in memory: a change is one call of the step. Tests set `is_read_only`."""
 
     def __init__(self, metadata: MemoryMetadata) -> None:
+        self.is_read_only = False
         self._metadata = metadata
         self._groups: dict[str, Membership] = {}
         self._history: dict[str, list[Rebalance]] = {}
@@ -156,6 +158,8 @@ class MemoryMemberships:
         force: bool = False,
     ) -> Membership:
         self._metadata.check()
+        if self.is_read_only:
+            raise MetadataUnavailable("the database takes no writes")
         after = step(self._groups.get(group, Membership(group)))
         if left_out := await self._metadata.commit_offsets(offsets_after, force=force):
             raise TopicNotFound(f"there is no topic {left_out[0].topic!r}")

@@ -19,6 +19,7 @@ from app.store import (
     Done,
     Gap,
     KeyedRecords,
+    Pins,
     QueueBounds,
     ReadResult,
     StepPart,
@@ -67,6 +68,7 @@ class MemoryStore:
         self.store_id = b"\x00\x00\x00\x01"
         self.clock = clock
         self.files = SimulatedFiles()
+        self.pins = Pins()
         self.queues: dict[tuple[str, int], MemoryQueue] = {}
         self.held: list[Held] | None = None
         """A list here takes the confirmations, until `confirm`."""
@@ -208,22 +210,37 @@ class MemoryStore:
             at += 1
         return result._replace(next_offset=at, scanned=at - offset)
 
+    def find_by_key(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int = 0,
+        end_ms: int = 1 << 62,
+        max_messages: int = 64,
+        *,
+        wait_for_disk: bool = False,
+    ) -> list[memoryview]:
+        found: list[StoredMessage] = []
+        for (name, _), queue in self.queues.items():
+            if name == topic:
+                readable = queue.records[queue.min_offset : queue.confirmed]
+                found += [self.decode(memoryview(record)) for record in readable if record]
+        found = [m for m in found if key in m.keys or key == m.message_id]
+        found = [m for m in found if begin_ms <= m.store_time_ms <= end_ms]
+        found.sort(key=lambda message: message.physical_offset)
+        records = [self.queues[(m.topic, m.queue_id)].records[m.queue_offset] for m in found]
+        return [memoryview(record) for record in records[-max_messages:] if record]
+
     def decode(self, record: memoryview) -> StoredMessage:
         return decode_message(record, STORE_ID)
 
     def read_message(
         self, message_id: str, *, topic: str | None = None, wait_for_disk: bool = False
     ) -> StoredMessage | None:
-        for (name, _), queue in self.queues.items():
-            for each in queue.records:
-                if name == topic and each is not None:
-                    message = self.decode(memoryview(each))
-                    if message.message_id == message_id:
-                        return message
         placed = decode_message_id(message_id)
         place = placed and self._by_position.get(placed.physical_offset)
-        if not place:
-            return None
+        if not place or topic not in (None, place[0]):
+            return self._given_id(topic, message_id)
         topic, queue_id, offset = place
         if (topic, queue_id) in self.cold and not wait_for_disk:
             raise ColdRead
@@ -283,6 +300,14 @@ class MemoryStore:
             len(record) for record in queue.records[queue.min_offset : queue.confirmed] if record
         ]
         return -(-sum(sizes) // len(sizes)) if sizes else None
+
+    def _given_id(self, topic: str | None, message_id: str) -> StoredMessage | None:
+        for (name, _), queue in self.queues.items():
+            for record in queue.records[queue.min_offset :] if name == topic else ():
+                message = None if record is None else self.decode(memoryview(record))
+                if message is not None and message.message_id == message_id:
+                    return message
+        return None
 
     def delete_topic(self, topic: str) -> None:
         for (name, _), queue in self.queues.items():

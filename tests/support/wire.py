@@ -100,7 +100,7 @@ def parse(data: bytes) -> RawAnswer:
 
 @contextlib.asynccontextmanager
 async def served_node(data_dir: Path, limits: Limits) -> AsyncIterator[Served]:
-    """A node with a topic `orders` of one queue, served on a free port."""
+    """A node with a topic `orders` of one queue, served on a free port. The directory is there."""
     config = Config(data_dir=data_dir, port=0)
     migrate(config.database)
     node = await Node.open(config, limits=limits)

@@ -12,6 +12,8 @@ from typing_extensions import override
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from app.api.exchange import AT_ONCE, MUST_REACH, ClientGone
+
 _STATUS_LINES: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
     for status in HTTPStatus
@@ -23,12 +25,16 @@ class AnswerCycle(RequestResponseCycle):
     """Made by `protocol` for each request."""
 
     _head = b""
+    _lasts_until_close = False
+    """The body has no length and HTTP/1.0 no chunks: the end of the connection is its end."""
 
     @override
     async def send(self, message: ASGISendEvent) -> None:
-        if self.flow.write_paused and not self.disconnected:
+        if self.flow.write_paused and not self.disconnected and AT_ONCE not in message:
             await self.flow.drain()
         if self.disconnected:
+            if MUST_REACH in message:
+                raise ClientGone
             return
         if not self.response_started:
             assert message["type"] == "http.response.start"
@@ -54,6 +60,8 @@ class AnswerCycle(RequestResponseCycle):
         if self.scope["method"] == "HEAD":
             self.expected_content_length = 0
             return head
+        if self._lasts_until_close:
+            return head + body
         if self.chunked_encoding:
             chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             return head + chunk if more_body else b"%b%b0\r\n\r\n" % (head, chunk)
@@ -78,8 +86,10 @@ class AnswerCycle(RequestResponseCycle):
             and status not in _BODYLESS
             and self.scope["method"] != "HEAD"
         ):
-            self.chunked_encoding = True
-            parts.append(b"transfer-encoding: chunked\r\n")
+            self.chunked_encoding = self.scope.get("http_version") != "1.0"
+            self._lasts_until_close = not self.chunked_encoding
+            if self.chunked_encoding:
+                parts.append(b"transfer-encoding: chunked\r\n")
         head = b"".join(parts)
         count = len(parts)
         if head.count(b"\n") != count or head.count(b"\r") != count or b"\0" in head:

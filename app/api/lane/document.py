@@ -7,7 +7,12 @@ tables, so that none is forgotten. A test sends through the lane and validates a
 from typing import Any, Final
 
 from app.api.cloudevents import EVENT, EVENTS
-from app.api.documentation import RAW_MESSAGE_HEADERS, problem_responses
+from app.api.documentation import (
+    CACHE_HEADERS,
+    EVENT_SCHEMA,
+    RAW_MESSAGE_HEADERS,
+    problem_responses,
+)
 from app.api.lane import media
 from app.api.lane.browsing import BROWSE_PARAMETERS
 from app.api.lane.metadata import (
@@ -21,6 +26,7 @@ from app.api.lane.pulling import PULL_PARAMETERS
 from app.api.lane.receiving import RECEIVE_PARAMETERS
 from app.api.lane.sending import BATCH_PARAMETERS
 from app.api.lane.settling import RECEIPT_PARAMETERS
+from app.api.lane.streaming import GROUP_STREAM_PARAMETERS, TOPIC_STREAM_PARAMETERS
 
 Json = dict[str, Any]
 
@@ -33,17 +39,24 @@ _FLAG: Final[Json] = {"type": "boolean", "default": False}
 _DURATION: Final[Json] = {"type": "string", "examples": ["30s"]}
 
 _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
-    "action": ({"type": "string", "enum": ["extend", "nack"]}, "what to do with the lease"),
+    "action": (
+        {"type": "string", "enum": ["extend", "nack", "dead_letter"]},
+        "what to do with the lease",
+    ),
+    "at": (_TEXT, "where to start: earliest, latest (the default), or epoch milliseconds"),
     "attempt_id": (_TEXT, "the same id returns the same messages, so a lost answer loses nothing"),
     "body": (
         {"type": "string", "enum": ["auto", "base64"], "default": "auto"},
         "base64: the bytes, whatever they are",
     ),
     "born_time_ms": (_INTEGER, "when the message was made, by the producer's clock"),
-    "cursor": (_TEXT, "next_cursor of the page before; the conditions are given again"),
     "clamp": (_FLAG, "move an offset outside the bounds to the nearest one, and say so"),
-    "delay": (_DURATION, "deliver again no sooner"),
+    "credit": (_POSITIVE, "at most so many unsettled messages at a time; default 16"),
+    "cursor": (_TEXT, "where to go on: next_cursor of a page, or the cursor of a streamed message"),
+    "delay": (_DURATION, "deliver no sooner than after this time; on a send also level:1 to 18"),
+    "deliver_at_ms": (_TEXT, "deliver at this time: epoch milliseconds, or RFC 3339"),
     "delay_ms": (_INTEGER, "as delay, in milliseconds"),
+    "duration": (_DURATION, "end the stream after so long"),
     "direction": (
         {"type": "string", "enum": ["forward", "backward"]},
         "forward: the oldest first; default: the cursor's, else backward",
@@ -52,7 +65,6 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         {"type": "string", "enum": ["memory", "flushed"]},
         "answer after the write, or after the data is on the medium; default: the topic's",
     ),
-    "end_offset": (_INTEGER, "read below this offset only"),
     "filter": (
         _TEXT,
         "a tag expression (*, or tags separated by ||), or sql: and a condition over properties",
@@ -71,6 +83,7 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "max_messages": (_POSITIVE, "at most so many messages"),
     "min_messages": (_POSITIVE, "a waiting pull is answered as soon as there are so many"),
     "offset": (_INTEGER, "start at this offset"),
+    "producer_group": (_TEXT, "who is asked when a transaction is not decided in time"),
     "page_size": (_POSITIVE, "at most so many messages"),
     "property": (
         {"type": "string", "pattern": "^[^=]+=", "examples": ["region=eu"]},
@@ -92,18 +105,19 @@ _PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "tail": (_INTEGER, "start so many messages before the end"),
     "text": (_TEXT, "part of the body; capitals count"),
     "timestamp_ms": (_INTEGER, "start at the first message stored at or after this time"),
+    "transaction": (
+        {**_TEXT, "examples": ["prepare; group=pg1; check-after=30s"]},
+        "store the message invisibly until POST /v1/transactions/{id}:commit",
+    ),
     "until_ms": (_INTEGER, "stored before this time"),
+    "until_offset": (_INTEGER, "read below this offset only"),
+    "until_timestamp_ms": (_INTEGER, "read only what was stored before this time"),
     "wait": (_TEXT, "how long to wait for messages: seconds, or a duration such as 20s"),
 }
 """Query parameters, and headers by their alias."""
 
 _TIMING_HEADER: Final[Json] = {
     "Server-Timing": {"schema": _TEXT, "description": "store;dur=…: milliseconds until stored"}
-}
-_EVENT: Final[Json] = {
-    "type": "object",
-    "required": ["specversion", "id", "source", "type"],
-    "description": "a CloudEvent 1.0 in the JSON format",
 }
 _APPLIED: Final[Json] = {
     "Preference-Applied": {
@@ -115,6 +129,14 @@ _POSITION_HEADERS: Final[Json] = {
     "MQ-Message-Id": {"schema": _TEXT},
     "MQ-Queue-Id": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Queue-Offset": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
+    "MQ-Recall-Handle": {
+        "schema": _TEXT,
+        "description": "with Prefer: return=minimal, of a delayed message",
+    },
+    "MQ-Deliver-Time-Ms": {
+        "schema": _INTEGER,
+        "description": "with Prefer: return=minimal, of a delayed message",
+    },
     "MQ-Store-Time-Ms": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
     **_TIMING_HEADER,
     **_APPLIED,
@@ -227,6 +249,44 @@ def _answer(description: str, content: Json, headers: Json | None = None) -> Jso
     return {"description": description, "content": content, "headers": headers or {}}
 
 
+_IF_NONE_MATCH: Final[Json] = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "schema": _TEXT,
+    "description": "the ETag of an answer that is there already: 304 when it is still this one",
+}
+_LAST_EVENT_ID: Final[Json] = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "required": False,
+    "schema": _TEXT,
+    "description": "the cursor of the last message that was seen; browsers send it by themselves",
+}
+
+
+def _stream(view: str) -> Json:
+    return _answer(
+        "Messages as they come",
+        {
+            media.EVENT_STREAM: {
+                "schema": {
+                    "type": "object",
+                    "description": f"an event; without a name its data is a {view} as JSON",
+                    "required": ["data"],
+                    "properties": {
+                        "event": {"type": "string", "enum": ["message", "gap", "end"]},
+                        "id": {"type": "string", "description": "a cursor"},
+                        "data": {"type": "string", "contentMediaType": media.JSON},
+                    },
+                }
+            },
+            media.NDJSON: {"schema": {**_TEXT, "description": f"one {view} as JSON per line"}},
+        },
+        {"Cache-Control": {"schema": _TEXT}, "X-Accel-Buffering": {"schema": _TEXT}},
+    )
+
+
 def _settle(name: str, summary: str) -> Json:
     return {
         "summary": summary,
@@ -283,7 +343,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
             {
                 _OCTETS: {"schema": _BINARY},
                 media.ENVELOPE: _reference("Envelope"),
-                EVENT: {"schema": _EVENT},
+                EVENT: {"schema": EVENT_SCHEMA},
                 "*/*": {"schema": _BINARY},
             },
             required=False,
@@ -298,9 +358,22 @@ _OPERATIONS: Final[dict[str, Json]] = {
                 "The message is stored", {media.JSON: _reference("SendAnswer")}, _POSITION_HEADERS
             ),
             "202": _answer(
-                "With respond-async: in the log, and on the medium within half a second",
-                {media.JSON: _reference("SendAnswer")},
-                _POSITION_HEADERS,
+                "With respond-async: in the log, and on the medium within half a second; with "
+                "MQ-Transaction: prepared",
+                {
+                    media.JSON: {
+                        "schema": {
+                            "anyOf": [
+                                _reference("SendAnswer")["schema"],
+                                _reference("PreparedAnswer")["schema"],
+                            ]
+                        }
+                    }
+                },
+                {
+                    **_POSITION_HEADERS,
+                    "Location": {"schema": _TEXT, "description": "of the transaction"},
+                },
             ),
             **_problems(*_TOPIC_ERRORS, 409, 410, 413, 415, 422),
         },
@@ -376,9 +449,11 @@ _OPERATIONS: Final[dict[str, Json]] = {
         "summary": "Read messages of a queue from an offset on",
         "description": (
             "Nothing is leased; the caller keeps `next_offset`. Exactly one of offset, "
-            "timestamp_ms and tail says where to start."
+            "timestamp_ms and tail says where to start. A range that `offset` and `until_offset` "
+            "name and that lies below the end never changes: its answer has an ETag and may be "
+            "kept (its min_offset, max_offset and up_to_date are those of that moment)."
         ),
-        "parameters": [_PREFER_WAIT, *_query(PULL_PARAMETERS)],
+        "parameters": [_PREFER_WAIT, _IF_NONE_MATCH, *_query(PULL_PARAMETERS)],
         "responses": {
             "200": _answer(
                 "Messages, or none",
@@ -388,10 +463,11 @@ _OPERATIONS: Final[dict[str, Json]] = {
                         "schema": {**_TEXT, "description": "one MessageView as JSON per line"}
                     },
                     media.FRAMES: {"schema": _BINARY},
-                    EVENTS: {"schema": {"type": "array", "items": _EVENT}},
+                    EVENTS: {"schema": {"type": "array", "items": EVENT_SCHEMA}},
                 },
-                _PULL_HEADERS,
+                {**_PULL_HEADERS, **CACHE_HEADERS},
             ),
+            "304": {"description": "As `If-None-Match` has it", "headers": CACHE_HEADERS},
             **_problems(404, 406, 410, 413, 416, 429),
         },
     },
@@ -415,16 +491,45 @@ _OPERATIONS: Final[dict[str, Json]] = {
             **_problems(404, 413, 415, 429),
         },
     },
-    "settle_messages": _settle("SettleBody", "Ack, nack and extend messages"),
+    "stream_topic": {
+        "summary": "Follow a topic without a group",
+        "description": (
+            "Server-sent events, or lines of JSON, until something ends it; the `end` event or "
+            "line says what. The id of an event is a cursor over all queues, to go on from with "
+            "`cursor` or `Last-Event-ID`, which outweighs the query. Heartbeats are comments or "
+            "empty lines. Without a start the stream begins at the end of the topic. With "
+            "`clamp`, what retention took is reported as a gap instead of an error."
+        ),
+        "parameters": [_LAST_EVENT_ID, *_query(TOPIC_STREAM_PARAMETERS)],
+        "responses": {
+            "200": _stream("MessageView"),
+            **_problems(404, 406, 410, 413, 416, 429),
+        },
+    },
+    "stream_group": {
+        "summary": "Follow a topic as a group, with leases",
+        "description": (
+            "Messages are leased to this stream, at most `credit` unsettled ones at a time; "
+            "settling them by the usual calls makes room. When the client leaves, what was not "
+            "sent is given back at once; what was sent stays leased until its invisible time ends."
+        ),
+        "parameters": _query(GROUP_STREAM_PARAMETERS),
+        "responses": {
+            "200": _stream("DeliveredMessage"),
+            **_problems(404, 406, 413, 429),
+        },
+    },
+    "settle_messages": _settle("SettleBody", "Ack, nack, extend and dead-letter messages"),
     "ack_messages": _settle("AckBody", "Acknowledge messages"),
     "nack_messages": _settle("NackBody", "Give messages back"),
     "extend_messages": _settle("ExtendBody", "Keep messages longer"),
+    "dead_letter_messages": _settle("DeadLetterBody", "Give messages up"),
     "ack_receipt": {
         "summary": "Acknowledge one message",
         "responses": {"204": {"description": "Acknowledged"}, **_problems(404, 410)},
     },
     "change_receipt": {
-        "summary": "Extend or nack one message",
+        "summary": "Extend, nack or dead-letter one message",
         "description": "Query parameters win over the body, which may be empty.",
         "parameters": _query(RECEIPT_PARAMETERS),
         "requestBody": _json_body("ReceiptChange", required=False),

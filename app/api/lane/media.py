@@ -11,7 +11,9 @@ from app.domain.errors import InvalidRequest, UnsupportedContentType
 ENVELOPE: Final = "application/vnd.curlew+json"
 FRAMES: Final = "application/vnd.curlew.batch"
 NDJSON: Final = "application/x-ndjson"
+EVENT_STREAM: Final = "text/event-stream"
 JSON: Final = "application/json"
+OCTETS: Final = "application/octet-stream"
 
 JSON_HEADER: Final = (b"content-type", b"application/json")
 NDJSON_HEADER: Final = (b"content-type", NDJSON.encode("ascii"))
@@ -23,8 +25,11 @@ _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
 
 BodyKind = Literal["raw", "envelope", "event"]
 BatchKind = Literal["json", "ndjson", "frames", "events", "lines"]
+StreamKind = Literal["events", "lines"]
 PullKind = Literal["json", "ndjson", "frames", "events"]
 BrowseKind = Literal["json", "ndjson"]
+MessageKind = Literal["json", "event", "raw"]
+
 _Kind = TypeVar("_Kind", bound=str)
 
 _BATCH_KINDS: Final[dict[str, BatchKind]] = {
@@ -48,6 +53,22 @@ _BROWSE_KINDS: Final[dict[str, BrowseKind]] = {
     "application/*": "json",
     "*/*": "json",
     NDJSON: "ndjson",
+}
+_STREAM_KINDS: Final[dict[str, StreamKind]] = {
+    EVENT_STREAM: "events",
+    "text/*": "events",
+    "*/*": "events",
+    NDJSON: "lines",
+    "application/*": "lines",
+}
+
+
+_MESSAGE_KINDS: Final[dict[str, MessageKind]] = {
+    JSON: "json",
+    "application/*": "json",
+    "*/*": "json",
+    EVENT: "event",
+    OCTETS: "raw",
 }
 
 
@@ -118,6 +139,21 @@ def pull_answer_kind(accept: bytes | None) -> PullKind:
 def browse_answer_kind(accept: bytes | None) -> BrowseKind:
     """The form of a browse's answer, likewise."""
     return _best(accept, _BROWSE_KINDS) or "json"
+
+
+@lru_cache(maxsize=512)
+def stream_kind(accept: bytes | None) -> StreamKind:
+    """The form of a stream, likewise; events when it is open."""
+    return _best(accept, _STREAM_KINDS) or "events"
+
+
+@lru_cache(maxsize=512)
+def message_answer_kind(accept: bytes | None, content_type: str | None) -> MessageKind:
+    """The form of one message: raw also for whoever accepts just what the message is."""
+    kinds = dict(_MESSAGE_KINDS)
+    if content_type is not None:
+        kinds.setdefault(media_type(content_type.encode()), "raw")
+    return _best(accept, kinds) or "json"
 
 
 def _best(accept: bytes | None, kinds: Mapping[str, _Kind]) -> _Kind | None:

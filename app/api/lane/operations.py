@@ -6,6 +6,7 @@ from app.api.lane.receiving import Receiving
 from app.api.lane.routing import Lane, Operation
 from app.api.lane.sending import Sending
 from app.api.lane.settling import Settling
+from app.api.lane.streaming import Streaming
 from app.api.ports import DataPlane
 from app.api.traffic import Traffic
 from app.domain.limits import Limits
@@ -18,6 +19,7 @@ def build_lane(broker: DataPlane, limits: Limits, traffic: Traffic | None = None
     """The lane over `broker`, counting in `traffic`."""
     traffic = traffic or Traffic()
     sending, pulling = Sending(broker, limits, traffic), Pulling(broker, limits, traffic)
+    streaming = Streaming(broker, limits, traffic)
     receiving, settling = Receiving(broker, limits, traffic), Settling(broker, limits)
     browsing = Browsing(broker, limits, traffic)
     receipts = "/v1/receipts/{handle}"
@@ -42,10 +44,18 @@ def build_lane(broker: DataPlane, limits: Limits, traffic: Traffic | None = None
             Operation("browse_messages", "GET", f"{_TOPIC}/messages", browsing.browse),
             Operation("pull_messages", "GET", f"{_TOPIC}/queues/{{queue}}/messages", pulling.pull),
             Operation("receive_messages", "POST", f"{_GROUP}/messages:receive", receiving.receive),
+            Operation("stream_topic", "GET", f"{_TOPIC}/stream", streaming.stream_topic),
+            Operation("stream_group", "GET", f"{_GROUP}/stream", streaming.stream_group),
             Operation("settle_messages", "POST", f"{_GROUP}/messages:settle", settling.settle),
             Operation("ack_messages", "POST", f"{_GROUP}/messages:ack", settling.ack),
             Operation("nack_messages", "POST", f"{_GROUP}/messages:nack", settling.nack),
             Operation("extend_messages", "POST", f"{_GROUP}/messages:extend", settling.extend),
+            Operation(
+                "dead_letter_messages",
+                "POST",
+                f"{_GROUP}/messages:dead-letter",
+                settling.dead_letter,
+            ),
             Operation("ack_receipt", "DELETE", receipts, settling.delete_receipt),
             Operation("change_receipt", "PATCH", receipts, settling.change_receipt),
         ]

@@ -19,6 +19,7 @@ from app.api.parameters import Query, integer_of
 from app.api.ports import DataPlane
 from app.api.rendering import view_of
 from app.api.traffic import Traffic
+from app.api.validators import IF_NONE_MATCH, UNSEALED, is_known, sealed_headers, tag_of_range
 from app.api.wire import GapView, MessageView, PullAnswer, encode, encode_line
 from app.broker.results import PullRequest, PullResult
 from app.domain.errors import IllegalOffset, InvalidRequest
@@ -27,7 +28,7 @@ from app.store.formats.batch_frame import encode_answer
 
 PULL_PARAMETERS: Final = frozenset(
     {
-        *("offset", "timestamp_ms", "tail", "end_offset", "clamp"),
+        *("offset", "timestamp_ms", "tail", "until_offset", "until_timestamp_ms", "clamp"),
         *("max_messages", "max_bytes", "min_messages", "wait", "filter", "body"),
     }
 )
@@ -63,6 +64,15 @@ class Pulling:
                 lambda _: self._broker.pull(topic, queue_id, waiting),
                 lambda _: None,
             )
+        if not _is_sealed(request, result):
+            headers.append(UNSEALED)
+            await self._answer(exchange, kind, result, force_base64, headers)
+            return
+        tag = tag_of_range(kind, result.next_offset, result.read.records)
+        headers += sealed_headers(tag)
+        if is_known(exchange.headers.get(IF_NONE_MATCH), tag):
+            await exchange.answer_empty(304, headers)
+            return
         await self._answer(exchange, kind, result, force_base64, headers)
 
     def _request_of(self, query: Query, wait_s: float) -> PullRequest:
@@ -75,7 +85,7 @@ class Pulling:
                 "exactly one says where to start",
                 hint="for instance ?offset=0",
             )
-        end_offset = query.integer("end_offset", error=IllegalOffset)
+        end_offset = query.integer("until_offset", error=IllegalOffset)
         max_messages = query.integer("max_messages", low=1, high=limits.pull_messages_max)
         max_bytes = query.integer("max_bytes", low=1, high=limits.pull_bytes_max)
         min_messages = query.integer("min_messages", low=1, high=limits.pull_messages_max)
@@ -91,6 +101,7 @@ class Pulling:
             filter=query.text("filter"),
             clamp=query.flag("clamp"),
             end_offset=end_offset,
+            until_ms=query.integer("until_timestamp_ms", error=IllegalOffset),
         )
 
     async def _answer(
@@ -101,6 +112,8 @@ class Pulling:
         force_base64: bool,
         headers: Headers,
     ) -> None:
+        """`headers` is taken over; it says already whether the answer may be kept."""
+        body: bytes
         if kind == "frames":
             read = result.read
             first = read.queue_offsets[0] if read.queue_offsets else read.next_offset
@@ -116,23 +129,37 @@ class Pulling:
         if kind == "events":
             body = encode_line([event_of(m, force_base64=force_base64) for m in messages])
             headers += [media.EVENTS_HEADER, *_pull_headers(result)]
-            await exchange.answer(200, headers, body)
-            return
-        views = [view_of(message, force_base64=force_base64) for message in messages]
-        if kind == "ndjson":
-            body = b"".join([encode_line(view) for view in views])
-            headers += [media.NDJSON_HEADER, *_pull_headers(result)]
-            await exchange.answer(200, headers, body)
-            return
-        headers.append(media.JSON_HEADER)
-        await exchange.answer(200, headers, encode_line(_answer_of(result, views)))
+        else:
+            views = [view_of(message, force_base64=force_base64) for message in messages]
+            if kind == "ndjson":
+                body = b"".join([encode_line(view) for view in views])
+                headers += [media.NDJSON_HEADER, *_pull_headers(result)]
+            else:
+                body = encode_line(_answer_of(result, views))
+                headers.append(media.JSON_HEADER)
+        await exchange.answer(200, headers, body)
+
+
+def _is_sealed(request: PullRequest, result: PullResult) -> bool:
+    """Whether the same request will have the same messages for ever, or until they expire.
+
+    It names both ends, what lies between is readable to its end, and nothing of it is damaged.
+    """
+    start, end = request.offset, request.end_offset
+    return (
+        start is not None
+        and end is not None
+        and end <= result.max_offset
+        and not result.clamped
+        and not result.read.gaps
+        and (result.next_offset > start or end <= start)
+    )
 
 
 def _is_worth_waiting(result: PullResult, request: PullRequest) -> bool:
     """Whether more may come into what was asked for: at the end of the queue, and not full."""
     found = len(result.read.records)
-    at_end = request.end_offset is not None and result.next_offset >= request.end_offset
-    return result.up_to_date and found < request.min_messages and not at_end
+    return result.up_to_date and found < request.min_messages and not result.is_ended
 
 
 def _continued(result: PullResult, request: PullRequest) -> PullRequest:

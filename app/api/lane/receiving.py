@@ -150,10 +150,8 @@ async def _answer_raw(exchange: Exchange, result: ReceiveResult, headers: Header
 
 def raw_headers(message: StoredMessage) -> Headers:
     """Everything about `message` but its body, as headers that a send understands."""
-    content_type = message.content_type
-    shown = content_type is not None and is_header_text(content_type)
     headers: Headers = [
-        (b"content-type", content_type.encode("ascii") if content_type and shown else _OCTETS),
+        *_content_type_headers(message),
         (b"mq-message-id", encode_header(message.message_id)),
         (b"mq-topic", message.topic.encode()),
         (b"mq-queue-id", b"%d" % message.queue_id),
@@ -169,6 +167,16 @@ def raw_headers(message: StoredMessage) -> Headers:
         headers.append((b"mq-sharding-key", encode_header(message.sharding_key)))
     headers += _property_headers(message)
     return headers
+
+
+def _content_type_headers(message: StoredMessage) -> Headers:
+    """Bytes where nothing else is known; but an event would gain an attribute by that."""
+    content_type = message.content_type
+    if content_type is not None and is_header_text(content_type):
+        return [(b"content-type", content_type.encode("ascii"))]
+    if content_type is None and VERSION_PROPERTY in message.properties:
+        return []
+    return [(b"content-type", _OCTETS)]
 
 
 def _property_headers(message: StoredMessage) -> Headers:

@@ -5,12 +5,22 @@ from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from app.api.cloudevents import EVENT, event_of
 from app.api.dependencies import IfVersion, WithServices, etag_of, json_body
-from app.api.documentation import RAW_MESSAGE_HEADERS, Json, json_request, problem_responses
+from app.api.documentation import (
+    CACHE_HEADERS,
+    EVENT_SCHEMA,
+    RAW_MESSAGE_HEADERS,
+    Json,
+    json_request,
+    problem_responses,
+)
+from app.api.lane.media import JSON, OCTETS, message_answer_kind
 from app.api.lane.receiving import raw_headers
 from app.api.parameters import integer_of
 from app.api.rendering import view_of
 from app.api.schemas import TopicBody, TopicDocument, TopicList, TopicOffsets, TopicStats
+from app.api.validators import VARY, is_known, tag_of_message
 from app.api.wire import encode_line
 from app.broker.topics import check_queue, find_topic
 from app.domain.errors import InvalidRequest
@@ -26,7 +36,6 @@ _BOUNDS_HEADERS: Final[Json] = {
 
 router = APIRouter(tags=["topics"])
 
-_OCTETS: Final = "application/octet-stream"
 _POINTS: Final[Mapping[str, Literal["earliest", "latest"] | int]] = {
     "earliest": "earliest",
     "latest": "latest",
@@ -161,14 +170,16 @@ async def get_topic_offsets(
     summary="Read one message by its id",
     responses={
         200: {
-            "description": "The message as JSON, or its body with `format=raw`",
+            "description": "The message as JSON, as a CloudEvent, or its body with `format=raw`",
             "content": {
-                "application/json": {"schema": {"$ref": "#/components/schemas/MessageView"}},
-                _OCTETS: {"schema": {"type": "string", "format": "binary"}},
+                JSON: {"schema": {"$ref": "#/components/schemas/MessageView"}},
+                EVENT: {"schema": EVENT_SCHEMA},
+                OCTETS: {"schema": {"type": "string", "format": "binary"}},
             },
-            "headers": RAW_MESSAGE_HEADERS,
+            "headers": {**RAW_MESSAGE_HEADERS, **CACHE_HEADERS},
         },
-        **problem_responses(404),
+        304: {"description": "As `If-None-Match` has it", "headers": CACHE_HEADERS},
+        **problem_responses(404, 406),
     },
     response_class=Response,
 )
@@ -184,13 +195,27 @@ async def get_message(
         Literal["auto", "base64"], Query(description="base64: the bytes, whatever they are")
     ] = "auto",
 ) -> Response:
-    """As JSON; or raw, asked for by `format=raw` or `Accept: application/octet-stream`."""
+    """As `format` says, else as `Accept`: JSON, a structured CloudEvent, or raw.
+
+    Raw is also given to whoever accepts just the content type of the message."""
     message = await services.broker.message(topic, message_id)
-    wants_raw = format is None and request.headers.get("accept", "").startswith(_OCTETS)
-    if format == "raw" or wants_raw:
+    accept = request.headers.get("accept", "").encode("latin-1")
+    kind = format or message_answer_kind(accept, message.content_type)
+    place = (message.topic, message.queue_id, message.queue_offset, message.store_time_ms)
+    tag = tag_of_message(f"{kind} {body}", place)
+    # An id that a producer gave may one day name a newer message, so the client asks each time.
+    kept = [(b"etag", tag), (b"cache-control", b"no-cache"), VARY]
+    condition = request.headers.get("if-none-match")
+    if condition is not None and is_known(condition.encode("latin-1"), tag):
+        answer = Response(status_code=304)
+    elif kind == "raw":
         answer = Response(message.body)
-        answer.raw_headers = [*raw_headers(message), *answer.raw_headers]
-        return answer
-    return Response(
-        encode_line(view_of(message, force_base64=body == "base64")), media_type="application/json"
-    )
+        kept = [*raw_headers(message), *kept]
+    elif kind == "event":
+        event = event_of(message, force_base64=body == "base64")
+        answer = Response(encode_line(event), media_type=EVENT)
+    else:
+        view = view_of(message, force_base64=body == "base64")
+        answer = Response(encode_line(view), media_type=JSON)
+    answer.raw_headers = [*kept, *answer.raw_headers]
+    return answer

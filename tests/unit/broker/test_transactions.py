@@ -1,0 +1,232 @@
+"""Transactions on a store in memory: invisible, then visible exactly once, or never."""
+
+import asyncio
+
+import pytest
+
+from app.broker.transaction_table import Transaction, TransactionState
+from app.broker.transactions import Transactions
+from app.domain.errors import (
+    DiskFull,
+    IllegalGroup,
+    InternalError,
+    InvalidRequest,
+    ShuttingDown,
+    TooManyRequests,
+    TopicNotFound,
+    TransactionConflict,
+    TransactionNotFound,
+)
+from app.domain.limits import Limits
+from app.domain.message import Message
+from app.domain.names import HALF_TOPIC
+from tests.support.brokers import TOPIC, World, never_gone, running
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.anyio
+COMMITTED, ROLLED_BACK = TransactionState.COMMITTED, TransactionState.ROLLED_BACK
+QUICK = Limits(transaction_checks_max=2)
+
+
+def transactions(world: World) -> Transactions:
+    return world.broker.transactions
+
+
+async def prepare(world: World, body: bytes = b"x", **more: object) -> Transaction:
+    message = Message(body, tag="paid", keys=("k",), sharding_key="s", properties={"a": "1"})
+    return await transactions(world).prepare(
+        TOPIC,
+        message,
+        producer_group="pg",
+        **more,  # type: ignore[arg-type]
+    )
+
+
+async def visible(world: World) -> list[bytes]:
+    found: list[bytes] = []
+    for queue_id in range(world.metadata.snapshot.topics[TOPIC].queues):
+        read = (await world.pull(0, queue_id=queue_id)).read
+        found += [world.broker.decode(record).body for record in read.records]
+    return found
+
+
+async def checks(world: World, count: int = 10, wait_s: float = 0) -> list[tuple[str, int]]:
+    received = await transactions(world).receive_checks(
+        "pg", max_checks=count, wait_s=wait_s, gone=never_gone
+    )
+    return [(check.message.body.decode(), check.transaction.checks) for check in received]
+
+
+async def test_a_half_message_is_visible_only_when_it_is_committed() -> None:
+    async with running(queues=4) as world:
+        prepared = await prepare(world)
+        assert prepared.state == "PREPARED"
+        assert await visible(world) == []
+        committed = await transactions(world).decide(prepared.transaction_id, COMMITTED)
+        assert (committed.state, committed.queue_offset) == ("COMMITTED", 0)
+        assert await visible(world) == [b"x"]
+        message = await world.broker.message(TOPIC, prepared.transaction_id)
+        assert (message.tag, message.keys, message.sharding_key) == ("paid", ("k",), "s")
+        assert (message.properties, message.queue_id) == ({"a": "1"}, prepared.queue_id)
+
+
+async def test_a_rolled_back_message_is_never_visible() -> None:
+    async with running() as world:
+        prepared = await prepare(world)
+        await transactions(world).decide(prepared.transaction_id, ROLLED_BACK)
+        assert await visible(world) == []
+        await world.restart()
+        assert await visible(world) == []
+        assert transactions(world).find(prepared.transaction_id).state == "ROLLED_BACK"
+
+
+@pytest.mark.parametrize(("first", "other"), [(COMMITTED, ROLLED_BACK), (ROLLED_BACK, COMMITTED)])
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_decision_is_final(
+    first: TransactionState, other: TransactionState, restarted: bool
+) -> None:
+    async with running() as world:
+        transaction_id = (await prepare(world)).transaction_id
+        decided = await transactions(world).decide(transaction_id, first)
+        answer = (decided.state, decided.queue_id, decided.queue_offset)
+        if restarted:
+            await world.restart()
+        again = await transactions(world).decide(transaction_id, first)
+        assert (again.state, again.queue_id, again.queue_offset) == answer
+        with pytest.raises(TransactionConflict) as conflict:
+            await transactions(world).decide(transaction_id, other)
+        assert conflict.value.fields == {"state": first}
+        assert await visible(world) == ([b"x"] if first is COMMITTED else [])
+
+
+async def test_of_racing_decisions_one_wins() -> None:
+    async with running() as world:
+        transaction_id = (await prepare(world)).transaction_id
+        world.store.cold = {(HALF_TOPIC, 0)}  # committing waits for the disk
+        wanted = [COMMITTED, ROLLED_BACK, COMMITTED, COMMITTED, ROLLED_BACK]
+        results = await asyncio.gather(
+            *[transactions(world).decide(transaction_id, decision) for decision in wanted],
+            return_exceptions=True,
+        )
+        kinds = [type(result) for result in results]
+        conflict = TransactionConflict
+        assert kinds == [Transaction, conflict, Transaction, Transaction, conflict]
+        assert await visible(world) == [b"x"]
+
+
+async def test_what_is_prepared_waits_through_a_restart() -> None:
+    async with running() as world:
+        one, two = await prepare(world, b"one"), await prepare(world, b"two")
+        await transactions(world).decide(one.transaction_id, COMMITTED)
+        await transactions(world).journal.write_snapshot()
+        await world.restart()
+        await transactions(world).turn()
+        assert world.store.bounds(HALF_TOPIC, 0).min_offset == 1
+        assert transactions(world).pending_count == 1
+        await transactions(world).decide(two.transaction_id, COMMITTED)
+        assert await visible(world) == [b"one", b"two"]
+        await transactions(world).turn()
+        assert world.store.bounds(HALF_TOPIC, 0) == (2, 2)
+
+
+async def test_a_producer_that_owes_a_decision_is_asked_then_given_up() -> None:
+    async with running(limits=QUICK) as world:
+        await prepare(world)
+        assert await checks(world) == []
+        for number in (1, 2):
+            world.clock.advance(s=6 if number == 1 else 30)
+            await transactions(world).turn()
+            assert await checks(world) == [("x", number)]
+            assert await checks(world) == []  # one caller has it
+        world.clock.advance(s=30)
+        await transactions(world).turn()
+        found = transactions(world).listed(state=ROLLED_BACK, producer_group="pg")
+        assert [each.reason for each in found] == ["CHECKS_EXHAUSTED"]
+        assert await visible(world) == []
+
+
+async def test_checks_are_counted_through_a_restart() -> None:
+    async with running(limits=QUICK) as world:
+        prepared = await prepare(world)
+        world.clock.advance(s=6)
+        await transactions(world).turn()
+        await world.restart()
+        assert transactions(world).find(prepared.transaction_id).checks == 1
+        world.clock.advance(s=30)
+        await transactions(world).turn()
+        assert await checks(world) == [("x", 2)]
+
+
+async def test_a_poller_waits_until_a_check_is_due() -> None:
+    async with running() as world:
+        await prepare(world)
+        polling = asyncio.ensure_future(checks(world, wait_s=20))
+        await until(lambda: world.waiting == 1)
+        world.clock.advance(s=6)
+        await transactions(world).turn()
+        assert await polling == [("x", 1)]
+
+
+async def test_a_check_that_reached_nobody_is_handed_out_again() -> None:
+    async with running() as world:
+        await prepare(world)
+        world.clock.advance(s=6)
+        await transactions(world).turn()
+        nothing = await transactions(world).receive_checks(
+            "pg", max_checks=1, wait_s=0, gone=lambda: True
+        )
+        assert nothing == []
+        received = await transactions(world).receive_checks(
+            "pg", max_checks=1, wait_s=0, gone=never_gone
+        )
+        transactions(world).give_back(received)
+        assert await checks(world) == [("x", 1)]
+
+
+async def test_what_cannot_be_stored_is_not_decided() -> None:
+    async with running() as world:
+        prepared = await prepare(world)
+        world.store.refusal = DiskFull("no room")
+        with pytest.raises(DiskFull) as full:
+            await transactions(world).decide(prepared.transaction_id, COMMITTED)
+        assert full.value.outcome == "not_stored"
+        with pytest.raises(DiskFull):
+            await prepare(world)
+        world.store.refusal = None
+        assert transactions(world).find(prepared.transaction_id).state == "PREPARED"
+        await transactions(world).decide(prepared.transaction_id, ROLLED_BACK)
+
+
+async def test_a_damaged_half_can_only_be_rolled_back() -> None:
+    async with running() as world:
+        prepared = await prepare(world)
+        world.store.damage(HALF_TOPIC, 0, 0)
+        with pytest.raises(InternalError, match="cannot be read"):
+            await transactions(world).decide(prepared.transaction_id, COMMITTED)
+        world.clock.advance(s=6)
+        await transactions(world).turn()
+        assert await checks(world) == []
+        await transactions(world).decide(prepared.transaction_id, ROLLED_BACK)
+
+
+async def test_refusals() -> None:
+    async with running(limits=Limits(transactions_pending_max=1)) as world:
+        with pytest.raises(TransactionNotFound):
+            await transactions(world).decide("nothing", COMMITTED)
+        for wrong in (0, 10**9):
+            with pytest.raises(InvalidRequest, match="check-after"):
+                await prepare(world, check_after_ms=wrong)
+        with pytest.raises(IllegalGroup):
+            await transactions(world).prepare(TOPIC, Message(b""), producer_group="%")
+        with pytest.raises(TopicNotFound) as missing:
+            await transactions(world).prepare("nothing", Message(b""), producer_group="pg")
+        assert missing.value.outcome == "not_stored"
+        prepared = await prepare(world)
+        with pytest.raises(TooManyRequests):
+            await prepare(world)
+        await world.metadata.delete_topic(TOPIC)
+        with pytest.raises(TopicNotFound):
+            await transactions(world).decide(prepared.transaction_id, COMMITTED)
+        await world.broker.stop()
+        with pytest.raises(ShuttingDown):
+            await transactions(world).decide(prepared.transaction_id, ROLLED_BACK)

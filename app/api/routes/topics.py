@@ -15,7 +15,7 @@ from app.api.documentation import (
     problem_responses,
 )
 from app.api.lane.media import JSON, OCTETS, message_answer_kind
-from app.api.lane.receiving import raw_headers
+from app.api.lane.raw_message import raw_headers
 from app.api.parameters import integer_of, point_of
 from app.api.rendering import view_of
 from app.api.schemas import TopicBody, TopicDocument, TopicList, TopicOffsets, TopicStats

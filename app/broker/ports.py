@@ -24,6 +24,7 @@ from app.store import (
     Appended,
     Done,
     KeyedRecords,
+    Pins,
     QueueBounds,
     ReadResult,
     StepPart,
@@ -59,6 +60,11 @@ class Store(Protocol):
     """The local log. Event loop only, but for reads with `wait_for_disk`."""
 
     on_arrival: Callable[[str, int], object]
+
+    @property
+    def pins(self) -> Pins:
+        """What retention must leave."""
+        ...
 
     @property
     def store_id(self) -> bytes:

@@ -7,14 +7,9 @@ are given back at once.
 from dataclasses import replace
 from typing import Final
 
-<<<<<<< HEAD
 from msgspec import UNSET
 
-from app.api.cloudevents import VERSION_PROPERTY, is_attribute
-from app.api.decoding import is_header_text, receive_decoder
-=======
 from app.api.decoding import receive_decoder
->>>>>>> main
 from app.api.exchange import Exchange, Headers, batch_too_large
 from app.api.lane import media
 from app.api.lane.preferences import wished_wait

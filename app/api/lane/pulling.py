@@ -15,6 +15,7 @@ from app.api.exchange import Exchange, Headers, batch_too_large
 from app.api.lane import media
 from app.api.lane.preferences import wished_wait
 from app.api.lane.waiting import unless_gone
+from app.api.packing import VARY, pack, wanted_packing
 from app.api.parameters import Query, integer_of
 from app.api.ports import DataPlane
 from app.api.rendering import view_of
@@ -121,7 +122,11 @@ class Pulling:
             body = b"".join(encode_answer(read.records, read.tag_hashes, first))
             store_id = (b"mq-store-id", self._broker.store_id.hex().encode("ascii"))
             self._traffic.sent_out(len(read.records), len(body))
-            headers += [media.FRAMES_HEADER, *_pull_headers(result), store_id]
+            headers += [media.FRAMES_HEADER, *_pull_headers(result), store_id, VARY]
+            packing = wanted_packing(exchange.headers.get(b"accept-encoding"))
+            if packing is not None:
+                body = await pack(packing, body)
+                headers.append((b"content-encoding", packing))
             await exchange.answer(200, headers, body)
             return
         decode = self._broker.decode

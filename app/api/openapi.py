@@ -24,6 +24,7 @@ from app.api.member_schemas import (
     UnlockBody,
 )
 from app.api.routes.dead_letters import PurgeBody, RedriveBody
+from app.api.routes.parked import ReleaseBody
 from app.api.routes.producers import SealBody
 from app.api.routes.scheduled import MoveBody
 from app.api.schemas import GroupBody, TopicBody
@@ -33,6 +34,7 @@ Json = dict[str, Any]
 _REQUEST_MODELS: Final = (
     *(TopicBody, GroupBody, CommitBody, RedriveBody, PurgeBody),
     *(HeartbeatBody, LockBody, UnlockBody, ResetBody, RestoreBody, SealBody, MoveBody),
+    ReleaseBody,
 )
 _STRUCTS: Final = (
     *(wire.Envelope, wire.BatchRequest, wire.BatchEntry, wire.ReceiveBody, wire.SettleBody),

@@ -23,6 +23,7 @@ from app.broker.groups import Groups
 from app.broker.members import Members
 from app.broker.offset_book import OffsetBook
 from app.broker.operations import Operations
+from app.broker.parking import Parking
 from app.broker.ports import Group, Metadata, Store, StoreStatus, Topic
 from app.broker.producers import Producers
 from app.broker.progress_journal import ProgressJournal
@@ -209,6 +210,7 @@ class Broker:
         taker = Taker(
             self._store,
             self._clock,
+            self.limits,
             signer=signer,
             lease_ids=self._lease_ids,
             book=self._book,
@@ -235,6 +237,12 @@ class Broker:
             book=self._book,
             progress=self.progress,
             delays=self.delays,
+        )
+        self.parking = Parking(
+            self._metadata,
+            groups=self._groups,
+            progress=self.progress,
+            retries=self.retries,
         )
         self._settler = Settler(
             self._clock,

@@ -15,6 +15,7 @@ from app.broker.members import Members
 from app.broker.operations import Operations
 from app.broker.ports import Group, StoreStatus, Topic
 from app.broker.producers import Producers
+from app.broker.requests import Requests
 from app.broker.results import (
     BatchItem,
     Delivery,
@@ -48,6 +49,9 @@ class DataPlane(Protocol):
 
     @property
     def browser(self) -> Browser: ...
+
+    @property
+    def requests(self) -> Requests: ...
 
     @property
     def store_id(self) -> bytes: ...

@@ -29,6 +29,7 @@ from app.broker.pulling import Puller
 from app.broker.reading import DiskAccess
 from app.broker.receiving import Receiver
 from app.broker.replaying import Replayer
+from app.broker.requests import Requests
 from app.broker.results import (
     ANONYMOUS,
     BatchItem,
@@ -120,6 +121,7 @@ class Broker:
             readers=self._readers,
             check_open=self._check_open_for_sends,
         )
+        self.requests = Requests(store, clock, limits, self._sender, self._check_open_for_sends)
         self.positions = TopicPositions(store, metadata, limits, self._waiters)
         self._groups = Groups(
             store,
@@ -248,6 +250,7 @@ class Broker:
             return
         self._closed_because = "the node is shutting down"
         self._waiters.close()
+        self.requests.close()
         self.streams.close()
         self.members.bells.close()
         await self.operations.stop()
@@ -282,8 +285,8 @@ class Broker:
 
     @property
     def waiting_count(self) -> int:
-        """Requests that wait for messages now."""
-        return self._waiters.count + self.members.bells.count
+        """Requests that wait for messages or replies now."""
+        return self._waiters.count + self.members.bells.count + self.requests.waiting_count
 
     def _check_open(self) -> None:
         if self._closed_because:

@@ -50,6 +50,7 @@ from app.broker.results import (
 )
 from app.broker.retrying import Retrier
 from app.broker.scheduled import Scheduled
+from app.broker.schedules import Schedules
 from app.broker.sending import Sender
 from app.broker.settling import Settler
 from app.broker.streams import Streams
@@ -109,6 +110,9 @@ class Broker:
         self._lease_ids = LeaseIds(clock.now_ms())
         self.delays = Delays(store, metadata, clock, config, self._readers)
         self.scheduled = Scheduled(store, metadata, self.delays, clock, limits, self._readers)
+        self.schedules = Schedules(
+            store, metadata, self.delays, clock, limits, config, self._readers
+        )
         self._delayed_sends = DelayedSends(store, self.delays, clock, limits)
         self._sender = Sender(store, metadata, limits, config, self._delayed_sends)
         self._puller = Puller(store, metadata, clock, limits, self._waiters, self._readers)
@@ -197,6 +201,7 @@ class Broker:
         self._store.on_arrival = self._waiters.on_arrival
         await self.producers.start()
         await self.delays.start()
+        await self.schedules.start()
         for service in self._services:
             await service.start()
         self._closed_because = ""
@@ -254,6 +259,7 @@ class Broker:
         self.streams.close()
         self.members.bells.close()
         await self.operations.stop()
+        await self.schedules.stop()
         await self.delays.stop()
         last_s = self._config.last_write_seconds
         await asyncio.gather(*[service.stop(last_s) for service in self._services])

@@ -41,11 +41,33 @@ def build_lane(broker: DataPlane, limits: Limits, traffic: Traffic | None = None
                 sends=True,
                 takes_mq_headers=True,
             ),
-            Operation("browse_messages", "GET", f"{_TOPIC}/messages", browsing.browse),
-            Operation("pull_messages", "GET", f"{_TOPIC}/queues/{{queue}}/messages", pulling.pull),
-            Operation("receive_messages", "POST", f"{_GROUP}/messages:receive", receiving.receive),
-            Operation("stream_topic", "GET", f"{_TOPIC}/stream", streaming.stream_topic),
-            Operation("stream_group", "GET", f"{_GROUP}/stream", streaming.stream_group),
+            Operation(
+                "browse_messages",
+                "GET",
+                f"{_TOPIC}/messages",
+                browsing.browse,
+                reads=True,
+            ),
+            Operation(
+                "pull_messages",
+                "GET",
+                f"{_TOPIC}/queues/{{queue}}/messages",
+                pulling.pull,
+                reads=True,
+            ),
+            Operation(
+                "receive_messages",
+                "POST",
+                f"{_GROUP}/messages:receive",
+                receiving.receive,
+                reads=True,
+            ),
+            Operation(
+                "stream_topic", "GET", f"{_TOPIC}/stream", streaming.stream_topic, reads=True
+            ),
+            Operation(
+                "stream_group", "GET", f"{_GROUP}/stream", streaming.stream_group, reads=True
+            ),
             Operation("settle_messages", "POST", f"{_GROUP}/messages:settle", settling.settle),
             Operation("ack_messages", "POST", f"{_GROUP}/messages:ack", settling.ack),
             Operation("nack_messages", "POST", f"{_GROUP}/messages:nack", settling.nack),

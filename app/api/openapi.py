@@ -36,9 +36,10 @@ _REQUEST_MODELS: Final = (
 )
 _STRUCTS: Final = (
     *(wire.Envelope, wire.BatchRequest, wire.BatchEntry, wire.ReceiveBody, wire.SettleBody),
-    *(wire.AckBody, wire.NackBody, wire.ExtendBody, wire.ReceiptChange),
+    *(wire.AckBody, wire.NackBody, wire.ExtendBody, wire.DeadLetterBody, wire.ReceiptChange),
     *(wire.SendAnswer, wire.PreparedAnswer, wire.BatchAnswer, wire.FrameAnswer),
     *(wire.PullAnswer, wire.ReceiveAnswer, wire.BrowseAnswer, wire.SettleAnswer),
+    *(wire.RequestAnswer, wire.ReplyAnswer),
     *(wire.ReceiptAnswer, wire.MessageView, wire.DeadLetterList, wire.CheckList),
     *(Problem, EntryProblem),
 )

@@ -15,6 +15,7 @@ from app.broker.members import Members
 from app.broker.operations import Operations
 from app.broker.ports import Group, StoreStatus, Topic
 from app.broker.producers import Producers
+from app.broker.requests import Requests
 from app.broker.results import (
     BatchItem,
     Delivery,
@@ -34,6 +35,7 @@ from app.broker.results import (
 from app.broker.scheduled import Scheduled
 from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
+from app.broker.trails import Trails
 from app.broker.transactions import Transactions
 from app.domain.delays import Due
 from app.domain.errors import CurlewError, Quota
@@ -47,6 +49,9 @@ class DataPlane(Protocol):
 
     @property
     def browser(self) -> Browser: ...
+
+    @property
+    def requests(self) -> Requests: ...
 
     @property
     def store_id(self) -> bytes: ...
@@ -110,6 +115,7 @@ class DataPlane(Protocol):
         acks: Sequence[str] = (),
         nacks: Sequence[Nack] = (),
         extends: Sequence[Extend] = (),
+        dead_letters: Sequence[Nack] = (),
     ) -> list[SettleResult]: ...
 
     async def settle_one(
@@ -157,6 +163,11 @@ class Broker(DataPlane, Protocol):
     @property
     def operations(self) -> Operations:
         """Work that outlives its request."""
+        ...
+
+    @property
+    def trails(self) -> Trails:
+        """What became of messages."""
         ...
 
     async def message(self, topic: str, message_id: str) -> StoredMessage: ...

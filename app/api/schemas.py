@@ -82,6 +82,7 @@ class TopicBody(RequestModel):
     flush: FlushMode | None = Field(default=None, description="default: the node's setting")
     retention: Duration | None = None
     retention_ms: Count | None = None
+    trace: bool = Field(default=True, description="keep for a while what becomes of each message")
 
     @model_validator(mode="after")
     def _check_retention(self) -> Self:
@@ -91,7 +92,7 @@ class TopicBody(RequestModel):
     def settings(self, default_flush: FlushMode) -> TopicSettings:
         flush = default_flush if self.flush is None else self.flush
         retention_ms = _one_ms("retention", self.retention, self.retention_ms, DEFAULT_RETENTION_MS)
-        return TopicSettings(self.queues, self.type, flush, retention_ms)
+        return TopicSettings(self.queues, self.type, flush, retention_ms, self.trace)
 
 
 class TopicDocument(AnswerModel):
@@ -103,6 +104,7 @@ class TopicDocument(AnswerModel):
     flush: FlushMode
     retention: str
     retention_ms: int
+    trace: bool
     created_ms: int
     updated_ms: int
     version: int
@@ -116,6 +118,7 @@ class TopicDocument(AnswerModel):
             flush=topic.flush,
             retention=format_duration(topic.retention_ms),
             retention_ms=topic.retention_ms,
+            trace=topic.trace,
             created_ms=topic.created_ms,
             updated_ms=topic.updated_ms,
             version=topic.version,

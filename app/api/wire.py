@@ -83,6 +83,13 @@ class NackEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     reason: str | None = None
 
 
+class DeadLetterEntry(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Give one message up: it goes to the group's dead letters at once."""
+
+    receipt_handle: str
+    reason: str | None = None
+
+
 class ExtendEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     """Keep one message for another invisible time, counted from now."""
 
@@ -92,11 +99,12 @@ class ExtendEntry(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class SettleBody(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Acks, nacks and extends by receipt handle, mixed."""
+    """Acks, nacks, extends and dead letters by receipt handle, mixed."""
 
     acks: list[str] = []
     nacks: list[NackEntry] = []
     extends: list[ExtendEntry] = []
+    dead_letters: list[DeadLetterEntry] = []
 
 
 class AckBody(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -114,6 +122,13 @@ class NackBody(Struct, forbid_unknown_fields=True, kw_only=True):
     reason: str | None = None
 
 
+class DeadLetterBody(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Handles to give up, all for the same reason."""
+
+    receipt_handles: list[str]
+    reason: str | None = None
+
+
 class ExtendBody(Struct, forbid_unknown_fields=True, kw_only=True):
     """Handles to keep for the same further time."""
 
@@ -125,7 +140,7 @@ class ExtendBody(Struct, forbid_unknown_fields=True, kw_only=True):
 class ReceiptChange(Struct, forbid_unknown_fields=True, kw_only=True):
     """What to do with one lease. Every field has a query alias, which wins."""
 
-    action: Literal["extend", "nack"] | None = None
+    action: Literal["extend", "nack", "dead_letter"] | None = None
     invisible: Duration | None = None
     invisible_ms: Positive | None = None
     delay: Duration | None = None
@@ -196,7 +211,10 @@ class FrameAnswer(Struct, frozen=True, omit_defaults=True):
 
 
 class MessageView(Struct, frozen=True, gc=False):
-    """A stored message. One of `body` (JSON), `text` (UTF-8) and `body_base64` is present."""
+    """A stored message. One of `body` (JSON), `text` (UTF-8) and `body_base64` is present.
+
+    A request has a `correlation_id`, to which a reply is taken until `reply_until_ms`.
+    """
 
     message_id: str
     topic: str
@@ -212,6 +230,41 @@ class MessageView(Struct, frozen=True, gc=False):
     body: Raw | UnsetType = UNSET
     text: str | UnsetType = UNSET
     body_base64: bytes | UnsetType = UNSET
+    correlation_id: str | UnsetType = UNSET
+    reply_until_ms: int | UnsetType = UNSET
+
+
+class ReplyView(Struct, frozen=True):
+    """A reply. One of `body` (JSON), `text` (UTF-8) and `body_base64` is present."""
+
+    replied_ms: int
+    keys: tuple[str, ...]
+    properties: dict[str, str]
+    tag: str | UnsetType = UNSET
+    content_type: str | UnsetType = UNSET
+    body: Raw | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    body_base64: bytes | UnsetType = UNSET
+
+
+class RequestAnswer(Struct, frozen=True):
+    """Where a request was stored, and the reply to it."""
+
+    status: Literal["REPLIED"]
+    message_id: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    store_time_ms: int
+    correlation_id: str
+    reply: ReplyView
+
+
+class ReplyAnswer(Struct, frozen=True):
+    """The reply was handed to the request that waited for it."""
+
+    status: Literal["DELIVERED"]
+    correlation_id: str
 
 
 class DeliveredMessage(MessageView, frozen=True, gc=False, kw_only=True):
@@ -320,7 +373,7 @@ class SettleResult(Struct, frozen=True):
     """What became of one handle. After an extend, `new_receipt_handle` replaces it."""
 
     receipt_handle: str
-    action: Literal["ack", "nack", "extend"]
+    action: Literal["ack", "nack", "extend", "dead_letter"]
     status: int
     new_receipt_handle: str | UnsetType = UNSET
     invisible_until_ms: int | UnsetType = UNSET
@@ -328,7 +381,7 @@ class SettleResult(Struct, frozen=True):
 
 
 class SettleAnswer(Struct, frozen=True):
-    """One result per handle: acks, then nacks, then extends, each in request order."""
+    """One result per handle: acks, nacks, extends, dead letters, each in request order."""
 
     results: list[SettleResult]
     succeeded: int
@@ -339,5 +392,5 @@ class ReceiptAnswer(Struct, frozen=True):
     """The lease after a change."""
 
     receipt_handle: str
-    action: Literal["extend", "nack"]
+    action: Literal["extend", "nack", "dead_letter"]
     invisible_until_ms: int | UnsetType = UNSET

@@ -28,6 +28,8 @@ from app.broker.progress_journal import ProgressJournal
 from app.broker.pulling import Puller
 from app.broker.reading import DiskAccess
 from app.broker.receiving import Receiver
+from app.broker.replaying import Replayer
+from app.broker.requests import Requests
 from app.broker.results import (
     ANONYMOUS,
     BatchItem,
@@ -46,13 +48,16 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.retrying import Retrier
 from app.broker.scheduled import Scheduled
 from app.broker.sending import Sender
 from app.broker.settling import Settler
 from app.broker.streams import Streams
-from app.broker.subscriptions import LeaseIds, Subscription
+from app.broker.subscriptions import LeaseIds
+from app.broker.taking import Taker
 from app.broker.topic_positions import TopicPositions
 from app.broker.topics import find_topic
+from app.broker.trails import Trails
 from app.broker.transactions import Transactions
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
@@ -117,6 +122,7 @@ class Broker:
             readers=self._readers,
             check_open=self._check_open_for_sends,
         )
+        self.requests = Requests(store, clock, limits, self._sender, self._check_open_for_sends)
         self.positions = TopicPositions(store, metadata, limits, self._waiters)
         self._groups = Groups(
             store,
@@ -136,7 +142,21 @@ class Broker:
             groups=self._groups,
             receive=self.receive,
         )
+        self._make_journaled(store, metadata, clock, limits)
+        self.members = Members(metadata, clock, limits, groups=self._groups)
+        self.group_positions = GroupPositions(
+            store, metadata, groups=self._groups, book=self._book, members=self.members
+        )
+        self._services = self._make_services(config)
+        self._closed_because = "the broker has not started"
+        """Empty while the broker works."""
+
+    def _make_journaled(
+        self, store: Store, metadata: Metadata, clock: Clock, limits: Limits
+    ) -> None:
+        """The parts whose state lies in system topics and who need no other part."""
         self.operations = Operations(clock, limits)
+        self.trails = Trails(store, metadata, clock, limits, self._readers)
         self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
         self.transactions = Transactions(
             store,
@@ -148,13 +168,6 @@ class Broker:
             check_open=self._check_open,
             place=self._sender.place,
         )
-        self.members = Members(metadata, clock, limits, groups=self._groups)
-        self.group_positions = GroupPositions(
-            store, metadata, groups=self._groups, book=self._book, members=self.members
-        )
-        self._services = self._make_services(config)
-        self._closed_because = "the broker has not started"
-        """Empty while the broker works."""
 
     def _make_services(self, config: BrokerConfig) -> tuple[Service, ...]:
         self._offset_writer = Service(
@@ -165,6 +178,7 @@ class Broker:
             self._offset_writer,
             self._lease_watch,
             Service("member-watch", config.member_check_seconds, self.members.turn),
+            Service("trace", config.trace_write_seconds, self.trails.turn),
             Service("journal-snapshots", config.snapshot_check_seconds, self._write_snapshots),
             Service("transaction-checks", config.transaction_check_seconds, self.transactions.turn),
         )
@@ -191,6 +205,14 @@ class Broker:
     def _equip(self, signer: ReceiptSigner) -> None:
         """Make the parts that need the cluster's key."""
         self._signer = signer
+        taker = Taker(
+            self._store,
+            self._clock,
+            signer=signer,
+            lease_ids=self._lease_ids,
+            book=self._book,
+            groups=self._groups,
+        )
         self._receiver = Receiver(
             self._store,
             self._clock,
@@ -198,11 +220,19 @@ class Broker:
             self._config,
             waiters=self._waiters,
             readers=self._readers,
-            signer=signer,
-            lease_ids=self._lease_ids,
-            book=self._book,
             groups=self._groups,
+            taker=taker,
+            replayer=Replayer(self._store, self._clock, signer),
             progress=self.progress,
+        )
+        self.retries = Retrier(
+            self._store,
+            self._metadata,
+            self._clock,
+            readers=self._readers,
+            book=self._book,
+            progress=self.progress,
+            delays=self.delays,
         )
         self._settler = Settler(
             self._clock,
@@ -212,6 +242,7 @@ class Broker:
             book=self._book,
             groups=self._groups,
             progress=self.progress,
+            retrier=self.retries,
         )
 
     async def stop(self) -> None:
@@ -220,6 +251,7 @@ class Broker:
             return
         self._closed_because = "the node is shutting down"
         self._waiters.close()
+        self.requests.close()
         self.streams.close()
         self.members.bells.close()
         await self.operations.stop()
@@ -231,6 +263,7 @@ class Broker:
                 await self._book.write()
         except TimeoutError:
             self._book.problem = "committed offsets cannot be written: the database is too slow"
+        await self.trails.turn()
         if self._book.problem is not None:
             _LOG.warning("%s; the log has them", self._book.problem)
         self._readers.shutdown(wait=False)
@@ -253,8 +286,8 @@ class Broker:
 
     @property
     def waiting_count(self) -> int:
-        """Requests that wait for messages now."""
-        return self._waiters.count + self.members.bells.count
+        """Requests that wait for messages or replies now."""
+        return self._waiters.count + self.members.bells.count + self.requests.waiting_count
 
     @property
     def waiting_quota(self) -> Quota:
@@ -408,16 +441,19 @@ class Broker:
         acks: Sequence[str] = (),
         nacks: Sequence[Nack] = (),
         extends: Sequence[Extend] = (),
+        dead_letters: Sequence[Nack] = (),
         principal: Principal = ANONYMOUS,
     ) -> list[SettleResult]:
-        """Settle handles: one result each, in the order acks, nacks, extends."""
+        """Settle handles: one result each, in the order acks, nacks, extends, dead letters."""
         self._check_open()
+        view = find_topic(self._metadata, topic)
+        settings = self._find_group(group)
         subscription = self._groups.find(group, topic)
-        if subscription is None:
-            subscription = await self._first_use(topic, group)
-        view = self._metadata.snapshot.topics.get(topic)
-        flush = FlushMode.SYNC if view is None else view.flush
-        results = await self._settler.settle(subscription, flush, acks, nacks, extends)
+        if subscription is None:  # handles from before a restart, or from elsewhere
+            subscription = await self._groups.subscribe(settings, view)
+        results = await self._settler.settle(
+            subscription, settings, view.flush, acks, nacks, extends, dead_letters
+        )
         self.streams.note(results)
         return results
 
@@ -439,6 +475,9 @@ class Broker:
         elif action == "nack":
             nack = Nack(handle, delay_ms, reason)
             results = await self.settle(named.topic, named.group, nacks=(nack,))
+        elif action == "dead_letter":
+            letter = Nack(handle, None, reason)
+            results = await self.settle(named.topic, named.group, dead_letters=(letter,))
         elif invisible_ms is None:
             raise IllegalInvisibleTime("extending needs an invisible time")
         else:
@@ -448,20 +487,20 @@ class Broker:
             raise results[0].error
         return results[0]
 
-    async def _first_use(self, topic: str, group: str) -> Subscription:
-        """The subscription for handles that came from before a restart, or from elsewhere."""
-        view = find_topic(self._metadata, topic)
-        settings = self._metadata.snapshot.groups.get(group)
+    def _find_group(self, name: str) -> Group:
+        settings = self._metadata.snapshot.groups.get(name)
         if settings is None:
             raise GroupNotFound(
-                f"consumer group {group!r} does not exist",
+                f"consumer group {name!r} does not exist",
                 hint="a group is made by its first receive",
             )
-        return await self._groups.subscribe(settings, view)
+        return settings
 
     async def expire_leases(self) -> None:
-        """Wake parked receives for which leases have ended. A service calls this."""
-        self._groups.expire(self._clock.monotonic_s())
+        """Deal with leases that have ended, and wake parked receives. A service calls this."""
+        for subscription in self._groups.expire(self._clock.monotonic_s()):
+            await self.retries.watch(subscription)
+            self._groups.tell_of_room(subscription.in_flight, subscription.group)
         self.streams.expire()
 
     async def _write_snapshots(self) -> None:

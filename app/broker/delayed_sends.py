@@ -10,7 +10,7 @@ from app.broker.confirming import Confirmation
 from app.broker.delays import Delays
 from app.broker.ports import Store, Topic
 from app.broker.results import SendResult
-from app.broker.timers import QUEUE
+from app.broker.waiting_records import QUEUE
 from app.domain.clock import Clock
 from app.domain.delays import Due
 from app.domain.limits import Limits

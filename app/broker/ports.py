@@ -23,6 +23,7 @@ from app.store import (
     Appended,
     Done,
     KeyedRecords,
+    Pins,
     QueueBounds,
     ReadResult,
     StepPart,
@@ -58,6 +59,11 @@ class Store(Protocol):
     """The local log. Event loop only, but for reads with `wait_for_disk`."""
 
     on_arrival: Callable[[str, int], object]
+
+    @property
+    def pins(self) -> Pins:
+        """What retention must leave."""
+        ...
 
     @property
     def store_id(self) -> bytes:
@@ -187,6 +193,8 @@ class Topic(Protocol):
     def flush(self) -> FlushMode: ...
     @property
     def retention_ms(self) -> int: ...
+    @property
+    def trace(self) -> bool: ...
     @property
     def generation(self) -> int: ...
     @property

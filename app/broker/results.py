@@ -133,7 +133,7 @@ class ReceiveResult(NamedTuple):
 
 
 class Nack(NamedTuple):
-    """Return a message now, or after a delay."""
+    """Return a message now, or after a delay (None: as the group's policy says), or give it up."""
 
     receipt_handle: str
     delay_ms: int | None = None
@@ -147,7 +147,7 @@ class Extend(NamedTuple):
     invisible_ms: int
 
 
-SettleAction = Literal["ack", "nack", "extend"]
+SettleAction = Literal["ack", "nack", "extend", "dead_letter"]
 
 
 class SettleResult(NamedTuple):

@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 from app.broker.delays import Delays
 from app.broker.ports import Metadata, Store
 from app.broker.reading import DiskAccess
-from app.broker.timers import FOREVER_MS, NOTHING, due_of, identity_of, identity_text
+from app.broker.timers import FOREVER_MS, NOTHING
 from app.broker.topics import find_topic
+from app.broker.waiting_records import due_of, identity_of, identity_text
 from app.domain.clock import Clock
 from app.domain.delays import Due
 from app.domain.errors import (
@@ -126,7 +127,7 @@ class Scheduled:
     async def cancel(self, topic: str, handle: str) -> None:
         """Take a message back; errors as `get`. It will never be delivered."""
         timer = await self._claim(self._read_handle(topic, handle))
-        await self._delays.end([timer], [])
+        await self._delays.end({timer: topic}, [])
 
     async def deliver(self, topic: str, handle: str) -> None:
         """Deliver a message now; errors as `get`."""

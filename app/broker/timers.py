@@ -16,17 +16,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from heapq import heappop, heappush
-from struct import Struct
 from typing import Final
 
 from app.broker.ports import Store
 from app.broker.reading import DiskAccess
+from app.broker.waiting_records import QUEUE, done_in, due_of, target_of
 from app.domain.limits import MIB
-from app.domain.message import PROPERTY_DUE, PROPERTY_TIMER, Message, StoredMessage
+from app.domain.message import StoredMessage
 from app.domain.names import TIMER_TOPIC
-from app.store import Page, ReadResult, StepPart, Timer, TimerLog, TimerLogDamaged
+from app.store import Page, ReadResult, Timer, TimerLog, TimerLogDamaged
 
-QUEUE: Final = 0
 NEAR_MAX: Final = 8_192
 """Waiting records in memory, up to twice as many for a moment: about 2 MiB."""
 
@@ -36,30 +35,6 @@ NOTHING: Final = Timer(-FOREVER_MS, -1)
 
 _READ_MESSAGES: Final = 256
 _READ_BYTES: Final = 4 * MIB
-_PAIR: Final = Struct(">qq")
-
-
-def done_part(timers: Sequence[Timer]) -> StepPart:
-    """The part of a step that ends the waiting of these."""
-    body = b"".join([_PAIR.pack(*timer) for timer in timers])
-    return StepPart(TIMER_TOPIC, QUEUE, [Message(body)])
-
-
-def due_of(message: StoredMessage) -> int | None:
-    """When a record of the timer topic is due; None when it is a list of those that are done."""
-    due = message.system.get(PROPERTY_DUE)
-    return None if due is None else int(due)
-
-
-def identity_of(waiting: StoredMessage) -> str:
-    """What stays the same of a delayed message when it is moved: where it waited first."""
-    identity = waiting.system.get(PROPERTY_TIMER)
-    return identity or identity_text(Timer(int(waiting.system[PROPERTY_DUE]), waiting.queue_offset))
-
-
-def identity_text(first: Timer) -> str:
-    """The identity of a message that waited there first."""
-    return f"{first.due_ms}-{first.offset}"
 
 
 class Claim:
@@ -177,21 +152,21 @@ class Timers:
     def _take(self, record: StoredMessage) -> None:
         due_ms = due_of(record)
         if due_ms is not None:
-            self._begin_waiting(Timer(due_ms, record.queue_offset))
+            self._begin_waiting(Timer(due_ms, record.queue_offset), target_of(record))
             return
-        for due_ms, offset in _PAIR.iter_unpack(record.body):
-            if offset not in self._damaged:
-                self._end_waiting(Timer(due_ms, offset))
+        for timer, topic in done_in(record):
+            if timer.offset not in self._damaged:
+                self._end_waiting(timer, topic)
 
-    def _begin_waiting(self, timer: Timer) -> None:
-        self.log.add(timer)
+    def _begin_waiting(self, timer: Timer, topic: str) -> None:
+        self.log.add(timer, topic)
         if timer <= self._horizon:
             self._push(timer)
         elif self._news is not None:
             self._news.append(timer)
 
-    def _end_waiting(self, timer: Timer) -> None:
-        self.log.remove(timer)
+    def _end_waiting(self, timer: Timer, topic: str) -> None:
+        self.log.remove(timer, topic)
         self._near_offsets.discard(timer.offset)
         if self._news is not None:
             self._olds.add(timer.offset)

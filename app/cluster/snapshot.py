@@ -31,6 +31,7 @@ class TopicView:
     type: TopicType
     flush: FlushMode
     retention_ms: int
+    trace: bool
     generation: int
     created_ms: TimestampMs
     updated_ms: TimestampMs
@@ -38,7 +39,7 @@ class TopicView:
 
     @property
     def settings(self) -> TopicSettings:
-        return TopicSettings(self.queues, self.type, self.flush, self.retention_ms)
+        return TopicSettings(self.queues, self.type, self.flush, self.retention_ms, self.trace)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ compares the two. Constraints have names, because a migration can only drop what
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -16,6 +17,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    true,
 )
 
 metadata = MetaData(
@@ -43,6 +45,7 @@ topics = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
+    Column("trace", Boolean(create_constraint=False), nullable=False, server_default=true()),
     CheckConstraint("queues > 0", name="queues_positive"),
     CheckConstraint("retention_ms > 0", name="retention_positive"),
 )

@@ -88,6 +88,8 @@ class TopicSettings:
     type: TopicType = TopicType.NORMAL
     flush: FlushMode = FlushMode.SYNC
     retention_ms: int = DEFAULT_RETENTION_MS
+    trace: bool = True
+    """Whether what becomes of each message is kept for a while."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ class MemoryMetadata:
             settings.type,
             settings.flush,
             settings.retention_ms,
+            settings.trace,
             generation=self._generations[name],
             created_ms=present.created_ms if present else now,
             updated_ms=now,

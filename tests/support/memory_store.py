@@ -19,6 +19,7 @@ from app.store import (
     Done,
     Gap,
     KeyedRecords,
+    Pins,
     QueueBounds,
     ReadResult,
     StepPart,
@@ -67,6 +68,7 @@ class MemoryStore:
         self.store_id = b"\x00\x00\x00\x01"
         self.clock = clock
         self.files = SimulatedFiles()
+        self.pins = Pins()
         self.queues: dict[tuple[str, int], MemoryQueue] = {}
         self.held: list[Held] | None = None
         """A list here takes the confirmations, until `confirm`."""

@@ -58,6 +58,7 @@ class FakeNode:
         self.generations: dict[str, int] = {}
         self.committed: dict[tuple[str, str], dict[int, int]] = {}
         self.sent: list[tuple[str, int, bytes]] = []
+        self.seals: list[tuple[str, int]] = []
         self.headers: list[dict[str, str]] = []
         self.faults: list[Callable[[Reply], Reply]] = []
         self.requests: list[str] = []
@@ -114,6 +115,10 @@ class FakeNode:
     def _route(self, path: list[str], query: dict[str, str], method: str, body: bytes) -> Reply:
         if path[0] == "groups":
             return self._group(path[1], path[3], method, body)
+        if path[0] == "producers:seal":
+            seal = json.loads(body)
+            self.seals.append((seal["producer"], seal["epoch"]))
+            return _json(200, {})
         if path[0] == "topics:positions":
             return self._positions(query["topics"])
         if len(path) == 1:

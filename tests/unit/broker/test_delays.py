@@ -11,6 +11,7 @@ from app.domain.errors import AlreadyDelivered, CurlewError, DiskFull, MessageNo
 from app.domain.message import Message
 from app.domain.names import TIMER_TOPIC, retry_topic
 from app.domain.positions import FlushMode
+from app.domain.settings import GroupSettings
 from tests.support.brokers import TOPIC, World, running
 from tests.support.clock import START_MS
 from tests.support.waiting import until
@@ -76,9 +77,23 @@ async def test_keeps_everything_of_the_message(world: World) -> None:
 
 
 async def test_goes_to_retry_topics_that_no_metadata_knows(world: World) -> None:
+    await world.group(GroupSettings())
     topic = retry_topic("billing", TOPIC)
     await delay(world, Message(b"again"), START_MS, topic)
+    assert world.broker.delays.waiting_count(topic) == 0
+    await world.broker.delays.catch_up()
+    assert world.broker.delays.waiting_count(topic) == 1
     assert await delivered(world, topic) == [b"again"]
+    assert world.broker.delays.waiting_count(topic) == 0
+
+
+async def test_a_retry_of_a_deleted_group_is_dropped(world: World) -> None:
+    await world.group(GroupSettings())
+    topic = retry_topic("billing", TOPIC)
+    await delay(world, Message(b"again"), START_MS, topic)
+    await world.broker.delete_group("billing")
+    assert await delivered(world, topic) == []
+    assert world.broker.delays.timers.count == 0
 
 
 async def test_is_delivered_once_when_the_node_starts_again(world: World) -> None:

@@ -23,6 +23,7 @@ from app.api.exchange import REQUEST_ID_KEY
 from app.api.path_hints import hint_of_path
 from app.api.routes import (
     dead_letters,
+    group_flow,
     group_offsets,
     groups,
     members,
@@ -56,6 +57,7 @@ _ROUTERS: Final = (
     positions.router,
     scheduled.router,
     groups.router,
+    group_flow.router,
     members.router,
     group_offsets.router,
     dead_letters.router,

@@ -17,6 +17,7 @@ from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
 from app.broker.delayed_sends import DelayedSends
 from app.broker.delays import Delays
+from app.broker.group_flow import GroupFlow
 from app.broker.group_positions import Committer, GroupPositions, refuse_broadcast
 from app.broker.groups import Groups
 from app.broker.members import Members
@@ -131,6 +132,7 @@ class Broker:
             book=self._book,
             progress=self.progress,
         )
+        self.flow = GroupFlow(metadata, self._groups)
         self.streams = Streams(
             store,
             metadata,
@@ -214,6 +216,7 @@ class Broker:
         )
         self._receiver = Receiver(
             self._store,
+            self._metadata,
             self._clock,
             self.limits,
             self._config,
@@ -575,7 +578,9 @@ class Broker:
     ) -> tuple[Group, bool]:
         """Make or change a group; True: made. Its mode stays while it has members."""
         await self.members.check_mode(name, settings.mode)
-        return await self._metadata.put_group(name, settings, if_version=if_version)
+        made = await self._metadata.put_group(name, settings, if_version=if_version)
+        self._groups.wake_everybody(name)
+        return made
 
     async def delete_group(self, name: str) -> None:
         """Delete a group with its offsets and leases."""

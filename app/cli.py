@@ -53,6 +53,7 @@ _HELP: Final = {
     "auto_create_topics": "true: a first send makes the topic (true in dev)",
     "insecure_anonymous": "serve other machines without authentication",
     "access_log": "log every request as a line of JSON",
+    "trace_hours": "hours that the trails of messages are kept (72)",
     "log_level": "debug, info, warning or error (info)",
 }
 

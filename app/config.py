@@ -39,6 +39,8 @@ class Config:
     auto_create_topics: bool = False
     insecure_anonymous: bool = False
     """Serve other machines without authentication."""
+    trace_hours: int = 72
+    """How long the trails of messages are kept."""
     log_level: str = "info"
     access_log: bool = False
     """One JSON line per request."""
@@ -97,6 +99,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "port": _number(0, 65_535),
     "data_dir": Path,
     "database_url": str,
+    "trace_hours": _number(1, 24 * 365),
     "flush": lambda text: FlushMode(_choice("sync", "async")(text)),
     "segment_mib": _number(SEGMENT_MIB_MIN, 4_096),
     "auto_create_topics": _boolean,

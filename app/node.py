@@ -17,6 +17,7 @@ from app.config import Config
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import DEFAULT_RETENTION_MS, MIB, Limits
+from app.domain.names import TRACE_TOPIC
 from app.runtime.service import Service
 from app.runtime.system_clock import SystemClock
 from app.store import MessageStore, OsFiles, RetentionPolicy, StoreConfig
@@ -140,7 +141,9 @@ class Node:
         topics = self.metadata.snapshot.topics.values()
         policy = RetentionPolicy(
             default_ms=DEFAULT_RETENTION_MS,
-            by_topic_ms={topic.name: topic.retention_ms for topic in topics},
+            by_topic_ms={topic.name: topic.retention_ms for topic in topics}
+            | self.broker.retries.retention_ms()
+            | {TRACE_TOPIC: self.config.trace_hours * 3_600_000},
         )
         loop = asyncio.get_running_loop()
         report = await loop.run_in_executor(None, self.store.apply_retention, policy)
@@ -152,7 +155,7 @@ class Node:
                     report.held_by,
                     report.held_back_segments,
                 )
-        self._disk_was_low = report.warn
+        self._disk_was_low = self.broker.delays.upkeep.disk_is_low = report.warn
         if report.expired_messages or report.deleted_segments:
             _LOG.info(
                 "retention: %d messages expired, %d segments deleted",

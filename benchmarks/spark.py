@@ -23,7 +23,7 @@ from pyspark_curlew import register
 from pyspark_curlew.client import CurlewClient
 from pyspark_curlew.http_options import HTTP_NAMES, read_http_options
 from pyspark_curlew.option_reader import OptionReader
-from pyspark_curlew.outgoing import encode_records, frames
+from pyspark_curlew.outgoing import encode_records, frame_of
 from pyspark_curlew.schema import source_schema
 from pyspark_curlew.source import CurlewDataSource
 from typing_extensions import override
@@ -123,7 +123,7 @@ def fill(url: str, rows: int) -> None:
     put_topics(url)
     part = pa.array([BODY] * 1000, pa.binary())
     keys = pa.array([b"k%d" % number for number in range(1000)], pa.binary())
-    (frame,) = frames(encode_records(TOPIC, part, keys, None, None), 1000, 1 << 30)
+    frame = frame_of(encode_records(TOPIC, part, keys, None, None), 0, len(part))
     for number in range(rows // 1000):
         client.send(TOPIC, number % QUEUES, frame)
 

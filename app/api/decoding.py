@@ -15,6 +15,8 @@ from app.api.wire import (
     AckBody,
     BatchEntry,
     BatchRequest,
+    DeadLetterBody,
+    DeadLetterEntry,
     Envelope,
     ExtendBody,
     ExtendEntry,
@@ -30,7 +32,7 @@ from app.domain.positions import TimestampMs
 
 FIELDS_OF_LATER_VERSIONS: Final = frozenset(
     {
-        *("delay", "deliver_at_ms", "transaction", "producer_group", "dead_letters"),
+        *("transaction", "producer_group"),
         *("idempotency_key", "dedup_id", "producer_id", "producer_epoch", "producer_seq"),
     }
 )
@@ -70,6 +72,15 @@ class BodyDecoder(Generic[_T]):
 def decode_fault(error: Exception, known_fields: Sequence[str]) -> CurlewError:
     """The problem that a failed decode stands for."""
     detail, _, path = str(error).partition(" - at `$")
+    if detail.startswith("JSON is malformed"):
+        return InvalidBody(
+            detail, hint=f"send a JSON object; known here: {', '.join(known_fields)}"
+        )
+    if detail == "Expected `object`, got `array`" and not path:
+        return InvalidBody(
+            "a JSON object is expected, not an array",
+            hint=f"known in the object: {', '.join(known_fields)}",
+        )
     if detail == "Input data was truncated":
         return InvalidBody(
             "the JSON ends too early", hint="in a shell, put it between single quotes"
@@ -99,10 +110,11 @@ envelope_decoder: Final = BodyDecoder(Envelope)
 entry_decoder: Final = BodyDecoder(BatchEntry)
 batch_decoder: Final = BodyDecoder(BatchRequest, BatchEntry)
 receive_decoder: Final = BodyDecoder(ReceiveBody)
-settle_decoder: Final = BodyDecoder(SettleBody, NackEntry, ExtendEntry)
+settle_decoder: Final = BodyDecoder(SettleBody, NackEntry, ExtendEntry, DeadLetterEntry)
 ack_decoder: Final = BodyDecoder(AckBody)
 nack_decoder: Final = BodyDecoder(NackBody)
 extend_decoder: Final = BodyDecoder(ExtendBody)
+dead_letter_decoder: Final = BodyDecoder(DeadLetterBody)
 receipt_change_decoder: Final = BodyDecoder(ReceiptChange)
 
 

@@ -115,8 +115,8 @@ class Exchange:
         await self.send({"type": "http.response.body", "body": body})
 
     async def answer_empty(self, status: int, headers: Headers) -> None:
-        """Send an answer without a body (204, or `Prefer: return=minimal`)."""
-        if status != 204:
+        """Send an answer without a body (204, 304, or `Prefer: return=minimal`)."""
+        if status not in {204, 304}:
             headers.append((b"content-length", b"0"))
         headers.append((REQUEST_ID, self.request_id))
         self.started = True

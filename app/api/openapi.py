@@ -25,19 +25,21 @@ from app.api.member_schemas import (
 )
 from app.api.routes.dead_letters import PurgeBody, RedriveBody
 from app.api.routes.producers import SealBody
+from app.api.routes.scheduled import MoveBody
 from app.api.schemas import GroupBody, TopicBody
 
 Json = dict[str, Any]
 
 _REQUEST_MODELS: Final = (
     *(TopicBody, GroupBody, CommitBody, RedriveBody, PurgeBody),
-    *(HeartbeatBody, LockBody, UnlockBody, ResetBody, RestoreBody, SealBody),
+    *(HeartbeatBody, LockBody, UnlockBody, ResetBody, RestoreBody, SealBody, MoveBody),
 )
 _STRUCTS: Final = (
     *(wire.Envelope, wire.BatchRequest, wire.BatchEntry, wire.ReceiveBody, wire.SettleBody),
-    *(wire.AckBody, wire.NackBody, wire.ExtendBody, wire.ReceiptChange),
+    *(wire.AckBody, wire.NackBody, wire.ExtendBody, wire.DeadLetterBody, wire.ReceiptChange),
     *(wire.SendAnswer, wire.PreparedAnswer, wire.BatchAnswer, wire.FrameAnswer),
     *(wire.PullAnswer, wire.ReceiveAnswer, wire.BrowseAnswer, wire.SettleAnswer),
+    *(wire.RequestAnswer, wire.ReplyAnswer),
     *(wire.ReceiptAnswer, wire.MessageView, wire.DeadLetterList, wire.CheckList),
     *(Problem, EntryProblem),
 )

@@ -5,22 +5,20 @@ a name that the operation does not know is an error with the nearest known name 
 """
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import parse_qsl
 
 from app.api.durations import parse_duration_ms
-from app.api.errors import UnknownParameter, UnsupportedFeature, did_you_mean
+from app.api.errors import UnknownParameter, did_you_mean
 from app.domain.errors import IllegalWait, InvalidRequest
 
 _PARAMETERS_MAX: Final = 256
 _INT64_DIGITS: Final = 19
 _INT64_MAX: Final = 2**63 - 1
-
-PARAMETERS_OF_LATER_VERSIONS: Final = frozenset(
-    {
-        *("delay", "deliver_at"),
-    }
-)
+_NAMED_POINTS: Final[dict[str, Literal["earliest", "latest"]]] = {
+    "earliest": "earliest",
+    "latest": "latest",
+}
 
 
 def parse_query(query: bytes) -> dict[str, str]:
@@ -53,12 +51,6 @@ def refuse_unknown(
     for name in parameters:
         if name in known or (prefix is not None and name.startswith(prefix)):
             continue
-        if name in PARAMETERS_OF_LATER_VERSIONS:
-            raise UnsupportedFeature(
-                f"this version does not have the parameter {name!r} yet",
-                hint="leave it out; dropping it silently would lose its meaning",
-                fields={"parameter": name},
-            )
         raise UnknownParameter(
             f"unknown query parameter {name!r}",
             hint=did_you_mean(name, sorted(known)),
@@ -80,6 +72,19 @@ def integer_of(
             fields={"parameter": name, "min": low, "max": high},
         )
     return value
+
+
+def point_of(text: str) -> Literal["earliest", "latest"] | int:
+    """The point that `at` names: an end of the log, or a time in epoch milliseconds."""
+    named = _NAMED_POINTS.get(text)
+    if named is not None:
+        return named
+    if not text.isdecimal():
+        raise InvalidRequest(
+            f"at is {text!r}; it must be earliest, latest or epoch milliseconds",
+            fields={"parameter": "at"},
+        )
+    return integer_of("at", text, error=InvalidRequest)
 
 
 class Query:

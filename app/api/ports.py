@@ -10,11 +10,13 @@ from typing import Literal, Protocol, TypeVar
 from app.broker import ports as broker_ports
 from app.broker.browsing import Browser
 from app.broker.dead_letters import DeadLetters
+from app.broker.group_flow import GroupFlow
 from app.broker.group_positions import Committer, GroupPositions
 from app.broker.members import Members
 from app.broker.operations import Operations
 from app.broker.ports import Group, StoreStatus, Topic
 from app.broker.producers import Producers
+from app.broker.requests import Requests
 from app.broker.results import (
     BatchItem,
     Delivery,
@@ -31,9 +33,12 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.scheduled import Scheduled
 from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
+from app.broker.trails import Trails
 from app.broker.transactions import Transactions
+from app.domain.delays import Due
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
@@ -45,6 +50,9 @@ class DataPlane(Protocol):
 
     @property
     def browser(self) -> Browser: ...
+
+    @property
+    def requests(self) -> Requests: ...
 
     @property
     def store_id(self) -> bytes: ...
@@ -59,6 +67,7 @@ class DataPlane(Protocol):
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
+        due: Due | None = None,
     ) -> SendResult: ...
 
     async def send_batch(
@@ -104,6 +113,7 @@ class DataPlane(Protocol):
         acks: Sequence[str] = (),
         nacks: Sequence[Nack] = (),
         extends: Sequence[Extend] = (),
+        dead_letters: Sequence[Nack] = (),
     ) -> list[SettleResult]: ...
 
     async def settle_one(
@@ -139,6 +149,11 @@ class Broker(DataPlane, Protocol):
         ...
 
     @property
+    def scheduled(self) -> Scheduled:
+        """Delayed messages that wait."""
+        ...
+
+    @property
     def dead_letters(self) -> DeadLetters:
         """The dead letters of all groups."""
         ...
@@ -146,6 +161,11 @@ class Broker(DataPlane, Protocol):
     @property
     def operations(self) -> Operations:
         """Work that outlives its request."""
+        ...
+
+    @property
+    def trails(self) -> Trails:
+        """What became of messages."""
         ...
 
     async def message(self, topic: str, message_id: str) -> StoredMessage: ...
@@ -165,6 +185,11 @@ class Broker(DataPlane, Protocol):
     @property
     def members(self) -> Members:
         """Members of groups, and their queues."""
+        ...
+
+    @property
+    def flow(self) -> GroupFlow:
+        """Pausing and resuming groups."""
         ...
 
     @property

@@ -30,6 +30,7 @@ from app.domain.settings import (
     RetryPolicy,
     TopicSettings,
     TopicType,
+    WhenExhausted,
 )
 
 INT64_MAX = 2**63 - 1
@@ -82,6 +83,7 @@ class TopicBody(RequestModel):
     flush: FlushMode | None = Field(default=None, description="default: the node's setting")
     retention: Duration | None = None
     retention_ms: Count | None = None
+    trace: bool = Field(default=True, description="keep for a while what becomes of each message")
 
     @model_validator(mode="after")
     def _check_retention(self) -> Self:
@@ -91,7 +93,7 @@ class TopicBody(RequestModel):
     def settings(self, default_flush: FlushMode) -> TopicSettings:
         flush = default_flush if self.flush is None else self.flush
         retention_ms = _one_ms("retention", self.retention, self.retention_ms, DEFAULT_RETENTION_MS)
-        return TopicSettings(self.queues, self.type, flush, retention_ms)
+        return TopicSettings(self.queues, self.type, flush, retention_ms, self.trace)
 
 
 class TopicDocument(AnswerModel):
@@ -103,6 +105,7 @@ class TopicDocument(AnswerModel):
     flush: FlushMode
     retention: str
     retention_ms: int
+    trace: bool
     created_ms: int
     updated_ms: int
     version: int
@@ -116,6 +119,7 @@ class TopicDocument(AnswerModel):
             flush=topic.flush,
             retention=format_duration(topic.retention_ms),
             retention_ms=topic.retention_ms,
+            trace=topic.trace,
             created_ms=topic.created_ms,
             updated_ms=topic.updated_ms,
             version=topic.version,
@@ -246,12 +250,21 @@ class GroupBody(RequestModel):
         "keeps its own offsets",
     )
 
+    on_exhausted: WhenExhausted = Field(
+        default=WhenExhausted.DEAD_LETTER,
+        description="with order=fifo: what follows the last delivery. park blocks the key until "
+        "it is released",
+    )
+    max_in_flight_per_member: int | None = Field(
+        default=None, description="messages that one client_id holds at most"
+    )
+
     @model_validator(mode="after")
     def _check_invisible(self) -> Self:
         _one_ms("invisible", self.invisible, self.invisible_ms, 0)
         return self
 
-    def settings(self) -> GroupSettings:
+    def settings(self, *, paused: bool) -> GroupSettings:
         return GroupSettings(
             max_attempts=self.max_attempts,
             retry_policy=_policy_of(self.retry_policy),
@@ -262,6 +275,9 @@ class GroupBody(RequestModel):
             start=self.start,
             max_in_flight=self.max_in_flight,
             mode=self.mode,
+            on_exhausted=self.on_exhausted,
+            max_in_flight_per_member=self.max_in_flight_per_member,
+            paused=paused,
         )
 
 
@@ -277,6 +293,9 @@ class GroupDocument(AnswerModel):
     start: Literal["earliest", "latest"] | int
     max_in_flight: int
     mode: GroupMode
+    on_exhausted: WhenExhausted
+    max_in_flight_per_member: int | None
+    paused: bool
     created_ms: int
     updated_ms: int
     version: int
@@ -293,6 +312,9 @@ class GroupDocument(AnswerModel):
             start=group.start,
             max_in_flight=group.max_in_flight,
             mode=group.mode,
+            on_exhausted=group.on_exhausted,
+            max_in_flight_per_member=group.max_in_flight_per_member,
+            paused=group.paused,
             created_ms=group.created_ms,
             updated_ms=group.updated_ms,
             version=group.version,

@@ -19,6 +19,7 @@ Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=INT64_MAX)]
 EpochMs = Annotated[int, Meta(ge=0, le=INT64_MAX, description="epoch milliseconds")]
 Duration = Annotated[str, Meta(description="a number and a unit: 250ms, 30s, 5m, 2h, 3d")]
+Delay = Annotated[str, Meta(description="30s, 2h, or level:3 for RocketMQ's third level")]
 Wait = Annotated[int | float | str, Meta(description="seconds, or a duration such as 20s")]
 
 encode = msgspec.json.Encoder().encode
@@ -45,6 +46,8 @@ class Envelope(Struct, forbid_unknown_fields=True, kw_only=True):
     properties: dict[str, str] | None = None
     content_type: str | None = None
     born_time_ms: EpochMs | None = None
+    delay: Delay | None = None
+    deliver_at_ms: EpochMs | None = None
 
 
 class BatchEntry(Envelope, forbid_unknown_fields=True, kw_only=True):
@@ -69,6 +72,7 @@ class ReceiveBody(Struct, forbid_unknown_fields=True, kw_only=True):
     invisible_ms: Positive | None = None
     filter: str | None = None
     attempt_id: str | None = None
+    client_id: str | None = None
 
 
 class NackEntry(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -77,6 +81,13 @@ class NackEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     receipt_handle: str
     delay: Duration | None = None
     delay_ms: Count | None = None
+    reason: str | None = None
+
+
+class DeadLetterEntry(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Give one message up: it goes to the group's dead letters at once."""
+
+    receipt_handle: str
     reason: str | None = None
 
 
@@ -89,11 +100,12 @@ class ExtendEntry(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class SettleBody(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Acks, nacks and extends by receipt handle, mixed."""
+    """Acks, nacks, extends and dead letters by receipt handle, mixed."""
 
     acks: list[str] = []
     nacks: list[NackEntry] = []
     extends: list[ExtendEntry] = []
+    dead_letters: list[DeadLetterEntry] = []
 
 
 class AckBody(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -111,6 +123,13 @@ class NackBody(Struct, forbid_unknown_fields=True, kw_only=True):
     reason: str | None = None
 
 
+class DeadLetterBody(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Handles to give up, all for the same reason."""
+
+    receipt_handles: list[str]
+    reason: str | None = None
+
+
 class ExtendBody(Struct, forbid_unknown_fields=True, kw_only=True):
     """Handles to keep for the same further time."""
 
@@ -122,7 +141,7 @@ class ExtendBody(Struct, forbid_unknown_fields=True, kw_only=True):
 class ReceiptChange(Struct, forbid_unknown_fields=True, kw_only=True):
     """What to do with one lease. Every field has a query alias, which wins."""
 
-    action: Literal["extend", "nack"] | None = None
+    action: Literal["extend", "nack", "dead_letter"] | None = None
     invisible: Duration | None = None
     invisible_ms: Positive | None = None
     delay: Duration | None = None
@@ -134,14 +153,16 @@ class ReceiptChange(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class SendAnswer(Struct, frozen=True, gc=False):
-    """Where a message was stored."""
+    """Where a message was stored. A delayed one has a recall handle, and no offset yet."""
 
     status: Literal["SEND_OK"]
     message_id: str
     topic: str
     queue_id: int
-    queue_offset: int
+    queue_offset: int | UnsetType
     store_time_ms: int
+    deliver_time_ms: int | UnsetType = UNSET
+    recall_handle: str | UnsetType = UNSET
 
 
 class PreparedAnswer(Struct, frozen=True, gc=False):
@@ -166,6 +187,8 @@ class BatchResult(Struct, frozen=True, omit_defaults=True):
     queue_offset: int | UnsetType = UNSET
     store_time_ms: int | UnsetType = UNSET
     error: EntryProblem | UnsetType = UNSET
+    deliver_time_ms: int | UnsetType = UNSET
+    recall_handle: str | UnsetType = UNSET
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -189,7 +212,10 @@ class FrameAnswer(Struct, frozen=True, omit_defaults=True):
 
 
 class MessageView(Struct, frozen=True, gc=False):
-    """A stored message. One of `body` (JSON), `text` (UTF-8) and `body_base64` is present."""
+    """A stored message. One of `body` (JSON), `text` (UTF-8) and `body_base64` is present.
+
+    A request has a `correlation_id`, to which a reply is taken until `reply_until_ms`.
+    """
 
     message_id: str
     topic: str
@@ -205,6 +231,41 @@ class MessageView(Struct, frozen=True, gc=False):
     body: Raw | UnsetType = UNSET
     text: str | UnsetType = UNSET
     body_base64: bytes | UnsetType = UNSET
+    correlation_id: str | UnsetType = UNSET
+    reply_until_ms: int | UnsetType = UNSET
+
+
+class ReplyView(Struct, frozen=True):
+    """A reply. One of `body` (JSON), `text` (UTF-8) and `body_base64` is present."""
+
+    replied_ms: int
+    keys: tuple[str, ...]
+    properties: dict[str, str]
+    tag: str | UnsetType = UNSET
+    content_type: str | UnsetType = UNSET
+    body: Raw | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    body_base64: bytes | UnsetType = UNSET
+
+
+class RequestAnswer(Struct, frozen=True):
+    """Where a request was stored, and the reply to it."""
+
+    status: Literal["REPLIED"]
+    message_id: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    store_time_ms: int
+    correlation_id: str
+    reply: ReplyView
+
+
+class ReplyAnswer(Struct, frozen=True):
+    """The reply was handed to the request that waited for it."""
+
+    status: Literal["DELIVERED"]
+    correlation_id: str
 
 
 class DeliveredMessage(MessageView, frozen=True, gc=False, kw_only=True):
@@ -303,17 +364,21 @@ class BrowseAnswer(Struct, frozen=True):
 
 
 class ReceiveAnswer(Struct, frozen=True):
-    """Leased messages; `backlog` counts those of the group that are still to be delivered."""
+    """Leased messages; `backlog` counts those of the group that are still to be delivered.
+
+    `paused` is there, and true, while an operator has paused the group.
+    """
 
     messages: list[DeliveredMessage]
     backlog: int
+    paused: bool | UnsetType = UNSET
 
 
 class SettleResult(Struct, frozen=True):
     """What became of one handle. After an extend, `new_receipt_handle` replaces it."""
 
     receipt_handle: str
-    action: Literal["ack", "nack", "extend"]
+    action: Literal["ack", "nack", "extend", "dead_letter"]
     status: int
     new_receipt_handle: str | UnsetType = UNSET
     invisible_until_ms: int | UnsetType = UNSET
@@ -321,7 +386,7 @@ class SettleResult(Struct, frozen=True):
 
 
 class SettleAnswer(Struct, frozen=True):
-    """One result per handle: acks, then nacks, then extends, each in request order."""
+    """One result per handle: acks, nacks, extends, dead letters, each in request order."""
 
     results: list[SettleResult]
     succeeded: int
@@ -332,5 +397,5 @@ class ReceiptAnswer(Struct, frozen=True):
     """The lease after a change."""
 
     receipt_handle: str
-    action: Literal["extend", "nack"]
+    action: Literal["extend", "nack", "dead_letter"]
     invisible_until_ms: int | UnsetType = UNSET

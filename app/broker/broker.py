@@ -15,7 +15,9 @@ from typing import Final, Literal
 from app.broker.browsing import Browser
 from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
+from app.broker.delayed_sends import DelayedSends
 from app.broker.delays import Delays
+from app.broker.group_flow import GroupFlow
 from app.broker.group_positions import Committer, GroupPositions, refuse_broadcast
 from app.broker.groups import Groups
 from app.broker.members import Members
@@ -27,6 +29,8 @@ from app.broker.progress_journal import ProgressJournal
 from app.broker.pulling import Puller
 from app.broker.reading import DiskAccess
 from app.broker.receiving import Receiver
+from app.broker.replaying import Replayer
+from app.broker.requests import Requests
 from app.broker.results import (
     ANONYMOUS,
     BatchItem,
@@ -45,15 +49,20 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.retrying import Retrier
+from app.broker.scheduled import Scheduled
 from app.broker.sending import Sender
 from app.broker.settling import Settler
 from app.broker.streams import Streams
-from app.broker.subscriptions import LeaseIds, Subscription
+from app.broker.subscriptions import LeaseIds
+from app.broker.taking import Taker
 from app.broker.topic_positions import TopicPositions
 from app.broker.topics import find_topic
+from app.broker.trails import Trails
 from app.broker.transactions import Transactions
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
+from app.domain.delays import Due
 from app.domain.errors import (
     CurlewError,
     GroupNotFound,
@@ -64,6 +73,7 @@ from app.domain.errors import (
 from app.domain.limits import Limits
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
+from app.domain.recall import RecallSigner
 from app.domain.receipt import ReceiptSigner
 from app.domain.settings import GroupSettings, TopicSettings
 from app.runtime.service import Service
@@ -72,6 +82,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 RECEIPT_KEY_NAME: Final = "receipt-handles"
 """Under this name the metadata keeps the key that signs receipt handles."""
+
+RECALL_KEY_NAME: Final = "recall-handles"
+"""And the one that signs recall handles."""
 
 
 class Broker:
@@ -95,8 +108,11 @@ class Broker:
         self._book = OffsetBook(metadata)
         self.progress = ProgressJournal(store, self._readers)
         self._lease_ids = LeaseIds(clock.now_ms())
-        self._sender = Sender(store, metadata, limits, config)
-        self._puller = Puller(store, metadata, limits, self._waiters, self._readers)
+        self.delays = Delays(store, metadata, clock, config, self._readers)
+        self.scheduled = Scheduled(store, metadata, self.delays, clock, limits, self._readers)
+        self._delayed_sends = DelayedSends(store, self.delays, clock, limits)
+        self._sender = Sender(store, metadata, limits, config, self._delayed_sends)
+        self._puller = Puller(store, metadata, clock, limits, self._waiters, self._readers)
         self.browser = Browser(store, metadata, limits, self._readers, self._check_open)
         self.producers = Producers(
             store,
@@ -106,6 +122,7 @@ class Broker:
             readers=self._readers,
             check_open=self._check_open_for_sends,
         )
+        self.requests = Requests(store, clock, limits, self._sender, self._check_open_for_sends)
         self.positions = TopicPositions(store, metadata, limits, self._waiters)
         self._groups = Groups(
             store,
@@ -115,6 +132,7 @@ class Broker:
             book=self._book,
             progress=self.progress,
         )
+        self.flow = GroupFlow(metadata, self._groups)
         self.streams = Streams(
             store,
             metadata,
@@ -125,8 +143,21 @@ class Broker:
             groups=self._groups,
             receive=self.receive,
         )
-        self.delays = Delays(store, metadata, clock, config, self._readers)
+        self._make_journaled(store, metadata, clock, limits)
+        self.members = Members(metadata, clock, limits, groups=self._groups)
+        self.group_positions = GroupPositions(
+            store, metadata, groups=self._groups, book=self._book, members=self.members
+        )
+        self._services = self._make_services(config)
+        self._closed_because = "the broker has not started"
+        """Empty while the broker works."""
+
+    def _make_journaled(
+        self, store: Store, metadata: Metadata, clock: Clock, limits: Limits
+    ) -> None:
+        """The parts whose state lies in system topics and who need no other part."""
         self.operations = Operations(clock, limits)
+        self.trails = Trails(store, metadata, clock, limits, self._readers)
         self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
         self.transactions = Transactions(
             store,
@@ -138,13 +169,6 @@ class Broker:
             check_open=self._check_open,
             place=self._sender.place,
         )
-        self.members = Members(metadata, clock, limits, groups=self._groups)
-        self.group_positions = GroupPositions(
-            store, metadata, groups=self._groups, book=self._book, members=self.members
-        )
-        self._services = self._make_services(config)
-        self._closed_because = "the broker has not started"
-        """Empty while the broker works."""
 
     def _make_services(self, config: BrokerConfig) -> tuple[Service, ...]:
         self._offset_writer = Service(
@@ -155,6 +179,7 @@ class Broker:
             self._offset_writer,
             self._lease_watch,
             Service("member-watch", config.member_check_seconds, self.members.turn),
+            Service("trace", config.trace_write_seconds, self.trails.turn),
             Service("journal-snapshots", config.snapshot_check_seconds, self._write_snapshots),
             Service("transaction-checks", config.transaction_check_seconds, self.transactions.turn),
         )
@@ -164,6 +189,9 @@ class Broker:
         if not self._closed_because:
             return
         self._equip(ReceiptSigner(await self._metadata.secret(RECEIPT_KEY_NAME)))
+        recall_signer = RecallSigner(await self._metadata.secret(RECALL_KEY_NAME))
+        self.scheduled.equip(recall_signer)
+        self._delayed_sends.equip(recall_signer)
         await self._book.load()
         await self.progress.load(self._book, self._metadata.snapshot)
         await self.dead_letters.start()
@@ -178,18 +206,35 @@ class Broker:
     def _equip(self, signer: ReceiptSigner) -> None:
         """Make the parts that need the cluster's key."""
         self._signer = signer
+        taker = Taker(
+            self._store,
+            self._clock,
+            signer=signer,
+            lease_ids=self._lease_ids,
+            book=self._book,
+            groups=self._groups,
+        )
         self._receiver = Receiver(
             self._store,
+            self._metadata,
             self._clock,
             self.limits,
             self._config,
             waiters=self._waiters,
             readers=self._readers,
-            signer=signer,
-            lease_ids=self._lease_ids,
-            book=self._book,
             groups=self._groups,
+            taker=taker,
+            replayer=Replayer(self._store, self._clock, signer),
             progress=self.progress,
+        )
+        self.retries = Retrier(
+            self._store,
+            self._metadata,
+            self._clock,
+            readers=self._readers,
+            book=self._book,
+            progress=self.progress,
+            delays=self.delays,
         )
         self._settler = Settler(
             self._clock,
@@ -199,6 +244,7 @@ class Broker:
             book=self._book,
             groups=self._groups,
             progress=self.progress,
+            retrier=self.retries,
         )
 
     async def stop(self) -> None:
@@ -207,6 +253,7 @@ class Broker:
             return
         self._closed_because = "the node is shutting down"
         self._waiters.close()
+        self.requests.close()
         self.streams.close()
         self.members.bells.close()
         await self.operations.stop()
@@ -218,6 +265,7 @@ class Broker:
                 await self._book.write()
         except TimeoutError:
             self._book.problem = "committed offsets cannot be written: the database is too slow"
+        await self.trails.turn()
         if self._book.problem is not None:
             _LOG.warning("%s; the log has them", self._book.problem)
         self._readers.shutdown(wait=False)
@@ -240,8 +288,8 @@ class Broker:
 
     @property
     def waiting_count(self) -> int:
-        """Requests that wait for messages now."""
-        return self._waiters.count + self.members.bells.count
+        """Requests that wait for messages or replies now."""
+        return self._waiters.count + self.members.bells.count + self.requests.waiting_count
 
     def _check_open(self) -> None:
         if self._closed_because:
@@ -258,12 +306,13 @@ class Broker:
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
+        due: Due | None = None,
         principal: Principal = ANONYMOUS,
     ) -> SendResult:
-        """Store one message. Errors carry `outcome`."""
+        """Store one message, or with `due` deliver it later. Errors carry `outcome`."""
         if self._closed_because:
             raise self._refusal_of_send()
-        return await self._sender.send(topic, message, queue_id, flush)
+        return await self._sender.send(topic, message, queue_id, flush, due)
 
     async def send_batch(
         self,
@@ -389,16 +438,19 @@ class Broker:
         acks: Sequence[str] = (),
         nacks: Sequence[Nack] = (),
         extends: Sequence[Extend] = (),
+        dead_letters: Sequence[Nack] = (),
         principal: Principal = ANONYMOUS,
     ) -> list[SettleResult]:
-        """Settle handles: one result each, in the order acks, nacks, extends."""
+        """Settle handles: one result each, in the order acks, nacks, extends, dead letters."""
         self._check_open()
+        view = find_topic(self._metadata, topic)
+        settings = self._find_group(group)
         subscription = self._groups.find(group, topic)
-        if subscription is None:
-            subscription = await self._first_use(topic, group)
-        view = self._metadata.snapshot.topics.get(topic)
-        flush = FlushMode.SYNC if view is None else view.flush
-        results = await self._settler.settle(subscription, flush, acks, nacks, extends)
+        if subscription is None:  # handles from before a restart, or from elsewhere
+            subscription = await self._groups.subscribe(settings, view)
+        results = await self._settler.settle(
+            subscription, settings, view.flush, acks, nacks, extends, dead_letters
+        )
         self.streams.note(results)
         return results
 
@@ -420,6 +472,9 @@ class Broker:
         elif action == "nack":
             nack = Nack(handle, delay_ms, reason)
             results = await self.settle(named.topic, named.group, nacks=(nack,))
+        elif action == "dead_letter":
+            letter = Nack(handle, None, reason)
+            results = await self.settle(named.topic, named.group, dead_letters=(letter,))
         elif invisible_ms is None:
             raise IllegalInvisibleTime("extending needs an invisible time")
         else:
@@ -429,20 +484,20 @@ class Broker:
             raise results[0].error
         return results[0]
 
-    async def _first_use(self, topic: str, group: str) -> Subscription:
-        """The subscription for handles that came from before a restart, or from elsewhere."""
-        view = find_topic(self._metadata, topic)
-        settings = self._metadata.snapshot.groups.get(group)
+    def _find_group(self, name: str) -> Group:
+        settings = self._metadata.snapshot.groups.get(name)
         if settings is None:
             raise GroupNotFound(
-                f"consumer group {group!r} does not exist",
+                f"consumer group {name!r} does not exist",
                 hint="a group is made by its first receive",
             )
-        return await self._groups.subscribe(settings, view)
+        return settings
 
     async def expire_leases(self) -> None:
-        """Wake parked receives for which leases have ended. A service calls this."""
-        self._groups.expire(self._clock.monotonic_s())
+        """Deal with leases that have ended, and wake parked receives. A service calls this."""
+        for subscription in self._groups.expire(self._clock.monotonic_s()):
+            await self.retries.watch(subscription)
+            self._groups.tell_of_room(subscription.in_flight, subscription.group)
         self.streams.expire()
 
     async def _write_snapshots(self) -> None:
@@ -523,7 +578,9 @@ class Broker:
     ) -> tuple[Group, bool]:
         """Make or change a group; True: made. Its mode stays while it has members."""
         await self.members.check_mode(name, settings.mode)
-        return await self._metadata.put_group(name, settings, if_version=if_version)
+        made = await self._metadata.put_group(name, settings, if_version=if_version)
+        self._groups.wake_everybody(name)
+        return made
 
     async def delete_group(self, name: str) -> None:
         """Delete a group with its offsets and leases."""

@@ -30,6 +30,9 @@ class BrokerConfig:
     member_check_seconds: float = 1.0
     """How often silent members are looked for, and changes that other nodes made to groups."""
 
+    trace_write_seconds: float = 0.5
+    """How often notes about messages are written. A kill loses that much of them."""
+
     reader_threads: int = 2
     """Threads for reads that must wait for the disk; one hop per request."""
 
@@ -43,4 +46,5 @@ class BrokerConfig:
         assert self.snapshot_check_seconds > 0
         assert self.transaction_check_seconds > 0
         assert self.member_check_seconds > 0
+        assert self.trace_write_seconds > 0
         assert self.reader_threads > 0

@@ -14,28 +14,32 @@ due time, so that a step is noticed and no second clock is needed.
 Event loop only.
 """
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from typing import Final
 
 from app.broker.config import BrokerConfig
 from app.broker.confirming import Confirmation
 from app.broker.ports import Metadata, Store
 from app.broker.reading import DiskAccess
-from app.broker.timers import QUEUE, Timers, done_part
+from app.broker.timer_upkeep import TimerUpkeep
+from app.broker.timers import Timers
+from app.broker.waiting_records import (
+    QUEUE,
+    as_message,
+    done_part,
+    moved_part,
+    target_of,
+    waiting_part,
+)
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import MIB
 from app.domain.message import (
-    PROPERTY_DUE,
     PROPERTY_GENERATION,
     PROPERTY_REAL_QUEUE,
     PROPERTY_REAL_TOPIC,
-    PROPERTY_STEP,
-    PROPERTY_TIMER,
     Message,
     StoredMessage,
 )
@@ -55,12 +59,9 @@ BATCH_BYTES: Final = 2 * MIB
 TURN_SECONDS: Final = 1.0
 """How long one turn goes on when many are due; the next one follows soon."""
 
-LOG_BYTES_MAX: Final = 256 * MIB
-"""Log behind the last flush of the timer log after which the next one is due."""
+DAMAGED: Final = ""
+"""Stands for the topic of a record that cannot be read."""
 
-_OF_WAITING: Final = frozenset(
-    {PROPERTY_DUE, PROPERTY_REAL_TOPIC, PROPERTY_REAL_QUEUE, PROPERTY_GENERATION, PROPERTY_STEP}
-)
 _ALWAYS_THERE: Final = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 
 
@@ -82,20 +83,19 @@ class Delays:
         self._metadata = metadata
         self._clock = clock
         self._readers = readers
-        self._flushed_at = 0
+        self.upkeep = TimerUpkeep(store, clock, self.timers, self.end, readers)
         self._service = Service("delays", config.delay_check_seconds, self.turn)
 
     async def start(self) -> None:
         """Open the timer log and begin to deliver, as soon as it is up to date."""
         self.timers.load()
-        self._flushed_at = self._store.status().written_end
+        self.upkeep.start()
         await self._service.start()
 
     async def stop(self) -> None:
         """Deliver no more; write the timer log down, so that the next start has nothing to read."""
         await self._service.stop()
-        if self.timers.log.changes and self._store.status().failed is None:
-            await self.flush()
+        await self.upkeep.stop()
 
     def part(self, message: Message, topic: str, queue_id: int, due_ms: int) -> StepPart:
         """The part of a step that stores `message` for delivery to a queue at `due_ms` or later.
@@ -105,14 +105,19 @@ class Delays:
         message before it is due; then it has the id that the append of this part gives, unless
         `message` has one.
         """
-        system = {name: text for name, text in message.system.items() if name not in _OF_WAITING}
-        system[PROPERTY_REAL_TOPIC] = topic
-        system[PROPERTY_REAL_QUEUE] = str(queue_id)
-        system[PROPERTY_DUE] = str(due_ms)
         view = self._metadata.snapshot.topics.get(topic)
-        if view is not None:
-            system[PROPERTY_GENERATION] = str(view.generation)
-        return StepPart(TIMER_TOPIC, QUEUE, [replace(message, system=system)])
+        return waiting_part(message, topic, queue_id, due_ms, view.generation if view else None)
+
+    def waiting_count(self, topic: str) -> int:
+        """Messages that wait to go to a topic, of any kind, as far as the log was read back.
+
+        Exact after `catch_up`, also across restarts.
+        """
+        return self.timers.log.count_for(topic)
+
+    async def catch_up(self) -> None:
+        """Read back what has been appended; otherwise that is done every 20 ms."""
+        await self.timers.catch_up()
 
     # --- delivering
 
@@ -124,52 +129,88 @@ class Delays:
             await timers.rebuild()
         await timers.catch_up()
         if not timers.count:
-            await self._flush_when_due()
+            await self.upkeep.turn()
             return
         ends = self._clock.monotonic_s() + TURN_SECONDS
         try:
             while True:
                 await timers.look_ahead()
                 batch = timers.take_due(self._clock.now_ms(), BATCH_MESSAGES)
-                if not batch or not await self.deliver(batch):
+                if not batch or not await self._deliver(batch):
                     break
                 if self._clock.monotonic_s() >= ends:
                     break
         except TimerLogDamaged:
             return
-        await self._flush_when_due()
+        await self.upkeep.turn()
 
-    async def deliver(self, batch: Sequence[Timer]) -> bool:
-        """Deliver claimed timers in one step; those that do not fit are released.
+    async def _deliver(self, batch: Sequence[Timer]) -> bool:
+        """Deliver claimed timers; False: it did not succeed, they wait on."""
+        try:
+            await self.deliver(batch)
+        except CurlewError as error:
+            problem = f"delayed messages cannot be delivered: {error.detail}"
+            if problem != self.problem:
+                _LOG.warning("%s", problem)
+            self.problem = problem
+            return False
+        self.problem = None
+        return True
 
-        False: it did not succeed, all are released.
-        """
+    async def deliver(self, batch: Sequence[Timer]) -> None:
+        """Deliver claimed timers in one step; those that do not fit are released."""
         timers = self.timers
         taken = list(batch)
         try:
             found = await self._read(batch)
             taken = [timer for timer in batch if timer.offset in found]
             timers.release([timer for timer in batch if timer.offset not in found])
-            parts = self._parts([message for timer in taken if (message := found[timer.offset])])
-            confirmation = Confirmation()
-            step = [*parts, done_part(taken)]
-            self._store.append_step(step, self._flush_mode(parts), confirmation.done)
-            await confirmation.wait()
-        except CurlewError as error:
-            self._note(f"delayed messages cannot be delivered: {error.detail}")
-            timers.release(taken)
-            return False
         except BaseException:
             timers.release(taken)
             raise
-        self._note(None)
-        await timers.catch_up()
-        return True
+        messages = [message for timer in taken if (message := found[timer.offset])]
+        topics = {int(message.queue_offset): target_of(message) for message in messages}
+        claimed = {timer: topics.get(timer.offset, DAMAGED) for timer in taken}
+        await self.end(claimed, self._parts(messages))
 
-    def _note(self, problem: str | None) -> None:
-        if problem != self.problem and problem is not None:
-            _LOG.warning("%s", problem)
-        self.problem = problem
+    async def end(self, claimed: Mapping[Timer, str], parts: Sequence[StepPart]) -> None:
+        """End the waiting of claimed timers, in one step with `parts`; the claim ends with it.
+
+        `claimed` says for each the topic that it waits for.
+
+        When it fails they wait on. Whoever is cancelled here leaves the step to finish.
+        """
+        confirmation = Confirmation()
+
+        def settled(error: CurlewError | None) -> None:
+            if error is not None:
+                self.timers.release(list(claimed))
+            confirmation.done(error)
+
+        try:
+            step = [*parts, done_part(claimed)]
+            self._store.append_step(step, self._flush_mode(parts), settled)
+        except CurlewError:
+            self.timers.release(list(claimed))
+            raise
+        await confirmation.wait()
+        await self.timers.catch_up()
+
+    async def move(self, timer: Timer, waiting: StoredMessage, due_ms: int) -> None:
+        """Let the message of a claimed timer wait at the end of the log, for another time."""
+        await self.end({timer: target_of(waiting)}, [moved_part([waiting], due_ms)])
+
+    async def read(self, timer: Timer) -> StoredMessage | None:
+        """The record of a timer; None when it is damaged."""
+        return (await self._read([timer])).get(timer.offset)
+
+    async def read_claimed(self, timer: Timer) -> StoredMessage | None:
+        """The same; when reading fails the claim is given up."""
+        try:
+            return await self.read(timer)
+        except BaseException:
+            self.timers.release([timer])
+            raise
 
     async def _read(self, batch: Sequence[Timer]) -> dict[int, StoredMessage | None]:
         """The records of a batch, as many as one step takes; None where one is damaged."""
@@ -223,10 +264,11 @@ class Delays:
         return [StepPart(topic, queue, messages) for (topic, queue), messages in parts.items()]
 
     def _place_of(self, system: Mapping[str, str]) -> tuple[str, int] | None:
-        """Topic and queue of a message; None when the topic was deleted since."""
+        """Topic and queue of a message; None when the topic or group was deleted since."""
         topic, queue_id = system[PROPERTY_REAL_TOPIC], int(system[PROPERTY_REAL_QUEUE])
         if topic.startswith(_ALWAYS_THERE):
-            return topic, queue_id
+            group = topic.split("%", 2)[2].partition("+")[0]
+            return (topic, queue_id) if group in self._metadata.snapshot.groups else None
         view = self._metadata.snapshot.topics.get(topic)
         generation = system.get(PROPERTY_GENERATION)
         if view is None or generation not in {None, str(view.generation)}:
@@ -241,52 +283,3 @@ class Delays:
             if view is None or view.flush is FlushMode.SYNC:
                 return FlushMode.SYNC
         return FlushMode.ASYNC
-
-    # --- the timer log
-
-    async def _flush_when_due(self) -> None:
-        written = self._store.status().written_end - self._flushed_at
-        if self.timers.log.is_flush_due() or (
-            written >= LOG_BYTES_MAX and self.timers.log.position > self.timers.log.watermark
-        ):
-            await self.flush()
-
-    async def flush(self) -> None:
-        """Write the timer log down as far as the topic was read, then trim the topic."""
-        log = self.timers.log
-        flushing = log.begin_flush()
-        if flushing is None:
-            return
-        at = self._store.status().written_end
-        try:
-            # The files may know of nothing that a loss of power could take from the log.
-            confirmation = Confirmation()
-            self._store.flush(confirmation.done)
-            await confirmation.wait()
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._readers, flushing.run)
-        except (CurlewError, OSError, ValueError) as error:
-            log.abandon(flushing)
-            _LOG.warning("the timer log is not written: %s", error)
-            return
-        log.finish(flushing)
-        self._flushed_at = at
-        self._store.trim(TIMER_TOPIC, QUEUE, min(log.oldest_offset, log.watermark))
-
-
-def as_message(waited: StoredMessage) -> Message:
-    """What is delivered of a record that waited: the message with its id and times."""
-    system = {name: text for name, text in waited.system.items() if name not in _OF_WAITING}
-    system.setdefault(PROPERTY_TIMER, str(waited.queue_offset))
-    return Message(
-        waited.body,
-        tag=waited.tag,
-        keys=waited.keys,
-        sharding_key=waited.sharding_key,
-        properties=waited.properties,
-        content_type=waited.content_type,
-        message_id=waited.message_id,
-        born_time_ms=waited.born_time_ms,
-        system=system,
-        reconsume_times=waited.reconsume_times,
-    )

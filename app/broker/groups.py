@@ -9,6 +9,7 @@ Event loop only.
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 
+from app.broker.confirming import Confirmation
 from app.broker.leases import InFlight
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Metadata, Store, Topic
@@ -17,8 +18,9 @@ from app.broker.reading import DiskAccess, find_offset_at
 from app.broker.results import QueuePosition
 from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
 from app.domain.errors import OffsetOutOfRange
-from app.domain.names import check_group
+from app.domain.names import check_group, retry_topic
 from app.domain.positions import CommittedOffset, FlushMode, QueueOffset
+from app.domain.receipt import RETRY_QUEUE_ID
 from app.domain.settings import GroupMode, StartPosition
 from app.store import QueueBounds
 
@@ -66,18 +68,12 @@ class Groups:
             # Another first use may have been quicker while this one read.
             subscription = self.find(group.name, topic.name)
             if subscription is None:
-                subscription = Subscription(
-                    group.name,
-                    topic.name,
-                    [],
-                    self._in_flight.setdefault(group.name, InFlight()),
-                )
-                self._add_queues(subscription, offsets)
-                self._subscriptions.setdefault(group.name, {})[topic.name] = subscription
+                subscription = self._make(group, topic, offsets)
         if len(subscription.queues) < topic.queues:
             added = range(len(subscription.queues), topic.queues)
-            bounds = [self._store.bounds(topic.name, queue_id) for queue_id in added]
-            self._add_queues(subscription, [low for low, _ in bounds])
+            firsts = {queue: self._store.bounds(topic.name, queue).min_offset for queue in added}
+            subscription.placed = self._place(group.name, topic.name, firsts)
+            self._add_queues(subscription, len(added))
         if subscription.placed is not None:
             await self._wait_until_placed(subscription)
         return subscription
@@ -90,24 +86,43 @@ class Groups:
         if subscription.placed is placed:
             subscription.placed = None
 
-    def _add_queues(self, subscription: Subscription, offsets: Sequence[int]) -> None:
-        """Add queues; one of which nothing is known begins at its offset.
+    def _make(self, group: Group, topic: Topic, offsets: Sequence[int]) -> Subscription:
+        in_flight = self._in_flight.setdefault(group.name, InFlight())
+        key = (group.name, topic.name, RETRY_QUEUE_ID)
+        first = self._store.bounds(retry_topic(group.name, topic.name), 0).min_offset
+        placed = self._place(
+            group.name, topic.name, {RETRY_QUEUE_ID: first, **dict(enumerate(offsets))}
+        )
+        retry = LeasedQueue(*key, self._progress.queue(key), in_flight, self._lease_ids.next)
+        subscription = Subscription(group.name, topic.name, retry, in_flight)
+        subscription.placed = placed
+        self._add_queues(subscription, len(offsets))
+        self._subscriptions.setdefault(group.name, {})[topic.name] = subscription
+        return subscription
+
+    def _place(self, group: str, topic: str, offsets: Mapping[int, int]) -> Confirmation | None:
+        """Let queues of which nothing is known begin at their offsets.
 
         So does one of which more is known than the log has, after a loss of power.
         """
-        group, topic, first = subscription.group, subscription.topic, len(subscription.queues)
-        keys = [(group, topic, queue_id) for queue_id in range(first, first + len(offsets))]
         new = []
-        for key, offset in zip(keys, offsets, strict=True):
-            state = self._progress.find(key)
-            if state is None or state.end > self._store.bounds(topic, key[2]).max_offset:
-                new.append((topic, key[2], offset))
-        if new:
-            subscription.placed = self._progress.place(group, new, FlushMode.ASYNC)
-        for key in keys:
+        for queue_id, offset in offsets.items():
+            state = self._progress.find((group, topic, queue_id))
+            if queue_id == RETRY_QUEUE_ID:
+                bounds = self._store.bounds(retry_topic(group, topic), 0)
+            else:
+                bounds = self._store.bounds(topic, queue_id)
+            if state is None or state.end > bounds.max_offset:
+                new.append((topic, queue_id, offset))
+        return self._progress.place(group, new, FlushMode.ASYNC) if new else None
+
+    def _add_queues(self, subscription: Subscription, count: int) -> None:
+        group, topic, first = subscription.group, subscription.topic, len(subscription.queues)
+        for queue_id in range(first, first + count):
+            key = (group, topic, queue_id)
             state = self._progress.queue(key)
             queue = LeasedQueue(*key, state, subscription.in_flight, self._lease_ids.next)
-            subscription.queues.append(queue)
+            subscription.add(queue)
             self._book.advance(key, queue.committed)
 
     async def _start_offsets(self, group: Group, topic: Topic) -> list[int]:
@@ -237,8 +252,18 @@ class Groups:
         for subscription in self._subscriptions.get(group, {}).values():
             subscription.line.wake_one()
 
+    def wake_everybody(self, group: str) -> None:
+        """Let all parked receives of the group look again: what they may take has changed."""
+        for subscription in self._subscriptions.get(group, {}).values():
+            while subscription.line.wake_one():
+                pass
+
     def tell_of_room(self, in_flight: InFlight, group: str) -> None:
         """The group holds fewer messages than before: whoever got too few looks again."""
+        if in_flight.has_refused_member:
+            # Who was refused as a member is not the one that waits longest.
+            in_flight.has_refused = in_flight.has_refused_member = False
+            self.wake_everybody(group)
         if in_flight.has_refused:
             in_flight.has_refused = False
             self.wake_all(group)
@@ -251,15 +276,22 @@ class Groups:
             if subscription.in_flight.count < count:
                 self.tell_of_room(subscription.in_flight, group)
 
-    def expire(self, now_s: float) -> None:
-        """Wake parked receives for which leases or delays have ended."""
+    def expire(self, now_s: float) -> list[Subscription]:
+        """Notice leases and delays that have ended; wake parked receives for what is ready.
+
+        Returns the subscriptions in which deliveries have failed.
+        """
+        failing: list[Subscription] = []
         for group, topics in self._subscriptions.items():
             for subscription in topics.values():
-                if subscription.line.waiting:
-                    if subscription.in_flight.has_refused:
-                        self.expire_group(group, now_s)
-                    if subscription.expire(now_s):
-                        subscription.line.wake_one()
+                waits = bool(subscription.line.waiting)
+                if waits and subscription.in_flight.has_refused:
+                    self.expire_group(group, now_s)
+                if (waits or subscription.in_flight.count) and subscription.expire(now_s):
+                    subscription.line.wake_one()
+                if any(queue.leases.has_failing for queue in subscription.sources):
+                    failing.append(subscription)
+        return failing
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Drop the subscriptions of a topic or a group that was deleted."""
@@ -272,5 +304,11 @@ class Groups:
             subscription.close()
         if group is not None:
             self._in_flight.pop(group, None)
+        for retried_group, retried_topic in self._progress.retried():
+            name = retry_topic(retried_group, retried_topic)
+            if (retried_group == group or retried_topic == topic) and any(
+                self._store.bounds(name, 0)
+            ):
+                self._store.delete_topic(name)
         self._progress.forget(topic=topic, group=group)
         self._book.forget(topic=topic, group=group)

@@ -1,23 +1,29 @@
 """Who holds which message of one queue for one group, and since when. Pure; time is an argument.
 
-A message that was fetched for a group and is not settled is in exactly one of three states:
+A message that was fetched for a group and is not settled is in exactly one of these states:
 
     leased     a consumer holds it until `expires_s`
-    delayed    nacked with a delay; invisible until then
-    returned   expired, given back or nacked; waits to be delivered again, lowest offset first
+    failing    its delivery has failed; what becomes of it is about to be decided
+    moving     the decision is being carried out (`take_failing`, `fail`)
+    delayed    to be delivered again in its place, but not before a time
+    returned   waits to be delivered (again), lowest offset first
 
-`grant` → leased; `ack` removes; `nack`, `give_back` and expiry → delayed or returned.
+`grant` → leased; `ack` removes; expiry → failing; `fail` → moving; `give_back` → returned. From
+moving: `moved` removes, `delay` → delayed or returned, `keep_failing` → failing.
 
 Invariants: at most one lease per offset, and only its newest `lease_id` is honoured before
 `expires_s`; the attempt grows by one with each delivery, but not by one that was given back;
-`InFlight.count` is the number of leased and delayed messages over all tables that share it.
+`InFlight.count` is the number of messages that are not returned, over all tables that share it.
 Times are monotonic seconds. Event loop only.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Final, NamedTuple
+
+from app.broker.retry_policy import EXPIRED, LOST, Failure
 
 NEVER: Final = float("inf")
 
@@ -33,18 +39,39 @@ _STALE_EXPIRIES_MAX: Final = 1_024
 class InFlight:
     """Number of messages that a group holds, over all its queues. Shared and changed by tables."""
 
-    __slots__ = ("count", "has_refused")
+    __slots__ = ("count", "has_refused", "has_refused_member", "holders")
 
     def __init__(self) -> None:
         self.count = 0
+        self.holders: dict[str, Holder] = {}
+        """By client id, for groups with a bound for each member."""
+        self.has_refused_member = False
+        """A client got fewer than it wanted, because it holds as many as one may."""
         self.has_refused = False
         """A consumer got fewer than it wanted, because the group holds as many as it may."""
+
+
+class Holder:
+    """Number of messages that one client of a group holds."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
 
 
 class Lease:
     """The newest delivery of one message; owned and changed by its table only."""
 
-    __slots__ = ("attempt", "expires_s", "handles_end_s", "is_first", "lease_id")
+    __slots__ = (
+        "attempt",
+        "expires_s",
+        "failure",
+        "handles_end_s",
+        "holder",
+        "is_first",
+        "lease_id",
+    )
 
     def __init__(self, lease_id: int, expires_s: float) -> None:
         self.lease_id = lease_id
@@ -54,6 +81,16 @@ class Lease:
         self.attempt = 1
         self.is_first = True
         """No other lease of this message came before. True for nearly all."""
+        self.holder: Holder | None = None
+        """The client that holds it, where clients are counted."""
+        self.failure = EXPIRED
+        """Why it failed, when it has."""
+
+    def let_go(self) -> None:
+        """Its client does not hold it any more."""
+        if self.holder is not None:
+            self.holder.count -= 1
+            self.holder = None
 
     def renew(self, lease_id: int, expires_s: float) -> None:
         """Replace by another lease of the same message."""
@@ -81,9 +118,11 @@ class LeaseTable:
         "_delayed",
         "_expiries",
         "_expiry_count",
+        "_failing",
         "_forgotten_to",
         "_in_flight",
         "_leases",
+        "_moving",
         "_ready",
         "_returned",
         "_visibilities",
@@ -92,6 +131,8 @@ class LeaseTable:
     def __init__(self, in_flight: InFlight) -> None:
         self._in_flight = in_flight
         self._leases: dict[int, Lease] = {}
+        self._failing: dict[int, Lease] = {}
+        self._moving: dict[int, Lease] = {}
         self._delayed: dict[int, Lease] = {}
         self._returned: dict[int, Lease] = {}
         self._ready: list[int] = []
@@ -108,6 +149,15 @@ class LeaseTable:
     @property
     def leased_count(self) -> int:
         return len(self._leases)
+
+    @property
+    def failing_count(self) -> int:
+        """Failing or moving."""
+        return len(self._failing) + len(self._moving)
+
+    @property
+    def has_failing(self) -> bool:
+        return bool(self._failing)
 
     @property
     def delayed_count(self) -> int:
@@ -198,6 +248,8 @@ class LeaseTable:
             return False
         del self._leases[offset]
         self._in_flight.count -= 1
+        if lease.holder is not None:
+            lease.let_go()
         if not lease.is_first:
             self._remember_ack(offset, lease, lease.lease_id)
             self._forget_acks(now_s)
@@ -211,19 +263,60 @@ class LeaseTable:
             return ack.lease_id == lease_id
         return is_first and lease_id > self._forgotten_to
 
-    def nack(self, offset: int, lease_id: int, now_s: float, delay_s: float) -> bool:
-        """Deliver the message again, now or after `delay_s`. False: handle not live."""
+    def fail(self, offset: int, lease_id: int, now_s: float, failure: Failure) -> Lease | None:
+        """End the lease because its delivery failed → moving. None: the handle is not live."""
         lease = self.get(offset, lease_id, now_s)
         if lease is None:
-            return False
+            return None
         del self._leases[offset]
-        if delay_s > 0:
-            self._delayed[offset] = lease
-            heappush(self._visibilities, (now_s + delay_s, offset))
-        else:
-            self._in_flight.count -= 1
-            self._return(offset, lease)
-        return True
+        lease.let_go()
+        lease.failure = failure
+        self._moving[offset] = lease
+        return lease
+
+    # --- failures
+
+    def fail_unseen(self, offset: int, attempt: int) -> None:
+        """A message that was delivered as often as it may be, before a restart → failing."""
+        lease = Lease(_NO_HANDLE, 0.0)
+        lease.attempt, lease.is_first, lease.failure = attempt, False, LOST
+        self._failing[offset] = lease
+        self._in_flight.count += 1
+
+    def take_failing(self, count: int) -> list[tuple[int, Lease]]:
+        """Take up to `count` failing messages → moving."""
+        taken = list(islice(self._failing.items(), count))
+        for offset, lease in taken:
+            del self._failing[offset]
+            self._moving[offset] = lease
+        return taken
+
+    def is_moving(self, offset: int, lease: Lease) -> bool:
+        """False when a commit or reset has dropped it meanwhile."""
+        return self._moving.get(offset) is lease
+
+    def moved(self, offset: int, now_s: float) -> None:
+        """It is settled: a copy of it is on its way, or it was given up."""
+        lease = self._moving.pop(offset)
+        self._in_flight.count -= 1
+        if lease.handles_end_s > now_s:
+            # A handle that looks live must not be taken for the one that settled it.
+            self._remember_ack(offset, lease, _NO_HANDLE)
+            self._forget_acks(now_s)
+
+    def delay(self, offset: int, visible_s: float) -> None:
+        """Deliver it again in its place from `visible_s` on."""
+        lease = self._moving.pop(offset)
+        self._delayed[offset] = lease
+        heappush(self._visibilities, (visible_s, offset))
+
+    def keep_failing(self, offset: int, lease: Lease) -> None:
+        """What was decided could not be done, or is undone; it will be tried again."""
+        if self._moving.pop(offset, None) is None:
+            self._in_flight.count += 1
+        self._failing[offset] = lease
+
+    # --- extending, giving back, leaving behind
 
     def extend(
         self, offset: int, lease_id: int, now_s: float, expires_s: float, new_lease_id: int
@@ -243,6 +336,7 @@ class LeaseTable:
             return False
         del self._leases[offset]
         self._in_flight.count -= 1
+        lease.let_go()
         lease.attempt -= 1
         self._return(offset, lease)
         return True
@@ -252,25 +346,29 @@ class LeaseTable:
         for held in [held for held in self._leases if held < offset]:
             lease = self._leases.pop(held)
             self._in_flight.count -= 1
+            lease.let_go()
             if not lease.is_first:
                 self._remember_ack(held, lease, lease.lease_id)
-        for held in [held for held in self._delayed if held < offset]:
-            self._remember_ack(held, self._delayed.pop(held), _NO_HANDLE)
-            self._in_flight.count -= 1
+        for states in (self._delayed, self._failing, self._moving):
+            for held in [held for held in states if held < offset]:
+                self._remember_ack(held, states.pop(held), _NO_HANDLE)
+                self._in_flight.count -= 1
         for held in [held for held in self._returned if held < offset]:
             self._remember_ack(held, self._returned.pop(held), _NO_HANDLE)
 
     def close(self) -> None:
         """Take this table's messages out of the shared count; the table is not used again."""
-        self._in_flight.count -= len(self._leases) + len(self._delayed)
-        self._leases.clear()
-        self._delayed.clear()
+        for lease in self._leases.values():
+            lease.let_go()
+        for states in (self._leases, self._delayed, self._failing, self._moving):
+            self._in_flight.count -= len(states)
+            states.clear()
         self._returned.clear()
 
     # --- time
 
     def expire(self, now_s: float) -> None:
-        """Turn leases and delays that have ended by `now_s` into returned messages."""
+        """Leases that have ended by `now_s` → failing, delays → returned."""
         expiries, leases = self._expiries, self._leases
         while expiries and expiries[0][0] <= now_s:
             _, _, offsets = heappop(expiries)
@@ -279,8 +377,8 @@ class LeaseTable:
                 lease = leases.get(offset)
                 if lease is not None and lease.expires_s <= now_s:
                     del leases[offset]
-                    self._in_flight.count -= 1
-                    self._return(offset, lease)
+                    lease.let_go()
+                    self._failing[offset] = lease
         visibilities, delayed = self._visibilities, self._delayed
         while visibilities and visibilities[0][0] <= now_s:
             _, offset = heappop(visibilities)

@@ -15,6 +15,7 @@ from typing import Protocol
 from app.broker.ports import Metadata
 from app.domain.errors import CurlewError, TopicNotFound
 from app.domain.positions import CommittedOffset, QueueOffset
+from app.domain.receipt import RETRY_QUEUE_ID
 
 Key = tuple[str, str, int]
 
@@ -66,8 +67,12 @@ class OffsetBook:
         return sorted(topic for name, topic in self._offsets if name == group)
 
     def track(self, moved: Tracked) -> None:
-        """Write this one's offset next time. Repeating it costs nothing."""
-        self._tracked.add(moved)
+        """Write this one's offset next time. Repeating it costs nothing.
+
+        SQL does not hear of retries: their topics are not in the metadata.
+        """
+        if moved.key[2] != RETRY_QUEUE_ID:
+            self._tracked.add(moved)
 
     def advance(self, key: Key, offset: int) -> None:
         """Move forward; a lower offset changes nothing."""

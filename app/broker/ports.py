@@ -18,11 +18,13 @@ from app.domain.settings import (
     StartPosition,
     TopicSettings,
     TopicType,
+    WhenExhausted,
 )
 from app.store import (
     Appended,
     Done,
     KeyedRecords,
+    Pins,
     QueueBounds,
     ReadResult,
     StepPart,
@@ -58,6 +60,11 @@ class Store(Protocol):
     """The local log. Event loop only, but for reads with `wait_for_disk`."""
 
     on_arrival: Callable[[str, int], object]
+
+    @property
+    def pins(self) -> Pins:
+        """What retention must leave."""
+        ...
 
     @property
     def store_id(self) -> bytes:
@@ -150,6 +157,19 @@ class Store(Protocol):
         """The first offset of a queue stored at a physical offset or behind it."""
         ...
 
+    def find_by_key(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int = 0,
+        end_ms: int = ...,
+        max_messages: int = 64,
+        *,
+        wait_for_disk: bool = False,
+    ) -> list[memoryview]:
+        """The newest records of a topic with a key or client-given id, in the log's order."""
+        ...
+
     def decode(self, record: memoryview) -> StoredMessage: ...
 
     def average_bytes(self, topic: str, queue_id: int) -> int | None:
@@ -174,6 +194,8 @@ class Topic(Protocol):
     def flush(self) -> FlushMode: ...
     @property
     def retention_ms(self) -> int: ...
+    @property
+    def trace(self) -> bool: ...
     @property
     def generation(self) -> int: ...
     @property
@@ -203,6 +225,14 @@ class Group(Protocol):
     def max_in_flight(self) -> int: ...
     @property
     def mode(self) -> GroupMode: ...
+    @property
+    def on_exhausted(self) -> WhenExhausted: ...
+    @property
+    def max_in_flight_per_member(self) -> int | None: ...
+    @property
+    def paused(self) -> bool: ...
+    @property
+    def settings(self) -> GroupSettings: ...
     @property
     def created_ms(self) -> int: ...
     @property

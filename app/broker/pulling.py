@@ -17,6 +17,7 @@ from app.broker.reading import DiskAccess, find_offset_at
 from app.broker.results import PullRequest, PullResult, PullStatus
 from app.broker.topics import check_queue, find_topic
 from app.broker.waiters import Waiters
+from app.domain.clock import Clock
 from app.domain.errors import (
     IllegalOffset,
     IllegalWait,
@@ -38,6 +39,7 @@ class _Pull:
         "bytes_left",
         "clamped",
         "disk",
+        "end_offset",
         "found",
         "messages_left",
         "needed",
@@ -66,6 +68,8 @@ class _Pull:
         self.needed = min(request.min_messages, self.messages_left)
         self.bounds = QueueBounds(0, 0)
         self.offset = 0
+        self.end_offset = request.end_offset
+        """Where the range ends; None while that is open."""
         self.clamped = False
         self.found = _NOTHING
 
@@ -102,12 +106,12 @@ class _Pull:
     @property
     def is_done(self) -> bool:
         """Enough found, or the range that the client named is read."""
-        end_offset = self.request.end_offset
-        return (
-            self.needed <= 0
-            or self.bytes_left <= 0
-            or (end_offset is not None and self.offset >= end_offset)
-        )
+        return self.needed <= 0 or self.bytes_left <= 0 or self.is_ended
+
+    @property
+    def is_ended(self) -> bool:
+        """The range that the client named is read."""
+        return self.end_offset is not None and self.offset >= self.end_offset
 
     def result(self) -> PullResult:
         found = self.found
@@ -127,6 +131,7 @@ class _Pull:
             self.offset >= bounds.max_offset,
             found.scanned,
             self.clamped,
+            self.is_ended,
         )
 
 
@@ -137,11 +142,13 @@ class Puller:
         self,
         store: Store,
         metadata: Metadata,
+        clock: Clock,
         limits: Limits,
         waiters: Waiters,
         readers: Executor,
     ) -> None:
         self._store = store
+        self._clock = clock
         self._metadata = metadata
         self._limits = limits
         self._waiters = waiters
@@ -216,6 +223,9 @@ class Puller:
         return False
 
     def _read(self, pull: _Pull, wait_for_disk: bool) -> ReadResult:
+        end_offset = self._end_of(pull, wait_for_disk)
+        if end_offset is not None and end_offset <= pull.offset:
+            return _NOTHING._replace(next_offset=pull.offset)
         return read_matching(
             self._store,
             pull.topic,
@@ -224,16 +234,36 @@ class Puller:
             wanted=pull.wanted,
             max_messages=pull.messages_left,
             max_bytes=pull.bytes_left,
-            end_offset=pull.request.end_offset,
+            end_offset=end_offset,
             wait_for_disk=wait_for_disk,
         )
+
+    def _end_of(self, pull: _Pull, wait_for_disk: bool) -> int | None:
+        """Where this read has to end. By time, the place is settled when a later message is there,
+        or none can come that is earlier: store times never run backwards."""
+        until_ms = pull.request.until_ms
+        if until_ms is None or pull.end_offset is not None:
+            return pull.end_offset
+        high = pull.bounds.max_offset
+        is_over = until_ms <= self._clock.now_ms()
+        found = find_offset_at(
+            self._store,
+            pull.topic,
+            pull.queue_id,
+            QueueBounds(min(pull.offset, high), high),
+            until_ms,
+            wait_for_disk=wait_for_disk,
+        )
+        if found < high or is_over:
+            pull.end_offset = found
+        return found
 
     async def _wait(self, pull: _Pull, deadline: float) -> bool:
         """Wait until enough may have arrived. False when time is up or the node stops."""
         loop = asyncio.get_running_loop()
         wanted = pull.offset + pull.needed
-        if pull.request.end_offset is not None:
-            wanted = min(wanted, pull.request.end_offset)
+        if pull.end_offset is not None:
+            wanted = min(wanted, pull.end_offset)
         while await self._waiters.wait_for_queue(pull.topic, pull.queue_id, deadline - loop.time()):
             if self._store.bounds(pull.topic, pull.queue_id).max_offset >= wanted:
                 return True
@@ -265,7 +295,12 @@ def _check_request(request: PullRequest, limits: Limits) -> None:
         raise IllegalOffset(
             "a pull starts at one place", hint="give one of offset, timestamp_ms and tail"
         )
-    if any(value is not None and value < 0 for value in (*given, request.end_offset)):
+    if request.end_offset is not None and request.until_ms is not None:
+        raise IllegalOffset(
+            "a pull ends at one place", hint="give one of until_offset and until_timestamp_ms"
+        )
+    ends = (request.end_offset, request.until_ms)
+    if any(value is not None and value < 0 for value in (*given, *ends)):
         raise IllegalOffset("an offset, time or tail is not negative")
     if request.max_messages < 1 or request.max_bytes < 1 or request.min_messages < 1:
         raise InvalidRequest("max_messages, max_bytes and min_messages are at least 1")

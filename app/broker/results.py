@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
+from app.domain.delays import Due
 from app.domain.errors import CurlewError
 from app.domain.limits import DEFAULT_PULL_MESSAGES, DEFAULT_RECEIVE_MESSAGES, MIB
 from app.domain.message import Message, StoredMessage
@@ -25,7 +26,12 @@ class SendResult(NamedTuple):
     topic: str
     queue_id: int
     queue_offset: int
+    """-1 when the message is delayed: it has no place in its queue yet."""
     store_time_ms: int
+    deliver_time_ms: int | None = None
+    """When a delayed message is due."""
+    recall_handle: str | None = None
+    """Names a delayed message until it is delivered."""
 
 
 class BatchItem(NamedTuple):
@@ -33,6 +39,8 @@ class BatchItem(NamedTuple):
 
     message: Message
     queue_id: int | None = None
+    due: Due | None = None
+    """Deliver it then, not at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,8 @@ class PullRequest:
     """Move an offset outside the bounds to the nearest one instead of failing."""
     end_offset: int | None = None
     """Read below this offset only."""
+    until_ms: int | None = None
+    """Read what was stored before this time only."""
 
 
 class PullResult(NamedTuple):
@@ -87,6 +97,8 @@ class PullResult(NamedTuple):
     up_to_date: bool
     scanned: int
     clamped: bool
+    is_ended: bool = False
+    """The range that was asked for is read; nothing more can come into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +113,8 @@ class ReceiveRequest:
     filter: str | None = None
     attempt_id: str | None = None
     """Repeating a request with the same id returns the same messages while they are leased."""
+    client_id: str | None = None
+    """Who receives, for the bound of one member."""
 
 
 class Delivery(NamedTuple):
@@ -118,10 +132,12 @@ class ReceiveResult(NamedTuple):
 
     deliveries: list[Delivery]
     backlog: int
+    is_paused: bool = False
+    """An operator has paused the group: nothing is handed out."""
 
 
 class Nack(NamedTuple):
-    """Return a message now, or after a delay."""
+    """Return a message now, or after a delay (None: as the group's policy says), or give it up."""
 
     receipt_handle: str
     delay_ms: int | None = None
@@ -135,7 +151,7 @@ class Extend(NamedTuple):
     invisible_ms: int
 
 
-SettleAction = Literal["ack", "nack", "extend"]
+SettleAction = Literal["ack", "nack", "extend", "dead_letter"]
 
 
 class SettleResult(NamedTuple):

@@ -9,13 +9,17 @@ from collections.abc import Sequence
 
 from app.broker.config import BrokerConfig
 from app.broker.confirming import Confirmation, with_outcome
+from app.broker.delayed_sends import Delayed, DelayedSends, Waiting
+from app.broker.message_types import check_type
 from app.broker.ports import Metadata, Store, Topic
 from app.broker.results import BatchItem, FrameResult, SendResult
 from app.broker.topics import check_queue, find_topic
+from app.domain.delays import Due
 from app.domain.errors import BatchTooLarge, CurlewError, InvalidRequest, TopicNotFound
 from app.domain.limits import Limits
 from app.domain.message import Message, check_message, queue_for_sharding_key
 from app.domain.positions import FlushMode
+from app.domain.settings import TopicType
 from app.store import Appended
 from app.store.formats.batch_frame import parse_request
 
@@ -24,17 +28,28 @@ class Sender:
     """Appends for producers. One per broker."""
 
     def __init__(
-        self, store: Store, metadata: Metadata, limits: Limits, config: BrokerConfig
+        self,
+        store: Store,
+        metadata: Metadata,
+        limits: Limits,
+        config: BrokerConfig,
+        delayed: DelayedSends,
     ) -> None:
         self._store = store
         self._metadata = metadata
         self._limits = limits
         self._config = config
+        self._delayed = delayed
         self._turns: dict[str, int] = {}
         """Topic → number of round-robin choices so far."""
 
     async def send(
-        self, topic_name: str, message: Message, queue_id: int | None, flush: FlushMode | None
+        self,
+        topic_name: str,
+        message: Message,
+        queue_id: int | None,
+        flush: FlushMode | None,
+        due: Due | None = None,
     ) -> SendResult:
         try:
             topic = self._metadata.snapshot.topics.get(topic_name)
@@ -45,6 +60,11 @@ class Sender:
                 queue_id = self._choose_queue(topic, message.sharding_key)
             else:
                 check_queue(topic, queue_id)
+            if due is not None or topic.type is not TopicType.NORMAL:
+                check_type(topic, message, is_delayed=due is not None)
+                due_ms = self._delayed.due_ms(due)
+                if due_ms is not None:
+                    return await self._send_delayed(topic, message, queue_id, due_ms, flush)
             confirmation = Confirmation()
             appended = self._store.append(
                 topic_name, queue_id, (message,), flush or topic.flush, confirmation.done
@@ -60,6 +80,12 @@ class Sender:
             appended.first_queue_offset,
             appended.store_time_ms,
         )
+
+    async def _send_delayed(
+        self, topic: Topic, message: Message, queue_id: int, due_ms: int, flush: FlushMode | None
+    ) -> SendResult:
+        waiting = self._delayed.append(topic, [Delayed(message, queue_id, due_ms)], flush)
+        return (await waiting.results())[0]
 
     async def send_frame(
         self, topic_name: str, body: bytes, queue_id: int | None, flush: FlushMode | None
@@ -121,7 +147,8 @@ class Sender:
         return topic, queue_id
 
     def choose_one(self, topic: Topic, queue_id: int | None) -> int:
-        """The queue that was asked for, or the one whose turn it is."""
+        """The queue of a frame: the one that was asked for, or the one whose turn it is."""
+        check_type(topic, None)
         if queue_id is None:
             return self._choose_queue(topic, None)
         check_queue(topic, queue_id)
@@ -194,6 +221,8 @@ class Sender:
             return with_outcome(item, "not_stored")
         try:
             check_message(item.message, self._limits)
+            check_type(topic, item.message, is_delayed=item.due is not None)
+            self._delayed.due_ms(item.due)
             if item.queue_id is not None:
                 check_queue(topic, item.queue_id)
         except CurlewError as error:
@@ -233,6 +262,7 @@ class Sender:
         """
         results: list[SendResult | CurlewError | None] = list(errors)
         pending: list[tuple[int, list[int], Appended, Confirmation]] = []
+        delayed = self._append_delayed(topic, items, chosen, results, flush)
         for queue_id, indexes in chosen.items():
             messages = [
                 item.message for index in indexes if isinstance(item := items[index], BatchItem)
@@ -258,7 +288,41 @@ class Sender:
                 results[index] = SendResult(
                     ids[place], topic.name, queue_id, first_offset + place, store_time_ms
                 )
+        if delayed is not None:
+            await _fill_delayed(results, *delayed)
         return [result for result in results if result is not None]
+
+    def _append_delayed(
+        self,
+        topic: Topic,
+        items: Sequence[BatchItem | CurlewError],
+        chosen: dict[int, list[int]],
+        results: list[SendResult | CurlewError | None],
+        flush: FlushMode | None,
+    ) -> tuple[list[int], Waiting] | None:
+        """Take those that are for later out of `chosen` and append them where they wait."""
+        later: list[int] = []
+        sent: list[Delayed] = []
+        for queue_id, indexes in chosen.items():
+            for index in indexes:
+                item = items[index]
+                if isinstance(item, BatchItem) and item.due is not None:
+                    due_ms = self._delayed.due_ms(item.due)
+                    if due_ms is not None:
+                        later.append(index)
+                        sent.append(Delayed(item.message, queue_id, due_ms))
+        if not later:
+            return None
+        waits = frozenset(later)
+        for queue_id, indexes in list(chosen.items()):
+            chosen[queue_id] = [index for index in indexes if index not in waits]
+            if not chosen[queue_id]:
+                del chosen[queue_id]
+        try:
+            return later, self._delayed.append(topic, sent, flush)
+        except CurlewError as error:
+            _fill(results, later, with_outcome(error, "not_stored"))
+            return None
 
     async def find_or_create(self, name: str) -> Topic:
         """The topic; made where the configuration allows it, else `TopicNotFound`."""
@@ -275,6 +339,16 @@ def _fill(
 ) -> None:
     for index in indexes:
         results[index] = error
+
+
+async def _fill_delayed(
+    results: list[SendResult | CurlewError | None], indexes: Sequence[int], waiting: Waiting
+) -> None:
+    try:
+        for index, result in zip(indexes, await waiting.results(), strict=True):
+            results[index] = result
+    except CurlewError as error:
+        _fill(results, indexes, error)
 
 
 def _refuse_all(errors: Sequence[CurlewError | None]) -> list[SendResult | CurlewError]:

@@ -1,4 +1,4 @@
-"""Settling: ack, nack and extend by receipt handle.
+"""Settling: ack, nack, extend and dead-letter by receipt handle.
 
 A handle works while its lease lasts and is the message's newest; afterwards it is
 `ReceiptHandleExpired`, but for one case: repeating an ack within the time of the lease succeeds.
@@ -6,15 +6,18 @@ What is acked is written down (`progress_journal`) before anybody is told. Betwe
 handle and changing its lease there is no await. Event loop only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from app.broker.confirming import Confirmation
 from app.broker.group_progress import Settled, runs_of
 from app.broker.groups import Groups
 from app.broker.offset_book import OffsetBook
+from app.broker.ports import Group
 from app.broker.progress_journal import ProgressJournal
 from app.broker.receiving import check_invisible
-from app.broker.results import Extend, Nack, SettleResult
+from app.broker.results import Extend, Nack, SettleAction, SettleResult
+from app.broker.retry_policy import NACKED_REASON, REJECTED_REASON, Failure
+from app.broker.retrying import FailedDelivery, Retrier
 from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
 from app.domain.clock import Clock
 from app.domain.errors import (
@@ -41,6 +44,7 @@ class Settler:
         book: OffsetBook,
         groups: Groups,
         progress: ProgressJournal,
+        retrier: Retrier,
     ) -> None:
         self._clock = clock
         self._limits = limits
@@ -49,18 +53,21 @@ class Settler:
         self._book = book
         self._groups = groups
         self._progress = progress
+        self._retrier = retrier
 
     async def settle(
         self,
         subscription: Subscription,
+        group: Group,
         flush: FlushMode,
         acks: Sequence[str],
         nacks: Sequence[Nack],
         extends: Sequence[Extend],
+        dead_letters: Sequence[Nack],
     ) -> list[SettleResult]:
         """Settle in this order; one bad handle does not affect the others.
 
-        Returns when the acks are as safe as `flush` asks. Raises `StoreFailed` or another fault of
+        Returns when everything is as safe as `flush` asks. Raises `StoreFailed` or another fault of
         the store; then nothing was settled, or (`outcome` "unknown") it is not known to be safe.
         """
         now_s = self._clock.monotonic_s()
@@ -68,8 +75,11 @@ class Settler:
         written: Confirmation | None = None
         if acks:
             written = self._ack_all(subscription, flush, acks, results, now_s)
-        results += [self._nack(subscription, nack, now_s) for nack in nacks]
+        failed = self._fail_all(subscription, "nack", nacks, results, now_s)
         results += [self._extend(subscription, extend, now_s) for extend in extends]
+        failed += self._fail_all(subscription, "dead_letter", dead_letters, results, now_s)
+        if failed:
+            await self._retrier.deal_with(subscription, group, failed)
         self._groups.tell_of_room(subscription.in_flight, subscription.group)
         if written is not None:
             await written.wait()
@@ -109,20 +119,36 @@ class Settler:
             self._book.track(queue)
         return written
 
-    def _nack(self, subscription: Subscription, nack: Nack, now_s: float) -> SettleResult:
-        text = nack.receipt_handle
-        delay_ms = nack.delay_ms or 0
-        try:
-            if not 0 <= delay_ms <= self._limits.invisible_ms_max:
-                raise _bad_delay(delay_ms, self._limits)
-            queue, handle = self._locate(subscription, text)
-            if not queue.leases.nack(handle.queue_offset, handle.lease_id, now_s, delay_ms / 1000):
-                raise _expired()
-        except CurlewError as error:
-            return SettleResult(text, "nack", error, None, None)
-        if delay_ms == 0:
-            subscription.line.wake_one()
-        return SettleResult(text, "nack", None, None, None)
+    def _fail_all(
+        self,
+        subscription: Subscription,
+        action: SettleAction,
+        nacks: Iterable[Nack],
+        results: list[SettleResult],
+        now_s: float,
+    ) -> list[FailedDelivery]:
+        """End the leases of what is given back or given up; what follows is up to the retrier."""
+        failed: list[FailedDelivery] = []
+        for nack in nacks:
+            error: CurlewError | None = None
+            try:
+                failure = self._failure_of(nack, action)
+                queue, handle = self._locate(subscription, nack.receipt_handle)
+                lease = queue.leases.fail(handle.queue_offset, handle.lease_id, now_s, failure)
+                if lease is None:
+                    raise _expired()
+                failed.append(FailedDelivery(queue, handle.queue_offset, lease))
+            except CurlewError as bad:
+                error = bad
+            results.append(SettleResult(nack.receipt_handle, action, error, None, None))
+        return failed
+
+    def _failure_of(self, nack: Nack, action: SettleAction) -> Failure:
+        if action == "dead_letter":
+            return Failure(nack.reason or REJECTED_REASON, is_final=True)
+        if nack.delay_ms is not None and not 0 <= nack.delay_ms <= self._limits.delay_ms_max:
+            raise _bad_delay(nack.delay_ms, self._limits)
+        return Failure(nack.reason or NACKED_REASON, nack.delay_ms)
 
     def _extend(self, subscription: Subscription, extend: Extend, now_s: float) -> SettleResult:
         text, invisible_ms = extend
@@ -189,6 +215,6 @@ def _expired() -> ReceiptHandleExpired:
 def _bad_delay(delay_ms: int, limits: Limits) -> IllegalInvisibleTime:
     return IllegalInvisibleTime(
         f"a delay of {delay_ms} ms is not possible",
-        hint=f"from 0 to {limits.invisible_ms_max} ms",
-        fields={"max_ms": limits.invisible_ms_max},
+        hint=f"from 0 to {limits.delay_ms_max} ms",
+        fields={"max_ms": limits.delay_ms_max},
     )

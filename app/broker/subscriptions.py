@@ -7,14 +7,14 @@ Invariants: committed <= fetch_offset; every offset from committed up to fetch_o
 delayed, returned or acked.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from app.broker.confirming import Confirmation
 from app.broker.group_progress import QueueState
-from app.broker.leases import InFlight, Lease, LeaseTable
+from app.broker.leases import InFlight, LeaseTable
 from app.broker.waiters import ReceiverLine
-from app.domain.receipt import receipt_prefix
+from app.domain.names import retry_topic
+from app.domain.receipt import RETRY_QUEUE_ID, receipt_prefix
 
 _STALE_REPLAYS_MAX: Final = 1_024
 """Remembered leases that may have been settled before they are swept out."""
@@ -39,19 +39,22 @@ class LeaseIds:
 
 
 class LeasedQueue:
-    """One queue of a subscription."""
+    """One queue of a subscription: of the topic, or the group's retries of the topic."""
 
     __slots__ = (
         "_in_flight",
         "fetch_offset",
         "first_lease_id",
         "is_being_read",
+        "is_retry",
         "key",
         "leases",
         "progress",
         "queue_id",
         "restored_end",
         "state",
+        "stored_queue_id",
+        "stored_topic",
     )
 
     def __init__(
@@ -65,6 +68,10 @@ class LeasedQueue:
     ) -> None:
         self.key = (group, topic, queue_id)
         self.queue_id = queue_id
+        self.is_retry = queue_id == RETRY_QUEUE_ID
+        self.stored_topic = retry_topic(group, topic) if self.is_retry else topic
+        self.stored_queue_id = 0 if self.is_retry else queue_id
+        """Where the messages lie in the store."""
         self._in_flight = in_flight
         self.is_being_read = False
         """A reader thread reads for this queue; others pass it by."""
@@ -80,13 +87,6 @@ class LeasedQueue:
     @property
     def committed(self) -> int:
         return self.progress.committed
-
-    def count_earlier(self, offsets: Sequence[int], leases: Sequence[Lease]) -> None:
-        """First leases since a restart: count the deliveries before it."""
-        earlier = self.state.deliveries
-        for offset, lease in zip(offsets, leases, strict=True):
-            if lease.is_first:
-                lease.attempt += earlier.get(offset, 0)
 
     def skip_to(self, offset: int) -> None:
         """Everything below `offset` is done: a client committed it, or retention took it."""
@@ -138,18 +138,21 @@ class Subscription:
         "queues",
         "replayed_count",
         "replays",
+        "retry",
+        "sources",
         "topic",
     )
 
-    def __init__(
-        self, group: str, topic: str, queues: list[LeasedQueue], in_flight: InFlight
-    ) -> None:
+    def __init__(self, group: str, topic: str, retry: LeasedQueue, in_flight: InFlight) -> None:
         self.group = group
         self.topic = topic
-        self.queues = queues
+        self.queues: list[LeasedQueue] = []
+        self.retry = retry
+        self.sources: list[LeasedQueue] = [retry]
+        """Everything that messages are taken from."""
         self.in_flight = in_flight
         """Of the whole group, over all its topics."""
-        self.line = ReceiverLine(topic)
+        self.line = ReceiverLine((topic, retry.stored_topic))
         self.next_queue = 0
         """Where the next receive begins, so that all queues get their turn."""
         self.is_closed = False
@@ -161,20 +164,27 @@ class Subscription:
 
     def find(self, queue_id: int) -> LeasedQueue | None:
         """The queue that a receipt handle names."""
+        if queue_id == RETRY_QUEUE_ID:
+            return self.retry
         return self.queues[queue_id] if queue_id < len(self.queues) else None
+
+    def add(self, queue: LeasedQueue) -> None:
+        """The topic has another queue."""
+        self.queues.append(queue)
+        self.sources.insert(len(self.sources) - 1, queue)
 
     def close(self) -> None:
         """The topic or group was deleted: whoever waits looks again, and sees it."""
         self.is_closed = True
-        for queue in self.queues:
+        for queue in self.sources:
             queue.leases.close()
         while self.line.wake_one():
             pass
 
     def expire(self, now_s: float) -> bool:
-        """Return messages whose lease or delay has ended. True: some are ready."""
+        """Notice leases and delays that have ended. True: some messages are ready."""
         is_ready = False
-        for queue in self.queues:
+        for queue in self.sources:
             leases = queue.leases
             if leases.next_change_s <= now_s:
                 leases.expire(now_s)

@@ -16,17 +16,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from heapq import heappop, heappush
-from struct import Struct
 from typing import Final
 
 from app.broker.ports import Store
 from app.broker.reading import DiskAccess
+from app.broker.waiting_records import QUEUE, done_in, due_of, target_of
 from app.domain.limits import MIB
-from app.domain.message import PROPERTY_DUE, Message, StoredMessage
+from app.domain.message import StoredMessage
 from app.domain.names import TIMER_TOPIC
-from app.store import Page, ReadResult, StepPart, Timer, TimerLog, TimerLogDamaged
+from app.store import Page, ReadResult, Timer, TimerLog, TimerLogDamaged
 
-QUEUE: Final = 0
 NEAR_MAX: Final = 8_192
 """Waiting records in memory, up to twice as many for a moment: about 2 MiB."""
 
@@ -36,19 +35,6 @@ NOTHING: Final = Timer(-FOREVER_MS, -1)
 
 _READ_MESSAGES: Final = 256
 _READ_BYTES: Final = 4 * MIB
-_PAIR: Final = Struct(">qq")
-
-
-def done_part(timers: Sequence[Timer]) -> StepPart:
-    """The part of a step that ends the waiting of these."""
-    body = b"".join([_PAIR.pack(*timer) for timer in timers])
-    return StepPart(TIMER_TOPIC, QUEUE, [Message(body)])
-
-
-def due_of(message: StoredMessage) -> int | None:
-    """When a record of the timer topic is due; None when it is a list of those that are done."""
-    due = message.system.get(PROPERTY_DUE)
-    return None if due is None else int(due)
 
 
 class Claim:
@@ -62,6 +48,15 @@ class Claim:
         self.left.discard(offset)
         if not self.left:
             self.over.set()
+
+
+class _Watch:
+    """Notices when a record stops waiting while somebody looks whether it does."""
+
+    __slots__ = ("ended",)
+
+    def __init__(self) -> None:
+        self.ended = False
 
 
 class Timers:
@@ -91,6 +86,7 @@ class Timers:
         self._olds: set[int] = set()
         """And what ended."""
         self._claims: dict[int, Claim] = {}
+        self._watches: dict[int, list[_Watch]] = {}
         self._damaged: set[int] = set()
         """Offsets whose records cannot be read: what ends their waiting changes nothing."""
         self.is_whole = False
@@ -156,24 +152,26 @@ class Timers:
     def _take(self, record: StoredMessage) -> None:
         due_ms = due_of(record)
         if due_ms is not None:
-            self._begin_waiting(Timer(due_ms, record.queue_offset))
+            self._begin_waiting(Timer(due_ms, record.queue_offset), target_of(record))
             return
-        for due_ms, offset in _PAIR.iter_unpack(record.body):
-            if offset not in self._damaged:
-                self._end_waiting(Timer(due_ms, offset))
+        for timer, topic in done_in(record):
+            if timer.offset not in self._damaged:
+                self._end_waiting(timer, topic)
 
-    def _begin_waiting(self, timer: Timer) -> None:
-        self.log.add(timer)
+    def _begin_waiting(self, timer: Timer, topic: str) -> None:
+        self.log.add(timer, topic)
         if timer <= self._horizon:
             self._push(timer)
         elif self._news is not None:
             self._news.append(timer)
 
-    def _end_waiting(self, timer: Timer) -> None:
-        self.log.remove(timer)
+    def _end_waiting(self, timer: Timer, topic: str) -> None:
+        self.log.remove(timer, topic)
         self._near_offsets.discard(timer.offset)
         if self._news is not None:
             self._olds.add(timer.offset)
+        for watch in self._watches.get(timer.offset, ()):
+            watch.ended = True
         self._end_claim(timer.offset)
 
     def _end_claim(self, offset: int) -> None:
@@ -225,6 +223,29 @@ class Timers:
             self.damage = str(error)
             raise
 
+    async def claim_waiting(self, timer: Timer) -> bool:
+        """Claim a record by name; False: it does not wait (any more)."""
+        while True:
+            while (claim := self._claims.get(timer.offset)) is not None:
+                await claim.over.wait()
+            watch = _Watch()
+            self._watches.setdefault(timer.offset, []).append(watch)
+            try:
+                is_waiting = await self.is_waiting(timer)
+            finally:
+                self._forget(timer.offset, watch)
+            if not is_waiting or watch.ended:
+                return False
+            if timer.offset not in self._claims:
+                self.claim([timer])
+                return True
+
+    def _forget(self, offset: int, watch: _Watch) -> None:
+        watches = self._watches[offset]
+        watches.remove(watch)
+        if not watches:
+            del self._watches[offset]
+
     async def is_waiting(self, timer: Timer) -> bool:
         """Whether a record waits, as far as the topic was read. Also while it is claimed."""
         before = Timer(timer.due_ms, timer.offset - 1)
@@ -260,18 +281,3 @@ class Timers:
                 self._end_claim(timer.offset)
                 if timer <= self._horizon:
                     self._push(timer)
-
-    def drop(self, timer: Timer) -> None:
-        """End the claim of one that turned out not to wait."""
-        self._end_claim(timer.offset)
-
-    def claim_of(self, offset: int) -> Claim | None:
-        """Who deals with a record now."""
-        return self._claims.get(offset)
-
-    @property
-    def next_due_ms(self) -> int | None:
-        """When the next one is due, as far as is known; None: nothing waits near."""
-        while self._near and self._near[0].offset not in self._near_offsets:
-            heappop(self._near)
-        return self._near[0].due_ms if self._near else None

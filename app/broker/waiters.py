@@ -18,10 +18,11 @@ from app.domain.errors import TooManyRequests
 class ReceiverLine:
     """Parked receives of one group on one topic, in order of arrival."""
 
-    __slots__ = ("topic", "waiting")
+    __slots__ = ("topics", "waiting")
 
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
+    def __init__(self, topics: tuple[str, ...]) -> None:
+        self.topics = topics
+        """An arrival in any of them wakes: the topic itself, the group's retries."""
         self.waiting: deque[asyncio.Future[bool]] = deque()
 
     def wake_one(self) -> bool:
@@ -55,7 +56,7 @@ class Waiters:
 
     def lines(self) -> list[ReceiverLine]:
         """Lines in which somebody waits."""
-        return [line for lines in self._lines.values() for line in lines]
+        return list({line: None for lines in self._lines.values() for line in lines})
 
     # --- parking
 
@@ -93,8 +94,8 @@ class Waiters:
         if waiter is None:
             return False
         line.waiting.append(waiter)
-        lines = self._lines.setdefault(line.topic, {})
-        lines[line] = None
+        for topic in line.topics:
+            self._lines.setdefault(topic, {})[line] = None
         try:
             return await self._sleep(waiter, wait_s)
         except asyncio.CancelledError:
@@ -108,11 +109,12 @@ class Waiters:
         if waiter in line.waiting:
             line.waiting.remove(waiter)
         if not line.waiting:
-            lines = self._lines.get(line.topic)
-            if lines is not None:
-                lines.pop(line, None)
-                if not lines:
-                    del self._lines[line.topic]
+            for topic in line.topics:
+                lines = self._lines.get(topic)
+                if lines is not None:
+                    lines.pop(line, None)
+                    if not lines:
+                        del self._lines[topic]
 
     def _enter(self) -> asyncio.Future[bool] | None:
         if self._closed:

@@ -18,6 +18,7 @@ from app.domain.settings import (
     StartPosition,
     TopicSettings,
     TopicType,
+    WhenExhausted,
 )
 
 
@@ -31,6 +32,7 @@ class TopicView:
     type: TopicType
     flush: FlushMode
     retention_ms: int
+    trace: bool
     generation: int
     created_ms: TimestampMs
     updated_ms: TimestampMs
@@ -38,7 +40,7 @@ class TopicView:
 
     @property
     def settings(self) -> TopicSettings:
-        return TopicSettings(self.queues, self.type, self.flush, self.retention_ms)
+        return TopicSettings(self.queues, self.type, self.flush, self.retention_ms, self.trace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,9 @@ class GroupView:
     start: StartPosition
     max_in_flight: int
     mode: GroupMode
+    on_exhausted: WhenExhausted
+    max_in_flight_per_member: int | None
+    paused: bool
     created_ms: TimestampMs
     updated_ms: TimestampMs
     version: int
@@ -67,6 +72,9 @@ class GroupView:
             self.start,
             self.max_in_flight,
             self.mode,
+            self.on_exhausted,
+            self.max_in_flight_per_member,
+            self.paused,
         )
 
 

@@ -6,6 +6,7 @@ compares the two. Constraints have names, because a migration can only drop what
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -16,6 +17,8 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
+    true,
 )
 
 metadata = MetaData(
@@ -43,6 +46,7 @@ topics = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
+    Column("trace", Boolean(create_constraint=False), nullable=False, server_default=true()),
     CheckConstraint("queues > 0", name="queues_positive"),
     CheckConstraint("retention_ms > 0", name="retention_positive"),
 )
@@ -69,6 +73,9 @@ consumer_groups = Table(
     Column("updated_ms", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("mode", String(32), nullable=False, server_default="clustering"),
+    Column("on_exhausted", String(32), nullable=False, server_default="dead_letter"),
+    Column("max_in_flight_per_member", Integer, nullable=True),
+    Column("paused", Boolean(create_constraint=False), nullable=False, server_default=false()),
     CheckConstraint("max_attempts > 0", name="attempts_positive"),
 )
 

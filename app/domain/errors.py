@@ -4,6 +4,7 @@
     ├── InvalidRequest            the request can never succeed as it is
     │   ├── IllegalTopic · IllegalGroup · IllegalTag · IllegalKey · IllegalProperty
     │   ├── IllegalOffset · IllegalInvisibleTime · IllegalFilter · IllegalWait
+    │   ├── IllegalDeliveryTime · InvalidRecallHandle
     │   ├── IllegalSetting · IllegalMember · IllegalPage
     │   ├── InvalidReceiptHandle · MalformedBody · MalformedFrame
     │   ├── BodyTooLarge · PropertiesTooLarge · BatchTooLarge
@@ -12,21 +13,22 @@
     │   └── MemberNotFound · SnapshotNotFound · SubscriptionNotFound
     ├── StateConflict             the state of the resource forbids it
     │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired
+    │   ├── TopicTypeConflict · AlreadyDelivered · PreconditionFailed
     │   ├── StaleGeneration · QueueNotOwned · BroadcastGroup
-    │   ├── TopicTypeConflict · PreconditionFailed
     │   └── ProducerFenced · ProducerSealed · SequenceOutOfOrder · AlreadyStored
     ├── TryAgain                  the same request may succeed later
-    │   └── TooManyRequests · RequestInProgress · ShuttingDown · MetadataUnavailable
+    │   ├── TimersNotReady · TooManyRequests · RequestInProgress
+    │   └── ShuttingDown · MetadataUnavailable
     └── NodeFault                 we are broken: StoreFailed · DiskFull · InternalError
 
 `outcome` is set on errors of sends: "not_stored" means that the message will never be delivered,
-"unknown" means that it may have been stored.
+"unknown" means that it may have been stored, "stored" (of requests) that it was, without an answer.
 """
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-Outcome = Literal["not_stored", "unknown"]
+Outcome = Literal["not_stored", "stored", "unknown"]
 
 
 class CurlewError(Exception):
@@ -157,6 +159,20 @@ class InvalidReceiptHandle(InvalidRequest):
     title = "The receipt handle is not valid"
 
 
+class IllegalDeliveryTime(InvalidRequest):
+    """A delay or delivery time that cannot be read or is beyond the limit."""
+
+    code = "ILLEGAL_DELIVERY_TIME"
+    title = "The delivery time is not allowed"
+
+
+class InvalidRecallHandle(InvalidRequest):
+    """A recall handle that this cluster did not issue."""
+
+    code = "INVALID_RECALL_HANDLE"
+    title = "The recall handle is not valid"
+
+
 class MalformedBody(InvalidRequest):
     """A body that does not parse, or has unknown or missing fields."""
 
@@ -262,6 +278,13 @@ class OperationNotFound(NotFound):
     title = "The operation does not exist"
 
 
+class RequestNotFound(NotFound):
+    """No request was made here under that correlation id."""
+
+    code = "REQUEST_NOT_FOUND"
+    title = "The request does not exist"
+
+
 class TransactionNotFound(NotFound):
     """No transaction of this id is prepared or remembered."""
 
@@ -295,6 +318,20 @@ class ReceiptHandleExpired(StateConflict):
 
     code = "RECEIPT_HANDLE_EXPIRED"
     title = "The receipt handle has expired"
+
+
+class TopicTypeConflict(StateConflict):
+    """A message of another kind than the topic's type declares."""
+
+    code = "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"
+    title = "The topic's type does not take such a message"
+
+
+class AlreadyDelivered(StateConflict):
+    """The delayed message was delivered before the request."""
+
+    code = "ALREADY_DELIVERED"
+    title = "The message is delivered already"
 
 
 class PreconditionFailed(StateConflict):
@@ -360,6 +397,20 @@ class AlreadyStored(StateConflict):
     title = "The messages are stored already"
 
 
+class RequestExpired(StateConflict):
+    """A reply to a request that nobody waits for any more."""
+
+    code = "REQUEST_EXPIRED"
+    title = "Nobody waits for the reply"
+
+
+class NoReply(CurlewError):
+    """A request is stored, and no reply came in time."""
+
+    code = "REPLY_TIMEOUT"
+    title = "No reply came in time"
+
+
 class IdempotencyKeyReused(InvalidRequest):
     """The key came with another request before."""
 
@@ -379,6 +430,13 @@ class TooManyRequests(TryAgain):
 
     code = "TOO_MANY_REQUESTS"
     title = "Too many requests"
+
+
+class TimersNotReady(TryAgain):
+    """The order of the delayed messages is being made again from the log."""
+
+    code = "TIMERS_NOT_READY"
+    title = "Delayed messages are being read"
 
 
 class RequestInProgress(TryAgain):

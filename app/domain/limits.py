@@ -53,6 +53,7 @@ class Limits:
     receive_bytes_max: int = 8 * MIB
     wait_seconds_max: int = 60
     waiters_max: int = 20_000
+    requests_waiting_max: int = 5_000
     invisible_ms_min: int = 1_000
     invisible_ms_max: int = 12 * 3_600_000
     header_block_bytes_max: int = 16 * KIB
@@ -88,6 +89,7 @@ class Limits:
     retention_ms_max: int = 3_650 * 86_400_000
     attempts_max: int = 1_000
     delay_ms_max: int = 40 * 86_400_000
+    scheduled_scan_max: int = 2_000
     retry_delays_max: int = 64
     transaction_check_after_ms: int = 6_000
     transaction_check_after_ms_min: int = 1_000
@@ -106,6 +108,8 @@ class Limits:
     dead_letters_selected_max: int = 10_000
     operations_running_max: int = 16
     operations_kept_max: int = 1_000
+    trace_notes_pending_max: int = 200_000
+    trace_records_read_max: int = 2_000
 
     def __post_init__(self) -> None:
         assert self.body_bytes_max <= self.batch_bytes_max
@@ -122,6 +126,8 @@ DEFAULT_PULL_MESSAGES = 32
 
 DEFAULT_PAGE_SIZE = 100
 
+DEFAULT_REQUEST_WAIT_S = 10
+
 DEFAULT_RECEIVE_MESSAGES = 1
 DEFAULT_INVISIBLE_MS = 30_000
 """SQS's default visibility timeout; RocketMQ's POP uses 60 s."""
@@ -137,3 +143,7 @@ DEFAULT_QUEUES = 4
 
 DEFAULT_RETENTION_MS = 72 * 3_600_000
 """RocketMQ's fileReservedTime."""
+
+DEAD_LETTER_RETENTION_MS = 14 * 86_400_000
+"""SQS's longest retention: dead letters wait for people. Retries are kept as long as their topic's
+messages."""

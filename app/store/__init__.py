@@ -16,6 +16,7 @@ from app.store.message_store import (
     StoreStatus,
 )
 from app.store.opening import StoreUnusable
+from app.store.pins import Pins
 from app.store.reading import Gap, ReadResult
 from app.store.retention import RetentionPolicy
 from app.store.timer_log import Flushing, Page, Timer, TimerLog, TimerLogDamaged
@@ -33,6 +34,7 @@ __all__ = [
     "MessageStore",
     "OsFiles",
     "Page",
+    "Pins",
     "QueueBounds",
     "ReadResult",
     "RetentionPolicy",

@@ -28,6 +28,7 @@ from app.store.formats.consume_queue import UNIT
 from app.store.formats.message_id import encode_message_id
 from app.store.formats.record import (
     END_OF_FILE_BYTES,
+    RECORD_OVERHEAD_BYTES,
     encode_properties,
     encode_record,
     encode_simple_record,
@@ -41,6 +42,8 @@ from app.store.writer import Block, Done, Write, Writer
 
 _REMEMBERED_MAX = 4096
 _SIMPLE_TOPIC_CHARS_MAX = 127
+_SIMPLE_OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES - 1
+"""The length of the topic is in its part."""
 _NO_KEYS: tuple[()] = ()
 _STEP = PROPERTY_STEP.encode()
 
@@ -100,16 +103,22 @@ class _Settle:
         if error is not None:
             self._done(error)
             return
-        self.publish()
+        queue = self._queue
+        queue.append(self._units)
+        if self._keyed:
+            self._index_keys()
         self._done(None)
-        self.announce()
+        self._appender.on_arrival(queue.topic, queue.queue_id)
 
     def publish(self) -> None:
         """Make the messages readable."""
-        queue = self._queue
-        queue.append(self._units)
+        self._queue.append(self._units)
+        self._index_keys()
+
+    def _index_keys(self) -> None:
         for physical_offset, keys in self._keyed:
-            self._appender.index.add(physical_offset, self._store_time_ms, queue.topic, keys)
+            topic = self._queue.topic
+            self._appender.index.add(physical_offset, self._store_time_ms, topic, keys)
 
     def announce(self) -> None:
         """Tell who waits for messages of this queue."""
@@ -155,6 +164,8 @@ class Appender:
         self._refusal: str | None = None
         self._store_id = store_id
         self._id_prefix = encode_message_id(store_id, 0, 0)[:10]
+        self._id_start = ""
+        """Of the ids that are given now: all but the place."""
         self._store_host = config.store_host
         self._writer = writer
         self._queues = queues
@@ -168,6 +179,7 @@ class Appender:
     def start(self, recovery: Recovery, segment_bytes: int) -> None:
         """Go on where the log ends."""
         self.store_time_ms = recovery.store_time_ms
+        self._id_start = f"{self._id_prefix}{recovery.store_time_ms:012X}"
         self._segment_bytes = segment_bytes
         self._cursor = AppendCursor(recovery.end, segment_bytes)
 
@@ -212,7 +224,7 @@ class Appender:
         part = self._topic_parts.get(queue.topic) or self._remember_topic(queue.topic)
         properties = encode_properties(message)
         body = message.body
-        size = record_size(len(body), len(part) - 1, len(properties))
+        size = _SIMPLE_OVERHEAD_BYTES + len(body) + len(part) + len(properties)
         cursor = self._cursor
         at = cursor.end
         if size + END_OF_FILE_BYTES > self._segment_bytes - at % self._segment_bytes:
@@ -237,8 +249,8 @@ class Appender:
             keyed = ((at, _keys_of(message)),)
         settle = _Settle(self, queue, unit, keyed, now, done)
         sync = flush is FlushMode.SYNC
-        self._writer.submit(Block(end, [Write(at, [record])], size, sync, settle))
-        return Appended(offset, 1, now, (message_id or f"{self._id_prefix}{now:012X}{at:012X}",))
+        self._writer.submit(Block(end, [(at, [record])], size, sync, settle))
+        return Appended(offset, 1, now, (message_id or f"{self._id_start}{at:012X}",))
 
     def _append_many(
         self,
@@ -427,6 +439,7 @@ class Appender:
         now = self._clock.now_ms()
         if now > self.store_time_ms:
             self.store_time_ms = now
+            self._id_start = f"{self._id_prefix}{now:012X}"
         return self.store_time_ms
 
     def _remember_topic(self, topic: str) -> bytes:
@@ -455,8 +468,8 @@ def _record_sizes(
 
 
 def _writes(placement: Placement, records: Sequence[bytes]) -> list[Write]:
-    writes = [Write(at, [record]) for at, record in placement.closing]
-    return writes + [Write(s.start, list(records[s.first : s.end])) for s in placement.stretches]
+    writes: list[Write] = [(at, [record]) for at, record in placement.closing]
+    return writes + [(s.start, list(records[s.first : s.end])) for s in placement.stretches]
 
 
 def _frame_writes(
@@ -466,14 +479,14 @@ def _frame_writes(
     view = memoryview(frame.records)
     ends = [*frame.positions.tolist(), len(view)]
     lead = len(before)
-    writes = [Write(at, [record]) for at, record in placement.closing]
+    writes: list[Write] = [(at, [record]) for at, record in placement.closing]
     for stretch in placement.stretches:
         buffers: list[Buffer] = [*before[stretch.first : stretch.end]]
         first, end = max(stretch.first - lead, 0), stretch.end - lead
         if end > first:
             buffers.append(view[ends[first] : ends[end]])
         if buffers:
-            writes.append(Write(stretch.start, buffers))
+            writes.append((stretch.start, buffers))
     return writes
 
 

@@ -164,9 +164,10 @@ class CommitLog:
 
     def write(self, start: int, buffers: Sequence[Buffer]) -> None:
         """Write one stretch that lies within a prepared segment."""
-        base = self.base_of(start)
+        place = start % self.segment_bytes
+        base = start - place
         self._dirty.add(base)
-        self._segments[base].pwritev(buffers, start - base)
+        self._segments[base].pwritev(buffers, place)
 
     def sync(self) -> None:
         """Bring everything written so far to the medium, oldest segment first.

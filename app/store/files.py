@@ -174,6 +174,12 @@ class OsFile(File):
 
     @override
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
+        if len(buffers) == 1:
+            data = buffers[0]
+            done = os.pwrite(self._descriptor, data, offset)
+            if done < len(data):
+                self._write_rest(data, done, offset)
+            return
         for start in range(0, len(buffers), IOV_MAX):
             group = buffers[start : start + IOV_MAX]
             wanted = sum(map(len, group))
@@ -182,7 +188,7 @@ class OsFile(File):
                 self._write_rest(b"".join(group), done, offset)
             offset += wanted
 
-    def _write_rest(self, data: bytes, done: int, offset: int) -> None:
+    def _write_rest(self, data: Buffer, done: int, offset: int) -> None:
         """Go on after a short write; the next call tells the reason if there is one."""
         view = memoryview(data)
         while done < len(data):

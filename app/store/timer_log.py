@@ -14,7 +14,7 @@ Event loop only, but for `Page.read` and `Flushing.run`, which block and are for
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from app.store import paths
 from app.store.files import FileSystem, read_whole, write_atomically
@@ -32,6 +32,8 @@ FLUSH_ENTRIES: Final = 20_000
 
 OFFSETS_PER_BLOCK: Final = 1_024
 """How finely the oldest waiting record is known."""
+
+_Key = TypeVar("_Key", int, str)
 
 
 class Timer(NamedTuple):
@@ -109,7 +111,11 @@ class Flushing:
         self.runs = runs
         numbers = tuple(run.number for run in runs)
         self.manifest = TimerManifest(
-            self.manifest.watermark, numbers, self.manifest.blocks, number
+            self.manifest.watermark,
+            numbers,
+            self.manifest.blocks,
+            number,
+            self.manifest.topics,
         )
         write_atomically(files, paths.TIMER_MANIFEST, encode_manifest(self.manifest))
         for run in before + made:
@@ -137,6 +143,7 @@ class TimerLog:
         self._frozen: list[Entry] = []
         self._runs: list[Run] = []
         self._blocks: dict[int, int] = {}
+        self._topics: dict[str, int] = {}
         self._next_run = 0
 
     # --- opening
@@ -160,6 +167,7 @@ class TimerLog:
         self.watermark = self.position = manifest.watermark
         self._runs = runs
         self._blocks = dict(manifest.blocks)
+        self._topics = dict(manifest.topics)
         self.count = sum(self._blocks.values())
         self._next_run = manifest.next_run
         known = {paths.timer_run(number) for number in manifest.runs} | {paths.TIMER_MANIFEST}
@@ -180,15 +188,16 @@ class TimerLog:
 
     # --- changing
 
-    def add(self, timer: Timer) -> None:
-        """A record waits."""
+    def add(self, timer: Timer, topic: str) -> None:
+        """A record waits that is for a topic."""
         insort(self._recent, (timer.due_ms, timer.offset * 2))
         block = timer.offset // OFFSETS_PER_BLOCK
         self._blocks[block] = self._blocks.get(block, 0) + 1
+        self._topics[topic] = self._topics.get(topic, 0) + 1
         self.count += 1
 
-    def remove(self, timer: Timer) -> None:
-        """A record that was added waits no more."""
+    def remove(self, timer: Timer, topic: str) -> None:
+        """A record that was added, for this topic, waits no more."""
         entry = (timer.due_ms, timer.offset * 2)
         at = bisect_left(self._recent, entry)
         if at < len(self._recent) and self._recent[at] == entry:
@@ -196,11 +205,8 @@ class TimerLog:
         else:
             insort(self._recent, (timer.due_ms, timer.offset * 2 + 1))
         block = timer.offset // OFFSETS_PER_BLOCK
-        left = self._blocks.get(block, 0) - 1
-        if left > 0:
-            self._blocks[block] = left
-        else:
-            self._blocks.pop(block, None)
+        _count_down(self._blocks, block)
+        _count_down(self._topics, topic)
         self.count -= 1
 
     # --- looking
@@ -208,8 +214,12 @@ class TimerLog:
     @property
     def oldest_offset(self) -> int:
         """No record before it waits."""
-        oldest = min(self._blocks, default=None)
+        oldest = next(iter(self._blocks), None)  # they are added in rising order
         return self.position if oldest is None else oldest * OFFSETS_PER_BLOCK
+
+    def count_for(self, topic: str) -> int:
+        """Records that wait to go to a topic."""
+        return self._topics.get(topic, 0)
 
     def page(self, after: Timer) -> Page:
         """Look at what waits behind `after`."""
@@ -238,7 +248,8 @@ class TimerLog:
             return None
         self._frozen, self._recent = self._recent, []
         blocks = tuple(sorted(self._blocks.items()))
-        manifest = TimerManifest(self.position, (), blocks, self._next_run)
+        topics = dict(self._topics)
+        manifest = TimerManifest(self.position, (), blocks, self._next_run, topics)
         self._flushing = Flushing(self._files, self._frozen, list(self._runs), manifest)
         return self._flushing
 
@@ -265,3 +276,11 @@ class TimerLog:
                 insort(again, (due_ms, code))
         self._next_run += 64
         """The failed one may have left files of the next numbers; opening removes them."""
+
+
+def _count_down(counts: dict[_Key, int], key: _Key) -> None:
+    left = counts.get(key, 0) - 1
+    if left > 0:
+        counts[key] = left
+    else:
+        counts.pop(key, None)

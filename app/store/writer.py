@@ -19,7 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from typing_extensions import override
 
@@ -95,14 +95,15 @@ class WriterThread(Worker):
                 return
 
 
-class Write(NamedTuple):
-    """Buffers that go one behind the other to `start`, within one segment."""
+Write = tuple[int, list[Buffer]]
+"""A physical offset, and buffers that go there one behind the other, within one segment.
 
-    start: int
-    buffers: list[Buffer]
+A plain tuple, and `Block` no named one: one of each is made for every message.
+"""
 
 
-class Block(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Block:
     """Bytes with assigned positions, and whom to tell."""
 
     end: int
@@ -129,7 +130,8 @@ class Watermarks:
         self.written, self.flushed, self.confirmed = written, flushed, written
 
 
-class _Attempt(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Attempt:
     batch: list[Block]
     synced: bool
     failure: Exception | None
@@ -210,7 +212,10 @@ class Writer:
 
     def _must_leave_the_loop(self, batch: list[Block]) -> bool:
         """Syncing and making a segment take long."""
-        return any(block.sync for block in batch) or not self._log.is_prepared(batch[-1].end)
+        for block in batch:  # in a loop of its own: any() makes a generator for each turn
+            if block.sync:
+                return True
+        return not self._log.is_prepared(batch[-1].end)
 
     def _work(self) -> bool:
         """Write one batch, if there is one; for the worker."""
@@ -251,12 +256,15 @@ class Writer:
         """Write a batch, and sync it if asked. Either thread, never both at a time."""
         touched = False
         try:
-            writes = [write for block in batch for write in block.writes]
-            if writes and not self._log.is_written(writes[-1].start):
-                for base in {self._log.base_of(write.start) for write in writes}:
+            if len(batch) == 1:
+                writes = batch[0].writes
+            else:
+                writes = [write for block in batch for write in block.writes]
+            if writes and not self._log.is_written(writes[-1][0]):
+                for base in {self._log.base_of(start) for start, _ in writes}:
                     self._log.prepare(base)
             touched = True
-            for start, buffers in self._joined(writes):
+            for start, buffers in writes if len(writes) == 1 else self._joined(writes):
                 self._log.write(start, buffers)
             if sync:
                 self._log.sync()
@@ -274,13 +282,13 @@ class Writer:
                 current += buffers
             else:
                 if current:
-                    yield Write(start, current)
+                    yield start, current
                 start = end = at
                 current = list(buffers)
             for buffer in buffers:
                 end += len(buffer)
         if current:
-            yield Write(start, current)
+            yield start, current
 
     def _settle_attempts(self) -> None:
         while self._attempts:

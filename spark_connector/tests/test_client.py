@@ -46,7 +46,7 @@ def client(node: FakeNode, pauses: list[float]) -> CurlewClient:
 
 def client_of(base_url: str, pauses: list[float], retries: int = 3) -> CurlewClient:
     policy = RetryPolicy(retries, 50, 5000, sleep=pauses.append, fraction=lambda: 1.0)
-    return CurlewClient(HttpOptions(base_url, 2000, 5000, retries, 50, 5000), policy)
+    return CurlewClient(HttpOptions((base_url,), 2000, 5000, retries, 50, 5000), policy)
 
 
 def pull(client: CurlewClient, offset: int = 0) -> Pulled | OutOfRange:
@@ -69,7 +69,7 @@ def test_a_pull(client: CurlewClient, node: FakeNode) -> None:
     assert answer.store_id == b"\x0a\x0b\x0c\x0d"
     assert node.requests == [
         "/v1/topics/orders/queues/0/messages"
-        "?offset=1&end_offset=3&max_messages=10&max_bytes=10000&wait=0"
+        "?offset=1&until_offset=3&max_messages=10&max_bytes=10000&wait=0"
     ]
 
 

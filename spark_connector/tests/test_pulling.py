@@ -63,7 +63,7 @@ def test_messages_behind_the_range_are_left_out(node: FakeNode) -> None:
     def with_more(reply: Reply) -> Reply:
         return node._route(
             ["topics", "orders", "queues", "1", "messages"],
-            {"offset": "5", "end_offset": "20", "max_messages": "99", "max_bytes": "99999"},
+            {"offset": "5", "until_offset": "20", "max_messages": "99", "max_bytes": "99999"},
             "GET",
             b"",
         )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -21,21 +22,30 @@ from pyspark.sql.types import (
     StructType,
 )
 from pyspark_curlew import CurlewDataSource
+from pyspark_curlew.client import CurlewClient
 from pyspark_curlew.errors import (
     ConnectorError,
+    OptionConflict,
+    OptionInvalid,
     OptionUnknown,
+    ProducerFenced,
     RowRefused,
     SchemaMismatch,
     TopicNotFound,
     Unsupported,
 )
-from pyspark_curlew.outgoing import encode_records, frames
+from pyspark_curlew.outbox import Outbox
+from pyspark_curlew.outgoing import encode_records, frame_of, portions
+from pyspark_curlew.producing import Producer
 from pyspark_curlew.routing import by_queue, java_hashes
-from pyspark_curlew.sink import Sent
+from pyspark_curlew.sending import Sender, send_all
+from pyspark_curlew.sink import CurlewStreamWriter, Sent
+from pyspark_curlew.sink_options import parse_sink_options
 
 from app.domain.limits import Limits
 from app.domain.message import queue_for_sharding_key
 from app.store.formats.batch_frame import parse_request
+from spark_connector.tests.support.dropping_proxy import dropping_proxy
 from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node
 from spark_connector.tests.support.real_node import run_real_node
 
@@ -72,7 +82,8 @@ def test_the_service_reads_what_is_sent(
     rows = rows[min(skipped, len(rows) - 1) :]
     records = encode_records("orders", *whole)
     left = list(rows)
-    for frame in frames(records, most, size):
+    for first, last in portions(records, most, size):
+        frame = frame_of(records, first, last)
         parsed = parse_request(frame, topic="orders", limits=Limits())
         assert parsed.count == 1 or (parsed.count <= most and len(parsed.records) <= size)
         for start, length, body in zip(
@@ -86,7 +97,7 @@ def test_the_service_reads_what_is_sent(
 
 
 def test_a_value_alone_is_enough() -> None:
-    (frame,) = frames(encode_records("orders", pa.array(["a", "b"]), None, None, None), 9, 9999)
+    frame = frame_of(encode_records("orders", pa.array(["a", "b"]), None, None, None), 0, 2)
     assert parse_request(frame, topic="orders", limits=Limits()).count == 2
 
 
@@ -117,7 +128,8 @@ def test_keys_go_where_the_service_would_put_them(keys: list[str | None], queues
     encoded = pa.array([None if key is None else key.encode() for key in keys], pa.binary())
     assert len(java_hashes(encoded)) == len(keys)
     if keys:
-        placed = dict(by_queue(queues, None, encoded, len(keys), 3))
+        turns = np.full(len(keys), 3, dtype=np.int64)
+        placed = dict(by_queue(queues, None, encoded, turns))
         assert sorted(row for rows in placed.values() for row in rows) == list(range(len(keys)))
         for queue, rows in placed.items():
             assert list(rows) == sorted(rows)
@@ -128,10 +140,11 @@ def test_keys_go_where_the_service_would_put_them(keys: list[str | None], queues
 
 def test_a_named_queue_goes_before_the_key() -> None:
     keys = pa.array([b"a", b"a", b"a"], pa.binary())
-    placed = dict(by_queue(4, pa.array([2, None, 0], pa.int32()), keys, 3, 0))
+    turns = np.zeros(3, dtype=np.int64)
+    placed = dict(by_queue(4, pa.array([2, None, 0], pa.int32()), keys, turns))
     assert {queue: list(rows) for queue, rows in placed.items()} == {2: [0], 1: [1], 0: [2]}
     with pytest.raises(RowRefused, match="'queue' has 4; the topic has queues 0 to 3"):
-        list(by_queue(4, pa.array([4], pa.int32()), None, 1, 0))
+        list(by_queue(4, pa.array([4], pa.int32()), None, turns[:1]))
 
 
 @pytest.fixture
@@ -194,7 +207,7 @@ def test_portions_and_turns(node: FakeNode) -> None:
     batches = [batch(value=[b"x"] * 5), batch(value=[b"y"] * 5), batch(value=[])]
     write(node.base_url, batches[:2], "value binary", topic="orders", sendMaxMessages="3")
     counts = [(queue, int.from_bytes(body[8:12], "big")) for _, queue, body in node.sent]
-    assert counts == [(1, 3), (1, 2), (0, 3), (0, 2)]
+    assert counts == [(0, 3), (0, 3), (1, 3), (1, 1)]
 
 
 def test_a_task_without_rows_sends_nothing(node: FakeNode) -> None:
@@ -218,7 +231,20 @@ def test_a_topic_that_is_not_there(node: FakeNode) -> None:
     ("given", "ddl", "overwrite", "kind", "words"),
     [
         ({"topic": "t"}, "value string", True, Unsupported, "cannot be overwritten"),
-        ({"topic": "t", "idempotence": "true"}, "value string", False, Unsupported, "producer seq"),
+        (
+            {"topic": "t", "idempotence": "false", "producerName": "etl"},
+            "value string",
+            False,
+            OptionConflict,
+            "no meaning beside idempotence=false",
+        ),
+        (
+            {"topic": "t", "producerName": "my etl"},
+            "value string",
+            False,
+            OptionInvalid,
+            "'my etl' is not 1 to 100 letters",
+        ),
         ({"topic": "t"}, "key string", False, SchemaMismatch, "no column 'value'"),
         ({"topic": "t"}, "value int", False, SchemaMismatch, "'value' is int, not binary or str"),
         ({"topic": "t"}, "value string, delayMs long", False, SchemaMismatch, "'delayMs' cannot"),
@@ -278,3 +304,114 @@ def test_a_real_node_stores_what_is_sent(tmp_path: Path) -> None:
         number = int(row["value"])
         assert (row["key"].decode(), row["tag"]) == (keys[number], "t")
         assert row["queue"] == queue_for_sharding_key(keys[number], 3)
+
+
+@given(
+    st.lists(st.lists(st.binary(max_size=30), min_size=1, max_size=6), min_size=1, max_size=6),
+    st.integers(1, 7),
+    st.integers(100, 700),
+)
+def test_portions_do_not_depend_on_the_batches(
+    batches: list[list[bytes]], most: int, size: int
+) -> None:
+    """Or a repeated task would number its requests in another way."""
+
+    def sent(parts: list[list[bytes]]) -> list[tuple[int, int, bytes]]:
+        outbox = Outbox(most, size)
+        found = []
+        for part in parts:
+            records = encode_records("orders", pa.array(part, pa.binary()), None, None, None)
+            found += list(outbox.add(records))
+        return [tuple(portion) for portion in (*found, *outbox.rest())]
+
+    whole = [value for part in batches for value in part]
+    assert sent(batches) == sent([whole]) == sent([[value] for value in whole])
+    assert sum(count for _, count, _ in sent(batches)) == len(whole)
+
+
+def task(endpoint: str, values: list[bytes], epoch: int, **given: str) -> Sent:
+    """A task of a micro-batch, as Spark would run it."""
+    options = parse_sink_options({"endpoint": endpoint, "topic": "orders", **given})
+    producer = Producer("spark:q1", 0, epoch)
+    sender = Sender(options, CurlewClient(options.http), 0, producer)
+    parts = [batch(value=values[first : first + 7]) for first in range(0, len(values), 7)]
+    return Sent(send_all(sender, iter(parts)), producer.family)
+
+
+def values_at(endpoint: str) -> list[int]:
+    reader = source_of(endpoint, topic="orders").reader(
+        source_of(endpoint, topic="orders").schema()
+    )
+    return sorted(
+        int(value)
+        for task in reader.partitions()
+        for part in reader.read(task)
+        for value in part.column("value").to_pylist()
+    )
+
+
+def test_a_repeated_task_a_straggler_and_a_repeated_batch(tmp_path: Path) -> None:
+    """Each row once: a task that died in the middle, a second attempt, one that comes too late."""
+    rows = [b"%d" % number for number in range(100)]
+    with run_real_node(tmp_path) as node:
+        node.add_topic("orders", 3)
+        small = {"sendMaxMessages": "8"}
+        task(node.base_url, rows[:60], 4, **small)
+        assert task(node.base_url, rows, 4, **small).messages == 100
+        assert task(node.base_url, rows, 4, **small).messages == 100
+        options = parse_sink_options({"endpoint": node.base_url, "topic": "orders"})
+        writer = CurlewStreamWriter(options)
+        writer.commit([Sent(100, "spark:q1"), None], 4)
+        assert task(node.base_url, rows, 4, **small).messages == 100, "the batch is repeated"
+        assert values_at(node.base_url) == list(range(100))
+        task(node.base_url, [b"100"], 5)
+        writer.commit([Sent(1, "spark:q1")], 5)
+        with pytest.raises(ProducerFenced, match="CURLEW_FENCED"):
+            task(node.base_url, rows, 4, **small)
+        assert values_at(node.base_url) == list(range(101))
+
+
+def test_a_request_whose_answer_was_lost_is_stored_once(tmp_path: Path) -> None:
+    """The fake node stands between: it passes requests on and drops answers."""
+    with run_real_node(tmp_path) as node:
+        node.add_topic("orders", 1)
+        with dropping_proxy(node.base_url, every=3) as (endpoint, dropped):
+            rows = [b"%d" % number for number in range(50)]
+            task(endpoint, rows, 0, sendMaxMessages="2", retryBackoffMs="0")
+        assert dropped.is_set()
+        assert values_at(node.base_url) == list(range(50))
+
+
+def test_without_idempotence_the_lost_answer_costs_a_duplicate(tmp_path: Path) -> None:
+    """The control of the test before this one."""
+    with run_real_node(tmp_path) as node:
+        node.add_topic("orders", 1)
+        with dropping_proxy(node.base_url, every=3) as (endpoint, _):
+            rows = [batch(value=[b"%d" % number for number in range(50)])]
+            given = {"sendMaxMessages": "2", "idempotence": "false"}
+            write(endpoint, rows, "value binary", topic="orders", **given)
+        assert len(values_at(node.base_url)) > 50
+
+
+def test_a_save_is_sealed(node: FakeNode) -> None:
+    source = source_of(node.base_url, topic="orders", producerName="etl")
+    writer = source.writer(schema_of("value binary"), False)
+    copied = [cloudpickle.loads(cloudpickle.dumps(writer)) for _ in range(2)]
+    sent = [each.write(iter([batch(value=[b"x"])])) for each in copied]
+    writer.commit(sent)
+    ((family, epoch),) = node.seals
+    assert family.startswith("spark:etl.")
+    assert epoch == 0
+    assert {each.family for each in sent} == {family}
+    writer.abort([])
+    assert node.seals == [(family, 0)] * 2
+
+
+def test_a_stream_needs_to_know_its_batch(node: FakeNode) -> None:
+    """Outside of Spark there is none, and at-least-once must not come by itself."""
+    writer = source_of(node.base_url, topic="orders").streamWriter(schema_of("value binary"), False)
+    with pytest.raises(Unsupported, match="idempotence=false"):
+        writer.write(iter([batch(value=[b"x"])]))
+    plain = source_of(node.base_url, topic="orders", idempotence="false")
+    plain.streamWriter(schema_of("value binary"), False).write(iter([batch(value=[b"x"])]))
+    assert len(node.sent) == 1

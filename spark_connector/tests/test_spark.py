@@ -4,7 +4,6 @@ Needs Java 17. Where a node must lose messages or be caught at a certain request
 """
 
 import itertools
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark_curlew import register
 from pyspark_curlew.listener import GroupCommitListener
 
 from spark_connector.tests.support.fake_node import FakeNode, run_fake_node
@@ -25,30 +23,6 @@ pytestmark = pytest.mark.spark
 DEADLINE_S = 120
 QUEUES = 3
 TOPIC_NUMBERS = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session for the module."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        session = (
-            SparkSession.builder.master("local[2]")
-            .appName("curlew tests")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-            .config("spark.python.unix.domain.socket.enabled", "true")
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("ERROR")
-        register(session)
-        yield session
-        session.stop()
 
 
 @pytest.fixture(scope="module")

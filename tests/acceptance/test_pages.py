@@ -50,13 +50,14 @@ HTTP/1.1 200 OK
 """
 
 
-@pytest.mark.parametrize(
-    "page", [FALSE, "```\ncurl localhost:8710/v1/topics/none\n```", "```\ncurl localhost:1/\n```"]
-)
-def test_a_page_that_is_wrong_is_noticed(page: str, tmp_path: Path) -> None:
-    [[command]] = blocks_of(page)
-    with run_node(tmp_path / "data") as node, pytest.raises(AssertionError):
-        Shell(node.port, tmp_path).paste(command)
+def test_a_page_that_is_wrong_is_noticed(tmp_path: Path) -> None:
+    failing, unreachable = "curl localhost:8710/v1/topics/none", "curl localhost:1/"
+    with run_node(tmp_path / "data") as node:
+        shell = Shell(node.port, tmp_path)
+        for page in (FALSE, f"```\n{failing}\n```", f"```\n{unreachable}\n```"):
+            [[command]] = blocks_of(page)
+            with pytest.raises(AssertionError):
+                shell.paste(command)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Undeclared statuses, headers of ours, media types and members are faults, too: s
 are closed for this test.
 """
 
+import asyncio
 import copy
 import json
 from collections.abc import AsyncIterator
@@ -163,6 +164,10 @@ async def test_pull(check: Checker) -> None:
         await check(
             "pull_messages", "GET", url + "?offset=99&clamp=1", 200, headers={"Accept": accept}
         )
+    sealed = await check("pull_messages", "GET", url + "?offset=0&until_offset=2", 200)
+    headers = {"If-None-Match": sealed.headers["etag"]}
+    await check("pull_messages", "GET", url + "?offset=0&until_offset=2", 304, headers=headers)
+    await check("pull_messages", "GET", url + "?offset=0&until_timestamp_ms=1", 200)
     await check("pull_messages", "GET", url + "?tail=-1", 400)
     await check("pull_messages", "GET", url + "?offset=0", 406, headers={"Accept": "text/html"})
     await check("pull_messages", "GET", url + "?offset=4", 416)
@@ -200,6 +205,34 @@ async def test_browse(check: Checker) -> None:
     await check("browse_messages", "GET", url, 406, headers={"Accept": "text/html"})
 
 
+async def test_request_and_reply(check: Checker) -> None:
+    url = T + "/messages:request"
+    for bad in ("?wait=0", "?wait=x", "?format=x", "?tag=%7C&wait=1"):
+        await check("request_reply", "POST", url + bad, 400, content=b"x")
+    answer = await check("request_reply", "POST", url + "?wait=10ms&tag=t", 504, content=b"x")
+    problem = answer.json()
+    assert (problem["code"], problem["outcome"]) == ("REPLY_TIMEOUT", "stored")
+    late = f"/v1/replies/{problem['correlation_id']}"
+    await check("reply_to_request", "POST", late, 410, content=b"y")
+    await check("reply_to_request", "POST", "/v1/replies/x", 404, content=b"y")
+    await check("reply_to_request", "POST", late + "?tag=%7C", 400, content=b"y")
+    headers = {"Content-Type": EVENT}
+    await check("reply_to_request", "POST", late, 415, json={}, headers=headers)
+    await check("request_reply", "POST", url + "?wait=61", 400, content=b"x")
+    await check("request_reply", "POST", "/v1/topics/none/messages:request", 404, content=b"x")
+    headers = {"Prefer": "wait=5", "MQ-Tag": "t"}
+    for query in ("", "?format=raw"):
+        async with asyncio.TaskGroup() as tasks:
+            asked = tasks.create_task(
+                check("request_reply", "POST", url + query, 200, content=b"x", headers=headers)
+            )
+            got = await check("receive_messages", "POST", G + ":receive?wait=5&max_messages=9", 200)
+            correlation_id = got.json()["messages"][-1]["correlation_id"]
+            reply = f"/v1/replies/{correlation_id}?tag=r&keys=a%20b"
+            await check("reply_to_request", "POST", reply, 200, content=b"yes")
+        assert b"yes" in (await asked).content
+
+
 async def test_receive_and_settle(check: Checker) -> None:
     await check("send_message", "POST", T + "/messages", 201, content=b"1")
     url = G + ":receive"
@@ -226,6 +259,17 @@ async def test_receive_and_settle(check: Checker) -> None:
     await check("change_receipt", "PATCH", receipt + change, 410)
     receipt = f"/v1/receipts/{answer.json()['receipt_handle']}"
     await check("change_receipt", "PATCH", receipt, 200, json={"action": "nack", "delay": "0s"})
+    await check("send_message", "POST", T + "/messages", 201, content=b"3")
+    dead = []
+    for _ in range(2):
+        answer = await check("receive_messages", "POST", url, 200)
+        dead.append(answer.json()["messages"][0]["receipt_handle"])
+    letters = {"receipt_handles": [dead[0]], "reason": "poison"}
+    await check("dead_letter_messages", "POST", G + ":dead-letter", 200, json=letters)
+    await check("dead_letter_messages", "POST", G + ":dead-letter", 410, json=letters)
+    rejected = {"action": "dead_letter", "reason": "poison"}
+    await check("change_receipt", "PATCH", f"/v1/receipts/{dead[1]}", 200, json=rejected)
+    await check("send_message", "POST", T + "/messages", 201, content=b"4")
     answer = await check("receive_messages", "POST", url, 200)
     handle = answer.json()["messages"][0]["receipt_handle"]
     await check("ack_receipt", "DELETE", f"/v1/receipts/{handle}", 204)
@@ -259,6 +303,7 @@ async def test_control_plane(check: Checker) -> None:
     message = f"{T}/messages/{sent.json()['message_id']}"
     await check("get_message", "GET", message, 200)
     await check("get_message", "GET", message + "?format=raw", 200)
+    await check("get_message", "GET", message, 304, headers={"If-None-Match": "*"})
     await check("get_message", "GET", message, 200, headers={"Accept": EVENT})
     await check("get_message", "GET", message, 406, headers={"Accept": "text/html"})
     for operation, path in (

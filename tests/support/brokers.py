@@ -17,7 +17,7 @@ from app.broker.results import (
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.domain.settings import GroupSettings, TopicSettings
+from app.domain.settings import CustomizedRetry, GroupSettings, TopicSettings
 from tests.support.clock import FakeClock
 from tests.support.memory_metadata import MemoryMetadata
 from tests.support.memory_store import MemoryStore
@@ -30,6 +30,7 @@ IDLE = BrokerConfig(
     snapshot_check_seconds=3600,
     transaction_check_seconds=3600,
     delay_check_seconds=3600,
+    trace_write_seconds=3600,
     member_check_seconds=3600,
 )
 """Services do nothing by themselves; a test runs their turns."""
@@ -69,6 +70,16 @@ class World:
         self.clock.advance(ms=1)
         self.broker = self.new_broker()
         await self.broker.start()
+
+    async def retry_at_once(self) -> None:
+        """A failed delivery is repeated without a pause."""
+        await self.group(GroupSettings(retry_policy=CustomizedRetry((0,))))
+
+    async def lapse(self, *, s: float = 0, ms: int = 0) -> None:
+        """Let time pass, and the services have their turns."""
+        self.clock.advance(s=s, ms=ms)
+        await self.broker.expire_leases()
+        await self.broker.delays.turn()
 
     async def topic(self, queues: int = 1, name: str = TOPIC) -> None:
         await self.metadata.put_topic(name, TopicSettings(queues=queues, flush=FlushMode.ASYNC))

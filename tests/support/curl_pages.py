@@ -11,7 +11,7 @@ succeed. A block with `$ ` before its commands shows what they print, too:
 The lines below a command must be found in what it printed: `…` stands for anything, white space for
 any white space or none. A command with a status of 400 or more below it may fail.
 `<receipt_handle>` in a command stands for the value of that member or header (`<mq-message-id>`)
-printed last on the page. `localhost:8710` is the node.
+printed last on the page. `localhost:8710` and `127.0.0.1:8710` are the node.
 """
 
 import json
@@ -27,6 +27,7 @@ _FENCE: Final = re.compile(r"^```[a-z]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PLACEHOLDER: Final = re.compile(r"<([a-z_-]+)>")
 _FAILURE_EXPECTED: Final = re.compile(r"^HTTP/1.1 [45]", re.MULTILINE)
 _HEADER: Final = re.compile(r"^([A-Za-z-]+): (.*?)\r?$", re.MULTILINE)
+_NODE: Final = re.compile(r"(?:localhost|127\.0\.0\.1):8710\b")
 _CURL: Final = re.compile(r"\bcurl ")
 
 
@@ -75,7 +76,7 @@ class Shell:
 
     def paste(self, command: Command) -> str:
         """What the command printed; an `AssertionError` where it is not what the page says."""
-        lines = self._fill(command.lines).replace("localhost:8710", f"127.0.0.1:{self.port}")
+        lines = _NODE.sub(f"127.0.0.1:{self.port}", self._fill(command.lines))
         may_fail = command.printed is not None and _FAILURE_EXPECTED.search(command.printed)
         options = "-sS" if may_fail else "--fail-with-body -sS"
         done = subprocess.run(

@@ -19,6 +19,7 @@ from app.store import (
     Done,
     Gap,
     KeyedRecords,
+    Pins,
     QueueBounds,
     ReadResult,
     StepPart,
@@ -67,6 +68,7 @@ class MemoryStore:
         self.store_id = b"\x00\x00\x00\x01"
         self.clock = clock
         self.files = SimulatedFiles()
+        self.pins = Pins()
         self.queues: dict[tuple[str, int], MemoryQueue] = {}
         self.held: list[Held] | None = None
         """A list here takes the confirmations, until `confirm`."""
@@ -207,6 +209,27 @@ class MemoryStore:
                 result.tag_hashes.append(queue.tag_hashes[at])
             at += 1
         return result._replace(next_offset=at, scanned=at - offset)
+
+    def find_by_key(
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int = 0,
+        end_ms: int = 1 << 62,
+        max_messages: int = 64,
+        *,
+        wait_for_disk: bool = False,
+    ) -> list[memoryview]:
+        found: list[StoredMessage] = []
+        for (name, _), queue in self.queues.items():
+            if name == topic:
+                readable = queue.records[queue.min_offset : queue.confirmed]
+                found += [self.decode(memoryview(record)) for record in readable if record]
+        found = [m for m in found if key in m.keys or key == m.message_id]
+        found = [m for m in found if begin_ms <= m.store_time_ms <= end_ms]
+        found.sort(key=lambda message: message.physical_offset)
+        records = [self.queues[(m.topic, m.queue_id)].records[m.queue_offset] for m in found]
+        return [memoryview(record) for record in records[-max_messages:] if record]
 
     def decode(self, record: memoryview) -> StoredMessage:
         return decode_message(record, STORE_ID)

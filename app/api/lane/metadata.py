@@ -6,7 +6,7 @@ which wins. Nothing is dropped silently: what is unknown, repeated, or planned f
 is refused.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
@@ -30,6 +30,8 @@ MESSAGE_HEADERS: Final = {
     b"mq-born-time-ms": "born_time_ms",
     b"mq-properties": "properties",
     b"mq-durability": "durability",
+    b"mq-delay": "delay",
+    b"mq-deliver-at": "deliver_at_ms",
     b"mq-transaction": "transaction",
     b"mq-producer-group": "producer_group",
     b"mq-producer-id": "producer_id",
@@ -47,12 +49,6 @@ BATCH_HEADERS: Final = {
     b"mq-producer-epoch": "producer_epoch",
     b"mq-producer-seq": "producer_seq",
 }
-
-HEADERS_OF_LATER_VERSIONS: Final = frozenset(
-    {
-        *(b"mq-delay", b"mq-deliver-at"),
-    }
-)
 
 TRACE_HEADERS: Final = (b"traceparent", b"tracestate")
 """W3C trace context: stored as properties of these names, and so given to the consumer."""
@@ -73,6 +69,8 @@ class SendOptions:
     queue_id: int | None = None
     born_time_ms: TimestampMs | None = None
     flush: FlushMode | None = None
+    delay: str | None = None
+    deliver_at: str | None = None
     transaction: str | None = None
     producer_group: str | None = None
     producer_id: str | None = None
@@ -91,6 +89,10 @@ class SendOptions:
             self.queue_id = integer_of(alias, text, error=InvalidRequest)
         elif alias == "born_time_ms":
             self.born_time_ms = TimestampMs(integer_of(alias, text, error=InvalidRequest))
+        elif alias == "delay":
+            self.delay = text
+        elif alias == "deliver_at_ms":
+            self.deliver_at = text
         elif alias in {"producer_epoch", "producer_seq"}:
             setattr(self, alias, integer_of(alias, text, error=InvalidRequest))
         elif alias in {"producer_id", "idempotency_key", "transaction", "producer_group"}:
@@ -227,21 +229,8 @@ def refuse_mq_headers(mq_headers: Headers, known: Collection[bytes] = ()) -> Non
             raise _refusal(name, known)
 
 
-def refuse_later_headers(headers: Iterable[bytes]) -> None:
-    """Raise for the first header of a feature that this version does not have."""
-    for name in headers:
-        if name in HEADERS_OF_LATER_VERSIONS:
-            raise _refusal(name, ())
-
-
 def _refusal(name: bytes, known: Collection[bytes]) -> InvalidRequest:
     shown = display_header(name)
-    if name in HEADERS_OF_LATER_VERSIONS:
-        return UnsupportedFeature(
-            f"this version does not have {shown} yet",
-            hint="leave it out; it was refused because dropping it silently would lose its meaning",
-            fields={"header": shown},
-        )
     if name.startswith(PROPERTY_PREFIX) or name in MESSAGE_HEADERS:
         hint: str | None = "message metadata goes with a single send, or into each entry of a batch"
     else:

@@ -15,19 +15,21 @@ from app.api.exchange import Exchange, Headers, batch_too_large
 from app.api.lane import media
 from app.api.lane.preferences import wished_wait
 from app.api.lane.waiting import unless_gone
+from app.api.packing import VARY, pack, wanted_packing
 from app.api.parameters import Query, integer_of
 from app.api.ports import DataPlane
 from app.api.rendering import view_of
 from app.api.traffic import Traffic
+from app.api.validators import IF_NONE_MATCH, UNSEALED, is_known, sealed_headers, tag_of_range
 from app.api.wire import GapView, MessageView, PullAnswer, encode, encode_line
-from app.broker.results import PullRequest, PullResult
+from app.broker.results import PullRequest, PullResult, PullStatus
 from app.domain.errors import IllegalOffset, InvalidRequest
 from app.domain.limits import DEFAULT_PULL_MESSAGES, MIB, Limits
 from app.store.formats.batch_frame import encode_answer
 
 PULL_PARAMETERS: Final = frozenset(
     {
-        *("offset", "timestamp_ms", "tail", "end_offset", "clamp"),
+        *("offset", "timestamp_ms", "tail", "until_offset", "until_timestamp_ms", "clamp"),
         *("max_messages", "max_bytes", "min_messages", "wait", "filter", "body"),
     }
 )
@@ -57,12 +59,22 @@ class Pulling:
             raise InvalidBody("a pull has no body", hint="use query parameters")
         result = await self._broker.pull(topic, queue_id, replace(request, wait_s=0.0))
         if request.wait_s > 0 and _is_worth_waiting(result, request):
-            waiting = _continued(result, request)
+            first, waiting = result, _continued(result, request)
             result = await unless_gone(
                 exchange.receive,
                 lambda _: self._broker.pull(topic, queue_id, waiting),
                 lambda _: None,
             )
+            result = _with_first_look(first, waiting, result)
+        if not _is_sealed(request, result):
+            headers.append(UNSEALED)
+            await self._answer(exchange, kind, result, force_base64, headers)
+            return
+        tag = tag_of_range(kind, result.next_offset, result.read.records)
+        headers += sealed_headers(tag)
+        if is_known(exchange.headers.get(IF_NONE_MATCH), tag):
+            await exchange.answer_empty(304, headers)
+            return
         await self._answer(exchange, kind, result, force_base64, headers)
 
     def _request_of(self, query: Query, wait_s: float) -> PullRequest:
@@ -75,7 +87,7 @@ class Pulling:
                 "exactly one says where to start",
                 hint="for instance ?offset=0",
             )
-        end_offset = query.integer("end_offset", error=IllegalOffset)
+        end_offset = query.integer("until_offset", error=IllegalOffset)
         max_messages = query.integer("max_messages", low=1, high=limits.pull_messages_max)
         max_bytes = query.integer("max_bytes", low=1, high=limits.pull_bytes_max)
         min_messages = query.integer("min_messages", low=1, high=limits.pull_messages_max)
@@ -91,6 +103,7 @@ class Pulling:
             filter=query.text("filter"),
             clamp=query.flag("clamp"),
             end_offset=end_offset,
+            until_ms=query.integer("until_timestamp_ms", error=IllegalOffset),
         )
 
     async def _answer(
@@ -101,13 +114,19 @@ class Pulling:
         force_base64: bool,
         headers: Headers,
     ) -> None:
+        """`headers` is taken over; it says already whether the answer may be kept."""
+        body: bytes
         if kind == "frames":
             read = result.read
             first = read.queue_offsets[0] if read.queue_offsets else read.next_offset
             body = b"".join(encode_answer(read.records, read.tag_hashes, first))
             store_id = (b"mq-store-id", self._broker.store_id.hex().encode("ascii"))
             self._traffic.sent_out(len(read.records), len(body))
-            headers += [media.FRAMES_HEADER, *_pull_headers(result), store_id]
+            headers += [media.FRAMES_HEADER, *_pull_headers(result), store_id, VARY]
+            packing = wanted_packing(exchange.headers.get(b"accept-encoding"))
+            if packing is not None:
+                body = await pack(packing, body)
+                headers.append((b"content-encoding", packing))
             await exchange.answer(200, headers, body)
             return
         decode = self._broker.decode
@@ -116,23 +135,37 @@ class Pulling:
         if kind == "events":
             body = encode_line([event_of(m, force_base64=force_base64) for m in messages])
             headers += [media.EVENTS_HEADER, *_pull_headers(result)]
-            await exchange.answer(200, headers, body)
-            return
-        views = [view_of(message, force_base64=force_base64) for message in messages]
-        if kind == "ndjson":
-            body = b"".join([encode_line(view) for view in views])
-            headers += [media.NDJSON_HEADER, *_pull_headers(result)]
-            await exchange.answer(200, headers, body)
-            return
-        headers.append(media.JSON_HEADER)
-        await exchange.answer(200, headers, encode_line(_answer_of(result, views)))
+        else:
+            views = [view_of(message, force_base64=force_base64) for message in messages]
+            if kind == "ndjson":
+                body = b"".join([encode_line(view) for view in views])
+                headers += [media.NDJSON_HEADER, *_pull_headers(result)]
+            else:
+                body = encode_line(_answer_of(result, views))
+                headers.append(media.JSON_HEADER)
+        await exchange.answer(200, headers, body)
+
+
+def _is_sealed(request: PullRequest, result: PullResult) -> bool:
+    """Whether the same request will have the same messages for ever, or until they expire.
+
+    It names both ends, what lies between is readable to its end, and nothing of it is damaged.
+    """
+    start, end = request.offset, request.end_offset
+    return (
+        start is not None
+        and end is not None
+        and end <= result.max_offset
+        and not result.clamped
+        and not result.read.gaps
+        and (result.next_offset > start or end <= start)
+    )
 
 
 def _is_worth_waiting(result: PullResult, request: PullRequest) -> bool:
     """Whether more may come into what was asked for: at the end of the queue, and not full."""
     found = len(result.read.records)
-    at_end = request.end_offset is not None and result.next_offset >= request.end_offset
-    return result.up_to_date and found < request.min_messages and not at_end
+    return result.up_to_date and found < request.min_messages and not result.is_ended
 
 
 def _continued(result: PullResult, request: PullRequest) -> PullRequest:
@@ -140,6 +173,22 @@ def _continued(result: PullResult, request: PullRequest) -> PullRequest:
     found = result.read.queue_offsets
     start = found[0] if found else result.next_offset
     return replace(request, offset=start, timestamp_ms=None, tail=None)
+
+
+def _with_first_look(first: PullResult, waiting: PullRequest, result: PullResult) -> PullResult:
+    """The result of the wait, with what the first look passed before the wait began."""
+    start = waiting.offset
+    assert start is not None
+    passed = first.scanned - (first.next_offset - start)
+    if not passed:
+        return result
+    gaps = [gap for gap in first.read.gaps if gap.from_offset < start]
+    is_nothing = result.status is PullStatus.NO_NEW_MSG
+    return result._replace(
+        status=PullStatus.NO_MATCHED_MSG if is_nothing else result.status,
+        scanned=passed + result.scanned,
+        read=result.read._replace(gaps=gaps + result.read.gaps),
+    )
 
 
 def _answer_of(result: PullResult, views: list[MessageView]) -> PullAnswer:

@@ -18,6 +18,7 @@ from app.api.cloudevents import (
     decode_events,
 )
 from app.api.decoding import decode_batch, decode_lines, envelope_decoder, message_of
+from app.api.delivery_times import due_of
 from app.api.errors import (
     InvalidBody,
     UnsupportedFeature,
@@ -30,13 +31,11 @@ from app.api.lane.answers import answer_results
 from app.api.lane.claims import DUPLICATE, IDEMPOTENCY_KEY, claim_of
 from app.api.lane.metadata import (
     BATCH_HEADERS,
-    HEADERS_OF_LATER_VERSIONS,
     NO_OPTIONS,
     TRACE_HEADERS,
     SendOptions,
     read_batch_options,
     read_send_options,
-    refuse_later_headers,
 )
 from app.api.lane.preferences import (
     ASYNC,
@@ -67,6 +66,7 @@ from app.api.wire import (
 from app.broker.claims import Claim
 from app.broker.producers import Once
 from app.broker.results import BatchItem, SendResult
+from app.domain.delays import Due
 from app.domain.errors import (
     BatchTooLarge,
     CurlewError,
@@ -80,7 +80,6 @@ BATCH_PARAMETERS: Final = frozenset({"idempotency_key", "spread", "split", *BATC
 
 _SPECIAL_HEADERS: Final = frozenset(
     {
-        *HEADERS_OF_LATER_VERSIONS,
         *TRACE_HEADERS,
         CONTENT_ENCODING,
         IDEMPOTENCY_KEY,
@@ -115,28 +114,20 @@ class Sending:
             or exchange.scope["query_string"]
             or not _SPECIAL_HEADERS.isdisjoint(headers)
         ):
-            refuse_later_headers(headers)
             packing = packing_of(headers.get(CONTENT_ENCODING))
             options = read_send_options(exchange.mq_headers, headers, exchange.query)
             if VERSION_HEADER in headers and kind == "raw":
                 _take_event(exchange, options)
-        if kind == "raw":
-            body = await self._read(exchange, self._limits.body_bytes_max, body_too_large, packing)
-            message = _raw_message(body, content_type, options)
-            queue_id = options.queue_id
-        elif kind == "event":
-            body = await self._read(exchange, self._limits.batch_bytes_max, body_too_large, packing)
-            message, queue_id = _merged(decode_event(body), options), options.queue_id
-        else:
-            body = await self._read(exchange, self._limits.batch_bytes_max, body_too_large, packing)
-            envelope = envelope_decoder.decode(body)
-            message = _merged(message_of(envelope), options)
-            queue_id = envelope.queue_id if options.queue_id is None else options.queue_id
+        limits = self._limits
+        limit = limits.body_bytes_max if kind == "raw" else limits.batch_bytes_max
+        body = await self._read(exchange, limit, body_too_large, packing)
+        message, queue_id, due = _to_send(kind, content_type, body, options)
         wishes = wishes_of(exchange)
         claim = None if options is NO_OPTIONS else claim_of(options, exchange, body)
         preparation = preparation_of(options)
         if preparation is not None:
             refuse_with_transaction(claim is not None, "a claim to be stored once")
+            refuse_with_transaction(due is not None, "a delay")
             await self._prepare(exchange, topic, message, queue_id, options.flush, preparation)
             return
         flush = options.flush
@@ -145,7 +136,11 @@ class Sending:
         began_s = perf_counter()
         is_repeated = False
         if claim is None:
-            result = await self._broker.send(topic, message, queue_id=queue_id, flush=flush)
+            result = await self._broker.send(
+                topic, message, queue_id=queue_id, flush=flush, due=due
+            )
+        elif due is not None:
+            raise _delayed_under_claim()
         else:
             (result,), is_repeated = await self._broker.producers.send(
                 topic, message, claim, queue_id=queue_id, flush=flush
@@ -164,7 +159,7 @@ class Sending:
         await exchange.answer(
             status,
             applied(answer_headers, wishes, REPRESENTATION, ASYNC),
-            encode_line(SendAnswer("SEND_OK", *result)),
+            encode_line(_answer_of(result)),
         )
 
     async def _prepare(
@@ -200,7 +195,7 @@ class Sending:
             await exchange.answer_empty(200, headers)
             return
         headers = [media.JSON_HEADER, (b"mq-message-id", result[0].encode()), DUPLICATE]
-        body = encode_line(SendAnswer("SEND_OK", *result))
+        body = encode_line(_answer_of(result))
         await exchange.answer(200, applied(headers, wishes, REPRESENTATION), body)
 
     async def _read(
@@ -224,7 +219,6 @@ class Sending:
             raise InvalidRequest(
                 "CloudEvents in headers are sent one by one", hint=f"send a batch as {EVENTS}"
             )
-        refuse_later_headers(headers)
         packing = packing_of(headers.get(CONTENT_ENCODING))
         options = read_batch_options(exchange.mq_headers, parameters)
         spread = parameters.flag("spread")
@@ -294,6 +288,8 @@ class Sending:
         items = [entry.item for entry in entries]
         began_s = perf_counter()
         if claim is not None:
+            if any(isinstance(item, BatchItem) and item.due is not None for item in items):
+                raise _delayed_under_claim()
             once = await self._broker.producers.send_batch(
                 topic,
                 items,
@@ -364,6 +360,20 @@ class Sending:
             )
 
 
+def _delayed_under_claim() -> UnsupportedFeature:
+    return UnsupportedFeature(
+        "this version takes no delay together with an idempotency key or a producer's sequence",
+        hint="leave out one of them; nothing was stored",
+        outcome="not_stored",
+    )
+
+
+def _answer_of(result: SendResult) -> SendAnswer:
+    if result.recall_handle is None:
+        return SendAnswer("SEND_OK", *result[:5])
+    return SendAnswer("SEND_OK", *result[:3], UNSET, *result[4:])  # type: ignore[arg-type]
+
+
 def _answered_early(
     wishes: frozenset[str], flush: FlushMode | None
 ) -> tuple[frozenset[str], FlushMode]:
@@ -371,6 +381,30 @@ def _answered_early(
     if flush is FlushMode.SYNC:
         return wishes - {ASYNC}, flush
     return wishes, FlushMode.ASYNC
+
+
+class _ToSend(NamedTuple):
+    message: Message
+    queue_id: int | None
+    due: Due | None
+
+
+def _to_send(
+    kind: media.BodyKind, content_type: str | None, body: bytes, options: SendOptions
+) -> _ToSend:
+    """What a request for one message asks for; headers and query win over an envelope."""
+    due = None
+    if options.delay is not None or options.deliver_at is not None:
+        due = due_of(options.delay, options.deliver_at)
+    if kind == "raw":
+        return _ToSend(_raw_message(body, content_type, options), options.queue_id, due)
+    if kind == "event":
+        return _ToSend(_merged(decode_event(body), options), options.queue_id, due)
+    envelope = envelope_decoder.decode(body)
+    queue_id = envelope.queue_id if options.queue_id is None else options.queue_id
+    if due is None:
+        due = due_of(envelope.delay, envelope.deliver_at_ms)
+    return _ToSend(_merged(message_of(envelope), options), queue_id, due)
 
 
 def _timing(began_s: float) -> tuple[bytes, bytes]:
@@ -407,12 +441,16 @@ def _merged(message: Message, options: SendOptions) -> Message:
 
 
 def _position_headers(result: SendResult) -> Headers:
-    return [
+    headers = [
         (b"mq-message-id", result.message_id.encode()),
         (b"mq-queue-id", b"%d" % result.queue_id),
-        (b"mq-queue-offset", b"%d" % result.queue_offset),
-        (b"mq-store-time-ms", b"%d" % result.store_time_ms),
     ]
+    if result.recall_handle is None:
+        headers.append((b"mq-queue-offset", b"%d" % result.queue_offset))
+    else:
+        headers.append((b"mq-recall-handle", result.recall_handle.encode()))
+        headers.append((b"mq-deliver-time-ms", b"%d" % (result.deliver_time_ms or 0)))
+    return [*headers, (b"mq-store-time-ms", b"%d" % result.store_time_ms)]
 
 
 def _entries_of(kind: media.BatchKind, body: bytes, line_type: str | None) -> list[Entry]:
@@ -436,7 +474,8 @@ def _entry_of(entry: BatchEntry | CurlewError) -> Entry:
     if isinstance(entry, CurlewError):
         return Entry(None, entry)
     try:
-        return Entry(entry.id, BatchItem(message_of(entry), entry.queue_id))
+        due = due_of(entry.delay, entry.deliver_at_ms)
+        return Entry(entry.id, BatchItem(message_of(entry), entry.queue_id, due))
     except CurlewError as error:
         return Entry(entry.id, error)
 
@@ -453,6 +492,17 @@ def _result_of(index: int, entry_id: str | None, outcome: SendResult | CurlewErr
     if isinstance(outcome, CurlewError):
         problem = entry_problem(with_outcome_of_send(outcome))
         return BatchResult(index, problem.status, entry_id, error=problem)
+    if outcome.recall_handle is not None:
+        return BatchResult(
+            index,
+            201,
+            entry_id,
+            outcome.message_id,
+            outcome.queue_id,
+            store_time_ms=outcome.store_time_ms,
+            deliver_time_ms=UNSET if outcome.deliver_time_ms is None else outcome.deliver_time_ms,
+            recall_handle=outcome.recall_handle,
+        )
     return BatchResult(
         index,
         201,

@@ -1,4 +1,4 @@
-"""Settling over HTTP: ack, nack and extend by receipt handle, many at once or one by its URL."""
+"""Settling over HTTP: by receipt handle, many at once or one by its URL."""
 
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
@@ -7,6 +7,7 @@ from msgspec import UNSET
 
 from app.api.decoding import (
     ack_decoder,
+    dead_letter_decoder,
     extend_decoder,
     nack_decoder,
     receipt_change_decoder,
@@ -30,7 +31,7 @@ RECEIPT_PARAMETERS: Final = frozenset(
     {"action", "invisible", "invisible_ms", "delay", "delay_ms", "reason"}
 )
 _NO_PARAMETERS: Final[frozenset[str]] = frozenset()
-_ACTIONS: Final = ("extend", "nack")
+_ACTIONS: Final = ("extend", "nack", "dead_letter")
 
 
 class Settling:
@@ -50,7 +51,8 @@ class Settling:
             Extend(entry.receipt_handle, _required_ms(entry.invisible, entry.invisible_ms))
             for entry in body.extends
         ]
-        await self._settle(exchange, topic, group, body.acks, nacks, extends)
+        letters = [Nack(each.receipt_handle, None, each.reason) for each in body.dead_letters]
+        await self._settle(exchange, topic, group, body.acks, nacks, extends, letters)
 
     async def ack(self, exchange: Exchange, topic: str, group: str) -> None:
         body = ack_decoder.decode(await self._read(exchange))
@@ -67,6 +69,11 @@ class Settling:
         invisible_ms = _required_ms(body.invisible, body.invisible_ms)
         extends = [Extend(handle, invisible_ms) for handle in body.receipt_handles]
         await self._settle(exchange, topic, group, (), (), extends)
+
+    async def dead_letter(self, exchange: Exchange, topic: str, group: str) -> None:
+        body = dead_letter_decoder.decode(await self._read(exchange))
+        letters = [Nack(handle, None, body.reason) for handle in body.receipt_handles]
+        await self._settle(exchange, topic, group, (), (), (), letters)
 
     async def delete_receipt(self, exchange: Exchange, handle: str) -> None:
         Query(exchange.query, _NO_PARAMETERS)
@@ -114,9 +121,12 @@ class Settling:
         acks: Sequence[str],
         nacks: Sequence[Nack],
         extends: Sequence[Extend],
+        dead_letters: Sequence[Nack] = (),
     ) -> None:
-        self._check_count(len(acks) + len(nacks) + len(extends))
-        settled = await self._broker.settle(topic, group, acks=acks, nacks=nacks, extends=extends)
+        self._check_count(len(acks) + len(nacks) + len(extends) + len(dead_letters))
+        settled = await self._broker.settle(
+            topic, group, acks=acks, nacks=nacks, extends=extends, dead_letters=dead_letters
+        )
         failures = [each.error for each in settled if each.error is not None]
         views = [_view_of(each) for each in settled]
         answer = SettleAnswer(views, len(settled) - len(failures), len(failures))
@@ -147,7 +157,7 @@ def _view_of(result: results.SettleResult) -> SettleResult:
 
 
 class _Change(NamedTuple):
-    action: Literal["extend", "nack"]
+    action: Literal["extend", "nack", "dead_letter"]
     delay_ms: int | None = None
     invisible_ms: int | None = None
     reason: str | None = None
@@ -160,7 +170,7 @@ def _change_of(asked: ReceiptChange, query: Query) -> _Change:
     reason = query.text("reason") or asked.reason
     if action == "extend":
         if delay_ms is not None or reason is not None:
-            raise InvalidRequest("delay and reason belong to action=nack")
+            raise InvalidRequest("delay and reason belong to action=nack or dead_letter")
         if invisible_ms is None:
             raise _missing_invisible()
         return _Change("extend", invisible_ms=invisible_ms)
@@ -168,8 +178,13 @@ def _change_of(asked: ReceiptChange, query: Query) -> _Change:
         if invisible_ms is not None:
             raise InvalidRequest("invisible belongs to action=extend")
         return _Change("nack", delay_ms, reason=reason)
+    if action == "dead_letter":
+        if invisible_ms is not None or delay_ms is not None:
+            raise InvalidRequest("invisible and delay do not go with action=dead_letter")
+        return _Change("dead_letter", reason=reason)
     raise InvalidRequest(
-        "action is missing", hint="say action=extend&invisible=60s, or action=nack"
+        "action is missing",
+        hint="say action=extend&invisible=60s, or action=nack, or action=dead_letter",
     )
 
 

@@ -1,6 +1,5 @@
 """Topics: settings, listing, offsets, statistics, one message by id."""
 
-from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -8,6 +7,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from app.api.cloudevents import EVENT, event_of
 from app.api.dependencies import IfVersion, WithServices, etag_of, json_body
 from app.api.documentation import (
+    CACHE_HEADERS,
     EVENT_SCHEMA,
     RAW_MESSAGE_HEADERS,
     Json,
@@ -15,10 +15,11 @@ from app.api.documentation import (
     problem_responses,
 )
 from app.api.lane.media import JSON, OCTETS, message_answer_kind
-from app.api.lane.receiving import raw_headers
-from app.api.parameters import integer_of
+from app.api.lane.raw_message import raw_headers
+from app.api.parameters import integer_of, point_of
 from app.api.rendering import view_of
 from app.api.schemas import TopicBody, TopicDocument, TopicList, TopicOffsets, TopicStats
+from app.api.validators import VARY, is_known, tag_of_message
 from app.api.wire import encode_line
 from app.broker.topics import check_queue, find_topic
 from app.domain.errors import InvalidRequest
@@ -34,10 +35,6 @@ _BOUNDS_HEADERS: Final[Json] = {
 
 router = APIRouter(tags=["topics"])
 
-_POINTS: Final[Mapping[str, Literal["earliest", "latest"] | int]] = {
-    "earliest": "earliest",
-    "latest": "latest",
-}
 _ETAG_HEADER = {"ETag": {"description": "the version", "schema": {"type": "string"}}}
 
 
@@ -156,10 +153,7 @@ async def get_topic_offsets(
     at: Annotated[str, Query(description="earliest, latest, or epoch milliseconds")],
 ) -> TopicOffsets:
     """Where to start reading each queue: at its beginning, at its end, or from a time on."""
-    point = _POINTS.get(at)
-    if point is None:
-        point = integer_of("at", at, error=InvalidRequest)
-    return TopicOffsets.of(topic, at, await services.broker.offsets(topic, point))
+    return TopicOffsets.of(topic, at, await services.broker.offsets(topic, point_of(at)))
 
 
 @router.get(
@@ -174,8 +168,9 @@ async def get_topic_offsets(
                 EVENT: {"schema": EVENT_SCHEMA},
                 OCTETS: {"schema": {"type": "string", "format": "binary"}},
             },
-            "headers": RAW_MESSAGE_HEADERS,
+            "headers": {**RAW_MESSAGE_HEADERS, **CACHE_HEADERS},
         },
+        304: {"description": "As `If-None-Match` has it", "headers": CACHE_HEADERS},
         **problem_responses(404, 406),
     },
     response_class=Response,
@@ -198,12 +193,21 @@ async def get_message(
     message = await services.broker.message(topic, message_id)
     accept = request.headers.get("accept", "").encode("latin-1")
     kind = format or message_answer_kind(accept, message.content_type)
-    if kind == "raw":
+    place = (message.topic, message.queue_id, message.queue_offset, message.store_time_ms)
+    tag = tag_of_message(f"{kind} {body}", place)
+    # An id that a producer gave may one day name a newer message, so the client asks each time.
+    kept = [(b"etag", tag), (b"cache-control", b"no-cache"), VARY]
+    condition = request.headers.get("if-none-match")
+    if condition is not None and is_known(condition.encode("latin-1"), tag):
+        answer = Response(status_code=304)
+    elif kind == "raw":
         answer = Response(message.body)
-        answer.raw_headers = [*raw_headers(message), *answer.raw_headers]
-        return answer
-    force_base64 = body == "base64"
-    if kind == "event":
-        event = event_of(message, force_base64=force_base64)
-        return Response(encode_line(event), media_type=EVENT)
-    return Response(encode_line(view_of(message, force_base64=force_base64)), media_type=JSON)
+        kept = [*raw_headers(message), *kept]
+    elif kind == "event":
+        event = event_of(message, force_base64=body == "base64")
+        answer = Response(encode_line(event), media_type=EVENT)
+    else:
+        view = view_of(message, force_base64=body == "base64")
+        answer = Response(encode_line(view), media_type=JSON)
+    answer.raw_headers = [*kept, *answer.raw_headers]
+    return answer

@@ -39,7 +39,7 @@ from app.store.formats.record import (
     MAGIC_V1,
     RECORD_OVERHEAD_BYTES,
 )
-from app.store.formats.record_block import CHECKSUM_POWERS, HEAD, HEAD_BYTES
+from app.store.formats.record_block import HEAD, HEAD_BYTES, windows
 
 HEADER: Final = struct.Struct(">4sBBHIIqq")
 HEADER_BYTES: Final = 32
@@ -65,7 +65,21 @@ _REFUSED_NAMES: Final = {
     )
     for length in {len(name) for name in RESERVED_PROPERTIES - _TAKEN_FROM_CLIENTS - {"__CRC32#"}}
 }
-_HEAD_STEPS: Final = np.arange(HEAD_BYTES)
+_EMPTY: Final = np.frombuffer(EMPTY_CHECKSUM, np.uint8)
+_ZERO_FIELDS: Final = (
+    (12, 4, "queue id"),
+    (20, 8, "queue offset"),
+    (28, 8, "physical offset"),
+    (36, 4, "system flag"),
+    (56, 8, "store time"),
+    (64, 8, "store host"),
+    (72, 4, "reconsume times"),
+    (76, 8, "prepared offset"),
+)
+_ZERO_RANGES: Final = ((12, 16), (20, 40), (56, 84))
+"""The same in one piece each."""
+_THREE_DIGITS: Final = np.array([list(b"%03d" % number)[::-1] for number in range(1000)], np.uint8)
+"""The digits of each number below 1,000, the least significant first."""
 
 
 Ints = NDArray[np.int64]
@@ -150,8 +164,8 @@ def place(
     """Fill the fields that the server assigns, the checksums last."""
     view = memoryview(frame.records)
     array = np.frombuffer(frame.records, np.uint8)
-    places = frame.positions[:, None] + _HEAD_STEPS
-    heads = array[places].view(HEAD).ravel()
+    rows = windows(array, HEAD_BYTES)
+    heads = rows[frame.positions].view(HEAD).ravel()
     bodies = frame.positions + HEAD_BYTES
     ends = bodies + frame.body_lengths
     heads["body_crc"] = _checksums(view, bodies, ends)
@@ -163,11 +177,21 @@ def place(
     heads["store_time_ms"] = store_time_ms
     heads["store_host"] = np.frombuffer(store_host, "V8")
     heads["prepared_offset"] = synced_end
-    array[places] = heads.view(np.uint8).reshape(-1, HEAD_BYTES)
+    rows[frame.positions] = heads.view(np.uint8).reshape(-1, HEAD_BYTES)
     tails = frame.positions + frame.sizes - CHECKSUM_BYTES
     sums = _checksums(view, frame.positions, tails)
-    digits = sums[:, None] // CHECKSUM_POWERS % 10 + ord("0")
-    array[(tails + len(CHECKSUM_NAME))[:, None] + np.arange(10)] = digits
+    windows(array, 10)[tails + len(CHECKSUM_NAME)] = _digits(sums)
+
+
+def _digits(sums: Ints) -> NDArray[np.uint8]:
+    """Ten decimal digits of each sum, the least significant first."""
+    digits = np.empty((len(sums), 10), np.uint8)
+    rest = sums
+    for at in (0, 3, 6):
+        rest, low = np.divmod(rest, 1000)
+        digits[:, at : at + 3] = _THREE_DIGITS[low]
+    digits[:, 9] = rest + ord("0")
+    return digits
 
 
 def _checksums(view: memoryview, starts: Ints, ends: Ints) -> Ints:
@@ -243,20 +267,15 @@ def _check_fields(
     """Check the fixed fields, the topic and the lengths of every record; the body lengths."""
     overhead = RECORD_OVERHEAD_BYTES + len(topic)
     _bad(sizes < overhead, f"a record for this topic has at least {overhead} bytes")
-    _bad(_field(data, positions, 0, 4) != sizes, "its first field is not its size")
-    _bad(_field(data, positions, 4, 4) != MAGIC_V1, "wrong magic")
-    for offset, size, name in (
-        (12, 4, "queue id"),
-        (20, 8, "queue offset"),
-        (28, 8, "physical offset"),
-        (36, 4, "system flag"),
-        (56, 8, "store time"),
-        (64, 8, "store host"),
-        (72, 4, "reconsume times"),
-        (76, 8, "prepared offset"),
-    ):
-        _bad(_field(data, positions, offset, size) != 0, f"{name} is not 0")
-    body_lengths = _field(data, positions, 84, 4)
+    rows = windows(data, HEAD_BYTES)[positions]
+    heads = rows.view(HEAD).ravel()
+    _bad(heads["total_size"] != sizes, "its first field is not its size")
+    _bad(heads["magic"] != MAGIC_V1, "wrong magic")
+    for start, end in _ZERO_RANGES:
+        if rows[:, start:end].any():
+            for offset, size, name in _ZERO_FIELDS:
+                _bad(_field(data, positions, offset, size) != 0, f"{name} is not 0")
+    body_lengths: Ints = heads["body_length"].astype(np.int64) & 0xFFFFFFFF
     _bad(body_lengths > sizes - overhead, "the body is longer than the record")
     if int(body_lengths.max()) > limits.body_bytes_max:
         raise BodyTooLarge(
@@ -264,18 +283,15 @@ def _check_fields(
             fields={"limit_bytes": limits.body_bytes_max},
         )
     topic_starts = positions + FIXED_BYTES + body_lengths
-    wrong = data[topic_starts] != len(topic)
-    for index, byte in enumerate(topic):
-        wrong |= data[topic_starts + 1 + index] != byte
-    _bad(wrong, "it names another topic")
+    part = np.frombuffer(bytes((len(topic),)) + topic, np.uint8)
+    named = (windows(data, len(part))[topic_starts] == part).all(axis=1)
+    _bad(~named, "it names another topic")
     lengths = _field(data, topic_starts, 1 + len(topic), 2)
     _bad(lengths != sizes - FIXED_BYTES - 3 - len(topic) - body_lengths, "the lengths differ")
     _bad(lengths - CHECKSUM_BYTES > limits.properties_bytes_max, "the properties are too large")
     tails = positions + sizes - CHECKSUM_BYTES
-    wrong = np.zeros(len(positions), np.bool_)
-    for index, byte in enumerate(EMPTY_CHECKSUM):
-        wrong |= data[tails + index] != byte
-    _bad(wrong, "it does not end with the empty checksum property")
+    ended = (windows(data, CHECKSUM_BYTES)[tails] == _EMPTY).all(axis=1)
+    _bad(~ended, "it does not end with the empty checksum property")
     return body_lengths
 
 
@@ -312,14 +328,15 @@ def _check_pairs(properties: bytes, ends: Ints) -> tuple[Ints, Ints]:
     separators = np.flatnonzero(data == 1)
     starts = np.concatenate((np.zeros(1, np.int64), pair_ends[:-1] + 1))[: len(pair_ends)]
     chosen = np.searchsorted(separators, starts)
-    padded = np.append(separators, len(data) + 1)
+    padded = np.append(separators, len(data))
     first = padded[chosen]
     wrong = (first >= pair_ends - 1) | (first == starts)
-    for length, names in _REFUSED_NAMES.items():
-        at = np.flatnonzero(first - starts == length)
-        if len(at):
-            window = data[starts[at][:, None] + np.arange(length)]
-            wrong[at] |= (window[:, None, :] == names[None]).all(axis=2).any(axis=1)
+    lengths = first - starts
+    for length in _REFUSED_NAMES.keys() & set(lengths.tolist()):
+        at = np.flatnonzero(lengths == length)
+        names = windows(data, length)[starts[at]]
+        refused = _REFUSED_NAMES[length][None]
+        wrong[at] |= (names[:, None, :] == refused).all(axis=2).any(axis=1)
     if wrong.any():
         index = int(np.searchsorted(ends, starts[int(wrong.argmax())], "right"))
         raise MalformedFrame(

@@ -50,25 +50,9 @@ HEAD_BYTES: Final = HEAD.itemsize
 assert HEAD_BYTES == 88
 
 _SIZE_MAGIC: Final = struct.Struct(">II")
-_PLACES: Final = np.dtype(
-    [
-        ("size", ">u4"),
-        ("queue_id", ">i4"),
-        ("queue_offset", ">i8"),
-        ("physical_offset", ">i8"),
-        ("body_length", ">i4"),
-    ]
-)
-"""The fields that say what a record is."""
 _NAME: Final = np.frombuffer(CHECKSUM_NAME, np.uint8)
 _NAME_BYTES: Final = len(CHECKSUM_NAME)
 CHECKSUM_POWERS: Final = 10 ** np.arange(10, dtype=np.int64)
-_HEAD_STEPS: Final = np.arange(HEAD_BYTES)
-_PLACES_STEPS: Final = np.concatenate(
-    [np.arange(start, end) for start, end in ((0, 4), (12, 16), (20, 36), (84, 88))]
-)
-assert len(_PLACES_STEPS) == _PLACES.itemsize
-_TAIL_STEPS: Final = np.arange(CHECKSUM_BYTES)
 
 
 class Owner(NamedTuple):
@@ -100,10 +84,18 @@ def walk(data: bytes | memoryview, start: int, end: int) -> list[int]:
     return positions
 
 
+def windows(array: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
+    """Row n is `array[n : n + width]`, without a copy; choosing rows then copies whole pieces.
+
+    Three to five times as fast as an index for each byte. Positions up to `len(array) - width`.
+    """
+    return np.ndarray((len(array) - width + 1, width), np.uint8, array, strides=(1, 1))
+
+
 def heads(data: bytes | memoryview, positions: Ints) -> NDArray[np.void]:
     """The fixed fields of each record, as an array of `HEAD`."""
-    array = np.frombuffer(data, np.uint8)
-    found: NDArray[np.void] = array[positions[:, None] + _HEAD_STEPS].view(HEAD).ravel()
+    rows = windows(np.frombuffer(data, np.uint8), HEAD_BYTES)[positions]
+    found: NDArray[np.void] = rows.view(HEAD).ravel()
     return found
 
 
@@ -125,7 +117,7 @@ def intact(
     array = np.frombuffer(data, np.uint8)
     if owner is not None and len(array) < len(owner.topic_part):
         return np.zeros(count, np.bool_)
-    places = array[positions[:, None] + _PLACES_STEPS].view(_PLACES).ravel()
+    places = heads(data, positions)
     good: Flags = places["physical_offset"] == physical_offsets
     if owner is not None:
         good &= places["queue_offset"] == owner.queue_offsets
@@ -133,10 +125,10 @@ def intact(
         topics = positions + HEAD_BYTES + places["body_length"]
         good &= (places["body_length"] >= 0) & (topics + len(owner.topic_part) <= len(array))
         topics = np.where(good, topics, 0)
-        names = array[topics[:, None] + np.arange(len(owner.topic_part))]
+        names = windows(array, len(owner.topic_part))[topics]
         good &= (names == np.frombuffer(owner.topic_part, np.uint8)).all(axis=1)
-    good &= places["size"] == lengths
-    tails = array[(positions + lengths - CHECKSUM_BYTES)[:, None] + _TAIL_STEPS]
+    good &= places["total_size"] == lengths
+    tails = windows(array, CHECKSUM_BYTES)[positions + lengths - CHECKSUM_BYTES]
     good &= (tails[:, :_NAME_BYTES] == _NAME).all(axis=1) & (tails[:, -1] == 2)
     digits = tails[:, _NAME_BYTES:-1] - np.uint8(ord("0"))
     good &= (digits <= 9).all(axis=1)

@@ -57,6 +57,8 @@ class TimerManifest(msgspec.Struct, frozen=True):
     blocks: tuple[tuple[int, int], ...]
     """Block of offsets, and how many records of it wait."""
     next_run: int
+    topics: dict[str, int]
+    """For each topic, how many records wait to go there."""
 
 
 def encode_manifest(manifest: TimerManifest) -> bytes:

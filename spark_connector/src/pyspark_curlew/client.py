@@ -10,9 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
 
-from pyspark_curlew.errors import FrameDamaged, ProtocolViolation
+from pyspark_curlew.errors import (
+    EpochSealed,
+    FrameDamaged,
+    ProducerFenced,
+    ProtocolViolation,
+    SequenceBroken,
+)
 from pyspark_curlew.frame import CONTENT_TYPE, Frame, parse_frame
 from pyspark_curlew.http_options import HttpOptions
+from pyspark_curlew.producing import Claim
 from pyspark_curlew.retry import RetryPolicy, TryLater
 from pyspark_curlew.transport import Answer, Request, Transport, describe, document_of
 
@@ -32,6 +39,8 @@ class Pulled:
     next_offset: int
     max_offset: int
     store_id: bytes
+    gaps: Sequence[tuple[int, int]] = ()
+    """What the service could not read in between, start and end (excluded) of each stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +188,18 @@ class CurlewClient:
         max_messages: int,
         max_bytes: int,
         wait_s: int,
+        filter_tags: str | None = None,
     ) -> Pulled | OutOfRange:
         """Messages of one queue from `offset` on, at most up to `end_offset` (excluded)."""
-        query = {
+        query: dict[str, str | int] = {
             "offset": offset,
-            "end_offset": end_offset,
+            "until_offset": end_offset,
             "max_messages": max_messages,
             "max_bytes": max_bytes,
             "wait": wait_s,
         }
+        if filter_tags is not None:
+            query["filter"] = filter_tags
         path = f"/v1/topics/{_quoted(topic)}/queues/{queue}/messages"
         request = Request("GET", path, query, {"Accept": CONTENT_TYPE}, wait_s=wait_s)
 
@@ -200,20 +212,59 @@ class CurlewClient:
         what = f"pulling topic {topic!r} queue {queue} from offset {offset}"
         return self._transport.run(what, request, read)
 
-    def send(self, topic: str, queue: int, frame: bytes) -> None:
-        """Store a request frame in one queue, whole. A retry may store it again."""
-        headers = {**_JSON, "Content-Type": CONTENT_TYPE}
+    def send(self, topic: str, queue: int, frame: bytes, claim: Claim | None = None) -> None:
+        """Store a request frame in one queue, whole; once under a claim.
+
+        Without one, a retry may store it again. Raises `EpochSealed` when the batch is stored, and
+        `ProducerFenced` or `SequenceBroken` when this sender is not the one whose turn it is.
+        """
+        headers = {**_JSON, "Content-Type": CONTENT_TYPE, "Prefer": "return=minimal"}
+        if claim is not None:
+            headers |= claim.headers
         path = f"/v1/topics/{_quoted(topic)}/messages:batch"
         request = Request("POST", path, {"queue_id": queue}, headers, frame)
+
+        def read(answer: Answer) -> None:
+            if claim is None or not _is_stored(answer, claim):
+                self._transport.require_success(answer, f"topic {topic!r}")
+
+        self._transport.run(f"sending to topic {topic!r} queue {queue}", request, read)
+
+    def seal(self, family: str, epoch: int) -> None:
+        """Close an epoch for all producers of a family. Repeating is harmless."""
+        headers = {**_JSON, "Content-Type": "application/json"}
+        body = json.dumps({"producer": family, "epoch": epoch}).encode()
         self._transport.run(
-            f"sending to topic {topic!r} queue {queue}",
-            request,
-            lambda answer: self._transport.require_success(answer, f"topic {topic!r}"),
+            f"closing batch {epoch} of {family!r}",
+            Request("POST", "/v1/producers:seal", {}, headers, body),
+            lambda answer: self._transport.require_success(answer, f"producer {family!r}"),
         )
 
     def _document(self, answer: Answer, subject: str) -> Mapping[str, object]:
         self._transport.require_success(answer, subject)
         return document_of(answer.body)
+
+
+def _is_stored(answer: Answer, claim: Claim) -> bool:
+    """Whether a refusal means that the messages are stored already; raise when it means that this
+    sender must not go on."""
+    if answer.status not in {403, 409, 410}:
+        return False
+    problem = document_of(answer.body)
+    code = problem.get("code")
+    if code in {"ALREADY_STORED", "OFFSET_EXPIRED"}:
+        return True
+    if code == "REQUEST_IN_PROGRESS":
+        raise TryLater(describe(answer))
+    if code == "SEQUENCE_OUT_OF_ORDER":
+        raise SequenceBroken(f"{describe(answer)}; the task has to begin anew")
+    if code == "PRODUCER_FENCED":
+        raise ProducerFenced(f"{describe(answer)}; a later batch of the query has sent")
+    if code == "PRODUCER_SEALED":
+        if problem.get("sealed_epoch") == claim.producer.epoch:
+            raise EpochSealed(describe(answer))
+        raise ProducerFenced(f"{describe(answer)}; a later batch of the query is done")
+    return False
 
 
 def _quoted(name: str) -> str:
@@ -277,7 +328,18 @@ def _pulled(answer: Answer) -> Pulled:
         next_offset=_whole_header(answer, "mq-next-offset"),
         max_offset=_whole_header(answer, "mq-max-offset"),
         store_id=_store_id(answer),
+        gaps=_gaps(answer),
     )
+
+
+def _gaps(answer: Answer) -> list[tuple[int, int]]:
+    value = answer.headers.get("mq-gaps")
+    if value is None:
+        return []
+    try:
+        return [(int(gap["from"]), int(gap["to"])) for gap in json.loads(value)]
+    except (KeyError, TypeError, ValueError):
+        raise ProtocolViolation(f"header mq-gaps cannot be read: {value[:200]!r}") from None
 
 
 def _whole_header(answer: Answer, name: str) -> int:

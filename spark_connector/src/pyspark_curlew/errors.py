@@ -94,6 +94,24 @@ class ServiceUnavailable(ConnectorError):
     code = "CURLEW_UNAVAILABLE"
 
 
+class ProducerFenced(ConnectorError):
+    """A later batch of the query has sent; this task is a straggler."""
+
+    code = "CURLEW_FENCED"
+
+
+class SequenceBroken(ConnectorError):
+    """The service lacks messages that this task has sent before; a repeated task sends them."""
+
+    code = "CURLEW_SEQUENCE"
+
+
+class EpochSealed(ConnectorError):
+    """The batch is stored and closed. Never leaves the package: the task is done."""
+
+    code = "CURLEW_SEALED"
+
+
 class ProtocolViolation(ConnectorError):
     """An answer that does not follow the contract: version, shape or size."""
 

@@ -4,11 +4,10 @@ A record is joined from its parts by one Arrow call over all rows, so that the b
 slice of the joined column and its sizes are the differences of the offsets. Layout: see `records`;
 the fields that the service assigns (queue, offsets, times, checksum) are left zero. Invariants: a
 chunk has at most the messages and bytes that are allowed, or one message; the order of rows is
-kept. Called by `sending`.
+kept. Called by `sending` and `outbox`.
 """
 
 import struct
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -62,17 +61,25 @@ def encode_records(
     return pc.binary_join_element_wise(_fixed(heads), bodies, _fixed(middle), texts, _NOTHING)
 
 
-def frames(records: pa.Array, max_messages: int, max_bytes: int) -> Iterator[bytes]:
-    """The records as request frames, in order."""
+def portions(records: pa.Array, max_messages: int, max_bytes: int) -> list[tuple[int, int]]:
+    """First and end of each portion, in order: as many records as fit, and at least one."""
     limits = _limits(records)
-    block = memoryview(records.buffers()[2] or b"")
+    found: list[tuple[int, int]] = []
     first = 0
     while first < len(records):
         fitting = int(np.searchsorted(limits, limits[first] + max_bytes, side="right")) - 1
         last = min(first + max_messages, max(fitting, first + 1), len(records))
-        sizes = np.diff(limits[first : last + 1]).astype(">u4").tobytes()
-        yield _frame(last - first, sizes, block[limits[first] : limits[last]])
+        found.append((first, last))
         first = last
+    return found
+
+
+def frame_of(records: pa.Array, first: int, last: int) -> bytes:
+    """The records from `first` to `last` (excluded) as a request frame."""
+    limits = _limits(records.slice(first, last - first))
+    block = memoryview(records.buffers()[2] or b"")
+    sizes = np.diff(limits).astype(">u4").tobytes()
+    return _frame(last - first, sizes, block[limits[0] : limits[-1]])
 
 
 def _frame(count: int, sizes: bytes, block: memoryview) -> bytes:

@@ -15,10 +15,13 @@ from pyspark_curlew.errors import RowRefused
 
 
 def by_queue(
-    queues: int, wanted: pa.Array | None, keys: pa.Array | None, rows: int, in_turn: int
+    queues: int, wanted: pa.Array | None, keys: pa.Array | None, turns: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Each queue that gets any of the `rows` (at least one), and which ones, ascending."""
-    target = np.full(rows, in_turn % queues, dtype=np.int64)
+    """Each queue that gets any of the rows (at least one), and which ones, ascending.
+
+    `turns` says for each row whose turn it is if the row has neither a queue nor a key.
+    """
+    target = turns % queues
     if keys is not None:
         hashes = np.abs(java_hashes(keys)) % queues
         has_key = np.asarray(keys.is_valid()) & (_lengths(keys) > 0)

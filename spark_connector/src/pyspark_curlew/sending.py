@@ -1,37 +1,75 @@
-"""The work of one task of a write: rows to messages, sent in order, at least once.
+"""The work of one task of a write: rows to messages, sent in order.
 
-A request that fails in passing is repeated as it is, and Spark repeats the task when it fails for
-good: both may store messages twice. Called by `sink` on the executors.
+Under a producer each message is stored once; without one, a request that is repeated after it
+failed in passing, or a task that Spark repeats, may store messages twice. One request is under way
+while the next portion is made. Called by `sink` on the executors.
 """
 
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_curlew.client import CurlewClient
-from pyspark_curlew.errors import RowRefused
-from pyspark_curlew.outgoing import encode_records, frames
+from pyspark_curlew.errors import EpochSealed, RowRefused
+from pyspark_curlew.freezing import freeze_once
+from pyspark_curlew.outbox import Outbox, Portion
+from pyspark_curlew.outgoing import encode_records
+from pyspark_curlew.producing import Claim, Producer
 from pyspark_curlew.routing import by_queue
 from pyspark_curlew.sink_options import SinkOptions
 
+_UNDER_WAY_MAX: Final = 2
+
 
 class Sender:
-    """Sends the batches of one task. `turn`: where rows without key and queue begin to rotate."""
+    """Sends the batches of one task. `turn`: where rows without key and queue begin to rotate.
 
-    def __init__(self, options: SinkOptions, client: CurlewClient, turn: int) -> None:
+    They take the queues by turns, `sendMaxMessages` rows each. A context manager: leaving it
+    without an error sends what is left and waits for all answers.
+    """
+
+    def __init__(
+        self, options: SinkOptions, client: CurlewClient, turn: int, producer: Producer | None
+    ) -> None:
         self._options = options
         self._client = client
         self._turn = turn
+        self._producer = producer
         self._queues: dict[str, int] = {}
+        self._rows: dict[str, int] = {}
+        """By topic, how many rows came so far."""
+        self._outboxes: dict[tuple[str, int], Outbox] = {}
+        self._thread = ThreadPoolExecutor(1, "curlew-send")
+        self._under_way: deque[Future[None]] = deque()
 
-    def send(self, batch: pa.RecordBatch) -> int:
-        """Send all rows; return how many messages they were."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                for (topic, queue), outbox in self._outboxes.items():
+                    self._start(topic, queue, outbox.rest())
+                self._wait_for_all_but(0)
+        finally:
+            self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        """Take all rows, and send what makes full portions."""
         if batch.num_rows:
             for topic, rows in self._by_topic(batch):
                 self._send_to(topic, rows)
-        return int(batch.num_rows)
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._options.topic is not None:
@@ -52,12 +90,45 @@ class Sender:
         records = encode_records(
             topic, columns["value"], keys, columns.get("tag"), columns.get("properties")
         )
-        rows = batch.num_rows
-        self._turn += 1
-        queues = self._queues[topic]
-        for queue, chosen in by_queue(queues, columns.get("queue"), keys, rows, self._turn):
-            whole = len(chosen) == rows
+        before = self._rows.get(topic, 0)
+        self._rows[topic] = before + batch.num_rows
+        numbers = np.arange(before, before + batch.num_rows, dtype=np.int64)
+        turns = self._turn + numbers // self._options.send_max_messages
+        for queue, chosen in by_queue(self._queues[topic], columns.get("queue"), keys, turns):
+            whole = len(chosen) == batch.num_rows
             part = records if whole else records.take(pa.array(chosen.astype(np.int32)))
-            limits = self._options.send_max_messages, self._options.send_max_bytes
-            for frame in frames(part, *limits):
-                self._client.send(topic, queue, frame)
+            self._start(topic, queue, self._outbox(topic, queue).add(part))
+
+    def _outbox(self, topic: str, queue: int) -> Outbox:
+        limits = self._options.send_max_messages, self._options.send_max_bytes
+        return self._outboxes.setdefault((topic, queue), Outbox(*limits))
+
+    def _start(self, topic: str, queue: int, ready: Iterator[Portion]) -> None:
+        for portion in ready:
+            claim = None if self._producer is None else Claim(self._producer, portion.seq)
+            self._wait_for_all_but(_UNDER_WAY_MAX - 1)
+            self._under_way.append(
+                self._thread.submit(self._client.send, topic, queue, portion.frame, claim)
+            )
+
+    def _wait_for_all_but(self, count: int) -> None:
+        while len(self._under_way) > count:
+            self._under_way.popleft().result()
+
+
+def send_all(sender: Sender, batches: Iterator[pa.RecordBatch]) -> int:
+    """Send the rows of a task; return how many they were.
+
+    A batch that was sealed is stored: the driver died between sealing it and writing that down.
+    """
+    messages = 0
+    try:
+        with sender:
+            for batch in batches:
+                messages += batch.num_rows
+                sender.send(batch)
+    except EpochSealed:
+        for batch in batches:
+            messages += batch.num_rows
+    freeze_once()
+    return messages

@@ -1,10 +1,11 @@
-"""The writers, for streams and at once: at-least-once, append only.
+"""The writers, for streams and at once: append only, exactly once unless `idempotence` is false.
 
 Spark makes a writer on the driver, pickles it for the tasks, and makes another one to commit; a
 writer holds plain values only. Options and columns are checked when it is made, before any task.
 Called by Spark.
 """
 
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -27,6 +28,7 @@ from pyspark.sql.types import (
 
 from pyspark_curlew.client import CurlewClient
 from pyspark_curlew.errors import SchemaMismatch, Unsupported
+from pyspark_curlew.producing import Producer, family_of, part_of_task, producer_of_batch
 from pyspark_curlew.sink_options import SinkOptions
 
 if TYPE_CHECKING:
@@ -44,9 +46,10 @@ _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """What one task has sent."""
+    """What one task has sent, and under which name, to be sealed."""
 
     messages: int
+    family: str | None = None
 
 
 class CurlewStreamWriter(DataSourceStreamArrowWriter):
@@ -56,23 +59,36 @@ class CurlewStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        return _send_all(self._options, iterator)
+        options = self._options
+        producer = producer_of_batch(options.producer_name) if options.idempotence else None
+        return _send(options, iterator, producer)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing to do: what was sent is stored."""
+        """All tasks are done: close the batch, so that nobody sends anything of it again."""
+        _seal(self._options, messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing to do: what was sent stays, and is there twice after a repetition."""
+        """Nothing to do: the batch is repeated, and goes on where it was."""
 
 
 class CurlewBatchWriter(DataSourceArrowWriter):
-    """Sends the rows of one DataFrame."""
+    """Sends the rows of one DataFrame. Its identity is made on the driver, once for all tasks."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+        self._family = family_of(options.producer_name, str(uuid.uuid4()))
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        return _send_all(self._options, iterator)
+        producer = Producer(self._family, part_of_task(), 0)
+        return _send(self._options, iterator, producer if self._options.idempotence else None)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """All tasks are done: close the epoch, so that stragglers are refused."""
+        _seal(self._options, messages, 0)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """What was sent stays, as in any append; tasks that still run are refused."""
+        _seal(self._options, [Sent(0, self._family)], 0)
 
 
 def check_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
@@ -103,12 +119,17 @@ def _check_map(name: str, kind: DataType) -> None:
         raise SchemaMismatch(f"column {name!r} is {kind.simpleString()}, not map<string,string>")
 
 
-def _send_all(options: SinkOptions, batches: "Iterator[pa.RecordBatch]") -> Sent:
-    from pyspark import TaskContext
+def _send(
+    options: SinkOptions, batches: "Iterator[pa.RecordBatch]", producer: Producer | None
+) -> Sent:
+    from pyspark_curlew.sending import Sender, send_all
 
-    from pyspark_curlew.sending import Sender
+    sender = Sender(options, CurlewClient(options.http), part_of_task(), producer)
+    return Sent(send_all(sender, batches), None if producer is None else producer.family)
 
-    context = TaskContext.get()
-    turn = 0 if context is None else context.partitionId()
-    sender = Sender(options, CurlewClient(options.http), turn)
-    return Sent(sum(sender.send(batch) for batch in batches))
+
+def _seal(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], epoch: int) -> None:
+    if options.idempotence:
+        families = {message.family for message in messages if isinstance(message, Sent)}
+        for family in families - {None}:
+            CurlewClient(options.http).seal(str(family), epoch)

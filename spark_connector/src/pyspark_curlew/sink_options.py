@@ -3,16 +3,25 @@
 No Spark, no I/O. Called by `source` when Spark asks for a writer, which is before any task.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark_curlew.errors import OptionInvalid, Unsupported
+from pyspark_curlew.errors import OptionConflict, OptionInvalid
 from pyspark_curlew.http_options import HTTP_NAMES, HttpOptions, read_http_options
 from pyspark_curlew.option_reader import OptionReader
 from pyspark_curlew.options import TOPIC_NAME
 
-KNOWN: Final = ("topic", "sendMaxMessages", "sendMaxBytes", "idempotence", *HTTP_NAMES)
+KNOWN: Final = (
+    "topic",
+    "sendMaxMessages",
+    "sendMaxBytes",
+    "idempotence",
+    "producerName",
+    *HTTP_NAMES,
+)
+_PRODUCER_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 """What Spark's own writer takes and passes on."""
 
@@ -26,17 +35,15 @@ class SinkOptions:
     """For all rows; None: each row names its own."""
     send_max_messages: int
     send_max_bytes: int
+    idempotence: bool
+    producer_name: str | None
+    """For people who look at the service's producers; None: the query's id alone."""
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Check the options of a writer; raise an `Option...` error or `Unsupported`."""
+    """Check the options of a writer; raise an `Option...` error."""
     ours = {name: value for name, value in given.items() if name.lower() not in _OF_SPARK}
     reader = OptionReader(ours, KNOWN)
-    if reader.flag("idempotence", default=False):
-        raise Unsupported(
-            "option 'idempotence' = 'true' needs a producer sequence, which the service does not"
-            " have yet; leave it out for at-least-once"
-        )
     topic = reader.text_or_none("topic")
     if topic is not None and not TOPIC_NAME.fullmatch(topic):
         raise OptionInvalid(f"option 'topic' = {topic!r} is not a name the service takes")
@@ -45,4 +52,19 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         topic=topic,
         send_max_messages=reader.whole("sendMaxMessages", 1000, minimum=1),
         send_max_bytes=reader.whole("sendMaxBytes", 4 * 1024 * 1024, minimum=1024),
+        idempotence=reader.flag("idempotence", default=True),
+        producer_name=_producer_name(reader),
     )
+
+
+def _producer_name(reader: OptionReader) -> str | None:
+    name = reader.text_or_none("producerName")
+    if name is None:
+        return None
+    if not reader.flag("idempotence", default=True):
+        raise OptionConflict("option 'producerName' has no meaning beside idempotence=false")
+    if not _PRODUCER_NAME.fullmatch(name):
+        raise OptionInvalid(
+            f"option 'producerName' = {name!r} is not 1 to 100 letters, digits, '.', '_' or '-'"
+        )
+    return name

@@ -58,6 +58,7 @@ class FakeNode:
         self.generations: dict[str, int] = {}
         self.committed: dict[tuple[str, str], dict[int, int]] = {}
         self.sent: list[tuple[str, int, bytes]] = []
+        self.seals: list[tuple[str, int]] = []
         self.headers: list[dict[str, str]] = []
         self.faults: list[Callable[[Reply], Reply]] = []
         self.requests: list[str] = []
@@ -114,6 +115,10 @@ class FakeNode:
     def _route(self, path: list[str], query: dict[str, str], method: str, body: bytes) -> Reply:
         if path[0] == "groups":
             return self._group(path[1], path[3], method, body)
+        if path[0] == "producers:seal":
+            seal = json.loads(body)
+            self.seals.append((seal["producer"], seal["epoch"]))
+            return _json(200, {})
         if path[0] == "topics:positions":
             return self._positions(query["topics"])
         if len(path) == 1:
@@ -178,7 +183,7 @@ def _pull(queue: Queue, query: dict[str, int]) -> Reply:
         status, code = (410, "OFFSET_EXPIRED") if offset < queue.first else (416, "OFFSET_OUT")
         return _problem(status, code=code, min_offset=queue.first, max_offset=queue.end)
     found: list[Record] = []
-    end = min(query["end_offset"], queue.end)
+    end = min(query["until_offset"], queue.end)
     next_offset, size = offset, 0
     while next_offset < end and len(found) < query["max_messages"]:
         record = queue.records[next_offset - queue.first]

@@ -257,7 +257,10 @@ def test_pull_walks_a_queue(http: httpx.Client, topic: str) -> None:
     assert [m["text"] for m in first["messages"]] == ["0", "1"]
     assert (first["status"], first["next_offset"], first["up_to_date"]) == ("FOUND", 2, False)
     assert (first["min_offset"], first["max_offset"]) == (0, 5)
-    assert [m["text"] for m in pull(http, topic, offset=2, end_offset=4)["messages"]] == ["2", "3"]
+    assert [m["text"] for m in pull(http, topic, offset=2, until_offset=4)["messages"]] == [
+        "2",
+        "3",
+    ]
     odd = pull(http, topic, filter="odd")
     assert [m["text"] for m in odd["messages"]] == ["1", "3"]
     assert odd["next_offset"] == 5

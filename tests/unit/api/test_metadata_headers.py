@@ -7,13 +7,11 @@ from hypothesis import strategies as st
 from app.api.errors import UnknownParameter, UnsupportedFeature
 from app.api.exchange import Headers
 from app.api.lane.metadata import (
-    HEADERS_OF_LATER_VERSIONS,
     SendOptions,
     decode_header,
     encode_header,
     read_batch_options,
     read_send_options,
-    refuse_later_headers,
     refuse_mq_headers,
 )
 from app.api.parameters import Query
@@ -92,12 +90,6 @@ def test_an_unknown_header_is_refused(header: tuple[bytes, bytes], hint: str) ->
     with pytest.raises(UnknownParameter) as caught:
         read(header)
     assert caught.value.hint == hint
-
-
-@pytest.mark.parametrize("name", sorted(HEADERS_OF_LATER_VERSIONS))
-def test_a_header_of_a_later_version_is_refused(name: bytes) -> None:
-    with pytest.raises(UnsupportedFeature):
-        refuse_later_headers({b"host": b"x", name: b"1"})
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.api.errors import UnknownParameter, UnsupportedFeature
+from app.api.errors import UnknownParameter
 from app.api.parameters import Query, duration_ms_of, integer_of, wait_s_of
 from app.domain.errors import IllegalOffset, IllegalWait, InvalidRequest
 
@@ -24,11 +24,6 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
         Query(b"ofset=7", KNOWN)
     assert caught.value.hint == "did you mean 'offset'?"
     assert caught.value.fields == {"parameter": "ofset"}
-
-
-def test_a_planned_name_is_refused_as_unsupported() -> None:
-    with pytest.raises(UnsupportedFeature, match="delay"):
-        Query(b"delay=30s", KNOWN)
 
 
 @pytest.mark.parametrize(

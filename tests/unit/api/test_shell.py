@@ -160,8 +160,6 @@ async def test_a_guarded_server_leaves_host_and_origin_to_its_guard() -> None:
     ("method", "path"), [("GET", PULL), ("DELETE", RECEIPT), ("GET", "/v1/topics")]
 )
 async def test_message_headers_are_refused_where_they_mean_nothing(method: str, path: str) -> None:
-    answer = await call(shell(), method, path, headers={b"mq-delay": b"30s"})
-    assert (answer.status, answer.json()["code"]) == (400, "UNSUPPORTED")
     answer = await call(shell(), method, path, headers={b"mq-tag": b"x"})
     assert (answer.status, answer.json()["code"]) == (400, "BAD_REQUEST")
 

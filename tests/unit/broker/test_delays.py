@@ -1,16 +1,20 @@
 """Delayed messages: never early, once, as they were sent, whatever the clock does."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
 
 import pytest
 
 from app.broker.confirming import Confirmation
-from app.domain.errors import DiskFull
+from app.domain.delays import Due
+from app.domain.errors import AlreadyDelivered, CurlewError, DiskFull, MessageNotFound
 from app.domain.message import Message
 from app.domain.names import TIMER_TOPIC, retry_topic
 from app.domain.positions import FlushMode
+from app.domain.settings import GroupSettings
 from tests.support.brokers import TOPIC, World, running
 from tests.support.clock import START_MS
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
 HOUR = 3_600_000
@@ -67,15 +71,29 @@ async def test_keeps_everything_of_the_message(world: World) -> None:
     assert (found.tag, found.keys, found.sharding_key) == ("created", ("a", "b"), "s")
     assert (found.properties, found.content_type) == ({"colour": "red"}, "text/plain")
     assert (found.born_time_ms, found.reconsume_times) == (START_MS - 5, 3)
-    assert found.system == {"ORIGIN_MESSAGE_ID": "17", "MQ_TIMER": "0"}
+    assert found.system == {"ORIGIN_MESSAGE_ID": "17", "MQ_TIMER": f"{START_MS}-0"}
     waited = world.store.read(TIMER_TOPIC, 0, 0, max_messages=1, max_bytes=1)
     assert found.message_id == world.store.decode(waited.records[0]).message_id
 
 
 async def test_goes_to_retry_topics_that_no_metadata_knows(world: World) -> None:
+    await world.group(GroupSettings())
     topic = retry_topic("billing", TOPIC)
     await delay(world, Message(b"again"), START_MS, topic)
+    assert world.broker.delays.waiting_count(topic) == 0
+    await world.broker.delays.catch_up()
+    assert world.broker.delays.waiting_count(topic) == 1
     assert await delivered(world, topic) == [b"again"]
+    assert world.broker.delays.waiting_count(topic) == 0
+
+
+async def test_a_retry_of_a_deleted_group_is_dropped(world: World) -> None:
+    await world.group(GroupSettings())
+    topic = retry_topic("billing", TOPIC)
+    await delay(world, Message(b"again"), START_MS, topic)
+    await world.broker.delete_group("billing")
+    assert await delivered(world, topic) == []
+    assert world.broker.delays.timers.count == 0
 
 
 async def test_is_delivered_once_when_the_node_starts_again(world: World) -> None:
@@ -150,3 +168,55 @@ async def test_many_due_at_once_go_in_bounded_steps_in_order(world: World) -> No
     world.clock.advance(ms=5)
     assert await delivered(world) == bodies
     assert len(world.store.flushes) - steps == 2 * 3
+
+
+async def send_later(world: World, body: bytes, ms: int) -> str:
+    sent = await world.broker.send(TOPIC, Message(body), queue_id=0, due=Due(ms, is_delay=True))
+    assert sent.recall_handle is not None
+    return sent.recall_handle
+
+
+async def test_a_cancel_that_meets_a_delivery_in_progress_comes_too_late(world: World) -> None:
+    handle = await send_later(world, b"won", 10)
+    world.clock.advance(ms=10)
+    world.store.held = []
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(world.broker.delays.turn())
+        await until(lambda: bool(world.store.held))
+        cancel = tasks.create_task(outcome(world.broker.scheduled.cancel(TOPIC, handle)))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        world.store.confirm()
+    assert cancel.result() is AlreadyDelivered
+    assert await delivered(world) == [b"won"]
+
+
+async def test_a_delivery_that_meets_a_cancel_in_progress_leaves_it_alone(world: World) -> None:
+    handle = await send_later(world, b"cancelled", 10)
+    world.store.held = []
+    async with asyncio.TaskGroup() as tasks:
+        cancel = tasks.create_task(outcome(world.broker.scheduled.cancel(TOPIC, handle)))
+        await until(lambda: bool(world.store.held))
+        world.clock.advance(ms=10)
+        await world.broker.delays.turn()
+        world.store.confirm()
+    assert cancel.result() is None
+    assert await delivered(world) == []
+    assert await outcome(world.broker.scheduled.cancel(TOPIC, handle)) is MessageNotFound
+
+
+async def test_a_cancel_that_fails_lets_the_message_go(world: World) -> None:
+    handle = await send_later(world, b"kept", 10)
+    world.store.failure = DiskFull("full")
+    assert await outcome(world.broker.scheduled.cancel(TOPIC, handle)) is DiskFull
+    world.store.failure = None
+    world.clock.advance(ms=10)
+    assert await delivered(world) == [b"kept"]
+
+
+async def outcome(work: Awaitable[None]) -> type[CurlewError] | None:
+    try:
+        await work
+    except CurlewError as error:
+        return type(error)
+    return None

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from app.broker.results import Nack
 from app.domain.errors import DiskFull, ReceiptHandleExpired, StoreFailed
 from app.domain.names import PROGRESS_TOPIC
 from app.domain.positions import FlushMode
@@ -211,8 +210,6 @@ async def test_a_snapshot_keeps_the_journal_short(monkeypatch: pytest.MonkeyPatc
             world.store.fill(TOPIC, 0, numbered(2))
             received = await world.receive()
             await world.ack(received[1])
-            nacks = [Nack(received[0].receipt_handle, 3_600_000)]
-            await world.broker.settle(TOPIC, GROUP, nacks=nacks)
             await world.broker.progress.turn()
             low, high = world.store.bounds(PROGRESS_TOPIC, 0)
             assert high - low <= 12

@@ -7,11 +7,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.broker.group_progress import QueueState
-from app.broker.leases import REMEMBERED_ACKS_MAX, InFlight, LeaseTable
+from app.broker.group_progress import GroupProgress, QueueState
+from app.broker.leases import REMEMBERED_ACKS_MAX, InFlight, Lease, LeaseTable
+from app.broker.retry_policy import Failure
 from app.broker.subscriptions import LeasedQueue, LeaseIds
 
-State = Literal["leased", "delayed", "returned", "done"]
+State = Literal["leased", "failing", "moving", "delayed", "returned", "done"]
+OPEN = ("leased", "failing", "moving", "delayed")
 SECONDS = st.integers(1, 20)
 
 
@@ -48,22 +50,34 @@ class QueueMachine(RuleBasedStateMachine):
         self.rows: dict[int, Row] = {}
         self.handles: list[Handle] = []
         self.floor = self.ids.next
+        self.moving: dict[int, Lease] = {}
+        self.attempts: dict[int, int] = {}
 
     # --- what the machine does
 
     @rule(count=st.integers(1, 5), hold_s=SECONDS)
     def receive_new(self, count: int, hold_s: int) -> None:
-        start = self.queue.fetch_offset
-        offsets = range(start, start + count)
-        self.queue.fetch_offset += count
+        queue = self.queue
+        offsets: list[int] = []
+        for _ in range(count):
+            if queue.fetch_offset < queue.restored_end:
+                queue.fetch_offset = queue.progress.next_open(queue.fetch_offset)
+            offsets.append(queue.fetch_offset)
+            queue.fetch_offset += 1
         expires_s = self.now_s + hold_s
         first_id = self.ids.take(count)
-        leases = self.queue.leases.grant(offsets, first_id, expires_s)
+        leases = queue.leases.grant(offsets, first_id, expires_s)
         for offset, lease in zip(offsets, leases, strict=True):
             assert offset not in self.rows
             assert (lease.attempt, lease.expires_s, lease.is_first) == (1, expires_s, True)
-            self.rows[offset] = Row("leased", 1, lease.lease_id, expires_s)
-            self.handles.append(Handle(offset, lease.lease_id, True, expires_s))
+            lease.attempt += queue.state.deliveries.get(offset, 0)
+            assert lease.attempt == self.attempts.get(offset, 0) + 1
+            self.deliver(offset, lease, expires_s, is_first=True)
+
+    def deliver(self, offset: int, lease: Lease, expires_s: float, *, is_first: bool) -> None:
+        self.rows[offset] = Row("leased", lease.attempt, lease.lease_id, expires_s)
+        self.handles.append(Handle(offset, lease.lease_id, is_first, expires_s))
+        self.attempts[offset] = self.queue.state.deliveries[offset] = lease.attempt
 
     @rule(count=st.integers(1, 5), hold_s=SECONDS, granted=st.integers(0, 5))
     def receive_returned(self, count: int, hold_s: int, granted: int) -> None:
@@ -80,8 +94,7 @@ class QueueMachine(RuleBasedStateMachine):
             row = self.rows[offset]
             assert lease.attempt == row.attempt + 1
             assert not lease.is_first
-            self.rows[offset] = Row("leased", lease.attempt, lease.lease_id, expires_s)
-            self.handles.append(Handle(offset, lease.lease_id, False, expires_s))
+            self.deliver(offset, lease, expires_s, is_first=False)
 
     @precondition(lambda self: self.handles)
     @rule(data=st.data())
@@ -95,7 +108,7 @@ class QueueMachine(RuleBasedStateMachine):
         if acked:
             assert row is not None
             row.state, row.acked_by = "done", handle.lease_id
-            self.queue.progress.ack(handle.offset)
+            self.queue.state.ack_all((handle.offset,))
         elif (
             handle.expires_s > self.now_s
             and handle.lease_id >= self.floor
@@ -108,16 +121,50 @@ class QueueMachine(RuleBasedStateMachine):
             assert repeated == was_its
 
     @precondition(lambda self: self.handles)
-    @rule(data=st.data(), delay_s=st.integers(0, 10))
-    def nack(self, data: st.DataObject, delay_s: int) -> None:
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
         handle = data.draw(st.sampled_from(self.handles))
         is_live = self.is_live(handle)
-        leases = self.queue.leases
-        assert leases.nack(handle.offset, handle.lease_id, self.now_s, delay_s) == is_live
-        if is_live:
-            row = self.rows[handle.offset]
-            row.state = "delayed" if delay_s else "returned"
-            row.until_s = self.now_s + delay_s
+        failure = Failure("no", is_final=data.draw(st.booleans()))
+        lease = self.queue.leases.fail(handle.offset, handle.lease_id, self.now_s, failure)
+        assert (lease is not None) == is_live
+        if lease is not None:
+            assert lease.failure is failure
+            self.rows[handle.offset].state = "moving"
+            self.moving[handle.offset] = lease
+
+    @rule(count=st.integers(1, 4))
+    def take_failing(self, count: int) -> None:
+        taken = dict(self.queue.leases.take_failing(count))
+        failing = [at for at, row in self.rows.items() if row.state == "failing"]
+        assert set(taken) <= set(failing)
+        assert len(taken) == min(count, len(failing))
+        for offset, lease in taken.items():
+            self.rows[offset].state = "moving"
+            assert lease.attempt == self.rows[offset].attempt
+        self.moving |= taken
+
+    @precondition(lambda self: self.moving)
+    @rule(data=st.data(), end=st.sampled_from(["settle", "delay", "keep"]))
+    def decide(self, data: st.DataObject, end: str) -> None:
+        """What the retrier does with a failed delivery."""
+        offset = data.draw(st.sampled_from(sorted(self.moving)))
+        lease = self.moving.pop(offset)
+        leases, row = self.queue.leases, self.rows.get(offset)
+        is_moving = row is not None and row.state == "moving"
+        assert leases.is_moving(offset, lease) == is_moving
+        if row is None or not is_moving:
+            return
+        if end == "delay":
+            leases.delay(offset, self.now_s + 5)
+            row.state, row.until_s = "delayed", self.now_s + 5
+        elif end == "keep":
+            leases.keep_failing(offset, lease)
+            row.state = "failing"
+        else:
+            leases.moved(offset, self.now_s)
+            self.queue.state.ack_all((offset,))
+            row.state, row.acked_by = "done", None
 
     @precondition(lambda self: self.handles)
     @rule(data=st.data(), hold_s=SECONDS)
@@ -146,6 +193,8 @@ class QueueMachine(RuleBasedStateMachine):
             assert is_held
             assert row is not None
             row.state, row.attempt = "returned", row.attempt - 1
+            self.attempts[handle.offset] = row.attempt
+            self.queue.state.deliveries[handle.offset] = row.attempt
 
     @rule(seconds=st.integers(1, 15))
     def let_time_pass(self, seconds: int) -> None:
@@ -176,22 +225,44 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.reset(offset, self.ids.next)
         self.floor = self.ids.next
         self.rows.clear()
+        self.attempts.clear()
+
+    @rule()
+    def restart(self) -> None:
+        """As after kill -9: acks and attempts come back from the log, leases do not."""
+        before = GroupProgress()
+        before.queues["g", "t", 0] = self.queue.state
+        after = GroupProgress()
+        for chunk in before.dump():
+            after.load(chunk)
+        self.queue.leases.close()
+        state = after.queues["g", "t", 0]
+        self.queue = LeasedQueue("g", "t", 0, state, self.in_flight, self.ids.next)
+        self.floor = self.ids.next
+        self.moving.clear()
+        self.rows = {at: row for at, row in self.rows.items() if row.state == "done"}
+        for row in self.rows.values():
+            row.acked_by = None
 
     # --- what must hold
 
     @invariant()
     def committed_is_the_lowest_open_offset(self) -> None:
         open_rows = [at for at, row in self.rows.items() if row.state != "done"]
-        assert self.queue.committed == min(open_rows, default=self.queue.fetch_offset)
+        unseen = self.queue.fetch_offset
+        while unseen in self.rows:
+            unseen += 1
+        assert self.queue.committed == min([*open_rows, unseen])
 
     @invariant()
     def counts_agree(self) -> None:
         leases = self.queue.leases
-        states = [row.state for row in self.rows.values()]
+        states: list[str] = [row.state for row in self.rows.values()]
         assert leases.leased_count == states.count("leased")
         assert leases.delayed_count == states.count("delayed")
         assert leases.returned_count == states.count("returned")
-        assert self.in_flight.count == states.count("leased") + states.count("delayed")
+        assert leases.failing_count == states.count("failing") + states.count("moving")
+        assert self.in_flight.count == sum(map(states.count, OPEN))
 
     # --- the model
 
@@ -213,7 +284,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def expire_rows(self) -> None:
         for row in self.due_rows():
-            row.state = "returned"
+            row.state = "failing" if row.state == "leased" else "returned"
 
     def expected_run(self, count: int) -> list[int]:
         run: list[int] = []
@@ -224,7 +295,7 @@ class QueueMachine(RuleBasedStateMachine):
         return run
 
 
-QueueMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+QueueMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
 TestQueueMachine = QueueMachine.TestCase
 
 

@@ -453,3 +453,57 @@ async def test_unknown_topics_and_queues() -> None:
         for queue_id in (-1, 1):
             with pytest.raises(QueueNotFound):
                 await world.pull(0, queue_id=queue_id)
+
+
+async def test_until_a_time_ends_it_before_the_first_later_message() -> None:
+    async with running() as world:
+        times = []
+        for body in numbered(4):
+            world.clock.advance(ms=10)
+            times.append(world.clock.now_ms())
+            await world.send(body)
+        world.clock.advance(ms=1)
+        ends = ((0, 0), (times[0], 0), (times[2], 2), (times[2] - 1, 2), (times[3] + 1, 4))
+        for until_ms, expected in ends:
+            result = await world.pull(0, until_ms=until_ms, wait_s=60, min_messages=9)
+            assert bodies(world, result) == numbered(expected)
+            assert (result.next_offset, result.is_ended) == (expected, True)
+        late = await world.pull(3, until_ms=times[1])
+        assert (bodies(world, late), late.next_offset, late.is_ended) == ([], 3, True)
+
+
+async def test_until_a_time_to_come_waits_for_what_comes_before_it() -> None:
+    async with running() as world:
+        await world.send(b"0")
+        soon = world.clock.now_ms() + 100
+        open_end = await world.pull(0, until_ms=soon)
+        assert (bodies(world, open_end), open_end.is_ended) == ([b"0"], False)
+        async with asyncio.TaskGroup() as tasks:
+            pull = tasks.create_task(world.pull(1, until_ms=soon, min_messages=3, wait_s=60))
+            await until(lambda: world.waiting == 1)
+            world.clock.advance(ms=50)
+            await world.send(b"1")
+            await until(lambda: world.waiting == 1)
+            world.clock.advance(ms=50)
+            await world.send(b"2", b"3", b"4")
+        result = pull.result()
+        assert (bodies(world, result), result.is_ended) == ([b"1"], True)
+
+
+async def test_until_a_time_works_on_cold_queues_and_from_a_time() -> None:
+    async with running() as world:
+        for body in numbered(4):
+            world.clock.advance(ms=10)
+            await world.send(body)
+        end_ms = world.clock.now_ms()
+        world.store.cold = {(TOPIC, 0)}
+        result = await world.pull(None, timestamp_ms=end_ms - 20, until_ms=end_ms)
+        assert bodies(world, result) == [b"1", b"2"]
+
+
+async def test_two_ends_are_refused() -> None:
+    async with running() as world:
+        with pytest.raises(IllegalOffset):
+            await world.pull(0, until_ms=1, end_offset=1)
+        with pytest.raises(IllegalOffset):
+            await world.pull(0, until_ms=-1)

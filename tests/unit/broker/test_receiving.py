@@ -16,7 +16,8 @@ from app.domain.errors import (
     TopicNotFound,
 )
 from app.domain.limits import Limits
-from app.domain.settings import GroupSettings
+from app.domain.names import retry_topic
+from app.domain.settings import CustomizedRetry, GroupSettings
 from tests.support.brokers import GROUP, TOPIC, World, bodies, never_gone, offsets, running
 from tests.support.waiting import until
 
@@ -92,10 +93,11 @@ async def test_bytes_bound_a_receive_but_one_message_always_comes() -> None:
 
 async def test_bytes_bound_redeliveries_and_leave_the_rest_ready() -> None:
     async with running() as world:
+        await world.retry_at_once()
         world.store.fill(TOPIC, 0, [bytes(1_000)] * 5)
         await world.receive(5)
-        world.clock.advance(s=31)
-        assert offsets(await world.receive(10, max_bytes=2_500)) == [0, 1]
+        await world.lapse(s=31)
+        assert offsets(await world.receive(10, max_bytes=3_000)) == [0, 1]
         assert offsets(await world.receive(10, max_bytes=99_000)) == [2, 3, 4]
 
 
@@ -107,12 +109,13 @@ async def test_limits_bound_a_receive() -> None:
 
 async def test_an_expired_lease_is_delivered_again_first_and_in_order() -> None:
     async with running() as world:
+        await world.retry_at_once()
         world.store.fill(TOPIC, 0, numbered(6))
         first = await world.receive(3, invisible_ms=10_000)
         await world.ack(first[1])
-        world.clock.advance(ms=9_999)
+        await world.lapse(ms=9_999)
         assert offsets(await world.receive(1)) == [3]
-        world.clock.advance(ms=1)
+        await world.lapse(ms=1)
         again = await world.receive(10)
         assert offsets(again) == [0, 2, 4, 5]
         assert [delivery.attempt for delivery in again] == [2, 2, 1, 1]
@@ -159,14 +162,17 @@ async def test_no_more_than_max_in_flight_over_all_topics() -> None:
         assert len(await world.receive(4)) == 2
 
 
-async def test_delayed_messages_are_in_flight_too() -> None:
+async def test_messages_that_wait_for_their_retry_are_not_in_flight() -> None:
     async with running() as world:
         await world.group(GroupSettings(max_in_flight=2))
-        world.store.fill(TOPIC, 0, numbered(10))
+        world.store.fill(TOPIC, 0, numbered(4))
         received = await world.receive(2)
         await world.nack(*received, delay_ms=5_000)
+        others = await world.receive(2)
+        assert offsets(others) == [2, 3]
+        await world.lapse(s=5)
         assert await world.receive(2) == []
-        world.clock.advance(s=5)
+        await world.ack(*others)
         assert offsets(await world.receive(2)) == [0, 1]
 
 
@@ -192,7 +198,7 @@ async def test_leases_that_end_on_another_topic_make_room() -> None:
         await until(lambda: world.waiting == 1)
         await world.broker.expire_leases()
         assert world.waiting == 1
-        world.clock.advance(s=5)
+        await world.lapse(s=5)
         await world.broker.expire_leases()
         assert len(await waiting) == 1
 
@@ -201,12 +207,12 @@ async def test_room_that_another_topic_found_is_for_all() -> None:
     """A receive on one topic notices ended leases of another; who waits there must hear of it."""
     async with running() as world, asyncio.TaskGroup() as tasks:
         await world.topic(1, name="other")
-        await world.group(GroupSettings(max_in_flight=2))
+        await world.group(GroupSettings(max_in_flight=2, retry_policy=CustomizedRetry((0,))))
         world.store.fill(TOPIC, 0, numbered(2))
         await world.receive(2, invisible_ms=5_000)
         waiting = tasks.create_task(world.receive(2, wait_s=60))
         await until(lambda: world.waiting == 1)
-        world.clock.advance(s=5)
+        await world.lapse(s=5)
         assert await world.receive(1, topic="other") == []
         assert offsets(await waiting) == [0, 1]
 
@@ -237,9 +243,10 @@ async def test_tags_of_the_same_hash_are_told_apart() -> None:
 
 async def test_a_redelivery_ignores_the_filter() -> None:
     async with running() as world:
+        await world.retry_at_once()
         world.store.fill(TOPIC, 0, [b"a"], tag="a")
         await world.receive(filter="a")
-        world.clock.advance(s=31)
+        await world.lapse(s=31)
         assert bodies(await world.receive(filter="z")) == [b"a"]
 
 
@@ -263,36 +270,44 @@ async def test_a_filtered_scan_takes_several_reads() -> None:
 
 async def test_damage_is_stepped_over() -> None:
     async with running() as world:
+        await world.retry_at_once()
         world.store.fill(TOPIC, 0, numbered(5))
         world.store.damage(TOPIC, 0, 1)
         first = await world.receive()
         assert offsets(first) == [0, 2, 3, 4]
         world.store.damage(TOPIC, 0, 2)
-        world.clock.advance(s=31)
+        await world.lapse(s=31)
         again = await world.receive()
         assert offsets(again) == [0, 3, 4]
+        world.store.fill(TOPIC, 0, numbered(2))
+        await world.receive(gone=lambda: True)
+        world.store.damage(TOPIC, 0, 5)
+        again += await world.receive()
+        assert offsets(again) == [0, 3, 4, 6]
         await world.ack(*again)
-        assert world.committed() == {0: 5}
+        assert world.committed() == {0: 7}
 
 
 async def test_retention_moves_a_group_ahead() -> None:
     async with running() as world:
+        await world.retry_at_once()
         world.store.fill(TOPIC, 0, numbered(10))
         held = await world.receive(4)
         world.store.retain_from(TOPIC, 0, 6)
         assert offsets(await world.receive()) == [6, 7, 8, 9]
         assert world.committed() == {0: 6}
-        world.clock.advance(s=31)
+        await world.lapse(s=31)
         assert offsets(await world.receive()) == [6, 7, 8, 9]
         assert await world.ack(held[0]) == [ReceiptHandleExpired]
 
 
 async def test_backlog_is_what_is_ready_and_not_leased() -> None:
     async with running(queues=2) as world:
+        await world.retry_at_once()
         world.store.fill(TOPIC, 0, numbered(5))
         world.store.fill(TOPIC, 1, numbered(5))
         assert await backlog(world) == 9
-        world.clock.advance(s=31)
+        await world.lapse(s=31)
         assert await backlog(world) == 9
 
 
@@ -344,15 +359,16 @@ async def test_waiting_ends_when_time_is_up() -> None:
 
 async def test_an_expired_lease_wakes_who_waits() -> None:
     async with running() as world, asyncio.TaskGroup() as tasks:
+        await world.retry_at_once()
         world.store.fill(TOPIC, 0, numbered(1))
         await world.receive(invisible_ms=5_000)
         waiting = tasks.create_task(world.receive(wait_s=60))
         await until(lambda: world.waiting == 1)
-        world.clock.advance(ms=4_999)
+        await world.lapse(ms=4_999)
         await world.broker.expire_leases()
         await asyncio.sleep(0)
         assert world.waiting == 1
-        world.clock.advance(ms=1)
+        await world.lapse(ms=1)
         await world.broker.expire_leases()
         [again] = await waiting
         assert again.attempt == 2
@@ -444,12 +460,13 @@ async def test_a_replay_leaves_out_what_was_settled() -> None:
 
 async def test_a_replay_ends_with_the_leases_or_the_window() -> None:
     async with running() as world:
+        await world.retry_at_once()
         world.store.fill(TOPIC, 0, numbered(3))
         first = await world.receive(1, attempt_id="x", invisible_ms=5_000)
-        world.clock.advance(s=5)
+        await world.lapse(s=5)
         again = await world.receive(1, attempt_id="x", invisible_ms=120_000)
         assert (offsets(again), again[0].attempt) == (offsets(first), 2)
-        world.clock.advance(s=60)
+        await world.lapse(s=60)
         assert offsets(await world.receive(1, attempt_id="x")) == [1]
 
 
@@ -503,10 +520,11 @@ async def test_a_cold_queue_is_passed_by_while_others_have_messages() -> None:
 
 async def test_a_cold_redelivery_keeps_its_attempt() -> None:
     async with running() as world:
+        await world.retry_at_once()
         world.store.fill(TOPIC, 0, numbered(2))
         await world.receive()
-        world.clock.advance(s=31)
-        world.store.cold.add((TOPIC, 0))
+        await world.lapse(s=31)
+        world.store.cold.add((retry_topic(GROUP, TOPIC), 0))
         again = await world.receive()
         assert [delivery.attempt for delivery in again] == [2, 2]
 
@@ -524,8 +542,7 @@ async def test_two_receives_on_a_cold_queue_get_different_messages() -> None:
 async def test_a_commit_ahead_during_a_cold_read_is_honoured() -> None:
     async with running() as world:
         world.store.fill(TOPIC, 0, numbered(6))
-        await world.receive(2)
-        world.clock.advance(s=31)
+        await world.receive(2, gone=lambda: True)
         world.store.cold.add((TOPIC, 0))
         returned = asyncio.ensure_future(world.receive(2))
         await until(lambda: world.store.disk_reads == 1)
@@ -555,8 +572,7 @@ async def test_a_reset_or_delete_during_a_cold_read_gives_nothing() -> None:
 async def test_a_cancelled_cold_read_loses_nothing() -> None:
     async with running() as world:
         world.store.fill(TOPIC, 0, numbered(2))
-        await world.receive(1)
-        world.clock.advance(s=31)
+        await world.receive(1, gone=lambda: True)
         world.store.cold.add((TOPIC, 0))
         receive = asyncio.ensure_future(world.receive(2))
         await until(lambda: world.store.disk_reads == 1)

@@ -24,13 +24,19 @@ from app.domain.settings import (
     RetryPolicy,
     StartPosition,
     TopicType,
+    WhenExhausted,
 )
 
 NOW = TimestampMs(7)
-TOPIC = TopicView("orders", 4, TopicType.FIFO, FlushMode.ASYNC, 60_000, 1, NOW, NOW, version=1)
+TOPIC = TopicView(
+    "orders", 4, TopicType.FIFO, FlushMode.ASYNC, 60_000, True, 1, NOW, NOW, version=1
+)
 GROUP = GroupView(
     *("billing", 16, CustomizedRetry((1,)), DeliveryOrder.FIFO, 30_000, "latest", 9),
     mode=GroupMode.CLUSTERING,
+    on_exhausted=WhenExhausted.PARK,
+    max_in_flight_per_member=3,
+    paused=True,
     created_ms=NOW,
     updated_ms=NOW,
     version=2,

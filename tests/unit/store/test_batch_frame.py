@@ -196,3 +196,11 @@ def test_a_frame_that_does_not_check_out_is_refused(body: bytes) -> None:
 def test_bounds(body: bytes, error: type[CurlewError]) -> None:
     with pytest.raises(error):
         batch_frame.parse_request(body, topic="orders", limits=LIMITS)
+
+
+@pytest.mark.parametrize("length", range(1, 45))
+def test_a_last_pair_without_separator_is_refused_whatever_its_length(length: int) -> None:
+    bad = with_properties(b"a\x01b\x02" + b"x" * length + b"\x02")
+    with pytest.raises(MalformedFrame) as caught:
+        batch_frame.parse_request(request_frame([GOOD[0], bad]), topic="orders", limits=LIMITS)
+    assert caught.value.fields["index"] == 1

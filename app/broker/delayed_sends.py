@@ -1,0 +1,105 @@
+"""Sending delayed messages: when they are due, where they wait meanwhile, and their handles.
+
+Event loop only.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from app.broker.confirming import Confirmation
+from app.broker.delays import Delays
+from app.broker.ports import Store, Topic
+from app.broker.results import SendResult
+from app.broker.waiting_records import QUEUE
+from app.domain.clock import Clock
+from app.domain.delays import Due
+from app.domain.limits import Limits
+from app.domain.message import Message
+from app.domain.names import TIMER_TOPIC
+from app.domain.positions import FlushMode
+from app.domain.recall import RecallHandle, RecallSigner
+from app.store import Appended
+
+
+class Delayed(NamedTuple):
+    """A message, its queue, and when it goes there."""
+
+    message: Message
+    queue_id: int
+    due_ms: int
+
+
+class Waiting:
+    """Delayed messages that were appended and wait for their confirmation."""
+
+    def __init__(
+        self,
+        topic: str,
+        sent: Sequence[Delayed],
+        appended: Appended,
+        signer: RecallSigner,
+        confirmation: Confirmation,
+    ) -> None:
+        self._topic = topic
+        self._sent = sent
+        self._appended = appended
+        self._signer = signer
+        self._confirmation = confirmation
+
+    async def results(self) -> list[SendResult]:
+        """What to tell the producer, in order; raises when they were not stored."""
+        await self._confirmation.wait()
+        appended = self._appended
+        results: list[SendResult] = []
+        for place, (_, queue_id, due_ms) in enumerate(self._sent):
+            message_id = appended.message_ids[place]
+            offset = appended.first_queue_offset + place
+            handle = RecallHandle(self._topic, offset, due_ms, message_id)
+            results.append(
+                SendResult(
+                    message_id,
+                    self._topic,
+                    queue_id,
+                    -1,
+                    appended.store_time_ms,
+                    due_ms,
+                    self._signer.issue(handle),
+                )
+            )
+        return results
+
+
+class DelayedSends:
+    """Takes delayed messages from producers. `equip` before use."""
+
+    def __init__(self, store: Store, delays: Delays, clock: Clock, limits: Limits) -> None:
+        self._store = store
+        self._delays = delays
+        self._clock = clock
+        self._limits = limits
+        self._signer: RecallSigner | None = None
+
+    def equip(self, signer: RecallSigner) -> None:
+        """Take the cluster's key."""
+        self._signer = signer
+
+    def due_ms(self, due: Due | None) -> int | None:
+        """The due time; None when the message is for now. Raises `IllegalDeliveryTime`."""
+        if due is None:
+            return None
+        now_ms = self._clock.now_ms()
+        at_ms = due.at(now_ms, self._limits)
+        return at_ms if at_ms > now_ms else None
+
+    def append(self, topic: Topic, sent: Sequence[Delayed], flush: FlushMode | None) -> Waiting:
+        """Store messages where they wait, in one piece."""
+        assert self._signer is not None
+        messages = [
+            self._delays.part(message, topic.name, queue_id, due_ms).messages[0]
+            for message, queue_id, due_ms in sent
+        ]
+        confirmation = Confirmation()
+        appended = self._store.append(
+            TIMER_TOPIC, QUEUE, messages, flush or topic.flush, confirmation.done
+        )
+        return Waiting(topic.name, sent, appended, self._signer, confirmation)

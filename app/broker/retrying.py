@@ -1,0 +1,236 @@
+"""Carrying out what follows a failed delivery: a copy for later, or a dead letter.
+
+The copy goes to the group's retry topic, at once or through the delayed messages; the last one goes
+to its dead letters. The copy and the entry that the original is done are one step: a crash leaves
+both or neither, so no message is lost and none is doubled. What cannot be written stays failing and
+is tried again by the lease watch.
+
+Event loop only.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from app.broker.confirming import Confirmation
+from app.broker.delays import Delays
+from app.broker.group_progress import Settled, runs_of
+from app.broker.leases import Lease, LeaseTable
+from app.broker.offset_book import OffsetBook
+from app.broker.origins import dead_letter, retry_copy
+from app.broker.ports import Group, Metadata, Store
+from app.broker.progress_journal import ProgressJournal
+from app.broker.reading import DiskAccess
+from app.broker.retry_policy import Again, GivenUp, after
+from app.broker.subscriptions import LeasedQueue, Subscription
+from app.domain.clock import Clock
+from app.domain.errors import CurlewError
+from app.domain.limits import DEAD_LETTER_RETENTION_MS, MIB
+from app.domain.message import Message, StoredMessage
+from app.domain.names import dead_letter_topic, retry_topic
+from app.domain.positions import FlushMode
+from app.store import ReadResult, StepPart
+
+STEP_MESSAGES: Final = 128
+STEP_BYTES: Final = MIB
+"""Bounds of one step; a single message may be larger."""
+
+WATCH_MESSAGES: Final = 2_048
+"""Failed deliveries of one queue that one turn of the lease watch deals with."""
+
+QUEUE: Final = 0
+"""Retry and dead-letter topics have one queue."""
+
+
+class FailedDelivery(NamedTuple):
+    """A message in state moving."""
+
+    queue: LeasedQueue
+    offset: int
+    lease: Lease
+
+
+@dataclass(slots=True)
+class _Step:
+    """Messages of one queue that are dealt with together."""
+
+    queue: LeasedQueue
+    table: LeaseTable
+    items: Sequence[FailedDelivery]
+    parts: list[StepPart]
+
+
+class Retrier:
+    """One per broker."""
+
+    def __init__(
+        self,
+        store: Store,
+        metadata: Metadata,
+        clock: Clock,
+        *,
+        readers: Executor,
+        book: OffsetBook,
+        progress: ProgressJournal,
+        delays: Delays,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._clock = clock
+        self._readers = readers
+        self._book = book
+        self._progress = progress
+        self._delays = delays
+
+    def retention_ms(self) -> dict[str, int]:
+        """How long retry and dead-letter topics keep their messages."""
+        snapshot = self._metadata.snapshot
+        kept = {
+            retry_topic(group, topic): snapshot.topics[topic].retention_ms
+            for group, topic in self._progress.retried()
+            if topic in snapshot.topics
+        }
+        longest = DEAD_LETTER_RETENTION_MS
+        return kept | {dead_letter_topic(group): longest for group in snapshot.groups}
+
+    async def watch(self, subscription: Subscription) -> None:
+        """Deal with what has failed by itself: leases that ran out, steps that did not succeed."""
+        group = self._metadata.snapshot.groups.get(subscription.group)
+        if group is None:
+            return
+        for queue in subscription.sources:
+            if queue.leases.has_failing:
+                taken = queue.leases.take_failing(WATCH_MESSAGES)
+                items = [FailedDelivery(queue, offset, lease) for offset, lease in taken]
+                try:
+                    await self.deal_with(subscription, group, items)
+                except CurlewError:
+                    return
+
+    async def deal_with(
+        self, subscription: Subscription, group: Group, items: Sequence[FailedDelivery]
+    ) -> None:
+        """Do what the group's policy says; return when it is written down.
+
+        Raises the store's error; then the messages that were not dealt with are failing again.
+        """
+        left = sorted(items, key=lambda item: (item.queue.queue_id, item.offset))
+        try:
+            for queue, run in _runs(list(left)):
+                start = 0
+                while start < len(run):
+                    done = await self._deal_with_some(subscription, group, queue, run[start:])
+                    start += done
+                    del left[:done]
+        finally:
+            for queue, offset, lease in left:
+                if queue.leases.is_moving(offset, lease):
+                    queue.leases.keep_failing(offset, lease)
+
+    async def _deal_with_some(
+        self,
+        subscription: Subscription,
+        group: Group,
+        queue: LeasedQueue,
+        run: Sequence[FailedDelivery],
+    ) -> int:
+        """Deal with the first messages of a run; return how many."""
+        run = run[:STEP_MESSAGES]
+        read = await self._read(queue, run[0].offset, run[-1].offset + 1)
+        messages = {
+            offset: self._store.decode(record)
+            for offset, record in zip(read.queue_offsets, read.records, strict=True)
+        }
+        some = [item for item in run if item.offset < max(read.next_offset, run[0].offset + 1)]
+        live = [item for item in some if queue.leases.is_moving(item.offset, item.lease)]
+        if live and not subscription.is_closed:
+            step = _Step(queue, queue.leases, live, [])
+            step.parts = self._parts(subscription, group, live, messages)
+            await self._write(subscription, step)
+        return len(some)
+
+    async def _read(self, queue: LeasedQueue, start: int, end: int) -> ReadResult:
+        low = self._store.bounds(queue.stored_topic, queue.stored_queue_id).min_offset
+        if start < low:
+            return ReadResult([], [], [], min(low, end), 0, [])
+
+        def read(wait_for_disk: bool) -> ReadResult:
+            return self._store.read(
+                queue.stored_topic,
+                queue.stored_queue_id,
+                start,
+                max_messages=STEP_MESSAGES,
+                max_bytes=STEP_BYTES,
+                end_offset=end,
+                wait_for_disk=wait_for_disk,
+            )
+
+        return await DiskAccess(self._readers).run(read)
+
+    def _parts(
+        self,
+        subscription: Subscription,
+        group: Group,
+        items: Iterable[FailedDelivery],
+        messages: dict[int, StoredMessage],
+    ) -> list[StepPart]:
+        """Copies of what can still be read; the rest is done, since nobody can deliver it."""
+        parts: list[StepPart] = []
+        now_ms = self._clock.now_ms()
+        again: list[Message] = []
+        dead: list[Message] = []
+        target = retry_topic(subscription.group, subscription.topic)
+        for _, offset, lease in items:
+            message = messages.get(offset)
+            if message is None:
+                continue
+            decision = after(lease.failure, lease.attempt, group.max_attempts, group.retry_policy)
+            match decision:
+                case GivenUp(reason):
+                    dead.append(dead_letter(message, lease.attempt, reason))
+                case Again(0, reason):
+                    again.append(retry_copy(message, lease.attempt, reason))
+                case Again(delay_ms, reason):
+                    copy = retry_copy(message, lease.attempt, reason)
+                    parts.append(self._delays.part(copy, target, QUEUE, now_ms + delay_ms))
+        if again:
+            parts.append(StepPart(target, QUEUE, again))
+        if dead:
+            parts.append(StepPart(dead_letter_topic(subscription.group), QUEUE, dead))
+        return parts
+
+    async def _write(self, subscription: Subscription, step: _Step) -> None:
+        queue, offsets = step.queue, [item.offset for item in step.items]
+        row = (subscription.topic, queue.queue_id, runs_of(offsets))
+        entry = self._progress.part(Settled(subscription.group, [row]))
+        view = self._metadata.snapshot.topics.get(subscription.topic)
+        flush = FlushMode.SYNC if view is None else view.flush
+        confirmation = Confirmation()
+        self._store.append_step((*step.parts, entry), flush, confirmation.done)
+        now_s = self._clock.monotonic_s()
+        for offset in offsets:
+            step.table.moved(offset, now_s)
+        queue.state.ack_all(offsets)
+        self._book.track(queue)
+        try:
+            await confirmation.wait()
+        except CurlewError:
+            if queue.leases is step.table:
+                for _, offset, lease in step.items:
+                    step.table.keep_failing(offset, lease)
+            raise
+
+
+def _runs(
+    items: Iterable[FailedDelivery],
+) -> Iterator[tuple[LeasedQueue, list[FailedDelivery]]]:
+    """Neighbours of one queue, so that one read finds them all."""
+    run: list[FailedDelivery] = []
+    for item in items:
+        if run and (item.queue is not run[0].queue or item.offset != run[-1].offset + 1):
+            yield run[0].queue, run
+            run = []
+        run.append(item)
+    if run:
+        yield run[0].queue, run

@@ -1,0 +1,362 @@
+"""Taking messages of a subscription for one receive: which queue, which messages, leases, handles.
+
+Fair over queues, the one with the retries included: each take begins one queue further. In a queue,
+messages that came back go first, in offset order, then new ones. A filter leaves out new messages
+for the whole group: what does not match counts as done, as in RocketMQ, where a group has one
+subscription. Retries and what came back are delivered whatever the filter says by then, also as in
+RocketMQ.
+
+Nothing is leased twice: between looking at a queue and granting there is no await, but for a cold
+read, during which the queue is marked and others pass it by. Event loop only.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from app.broker.filtered_reading import first_records, read_matching
+from app.broker.filters import Filter
+from app.broker.groups import Groups
+from app.broker.leases import Holder, Lease
+from app.broker.offset_book import OffsetBook
+from app.broker.origins import as_original
+from app.broker.ports import Store
+from app.broker.reading import DiskAccess
+from app.broker.results import Delivery
+from app.broker.subscriptions import Held, LeasedQueue, LeaseIds, Subscription
+from app.domain.clock import Clock
+from app.domain.message import StoredMessage
+from app.domain.receipt import ReceiptSigner
+from app.store import ColdRead, ReadResult
+
+LOOKS_PER_TURN: Final = 4
+"""Looks of a filter before others get their turn of the event loop."""
+
+
+class Take:
+    """One look at a subscription: what may still be taken, and what was."""
+
+    __slots__ = (
+        "attempts_max",
+        "bytes_left",
+        "deliveries",
+        "disk",
+        "expires_ms",
+        "expires_s",
+        "holder",
+        "leased",
+        "looks_left",
+        "messages_left",
+        "scans_left",
+        "subscription",
+        "until_ms",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        wanted: Filter | None,
+        disk: DiskAccess,
+        attempts_max: int,
+    ) -> None:
+        self.subscription = subscription
+        self.wanted = wanted
+        self.disk = disk
+        self.attempts_max = attempts_max
+        self.holder: Holder | None = None
+        self.messages_left = 0
+        self.bytes_left = 0
+        self.scans_left = 0
+        self.looks_left = 0
+        self.expires_s = 0.0
+        self.expires_ms = 0
+        self.until_ms = 0
+        self.deliveries: list[Delivery] = []
+        self.leased: list[Held] = []
+
+    def hold_for(self, invisible_ms: int, clock: Clock) -> None:
+        """Leases granted from here on end `invisible_ms` after now."""
+        self.expires_s = clock.monotonic_s() + invisible_ms / 1000
+        self.expires_ms = int(self.expires_s * 1000)
+        self.until_ms = clock.now_ms() + invisible_ms
+
+    @property
+    def is_full(self) -> bool:
+        return self.messages_left <= 0 or self.bytes_left <= 0
+
+    @property
+    def is_tired(self) -> bool:
+        """Looked through enough for one turn of the event loop without finding a match."""
+        return self.scans_left <= 0 or self.looks_left <= 0
+
+
+class Taker:
+    """Takes for receives. One per broker."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        signer: ReceiptSigner,
+        lease_ids: LeaseIds,
+        book: OffsetBook,
+        groups: Groups,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._signer = signer
+        self._lease_ids = lease_ids
+        self._book = book
+        self._groups = groups
+
+    async def collect(self, take: Take) -> None:
+        """Take from the queues in turn; hop for a cold one only if nothing else is there."""
+        subscription = take.subscription
+        queues = subscription.sources
+        first = subscription.next_queue
+        if queues[first].is_retry and not self._has_messages(queues[first]):
+            first = 0
+        subscription.next_queue = (first + 1) % len(queues)
+        cold: LeasedQueue | None = None
+        for step in range(len(queues)):
+            if take.is_full:
+                break
+            queue = queues[(first + step) % len(queues)]
+            if queue.is_being_read:
+                continue
+            try:
+                self._take_from(take, queue)
+            except ColdRead:
+                cold = cold or queue
+        if cold is not None and not take.deliveries and not take.disk.is_used:
+            await self._take_cold(take, cold)
+
+    def _has_messages(self, queue: LeasedQueue) -> bool:
+        end = self._store.bounds(queue.stored_topic, queue.stored_queue_id).max_offset
+        return queue.fetch_offset < end or queue.leases.returned_count > 0
+
+    def _take_from(self, take: Take, queue: LeasedQueue) -> None:
+        bounds = self._store.bounds(queue.stored_topic, queue.stored_queue_id)
+        if bounds.min_offset > queue.progress.committed:
+            queue.skip_to(bounds.min_offset)
+            self._book.track(queue)
+        leases = queue.leases
+        while leases.returned_count and not take.is_full:
+            run = leases.take_returned_run(take.messages_left)
+            try:
+                read = self._read_run(take, queue, run, wait_for_disk=False)
+            except BaseException:
+                leases.put_back(run)
+                raise
+            self._grant_returned(take, queue, run, read)
+        while queue.fetch_offset < bounds.max_offset and not (take.is_full or take.is_tired):
+            if queue.fetch_offset < queue.restored_end:
+                queue.fetch_offset = queue.progress.next_open(queue.fetch_offset)
+            start = queue.fetch_offset
+            self._grant_new(take, queue, start, self._read_new(take, queue, start, False))
+            if queue.fetch_offset == start:
+                break
+
+    async def _take_cold(self, take: Take, queue: LeasedQueue) -> None:
+        """As above, with one read on a reader thread. Nobody else reads the queue meanwhile."""
+        leases = queue.leases
+        run = leases.take_returned_run(take.messages_left)
+        start = queue.fetch_offset
+        queue.is_being_read = True
+        invisible_ms = round((take.expires_s - self._clock.monotonic_s()) * 1000)
+        in_flight, reserved = take.subscription.in_flight, take.messages_left
+        in_flight.count += reserved
+        try:
+            if run:
+                read = await take.disk.hop(
+                    lambda wait: self._read_run(take, queue, run, wait_for_disk=wait)
+                )
+            else:
+                read = await take.disk.hop(partial(self._read_new, take, queue, start))
+        except BaseException:
+            leases.put_back(run)
+            take.subscription.line.wake_one()
+            raise
+        finally:
+            in_flight.count -= reserved
+            if queue.leases is leases:
+                queue.is_being_read = False
+            self._groups.tell_of_room(in_flight, take.subscription.group)
+        if take.subscription.is_closed or queue.leases is not leases:
+            return
+        take.hold_for(invisible_ms, self._clock)
+        if run:
+            self._grant_returned(take, queue, run, read)
+        else:
+            self._grant_new(take, queue, start, read)
+
+    def _read_run(
+        self, take: Take, queue: LeasedQueue, run: range, *, wait_for_disk: bool
+    ) -> ReadResult:
+        return self._store.read(
+            queue.stored_topic,
+            queue.stored_queue_id,
+            run.start,
+            max_messages=len(run),
+            max_bytes=max(take.bytes_left, 1),
+            end_offset=run.stop,
+            wait_for_disk=wait_for_disk,
+        )
+
+    def _read_new(
+        self, take: Take, queue: LeasedQueue, start: int, wait_for_disk: bool
+    ) -> ReadResult:
+        return read_matching(
+            self._store,
+            queue.stored_topic,
+            queue.stored_queue_id,
+            start,
+            wanted=None if queue.is_retry else take.wanted,
+            max_messages=take.messages_left,
+            max_bytes=take.bytes_left,
+            wait_for_disk=wait_for_disk,
+        )
+
+    def _grant_returned(self, take: Take, queue: LeasedQueue, run: range, read: ReadResult) -> None:
+        """Lease again what could be read of `run`; what is damaged or gone is done."""
+        leases = queue.leases
+        read = _fitting(take, read)
+        leases.put_back(offset for offset in run if offset >= read.next_offset)
+        found = set(read.queue_offsets)
+        for offset in run:
+            if offset not in found and offset < read.next_offset and leases.is_returned(offset):
+                leases.forget(offset)
+                queue.state.ack_all((offset,))
+                self._book.track(queue)
+        if not all(map(leases.is_returned, read.queue_offsets)):
+            read = _only(read, leases.is_returned)
+        self._deliver(take, queue, read, leases.grant_again, None)
+
+    def _grant_new(self, take: Take, queue: LeasedQueue, start: int, read: ReadResult) -> None:
+        """Lease what was read from `start` on; what the filter or damage left out is done."""
+        read = _fitting(take, read)
+        if take.wanted is not None:
+            take.scans_left -= read.scanned
+            take.looks_left -= 1
+        if queue.fetch_offset != start:
+            # A client committed ahead during a cold read.
+            fetch_offset = queue.fetch_offset
+            read = _only(read, lambda offset: offset >= fetch_offset)
+        if start < queue.restored_end:
+            is_acked = queue.progress.is_acked
+            read = _only(read, lambda offset: not is_acked(offset))
+        end = read.next_offset
+        if end <= queue.fetch_offset:
+            return
+        offsets = read.queue_offsets
+        if len(offsets) != end - queue.fetch_offset:
+            skipped_from = queue.fetch_offset
+            for offset in (*offsets, end):
+                if skipped_from < offset:
+                    queue.progress.ack_range(skipped_from, offset)
+                skipped_from = offset + 1
+            self._book.track(queue)
+        queue.fetch_offset = end
+        earlier = None
+        if offsets and (queue.is_retry or offsets[0] < queue.restored_end):
+            read, earlier = self._with_history(take, queue, read)
+        self._deliver(take, queue, read, queue.leases.grant, earlier)
+
+    def _with_history(
+        self, take: Take, queue: LeasedQueue, read: ReadResult
+    ) -> tuple[ReadResult, list[int]]:
+        """How often each message was delivered before; leave out those for which that is all."""
+        handed_out, decode = queue.state.deliveries, self._store.decode
+        attempts: dict[int, int] = {}
+        for offset, record in zip(read.queue_offsets, read.records, strict=True):
+            earlier = decode(record).reconsume_times if queue.is_retry else 0
+            earlier += handed_out.get(offset, 0)
+            if earlier < take.attempts_max:
+                attempts[offset] = earlier
+            else:
+                queue.leases.fail_unseen(offset, earlier)
+        if len(attempts) < len(read.queue_offsets):
+            read = _only(read, attempts.__contains__)
+        return read, list(attempts.values())
+
+    def _deliver(
+        self,
+        take: Take,
+        queue: LeasedQueue,
+        read: ReadResult,
+        grant: Callable[[Sequence[int], int, float], Sequence[Lease]],
+        earlier: Sequence[int] | None,
+    ) -> None:
+        offsets = read.queue_offsets
+        if not offsets:
+            return
+        decode, issue = self._store.decode, self._signer.issue
+        messages = [decode(record) for record in read.records]
+        first_lease_id = self._lease_ids.take(len(offsets))
+        leases = grant(offsets, first_lease_id, take.expires_s)
+        if earlier is not None:
+            for lease, times in zip(leases, earlier, strict=True):
+                lease.attempt += times
+        if take.holder is not None:
+            take.holder.count += len(leases)
+            for lease in leases:
+                lease.holder = take.holder
+        if queue.is_retry:
+            messages = [as_original(message) for message in messages]
+        prefix, queue_id = take.subscription.handle_prefix, queue.queue_id
+        expires_ms, until_ms, attempts_max = take.expires_ms, take.until_ms, take.attempts_max
+        take.deliveries += [
+            Delivery(
+                message,
+                issue(
+                    prefix,
+                    queue_id,
+                    offset,
+                    lease.lease_id,
+                    lease.attempt,
+                    lease.is_first,
+                    expires_ms,
+                ),
+                lease.attempt,
+                attempts_max,
+                until_ms,
+            )
+            for message, offset, lease in zip(messages, offsets, leases, strict=True)
+        ]
+        take.leased += [
+            (queue, offset, lease_id) for lease_id, offset in enumerate(offsets, first_lease_id)
+        ]
+        take.messages_left -= len(offsets)
+        take.bytes_left -= sum(map(len, read.records))
+
+
+def _fitting(take: Take, read: ReadResult) -> ReadResult:
+    """Cut off records that would go over what may be taken; the very first is always kept.
+
+    The limits were known when the read was asked for, so this matters when the store gave one
+    record in spite of `max_bytes`, and when others took their share during a cold read.
+    """
+    size = 0
+    for index, record in enumerate(read.records):
+        size += len(record)
+        if size > take.bytes_left and (index > 0 or take.deliveries):
+            take.bytes_left = 0
+            return first_records(read, index)
+    return read
+
+
+def _only(read: ReadResult, is_wanted: Callable[[int], bool]) -> ReadResult:
+    """Only the records whose offset is wanted."""
+    keep = [index for index, offset in enumerate(read.queue_offsets) if is_wanted(offset)]
+    return read._replace(
+        records=[read.records[index] for index in keep],
+        queue_offsets=[read.queue_offsets[index] for index in keep],
+        tag_hashes=[read.tag_hashes[index] for index in keep],
+    )
+
+
+def shown(queue: LeasedQueue, message: StoredMessage) -> StoredMessage:
+    """A message as its consumer sees it: a retry in the place and under the id of its original."""
+    return as_original(message) if queue.is_retry else message

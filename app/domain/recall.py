@@ -1,0 +1,87 @@
+"""Recall handles: the name of one delayed message, as text that a client passes back. Pure.
+
+Before URL-safe Base64 without padding:
+
+    1   version, 1
+    8   offset in the timer topic under which the message first waited
+    8   due time that it had then, epoch ms
+    1   length t of the topic's name
+    t   topic
+    …   message id
+    16  HMAC-SHA256 of all before, truncated to 128 bits (RFC 2104, section 5)
+
+The handle stays the same when the message is moved to another time or place in the log.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from hmac import compare_digest, digest
+from struct import Struct
+from typing import Final, NamedTuple
+
+from app.domain.errors import InvalidRecallHandle
+
+VERSION: Final = 1
+HANDLE_CHARS_MAX: Final = 1_024
+_MAC_BYTES: Final = 16
+_FIELDS: Final = Struct(">BQQB")
+
+
+class RecallHandle(NamedTuple):
+    """What a handle says."""
+
+    topic: str
+    offset: int
+    due_ms: int
+    message_id: str
+
+
+class RecallSigner:
+    """Writes and reads handles under one key. Immutable."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        assert len(key) >= _MAC_BYTES
+        self._key = key
+
+    def issue(self, handle: RecallHandle) -> str:
+        topic = handle.topic.encode()
+        payload = _FIELDS.pack(VERSION, handle.offset, handle.due_ms, len(topic)) + topic
+        payload += handle.message_id.encode()
+        mac = digest(self._key, payload, "sha256")[:_MAC_BYTES]
+        return urlsafe_b64encode(payload + mac).rstrip(b"=").decode("ascii")
+
+    def read(self, text: str) -> RecallHandle:
+        """The handle, or `InvalidRecallHandle`."""
+        data = _decoded(text)
+        payload, mac = data[:-_MAC_BYTES], data[-_MAC_BYTES:]
+        expected = digest(self._key, payload, "sha256")[:_MAC_BYTES]
+        if len(payload) < _FIELDS.size or not compare_digest(mac, expected):
+            raise _invalid()
+        version, offset, due_ms, length = _FIELDS.unpack_from(payload)
+        if version != VERSION:
+            raise _invalid()
+        end = _FIELDS.size + length
+        topic, message_id = payload[_FIELDS.size : end], payload[end:]
+        return RecallHandle(topic.decode(), offset, due_ms, message_id.decode())
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        if len(text) > HANDLE_CHARS_MAX:
+            raise _invalid()
+        data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (Base64Error, ValueError) as error:
+        raise _invalid() from error
+    # One text for one handle: no spare bits, no characters that decoding passes over.
+    if urlsafe_b64encode(data).rstrip(b"=") != text.encode():
+        raise _invalid()
+    return data
+
+
+def _invalid() -> InvalidRecallHandle:
+    return InvalidRecallHandle(
+        "the recall handle was not issued by this cluster",
+        hint="pass the recall_handle of the send's answer as it was given",
+    )

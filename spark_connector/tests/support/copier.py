@@ -1,0 +1,45 @@
+"""A Spark application: copies one topic to another, as a driver that tests can kill.
+
+Arguments: endpoint, topic, copy, folder, trigger (`once` ends with what was there, `always` goes
+on), and whether the sink is idempotent.
+"""
+
+import sys
+
+from pyspark.sql import SparkSession
+from pyspark_curlew import register
+
+
+def main() -> None:
+    endpoint, topic, copy, folder, trigger, idempotence = sys.argv[1:]
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.local.dir", f"{folder}/spark")
+        .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .getOrCreate()
+    )
+    register(spark)
+    rows = (
+        spark.readStream.format("curlew")
+        .options(endpoint=endpoint, topic=topic, startingOffsets="earliest")
+        .options(maxOffsetsPerTrigger="1600", retries="40")
+        .load()
+    )
+    trigger_of = {"once": {"availableNow": True}, "always": {"processingTime": "0 seconds"}}
+    query = (
+        rows.select("key", "value")
+        .writeStream.format("curlew")
+        .options(endpoint=endpoint, topic=copy, checkpointLocation=f"{folder}/checkpoint")
+        .options(sendMaxMessages="20", retries="40", idempotence=idempotence)
+        .trigger(**trigger_of[trigger])
+        .start()
+    )
+    query.awaitTermination()
+
+
+main()

@@ -1,0 +1,125 @@
+"""A driver and a node that are killed while a stream is copied: the copy has each message once.
+
+Positive control: the same run with `idempotence=false` has some of them twice.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from spark_connector.tests.support.real_node import RealNode
+from tests.support.node import RunningNode, start_node
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
+
+MESSAGES = 8_000
+QUEUES = 4
+DEADLINE_S = 180
+COPIER = Path(__file__).parent / "support" / "copier.py"
+
+
+class Nodes:
+    """A node that is killed and started again, on one port."""
+
+    def __init__(self, folder: Path) -> None:
+        self._data = folder / "data"
+        self.node: RunningNode = start_node(self._data)
+        self._port = ("--port", str(self.node.port))
+
+    def kill(self) -> None:
+        self.node.kill()
+        assert self.node.process.stdout is not None
+        self.node.process.stdout.close()
+
+    def start_again(self) -> None:
+        self.node = start_node(self._data, *self._port)
+
+
+Driver = subprocess.Popen[bytes]
+
+
+@contextmanager
+def driver(endpoint: str, folder: Path, trigger: str, idempotence: str) -> Iterator[Driver]:
+    """A driver with all its workers in a process group of its own; killed in the end."""
+    arguments = [endpoint, "orders", "copy", str(folder), trigger, idempotence]
+    with (folder / "driver.log").open("a") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(COPIER), *arguments],
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_for_copies(endpoint: str, count: int, process: Driver) -> None:
+    """Until the copy has so many messages."""
+    pool = urllib3.PoolManager()
+    give_up = time.monotonic() + DEADLINE_S
+    while stored(pool, endpoint) < count:
+        assert process.poll() is None, "the driver ended"
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def stored(pool: urllib3.PoolManager, endpoint: str) -> int:
+    depth = pool.request("GET", f"{endpoint}/v1/topics/copy/stats").json()["depth"]
+    return int(depth)
+
+
+def values(endpoint: str) -> Counter[str]:
+    """Each message of the copy, and how often it is there."""
+    pool = urllib3.PoolManager()
+    found: Counter[str] = Counter()
+    for queue in range(QUEUES):
+        offset, up_to_date = 0, False
+        while not up_to_date:
+            path = f"/v1/topics/copy/queues/{queue}/messages?offset={offset}&max_messages=10000"
+            answer = pool.request("GET", endpoint + path).json()
+            found.update(message["text"] for message in answer["messages"])
+            offset, up_to_date = answer["next_offset"], answer["up_to_date"]
+    return found
+
+
+def copied_through_kills(folder: Path, idempotence: str) -> Counter[str]:
+    """What the copy holds after kills of the node, and of driver and node at once."""
+    nodes = Nodes(folder)
+    endpoint = nodes.node.url
+    try:
+        service = RealNode(endpoint)
+        service.add_topic("orders", QUEUES)
+        service.add_topic("copy", QUEUES)
+        for queue in range(QUEUES):
+            service.send("orders", queue, *[b"%d" % n for n in range(queue, MESSAGES, QUEUES)])
+        with driver(endpoint, folder, "always", idempotence) as process:
+            wait_for_copies(endpoint, MESSAGES // 4, process)
+            nodes.kill()
+            nodes.start_again()
+            wait_for_copies(endpoint, MESSAGES // 2, process)
+            nodes.kill()
+        nodes.start_again()
+        with driver(endpoint, folder, "once", idempotence) as process:
+            assert process.wait(DEADLINE_S) == 0, (folder / "driver.log").read_text()[-3000:]
+        return values(endpoint)
+    finally:
+        nodes.kill()
+
+
+def test_each_message_is_copied_once(tmp_path: Path) -> None:
+    found = copied_through_kills(tmp_path, "true")
+    assert found == Counter(str(number) for number in range(MESSAGES))

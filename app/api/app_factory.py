@@ -48,8 +48,10 @@ def build_api(
     if web is not None:
         control_plane.mount("/ui", web)
         control_plane.router.routes.append(Route("/ui", _to_the_pages))
+    lane = build_lane(broker, limits, traffic)
+    control_plane.state.lane_paths = tuple(each.path for each in lane.operations)
     return RequestShell(
-        build_lane(broker, limits, traffic),
+        lane,
         control_plane,
         header_block_bytes_max=limits.header_block_bytes_max,
         local_only=local_only,

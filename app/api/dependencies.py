@@ -116,7 +116,8 @@ def invalid_body(error: ValidationError, known: list[str]) -> InvalidBody:
             faults.append(FieldError(pointer, f"unknown field {name!r}"))
             hint = hint or did_you_mean(name, known)
         else:
-            faults.append(FieldError(pointer, fault["msg"]))
+            # Pydantic puts this before what our own checks say.
+            faults.append(FieldError(pointer, fault["msg"].removeprefix("Value error, ")))
     return InvalidBody(faults[0].detail, faults, hint=hint)
 
 

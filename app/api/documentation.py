@@ -30,6 +30,7 @@ _REASONS: Final = {
     431: "The header block or the message properties are too large",
     500: "The node failed",
     503: "The service cannot answer now; see Retry-After",
+    504: "No reply came in time; the request is stored",
     507: "The disk is full",
 }
 
@@ -62,10 +63,12 @@ RAW_MESSAGE_HEADERS: Final[Json] = {
     "MQ-Properties": _TEXT,
     "MQ-Born-Time-Ms": _INTEGER,
     "MQ-Store-Time-Ms": _INTEGER,
+    "MQ-Correlation-Id": _TEXT,
+    "MQ-Reply-Until-Ms": _INTEGER,
     "traceparent": _TEXT,
     "tracestate": _TEXT,
 }
-"""What `lane.receiving.raw_headers` gives beside `MQ-Prop-<name>`, which no document can list."""
+"""What `lane.raw_message.raw_headers` gives beside `MQ-Prop-<name>`, which no document can list."""
 
 
 def problem_responses(*statuses: int) -> dict[int | str, Json]:

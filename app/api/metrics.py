@@ -95,7 +95,9 @@ def _state(sources: Sources) -> Iterator[_Family]:
     broker, snapshot = sources.broker, sources.metadata.snapshot
     store = broker.store_status()
     yield _one("curlew_ready", "gauge", "1: takes requests.", not broker.readiness())
-    yield _one("curlew_waiting_requests", "gauge", "Long polls waiting.", broker.waiting_count)
+    yield _one(
+        "curlew_waiting_requests", "gauge", "Long polls and requests waiting.", broker.waiting_count
+    )
     streams = broker.streams
     yield _one("curlew_streams", "gauge", "Open streams.", streams.open_count)
     yield _one(

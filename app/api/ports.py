@@ -10,11 +10,13 @@ from typing import Literal, Protocol, TypeVar
 from app.broker import ports as broker_ports
 from app.broker.browsing import Browser
 from app.broker.dead_letters import DeadLetters
+from app.broker.group_flow import GroupFlow
 from app.broker.group_positions import Committer, GroupPositions
 from app.broker.members import Members
 from app.broker.operations import Operations
 from app.broker.ports import Group, StoreStatus, Topic
 from app.broker.producers import Producers
+from app.broker.requests import Requests
 from app.broker.results import (
     BatchItem,
     Delivery,
@@ -48,6 +50,9 @@ class DataPlane(Protocol):
 
     @property
     def browser(self) -> Browser: ...
+
+    @property
+    def requests(self) -> Requests: ...
 
     @property
     def store_id(self) -> bytes: ...
@@ -180,6 +185,11 @@ class Broker(DataPlane, Protocol):
     @property
     def members(self) -> Members:
         """Members of groups, and their queues."""
+        ...
+
+    @property
+    def flow(self) -> GroupFlow:
+        """Pausing and resuming groups."""
         ...
 
     @property

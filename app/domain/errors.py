@@ -22,13 +22,13 @@
     └── NodeFault                 we are broken: StoreFailed · DiskFull · InternalError
 
 `outcome` is set on errors of sends: "not_stored" means that the message will never be delivered,
-"unknown" means that it may have been stored.
+"unknown" means that it may have been stored, "stored" (of requests) that it was, without an answer.
 """
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-Outcome = Literal["not_stored", "unknown"]
+Outcome = Literal["not_stored", "stored", "unknown"]
 
 
 class CurlewError(Exception):
@@ -278,6 +278,13 @@ class OperationNotFound(NotFound):
     title = "The operation does not exist"
 
 
+class RequestNotFound(NotFound):
+    """No request was made here under that correlation id."""
+
+    code = "REQUEST_NOT_FOUND"
+    title = "The request does not exist"
+
+
 class TransactionNotFound(NotFound):
     """No transaction of this id is prepared or remembered."""
 
@@ -388,6 +395,20 @@ class AlreadyStored(StateConflict):
 
     code = "ALREADY_STORED"
     title = "The messages are stored already"
+
+
+class RequestExpired(StateConflict):
+    """A reply to a request that nobody waits for any more."""
+
+    code = "REQUEST_EXPIRED"
+    title = "Nobody waits for the reply"
+
+
+class NoReply(CurlewError):
+    """A request is stored, and no reply came in time."""
+
+    code = "REPLY_TIMEOUT"
+    title = "No reply came in time"
 
 
 class IdempotencyKeyReused(InvalidRequest):

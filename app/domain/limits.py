@@ -53,6 +53,7 @@ class Limits:
     receive_bytes_max: int = 8 * MIB
     wait_seconds_max: int = 60
     waiters_max: int = 20_000
+    requests_waiting_max: int = 5_000
     invisible_ms_min: int = 1_000
     invisible_ms_max: int = 12 * 3_600_000
     header_block_bytes_max: int = 16 * KIB
@@ -124,6 +125,8 @@ DEFAULT_PULL_MESSAGES = 32
 """RocketMQ's pullBatchSize."""
 
 DEFAULT_PAGE_SIZE = 100
+
+DEFAULT_REQUEST_WAIT_S = 10
 
 DEFAULT_RECEIVE_MESSAGES = 1
 DEFAULT_INVISIBLE_MS = 30_000

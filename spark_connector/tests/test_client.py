@@ -46,7 +46,7 @@ def client(node: FakeNode, pauses: list[float]) -> CurlewClient:
 
 def client_of(base_url: str, pauses: list[float], retries: int = 3) -> CurlewClient:
     policy = RetryPolicy(retries, 50, 5000, sleep=pauses.append, fraction=lambda: 1.0)
-    return CurlewClient(HttpOptions(base_url, 2000, 5000, retries, 50, 5000), policy)
+    return CurlewClient(HttpOptions((base_url,), 2000, 5000, retries, 50, 5000), policy)
 
 
 def pull(client: CurlewClient, offset: int = 0) -> Pulled | OutOfRange:

@@ -17,7 +17,7 @@ REQUIRED = {"endpoint": "http://127.0.0.1:8710", "topic": "orders"}
 def test_defaults_are_the_documented_ones() -> None:
     options = parse_stream_options(REQUIRED)
     assert options.topics == TopicChoice(("orders",))
-    assert options.http.endpoint == "http://127.0.0.1:8710"
+    assert options.http.endpoints == ("http://127.0.0.1:8710",)
     assert options.starting == Bound("latest", too_new="error")
     assert options.trigger == TriggerLimits(None, None, 0, 900_000)
     assert (options.min_partitions, options.prefetch) == (1, 2)
@@ -38,7 +38,7 @@ def test_names_are_compared_without_regard_to_case() -> None:
 
 def test_a_slash_at_the_end_of_the_endpoint_does_not_matter() -> None:
     options = parse_stream_options({**REQUIRED, "endpoint": "http://mq:8710/base/"})
-    assert options.http.endpoint == "http://mq:8710/base"
+    assert options.http.endpoints == ("http://mq:8710/base",)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:

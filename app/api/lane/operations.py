@@ -3,6 +3,7 @@
 from app.api.lane.browsing import Browsing
 from app.api.lane.pulling import Pulling
 from app.api.lane.receiving import Receiving
+from app.api.lane.requesting import Requesting
 from app.api.lane.routing import Lane, Operation
 from app.api.lane.sending import Sending
 from app.api.lane.settling import Settling
@@ -22,6 +23,7 @@ def build_lane(broker: DataPlane, limits: Limits, traffic: Traffic | None = None
     streaming = Streaming(broker, limits, traffic)
     receiving, settling = Receiving(broker, limits, traffic), Settling(broker, limits)
     browsing = Browsing(broker, limits, traffic)
+    requesting = Requesting(broker, limits, traffic)
     receipts = "/v1/receipts/{handle}"
     return Lane(
         [
@@ -39,6 +41,21 @@ def build_lane(broker: DataPlane, limits: Limits, traffic: Traffic | None = None
                 f"{_TOPIC}/messages:batch",
                 sending.send_batch,
                 sends=True,
+                takes_mq_headers=True,
+            ),
+            Operation(
+                "request_reply",
+                "POST",
+                f"{_TOPIC}/messages:request",
+                requesting.request,
+                sends=True,
+                takes_mq_headers=True,
+            ),
+            Operation(
+                "reply_to_request",
+                "POST",
+                "/v1/replies/{correlation_id}",
+                requesting.reply,
                 takes_mq_headers=True,
             ),
             Operation("browse_messages", "GET", f"{_TOPIC}/messages", browsing.browse),

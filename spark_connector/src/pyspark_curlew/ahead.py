@@ -49,8 +49,8 @@ class ReadAhead:
             end = min(position + self._size, limit)
             self._look_ahead(end)
             answer = self._pull(position, end, wait_s)
-        if isinstance(answer, Pulled) and answer.frame.records and answer.next_offset < end:
-            self._size = max(1, min(self._size, answer.frame.records))
+        if isinstance(answer, Pulled) and position < answer.next_offset < end:
+            self._size = max(1, min(self._size, answer.next_offset - position))
         return answer
 
     def close(self) -> None:
@@ -77,4 +77,5 @@ class ReadAhead:
             max_messages=end - start,
             max_bytes=self._options.pull_max_bytes,
             wait_s=wait_s,
+            filter_tags=self._options.filter_tags,
         )

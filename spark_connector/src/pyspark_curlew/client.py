@@ -39,6 +39,8 @@ class Pulled:
     next_offset: int
     max_offset: int
     store_id: bytes
+    gaps: Sequence[tuple[int, int]] = ()
+    """What the service could not read in between, start and end (excluded) of each stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,15 +188,18 @@ class CurlewClient:
         max_messages: int,
         max_bytes: int,
         wait_s: int,
+        filter_tags: str | None = None,
     ) -> Pulled | OutOfRange:
         """Messages of one queue from `offset` on, at most up to `end_offset` (excluded)."""
-        query = {
+        query: dict[str, str | int] = {
             "offset": offset,
             "until_offset": end_offset,
             "max_messages": max_messages,
             "max_bytes": max_bytes,
             "wait": wait_s,
         }
+        if filter_tags is not None:
+            query["filter"] = filter_tags
         path = f"/v1/topics/{_quoted(topic)}/queues/{queue}/messages"
         request = Request("GET", path, query, {"Accept": CONTENT_TYPE}, wait_s=wait_s)
 
@@ -323,7 +328,18 @@ def _pulled(answer: Answer) -> Pulled:
         next_offset=_whole_header(answer, "mq-next-offset"),
         max_offset=_whole_header(answer, "mq-max-offset"),
         store_id=_store_id(answer),
+        gaps=_gaps(answer),
     )
+
+
+def _gaps(answer: Answer) -> list[tuple[int, int]]:
+    value = answer.headers.get("mq-gaps")
+    if value is None:
+        return []
+    try:
+        return [(int(gap["from"]), int(gap["to"])) for gap in json.loads(value)]
+    except (KeyError, TypeError, ValueError):
+        raise ProtocolViolation(f"header mq-gaps cannot be read: {value[:200]!r}") from None
 
 
 def _whole_header(answer: Answer, name: str) -> int:

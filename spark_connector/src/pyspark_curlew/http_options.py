@@ -7,7 +7,7 @@ the request. Invariant: no secret is in the `repr` of the options nor in an erro
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing
@@ -30,7 +30,9 @@ HTTP_NAMES: Final = (
     "retries",
     "retryBackoffMs",
     "retryMaxBackoffMs",
+    "compression",
 )
+Compression = Literal["none", "zstd", "gzip"]
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _OWN_HEADERS: Final = frozenset(
     {"accept", "authorization", "content-type", "content-length", "host"}
@@ -62,7 +64,8 @@ class TlsOptions:
 class HttpOptions:
     """How to reach the service. Times in milliseconds; `retries` does not count the first try."""
 
-    endpoint: str
+    endpoints: tuple[str, ...]
+    """Base addresses of one service, tried in turn."""
     connect_timeout_ms: int
     read_timeout_ms: int
     retries: int
@@ -71,37 +74,49 @@ class HttpOptions:
     credentials: Credentials = Credentials()
     tls: TlsOptions = TlsOptions()
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    compression: Compression = "none"
+    """Of frames, in both directions."""
 
 
 def read_http_options(reader: OptionReader) -> HttpOptions:
     """Check what concerns the connection; raise `OptionMissing`, `-Invalid` or `-Conflict`."""
-    endpoint = _endpoint(reader)
+    endpoints = _endpoints(reader)
     return HttpOptions(
-        endpoint=endpoint,
+        endpoints=endpoints,
         connect_timeout_ms=reader.whole("connectTimeoutMs", 5000, minimum=1),
         read_timeout_ms=reader.whole("readTimeoutMs", 30_000, minimum=1),
         retries=reader.whole("retries", 8, minimum=0),
         retry_backoff_ms=reader.whole("retryBackoffMs", 50, minimum=0),
         retry_max_backoff_ms=reader.whole("retryMaxBackoffMs", 5000, minimum=0),
         credentials=_credentials(reader),
-        tls=_tls(reader, endpoint),
+        tls=_tls(reader, endpoints),
         headers=_headers(reader),
+        compression=_compression(reader),
     )
 
 
-def _endpoint(reader: OptionReader) -> str:
-    endpoint = reader.text("endpoint").rstrip("/")
+def _endpoints(reader: OptionReader) -> tuple[str, ...]:
+    found = [part.strip().rstrip("/") for part in reader.text("endpoint").split(",")]
+    return tuple(dict.fromkeys(_endpoint(part) for part in found))
+
+
+def _endpoint(endpoint: str) -> str:
     parts = urlsplit(endpoint)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
         raise OptionInvalid(
             f"option 'endpoint' = {_without_user(endpoint)!r} is not a base address;"
-            " it looks like http://host:8710"
+            " it looks like http://host:8710, several are parted by commas"
         )
     if parts.username is not None or parts.password is not None:
         raise OptionInvalid(
             "option 'endpoint' has a user or password in it; use 'username' and 'password'"
         )
     return endpoint
+
+
+def _compression(reader: OptionReader) -> Compression:
+    value = reader.choice("compression", "none", "none", "zstd", "gzip")
+    return "zstd" if value == "zstd" else "gzip" if value == "gzip" else "none"
 
 
 def _without_user(address: str) -> str:
@@ -128,9 +143,9 @@ def _credentials(reader: OptionReader) -> Credentials:
     return found
 
 
-def _tls(reader: OptionReader, endpoint: str) -> TlsOptions:
+def _tls(reader: OptionReader, endpoints: tuple[str, ...]) -> TlsOptions:
     given = reader.given("tls.ca", "tls.cert", "tls.key", "tls.verify")
-    if given and not endpoint.startswith("https:"):
+    if given and not all(endpoint.startswith("https:") for endpoint in endpoints):
         raise OptionConflict(f"option {given[0]!r} needs an 'endpoint' that begins with https:")
     if "tls.key" in given and "tls.cert" not in given:
         raise OptionMissing("option 'tls.cert' is required beside 'tls.key'")

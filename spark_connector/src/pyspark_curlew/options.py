@@ -37,12 +37,15 @@ KNOWN: Final = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeProperties",
+    "filterTags",
+    "pushDownFilters",
     "consumerGroup",
     "commitOffsets",
     "pullMaxMessages",
     "pullMaxBytes",
     "prefetch",
     "pollWaitMs",
+    "gcFreeze",
     *HTTP_NAMES,
 )
 
@@ -83,12 +86,17 @@ class SourceOptions:
     """0: a queue's range is never split."""
     fail_on_data_loss: bool
     include_properties: bool
+    filter_tags: str | None
+    """The service's filter expression; None: all messages."""
+    push_down_filters: bool
     consumer_group: str | None
     commit_offsets: bool
     pull_max_messages: int
     pull_max_bytes: int
     prefetch: int
     poll_wait_ms: int
+    gc_freeze: bool
+    """Keep what a Python worker has loaded out of its garbage collections."""
 
 
 def parse_stream_options(given: Mapping[str, str]) -> SourceOptions:
@@ -96,6 +104,8 @@ def parse_stream_options(given: Mapping[str, str]) -> SourceOptions:
     reader = OptionReader(given, KNOWN)
     for name in reader.given(*ENDING_NAMES):
         raise OptionConflict(f"option {name!r} is for batch reads; a stream has no end")
+    if reader.given("pushDownFilters"):
+        raise OptionConflict("option 'pushDownFilters' is for batch reads; streams get no filters")
     return _parse(reader, "latest")
 
 
@@ -123,13 +133,29 @@ def _parse(reader: OptionReader, start: Point) -> SourceOptions:
         max_records_per_partition=reader.whole("maxRecordsPerPartition", 250_000, minimum=0),
         fail_on_data_loss=reader.flag("failOnDataLoss", default=True),
         include_properties=reader.flag("includeProperties", default=False),
+        filter_tags=_filter(reader),
+        push_down_filters=reader.flag("pushDownFilters", default=False),
         consumer_group=group,
         commit_offsets=reader.flag("commitOffsets", default=group is not None),
         pull_max_messages=reader.whole("pullMaxMessages", 4096, minimum=1),
         pull_max_bytes=reader.whole("pullMaxBytes", 4 * 1024 * 1024, minimum=1024),
         prefetch=reader.whole("prefetch", 2, minimum=0),
         poll_wait_ms=reader.whole("pollWaitMs", 1000, minimum=0),
+        gc_freeze=reader.flag("gcFreeze", default=True),
     )
+
+
+def _filter(reader: OptionReader) -> str | None:
+    """Tags joined by `||`, or `sql:` and a condition; the service says what is wrong with it."""
+    value = reader.text_or_none("filterTags")
+    if value is None or value == "*":
+        return None
+    if not value.startswith("sql:") and not all(tag.strip() for tag in value.split("||")):
+        raise OptionInvalid(
+            f"option 'filterTags' = {value!r} is not tags like 'created || paid', nor 'sql:' and a"
+            " condition"
+        )
+    return value
 
 
 def _group(reader: OptionReader) -> str | None:

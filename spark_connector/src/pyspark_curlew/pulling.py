@@ -1,6 +1,7 @@
 """The work of one task: read a range of one queue as RecordBatches.
 
 Every offset of the range is either in a batch or reported as lost; nothing is skipped in silence.
+Under `filterTags` the service says itself which offsets it could not read.
 The range's end was seen by the driver, so the messages are there unless they were removed since.
 Called by `stream` on the executors.
 """
@@ -16,6 +17,7 @@ from pyspark_curlew.ahead import ReadAhead
 from pyspark_curlew.client import CurlewClient, OutOfRange, Pulled
 from pyspark_curlew.columns import Origin, decode
 from pyspark_curlew.errors import ProtocolViolation, ServiceUnavailable, TopicNotFound
+from pyspark_curlew.freezing import freeze_once
 from pyspark_curlew.loss import report_loss
 from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.planning import LostRange, QueueRange
@@ -30,6 +32,8 @@ def read_range(
     """Yield the messages of `wanted` in order."""
     with closing(ReadAhead(wanted, options, client)) as ahead:
         yield from _batches(wanted, options, ahead)
+    if options.gc_freeze:
+        freeze_once()
 
 
 def _batches(
@@ -78,6 +82,8 @@ def _rows(
     """The batch, the holes in it, and the offset that is reached by it."""
     if answer.frame.records == 0:
         reached = min(max(answer.next_offset, position), wanted.end)
+        if options.filter_tags is not None:
+            return None, list(answer.gaps), reached
         return None, [(position, reached)] if reached > position else [], reached
     origin = Origin(wanted.topic, wanted.queue, answer.store_id)
     batch, offsets = decode(answer.frame, origin, include_properties=options.include_properties)
@@ -88,7 +94,10 @@ def _rows(
         )
     inside = int(np.searchsorted(offsets, wanted.end))
     reached = min(max(answer.next_offset, int(offsets[-1]) + 1), wanted.end)
-    gaps = _gaps(offsets[:inside], position, reached)
+    if options.filter_tags is None:
+        gaps = _gaps(offsets[:inside], position, reached)
+    else:
+        gaps = list(answer.gaps)
     return (batch.slice(0, inside) if inside else None), gaps, reached
 
 

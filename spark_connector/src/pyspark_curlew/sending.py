@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from pyspark_curlew.client import CurlewClient
 from pyspark_curlew.errors import EpochSealed, RowRefused
+from pyspark_curlew.freezing import freeze_once
 from pyspark_curlew.outbox import Outbox, Portion
 from pyspark_curlew.outgoing import encode_records
 from pyspark_curlew.producing import Claim, Producer
@@ -129,4 +130,5 @@ def send_all(sender: Sender, batches: Iterator[pa.RecordBatch]) -> int:
     except EpochSealed:
         for batch in batches:
             messages += batch.num_rows
+    freeze_once()
     return messages

@@ -33,12 +33,13 @@ class CurlewDataSource(DataSource):
         return source_schema(include_properties=options.include_properties)
 
     def reader(self, schema: "StructType") -> "CurlewBatchReader":
-        from pyspark_curlew.batch import CurlewBatchReader
+        from pyspark_curlew.batch import CurlewBatchReader, FilteringBatchReader
         from pyspark_curlew.schema import check_user_schema
 
         options = parse_batch_options(self.options)
         check_user_schema(schema, self.schema())
-        return CurlewBatchReader(options)
+        kind = FilteringBatchReader if options.push_down_filters else CurlewBatchReader
+        return kind(options)
 
     def streamReader(self, schema: "StructType") -> "CurlewStreamReader":  # noqa: N802 - Spark's name
         from pyspark_curlew.schema import check_user_schema

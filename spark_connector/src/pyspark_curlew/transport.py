@@ -51,39 +51,48 @@ class Answer:
 
 
 class Transport:
-    """Requests to one Curlew address."""
+    """Requests to one service. After a failure that may pass, its next address is tried."""
 
     def __init__(self, options: HttpOptions, policy: RetryPolicy | None = None) -> None:
         self._options = options
         self._policy = policy or RetryPolicy.of(options)
+        self._turn = 0
 
     def run(self, what: str, request: Request, read: Callable[[Answer], Result]) -> Result:
         """Send until `read` makes a result of the answer or the policy gives up."""
         return self._policy.run(what, lambda: read(self.once(request)))
 
     def once(self, request: Request) -> Answer:
-        """Send one time; raise `TryLater` for what may pass."""
+        """Send one time, to the address whose turn it is; raise `TryLater` for what may pass."""
+        try:
+            return self._once(request, self._options.endpoints[self._turn])
+        except TryLater:
+            self._turn = (self._turn + 1) % len(self._options.endpoints)
+            raise
+
+    def _once(self, request: Request, endpoint: str) -> Answer:
         options = self._options
         timeout = urllib3.Timeout(
             connect=options.connect_timeout_ms / 1000,
             read=options.read_timeout_ms / 1000 + request.wait_s,
         )
-        address = f"{options.endpoint}{request.path}"
+        address = f"{endpoint}{request.path}"
         if request.query:
             address += f"?{urlencode(request.query)}"
         try:
             response = self._pool().request(
                 request.method,
                 address,
-                body=request.body,
+                body=self._packed(request.body),
                 headers=self._headers(request),
                 timeout=timeout,
                 retries=False,
+                decode_content=False,
             )
         except urllib3.exceptions.HTTPError as error:
             raise TryLater(f"{type(error).__name__}: {error}") from None
         headers = {name.lower(): value for name, value in response.headers.items()}
-        answer = Answer(response.status, headers, response.data)
+        answer = Answer(response.status, headers, _unpacked(response.data, headers))
         if answer.status in _RETRIED:
             raise TryLater(describe(answer), _retry_after_s(headers))
         return answer
@@ -101,8 +110,21 @@ class Transport:
 
     def _headers(self, request: Request) -> dict[str, str]:
         headers = {**dict(self._options.headers), **request.headers}
+        compression = self._options.compression
+        if compression != "none":
+            headers["Accept-Encoding"] = compression
+            if request.body is not None:
+                headers["Content-Encoding"] = compression
         value = authorization(self._options.credentials)
         return headers if value is None else {**headers, "Authorization": value}
+
+    def _packed(self, body: bytes | None) -> bytes | None:
+        if body is None or self._options.compression == "none":
+            return body
+        import pyarrow as pa
+
+        packed: bytes = pa.compress(body, codec=self._options.compression, asbytes=True)
+        return packed
 
     def _pool(self) -> urllib3.PoolManager:
         key = (os.getpid(), self._options)
@@ -116,6 +138,21 @@ class Transport:
                 key_file=tls.key,
             )
         return _pools[key]
+
+
+def _unpacked(body: bytes, headers: Mapping[str, str]) -> bytes:
+    """The body without its content encoding, which only answers have that were asked for it."""
+    encoding = headers.get("content-encoding", "identity")
+    if encoding not in {"zstd", "gzip"}:
+        return body
+    import pyarrow as pa
+
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(body), encoding) as stream:
+            unpacked: bytes = stream.read()
+    except OSError as error:
+        raise TryLater(f"the {encoding} answer cannot be unpacked: {error}") from None
+    return unpacked
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:

@@ -15,7 +15,6 @@ from typing import Final, Literal
 from app.broker.browsing import Browser
 from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
-from app.broker.delayed_sends import DelayedSends
 from app.broker.delays import Delays
 from app.broker.group_flow import GroupFlow
 from app.broker.group_positions import Committer, GroupPositions, refuse_broadcast
@@ -75,7 +74,6 @@ from app.domain.errors import (
 from app.domain.limits import Limits
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
-from app.domain.recall import RecallSigner
 from app.domain.receipt import ReceiptSigner
 from app.domain.settings import GroupSettings, TopicSettings
 from app.runtime.service import Service
@@ -84,9 +82,6 @@ _LOG: Final = logging.getLogger(__name__)
 
 RECEIPT_KEY_NAME: Final = "receipt-handles"
 """Under this name the metadata keeps the key that signs receipt handles."""
-
-RECALL_KEY_NAME: Final = "recall-handles"
-"""And the one that signs recall handles."""
 
 
 class Broker:
@@ -115,8 +110,7 @@ class Broker:
         self.schedules = Schedules(
             store, metadata, self.delays, clock, limits, config, self._readers
         )
-        self._delayed_sends = DelayedSends(store, self.delays, clock, limits)
-        self._sender = Sender(store, metadata, limits, config, self._delayed_sends)
+        self._sender = Sender(store, metadata, limits, config, self.scheduled.sends)
         self._puller = Puller(store, metadata, clock, limits, self._waiters, self._readers)
         self.browser = Browser(store, metadata, limits, self._readers, self._check_open)
         self.producers = Producers(
@@ -194,9 +188,7 @@ class Broker:
         if not self._closed_because:
             return
         self._equip(ReceiptSigner(await self._metadata.secret(RECEIPT_KEY_NAME)))
-        recall_signer = RecallSigner(await self._metadata.secret(RECALL_KEY_NAME))
-        self.scheduled.equip(recall_signer)
-        self._delayed_sends.equip(recall_signer)
+        await self.scheduled.start()
         await self._book.load()
         await self.progress.load(self._book, self._metadata.snapshot)
         await self.dead_letters.start()

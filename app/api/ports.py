@@ -39,7 +39,7 @@ from app.broker.topic_positions import TopicPositions
 from app.broker.trails import Trails
 from app.broker.transactions import Transactions
 from app.domain.delays import Due
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, Quota
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, TopicSettings
@@ -59,6 +59,9 @@ class DataPlane(Protocol):
 
     @property
     def streams(self) -> Streams: ...
+
+    @property
+    def waiting_quota(self) -> Quota: ...
 
     async def send(
         self,

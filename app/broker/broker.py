@@ -68,6 +68,7 @@ from app.domain.errors import (
     GroupNotFound,
     IllegalInvisibleTime,
     MessageNotFound,
+    Quota,
     ShuttingDown,
 )
 from app.domain.limits import Limits
@@ -290,6 +291,11 @@ class Broker:
     def waiting_count(self) -> int:
         """Requests that wait for messages or replies now."""
         return self._waiters.count + self.members.bells.count + self.requests.waiting_count
+
+    @property
+    def waiting_quota(self) -> Quota:
+        """How many more requests may wait for messages."""
+        return self._waiters.quota
 
     def _check_open(self) -> None:
         if self._closed_because:

@@ -27,6 +27,7 @@ from app.api.routes.dead_letters import PurgeBody, RedriveBody
 from app.api.routes.parked import ReleaseBody
 from app.api.routes.producers import SealBody
 from app.api.routes.scheduled import MoveBody
+from app.api.routes.schedules import ScheduleBody
 from app.api.schemas import GroupBody, TopicBody
 
 Json = dict[str, Any]
@@ -35,6 +36,7 @@ _REQUEST_MODELS: Final = (
     *(TopicBody, GroupBody, CommitBody, RedriveBody, PurgeBody),
     *(HeartbeatBody, LockBody, UnlockBody, ResetBody, RestoreBody, SealBody, MoveBody),
     ReleaseBody,
+    ScheduleBody,
 )
 _STRUCTS: Final = (
     *(wire.Envelope, wire.BatchRequest, wire.BatchEntry, wire.ReceiveBody, wire.SettleBody),

@@ -236,12 +236,7 @@ class Broker:
             progress=self.progress,
             delays=self.delays,
         )
-        self.parking = Parking(
-            self._metadata,
-            groups=self._groups,
-            progress=self.progress,
-            retries=self.retries,
-        )
+        self.parking = Parking(self._metadata, self._groups, self.progress, self.retries)
         self._settler = Settler(
             self._clock,
             self.limits,
@@ -437,10 +432,11 @@ class Broker:
         for delivery in deliveries:
             handle = self._signer.read(delivery.receipt_handle)
             subscription = self._groups.find(handle.group, handle.topic)
-            queue = None if subscription is None else subscription.find(handle.queue_id)
+            queue = subscription.find(handle.queue_id) if subscription is not None else None
             if subscription is not None and queue is not None:
-                held = (queue, handle.queue_offset, handle.lease_id)
-                self._receiver.give_back(subscription, (held,))
+                self._receiver.give_back(
+                    subscription, [(queue, handle.queue_offset, handle.lease_id)]
+                )
 
     async def settle(
         self,

@@ -45,7 +45,6 @@ class Parking:
     def __init__(
         self,
         metadata: Metadata,
-        *,
         groups: Groups,
         progress: ProgressJournal,
         retries: Retrier,

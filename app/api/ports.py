@@ -34,12 +34,13 @@ from app.broker.results import (
     SettleResult,
 )
 from app.broker.scheduled import Scheduled
+from app.broker.schedules import Schedules
 from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
 from app.broker.trails import Trails
 from app.broker.transactions import Transactions
 from app.domain.delays import Due
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, Quota
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, TopicSettings
@@ -59,6 +60,9 @@ class DataPlane(Protocol):
 
     @property
     def streams(self) -> Streams: ...
+
+    @property
+    def waiting_quota(self) -> Quota: ...
 
     async def send(
         self,
@@ -146,6 +150,11 @@ class Broker(DataPlane, Protocol):
     @property
     def positions(self) -> TopicPositions:
         """Where several topics stand, with waiting."""
+        ...
+
+    @property
+    def schedules(self) -> Schedules:
+        """Messages that are sent again and again."""
         ...
 
     @property

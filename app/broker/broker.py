@@ -19,6 +19,7 @@ from app.broker.delayed_sends import DelayedSends
 from app.broker.delays import Delays
 from app.broker.group_positions import Committer, GroupPositions, refuse_broadcast
 from app.broker.groups import Groups
+from app.broker.lag import LagReader
 from app.broker.members import Members
 from app.broker.offset_book import OffsetBook
 from app.broker.operations import Operations
@@ -60,6 +61,7 @@ from app.broker.topics import find_topic
 from app.broker.trails import Trails
 from app.broker.transactions import Transactions
 from app.broker.waiters import Waiters
+from app.broker.whereabouts import WhereaboutsReader
 from app.domain.clock import Clock
 from app.domain.delays import Due
 from app.domain.errors import (
@@ -146,6 +148,7 @@ class Broker:
         self.group_positions = GroupPositions(
             store, metadata, groups=self._groups, book=self._book, members=self.members
         )
+        self._make_readers_of_groups()
         self._services = self._make_services(config)
         self._closed_because = "the broker has not started"
         """Empty while the broker works."""
@@ -156,7 +159,9 @@ class Broker:
         """The parts whose state lies in system topics and who need no other part."""
         self.operations = Operations(clock, limits)
         self.trails = Trails(store, metadata, clock, limits, self._readers)
-        self.dead_letters = DeadLetters(store, metadata, limits, self.operations, self._readers)
+        self.dead_letters = DeadLetters(
+            store, metadata, limits, self.operations, self._readers, self.trails
+        )
         self.transactions = Transactions(
             store,
             metadata,
@@ -166,6 +171,31 @@ class Broker:
             readers=self._readers,
             check_open=self._check_open,
             place=self._sender.place,
+        )
+
+    def _make_readers_of_groups(self) -> None:
+        """The parts that look at groups and change nothing."""
+        self.lag = LagReader(
+            self._store,
+            self._metadata,
+            self._clock,
+            groups=self._groups,
+            progress=self.progress,
+            book=self._book,
+            delays=self.delays,
+            dead_letters=self.dead_letters,
+            readers=self._readers,
+        )
+        self.whereabouts = WhereaboutsReader(
+            self._store,
+            self._metadata,
+            self._clock,
+            groups=self._groups,
+            progress=self.progress,
+            delays=self.delays,
+            dead_letters=self.dead_letters,
+            trails=self.trails,
+            readers=self._readers,
         )
 
     def _make_services(self, config: BrokerConfig) -> tuple[Service, ...]:
@@ -211,6 +241,7 @@ class Broker:
             lease_ids=self._lease_ids,
             book=self._book,
             groups=self._groups,
+            trails=self.trails,
         )
         self._receiver = Receiver(
             self._store,
@@ -232,6 +263,7 @@ class Broker:
             book=self._book,
             progress=self.progress,
             delays=self.delays,
+            trails=self.trails,
         )
         self._settler = Settler(
             self._clock,
@@ -242,6 +274,7 @@ class Broker:
             groups=self._groups,
             progress=self.progress,
             retrier=self.retries,
+            trails=self.trails,
         )
 
     async def stop(self) -> None:

@@ -23,6 +23,7 @@ from app.api.exchange import REQUEST_ID_KEY
 from app.api.path_hints import hint_of_path
 from app.api.routes import (
     dead_letters,
+    group_flow,
     group_offsets,
     groups,
     lag,
@@ -58,6 +59,7 @@ _ROUTERS: Final = (
     scheduled.router,
     groups.router,
     lag.router,
+    group_flow.router,
     members.router,
     group_offsets.router,
     dead_letters.router,

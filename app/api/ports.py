@@ -10,6 +10,7 @@ from typing import Literal, Protocol, TypeVar
 from app.broker import ports as broker_ports
 from app.broker.browsing import Browser
 from app.broker.dead_letters import DeadLetters
+from app.broker.group_flow import GroupFlow
 from app.broker.group_positions import Committer, GroupPositions
 from app.broker.lag import LagReader
 from app.broker.members import Members
@@ -196,6 +197,11 @@ class Broker(DataPlane, Protocol):
     @property
     def members(self) -> Members:
         """Members of groups, and their queues."""
+        ...
+
+    @property
+    def flow(self) -> GroupFlow:
+        """Pausing and resuming groups."""
         ...
 
     @property

@@ -72,6 +72,7 @@ class ReceiveBody(Struct, forbid_unknown_fields=True, kw_only=True):
     invisible_ms: Positive | None = None
     filter: str | None = None
     attempt_id: str | None = None
+    client_id: str | None = None
 
 
 class NackEntry(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -363,10 +364,14 @@ class BrowseAnswer(Struct, frozen=True):
 
 
 class ReceiveAnswer(Struct, frozen=True):
-    """Leased messages; `backlog` counts those of the group that are still to be delivered."""
+    """Leased messages; `backlog` counts those of the group that are still to be delivered.
+
+    `paused` is there, and true, while an operator has paused the group.
+    """
 
     messages: list[DeliveredMessage]
     backlog: int
+    paused: bool | UnsetType = UNSET
 
 
 class SettleResult(Struct, frozen=True):

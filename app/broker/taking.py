@@ -18,7 +18,7 @@ from typing import Final
 from app.broker.filtered_reading import first_records, read_matching
 from app.broker.filters import Filter
 from app.broker.groups import Groups
-from app.broker.leases import Lease
+from app.broker.leases import Holder, Lease
 from app.broker.offset_book import OffsetBook
 from app.broker.origins import as_original
 from app.broker.ports import Store
@@ -45,6 +45,7 @@ class Take:
         "disk",
         "expires_ms",
         "expires_s",
+        "holder",
         "leased",
         "looks_left",
         "messages_left",
@@ -65,6 +66,7 @@ class Take:
         self.wanted = wanted
         self.disk = disk
         self.attempts_max = attempts_max
+        self.holder: Holder | None = None
         self.messages_left = 0
         self.bytes_left = 0
         self.scans_left = 0
@@ -301,6 +303,10 @@ class Taker:
         if earlier is not None:
             for lease, times in zip(leases, earlier, strict=True):
                 lease.attempt += times
+        if take.holder is not None:
+            take.holder.count += len(leases)
+            for lease in leases:
+                lease.holder = take.holder
         if queue.is_retry:
             messages = [as_original(message) for message in messages]
         self._note(queue, offsets, messages, leases)

@@ -421,6 +421,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                     },
                 },
                 {
+                    "Cache-Control": {"schema": TEXT, "description": "no-store"},
                     "MQ-Next-Cursor": {"schema": TEXT, "description": "NDJSON only"},
                     "MQ-Scanned": {"schema": INTEGER, "description": "NDJSON only"},
                     "MQ-Gaps": {"schema": TEXT, "description": "NDJSON only; as `gaps`"},

@@ -19,6 +19,7 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         "what to do with the lease",
     ),
     "at": (TEXT, "where to start: earliest, latest (the default), or epoch milliseconds"),
+    "client_id": (TEXT, "who receives: for the group's max_in_flight_per_member"),
     "attempt_id": (TEXT, "the same id returns the same messages, so a lost answer loses nothing"),
     "body": (
         {"type": "string", "enum": ["auto", "base64"], "default": "auto"},

@@ -7,6 +7,8 @@ are given back at once.
 from dataclasses import replace
 from typing import Final
 
+from msgspec import UNSET
+
 from app.api.decoding import receive_decoder
 from app.api.exchange import Exchange, Headers, batch_too_large
 from app.api.lane import media
@@ -26,7 +28,7 @@ from app.domain.limits import DEFAULT_RECEIVE_MESSAGES, MIB, Limits
 RECEIVE_PARAMETERS: Final = frozenset(
     {
         *("max_messages", "max_bytes", "wait", "invisible", "invisible_ms", "filter"),
-        *("attempt_id", "format", "body"),
+        *("attempt_id", "client_id", "format", "body"),
     }
 )
 _NOTHING: Final = ReceiveBody()
@@ -65,7 +67,9 @@ class Receiving:
             return
         views = [delivered_view(d, force_base64=force_base64) for d in result.deliveries]
         await exchange.answer(
-            200, [media.JSON_HEADER, *headers], encode_line(ReceiveAnswer(views, result.backlog))
+            200,
+            [media.JSON_HEADER, *headers],
+            encode_line(ReceiveAnswer(views, result.backlog, result.is_paused or UNSET)),
         )
 
     async def _lease(
@@ -95,12 +99,14 @@ class Receiving:
                 fields={"parameter": "max_messages"},
             )
         filter_text, attempt_id = query.text("filter"), query.text("attempt_id")
+        client_id = query.text("client_id")
         return ReceiveRequest(
             max_messages=DEFAULT_RECEIVE_MESSAGES if max_messages is None else max_messages,
             max_bytes=min(MIB, limits.receive_bytes_max) if max_bytes is None else max_bytes,
             invisible_ms=invisible_ms_of(asked.invisible, asked.invisible_ms, query),
             filter=asked.filter if filter_text is None else filter_text,
             attempt_id=asked.attempt_id if attempt_id is None else attempt_id,
+            client_id=asked.client_id if client_id is None else client_id,
         )
 
 

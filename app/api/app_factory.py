@@ -17,6 +17,7 @@ from app.api.metrics import ConnectionCounts
 from app.api.middleware import RequestShell
 from app.api.openapi import build_document, render_document
 from app.api.ports import Broker, Metadata
+from app.api.pressure import Pressure
 from app.api.traffic import Traffic
 from app.domain.limits import Limits
 from app.domain.positions import FlushMode
@@ -41,8 +42,9 @@ def build_api(
     for the metrics.
     """
     traffic = Traffic()
+    pressure = Pressure(limits) if connections is None else connections.pressure
     control_plane = build_control_plane(
-        Services(broker, metadata, limits, default_flush, traffic, connections)
+        Services(broker, metadata, limits, default_flush, traffic, connections, pressure)
     )
     control_plane.router.routes += _documentation_routes()
     if web is not None:
@@ -57,6 +59,7 @@ def build_api(
         local_only=local_only,
         traffic=traffic,
         access_log=access_log,
+        pressure=pressure,
     )
 
 

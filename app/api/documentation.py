@@ -71,12 +71,24 @@ RAW_MESSAGE_HEADERS: Final[Json] = {
 """What `lane.raw_message.raw_headers` gives beside `MQ-Prop-<name>`, which no document can list."""
 
 
+QUOTA_HEADERS: Final[Json] = {
+    "Retry-After": {**_INTEGER, "description": "seconds"},
+    "RateLimit-Policy": {
+        **_TEXT,
+        "description": "draft-ietf-httpapi-ratelimit-headers-11: the bound on what is in flight",
+    },
+    "RateLimit": {**_TEXT, "description": "how much of it is left"},
+}
+_WITH_QUOTA: Final = (429, 503)
+
+
 def problem_responses(*statuses: int) -> dict[int | str, Json]:
     """The error answers of an operation: its own and those that any has."""
     return {
         status: {
             "description": _REASONS[status],
             "content": {PROBLEM: {"schema": {"$ref": PROBLEM_REF}}},
+            **({"headers": QUOTA_HEADERS} if status in _WITH_QUOTA else {}),
         }
         for status in sorted({*statuses, *ALWAYS})
     }

@@ -41,7 +41,7 @@ from app.broker.trails import Trails
 from app.broker.transactions import Transactions
 from app.broker.whereabouts import WhereaboutsReader
 from app.domain.delays import Due
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, Quota
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, TopicSettings
@@ -61,6 +61,9 @@ class DataPlane(Protocol):
 
     @property
     def streams(self) -> Streams: ...
+
+    @property
+    def waiting_quota(self) -> Quota: ...
 
     async def send(
         self,

@@ -285,6 +285,11 @@ class BrokerLife:
         """Requests that wait for messages or replies now."""
         return self._waiters.count + self.members.bells.count + self.requests.waiting_count
 
+    @property
+    def waiting_quota(self) -> Quota:
+        """How many more requests may wait for messages."""
+        return self._waiters.quota
+
     def _check_open(self) -> None:
         if self._closed_because:
             raise ShuttingDown(

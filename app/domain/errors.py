@@ -26,9 +26,21 @@
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 Outcome = Literal["not_stored", "stored", "unknown"]
+
+
+QuotaUnit = Literal["concurrent-requests", "content-bytes"]
+
+
+class Quota(NamedTuple):
+    """A bound that a client may run into: its name, how much it is, and how much is left."""
+
+    name: str
+    limit: int
+    unit: QuotaUnit
+    left: int
 
 
 class CurlewError(Exception):
@@ -423,6 +435,34 @@ class TryAgain(CurlewError):
 
     title = "The service cannot answer now"
     retryable = True
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        hint: str | None = None,
+        fields: Mapping[str, int | str | bool | None] | None = None,
+        pointer: str | None = None,
+        outcome: Outcome | None = None,
+        retry_after_s: int | None = None,
+        quota: Quota | None = None,
+    ) -> None:
+        super().__init__(
+            detail,
+            hint=hint,
+            fields=fields,
+            pointer=pointer,
+            outcome=outcome,
+            retry_after_s=retry_after_s,
+        )
+        self.quota = quota
+
+
+class SystemBusy(TryAgain):
+    """Too many bytes are in flight on the node."""
+
+    code = "SYSTEM_BUSY"
+    title = "The node has too much in flight"
 
 
 class TooManyRequests(TryAgain):

@@ -58,6 +58,8 @@ class Limits:
     invisible_ms_max: int = 12 * 3_600_000
     header_block_bytes_max: int = 16 * KIB
     unpacking_ratio_max: int = 100
+    bodies_in_flight_bytes_max: int = 256 * MIB
+    answers_in_flight_bytes_max: int = 256 * MIB
     header_count_max: int = 256
     request_target_bytes_max: int = 32 * KIB
     connections_max: int = 10_000
@@ -116,6 +118,7 @@ class Limits:
         assert self.properties_bytes_max <= PROPERTIES_ENCODED_BYTES_MAX
         assert 0 < self.invisible_ms_min <= self.invisible_ms_max
         assert self.batch_bytes_max <= self.pending_append_bytes_max
+        assert 2 * self.batch_bytes_max <= self.bodies_in_flight_bytes_max
         assert self.member_lease_ms > 0
         assert self.queue_lock_ms > 0
         assert 0 < self.retention_ms_min <= self.retention_ms_max

@@ -10,6 +10,7 @@ from app.api.cloudevents import EVENT, EVENTS
 from app.api.documentation import (
     CACHE_HEADERS,
     EVENT_SCHEMA,
+    QUOTA_HEADERS,
     RAW_MESSAGE_HEADERS,
     problem_responses,
 )
@@ -450,7 +451,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                     media.FRAMES: {"schema": _BINARY},
                     EVENTS: {"schema": {"type": "array", "items": EVENT_SCHEMA}},
                 },
-                {**_PULL_HEADERS, **CACHE_HEADERS},
+                {**_PULL_HEADERS, **CACHE_HEADERS, **QUOTA_HEADERS},
             ),
             "304": {"description": "As `If-None-Match` has it", "headers": CACHE_HEADERS},
             **_problems(404, 406, 410, 413, 416, 429),
@@ -470,9 +471,12 @@ _OPERATIONS: Final[dict[str, Json]] = {
             "200": _answer(
                 "Messages, or none; with format=raw the body of one message",
                 {media.JSON: _reference("ReceiveAnswer"), _OCTETS: {"schema": _BINARY}},
-                {**RAW_MESSAGE_HEADERS, **_LEASE_HEADERS, **_APPLIED},
+                {**RAW_MESSAGE_HEADERS, **_LEASE_HEADERS, **_APPLIED, **QUOTA_HEADERS},
             ),
-            "204": {"description": "No message (format=raw)", "headers": _APPLIED},
+            "204": {
+                "description": "No message (format=raw)",
+                "headers": {**_APPLIED, **QUOTA_HEADERS},
+            },
             **_problems(404, 413, 415, 429),
         },
     },

@@ -18,6 +18,7 @@ from app.api.lane.waiting import unless_gone
 from app.api.packing import VARY, pack, wanted_packing
 from app.api.parameters import Query, integer_of
 from app.api.ports import DataPlane
+from app.api.quota_headers import near_quota_headers
 from app.api.rendering import view_of
 from app.api.traffic import Traffic
 from app.api.validators import IF_NONE_MATCH, UNSEALED, is_known, sealed_headers, tag_of_range
@@ -65,6 +66,7 @@ class Pulling:
                 lambda _: self._broker.pull(topic, queue_id, waiting),
                 lambda _: None,
             )
+            headers += near_quota_headers(self._broker.waiting_quota)
             result = _with_first_look(first, waiting, result)
         if not _is_sealed(request, result):
             headers.append(UNSEALED)

@@ -17,6 +17,7 @@ from app.api.lane.raw_message import raw_headers
 from app.api.lane.waiting import unless_gone
 from app.api.parameters import Query, duration_ms_of, wait_s_of
 from app.api.ports import DataPlane
+from app.api.quota_headers import near_quota_headers
 from app.api.rendering import delivered_view
 from app.api.traffic import Traffic
 from app.api.unpacking import read_unpacked
@@ -60,6 +61,8 @@ class Receiving:
             wait_s, headers = wished_wait(exchange, limits.wait_seconds_max)
         request = replace(self._request_of(asked, query, raw=raw), wait_s=wait_s)
         result = await self._lease(exchange, topic, group, request)
+        if request.wait_s > 0:
+            headers += near_quota_headers(self._broker.waiting_quota)
         sizes = [len(delivery.message.body) for delivery in result.deliveries]
         self._traffic.sent_out(len(sizes), sum(sizes))
         if raw:

@@ -25,6 +25,8 @@ class Operation(NamedTuple):
     sends: bool = False
     """Its errors say whether the message was stored (`outcome`)."""
     takes_mq_headers: bool = False
+    reads: bool = False
+    """Its answer may be large: refused while too much waits to be read."""
 
     @property
     def is_repeated(self) -> bool:

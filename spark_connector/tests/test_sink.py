@@ -1,13 +1,14 @@
 """Writing: frames as the service reads them, queues as it chooses, refusals before any task."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
@@ -31,6 +32,7 @@ from pyspark_curlew.errors import (
     ProducerFenced,
     RowRefused,
     SchemaMismatch,
+    ServiceUnavailable,
     TopicNotFound,
     Unsupported,
 )
@@ -74,6 +76,7 @@ def expected_tail(key: str | None, tag: str | None, pairs: dict[str, str] | None
     return text.encode() + b"__CRC32#\x010000000000\x02"
 
 
+@settings(deadline=None)
 @given(ROWS, st.integers(1, 9), st.integers(1, 400), st.integers(0, 3))
 def test_the_service_reads_what_is_sent(
     rows: list[Any], most: int, size: int, skipped: int
@@ -84,7 +87,7 @@ def test_the_service_reads_what_is_sent(
     left = list(rows)
     for first, last in portions(records, most, size):
         frame = frame_of(records, first, last)
-        parsed = parse_request(frame, topic="orders", limits=Limits())
+        parsed = parse_request(bytes(frame), topic="orders", limits=Limits())
         assert parsed.count == 1 or (parsed.count <= most and len(parsed.records) <= size)
         for start, length, body in zip(
             parsed.positions, parsed.sizes, parsed.body_lengths, strict=True
@@ -98,7 +101,7 @@ def test_the_service_reads_what_is_sent(
 
 def test_a_value_alone_is_enough() -> None:
     frame = frame_of(encode_records("orders", pa.array(["a", "b"]), None, None, None), 0, 2)
-    assert parse_request(frame, topic="orders", limits=Limits()).count == 2
+    assert parse_request(bytes(frame), topic="orders", limits=Limits()).count == 2
 
 
 @pytest.mark.parametrize(
@@ -306,6 +309,7 @@ def test_a_real_node_stores_what_is_sent(tmp_path: Path) -> None:
         assert row["queue"] == queue_for_sharding_key(keys[number], 3)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.lists(st.binary(max_size=30), min_size=1, max_size=6), min_size=1, max_size=6),
     st.integers(1, 7),
@@ -369,6 +373,44 @@ def test_a_repeated_task_a_straggler_and_a_repeated_batch(tmp_path: Path) -> Non
         with pytest.raises(ProducerFenced, match="CURLEW_FENCED"):
             task(node.base_url, rows, 4, **small)
         assert values_at(node.base_url) == list(range(101))
+
+
+def test_two_attempts_of_a_task_at_once(tmp_path: Path) -> None:
+    """Speculation: both send the same rows at the same time, and both come to their end."""
+    rows = [b"%d" % number for number in range(400)]
+    with run_real_node(tmp_path) as node:
+        node.add_topic("orders", 2)
+        with ThreadPoolExecutor(2) as attempts:
+            given = {"sendMaxMessages": "3", "retries": "100", "retryBackoffMs": "1"}
+            runs = [
+                attempts.submit(lambda: task(node.base_url, rows, 0, **given)) for _ in range(2)
+            ]
+        assert [run.result().messages for run in runs] == [400, 400]
+        assert values_at(node.base_url) == list(range(400))
+
+
+def test_a_commit_of_the_sink_that_fails_and_is_repeated(node: FakeNode) -> None:
+    """The query ends with the error; the batch is repeated, and what it sends is known already."""
+    options = parse_sink_options(
+        {"endpoint": node.base_url, "topic": "orders", "retries": "1", "retryBackoffMs": "0"}
+    )
+    writer = CurlewStreamWriter(options)
+    node.faults = [refusal(503), refusal(503)]
+    with pytest.raises(ServiceUnavailable, match="closing batch 3"):
+        writer.commit([Sent(1, "spark:q1")], 3)
+    writer.commit([Sent(1, "spark:q1")], 3)
+    assert node.seals[-1] == ("spark:q1", 3)
+
+
+def test_a_batch_that_is_repeated_after_its_seal_failed(tmp_path: Path) -> None:
+    rows = [b"%d" % number for number in range(50)]
+    with run_real_node(tmp_path) as node:
+        node.add_topic("orders", 2)
+        for _ in range(2):  # the second time after the commit has failed and the query began anew
+            task(node.base_url, rows, 0, sendMaxMessages="7")
+        options = parse_sink_options({"endpoint": node.base_url, "topic": "orders"})
+        CurlewStreamWriter(options).commit([Sent(50, "spark:q1")], 0)
+        assert values_at(node.base_url) == list(range(50))
 
 
 def test_a_request_whose_answer_was_lost_is_stored_once(tmp_path: Path) -> None:

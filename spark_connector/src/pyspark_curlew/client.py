@@ -212,7 +212,7 @@ class CurlewClient:
         what = f"pulling topic {topic!r} queue {queue} from offset {offset}"
         return self._transport.run(what, request, read)
 
-    def send(self, topic: str, queue: int, frame: bytes, claim: Claim | None = None) -> None:
+    def send(self, topic: str, queue: int, frame: memoryview, claim: Claim | None = None) -> None:
         """Store a request frame in one queue, whole; once under a claim.
 
         Without one, a retry may store it again. Raises `EpochSealed` when the batch is stored, and

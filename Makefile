@@ -58,7 +58,7 @@ test-conformance: .venv/test.stamp ## hold a node to the OpenAPI document at len
 	CURLEW_SCHEMATHESIS_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \
 		tests/contract/test_schemathesis.py $(ARGS)
 
-bench: .venv/test.stamp ## measure against the ceilings of this machine
+bench: .venv/test.stamp ## measure against the ceilings of this machine; ARGS=--large for 10 GiB
 	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-spark: .venv/test.stamp ## measure the Spark connector, some minutes

@@ -4,28 +4,17 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from statistics import median
 
 from benchmarks.frames import request_frame, request_record
 from benchmarks.load import Connection, generate, wrk
+from benchmarks.row import Row
 from benchmarks.servers import node, running
 
 BODY = b"x" * 1024
 TOPIC = "bench"
 FRAME = "application/vnd.curlew.batch"
 FRAME_MESSAGES = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table. `measure(seconds)` gives (baseline, ours) in the same unit."""
-
-    name: str
-    unit: str
-    baseline: str
-    target: str
-    measure: Callable[[float], tuple[float, float]]
 
 
 def _send_path() -> str:

@@ -57,7 +57,7 @@ def opened(root: Path) -> Iterator[tuple[MessageStore, ManualTurns]]:
         store.close()
 
 
-def frame(count: int) -> bytes:
+def frame(count: int, body_bytes: int = len(BODY)) -> bytes:
     """A request frame of `count` records with tag hashes."""
     record = bytearray(
         encode_record(
@@ -65,7 +65,7 @@ def frame(count: int) -> bytes:
             queue_id=0,
             queue_offset=0,
             physical_offset=0,
-            body=BODY,
+            body=BODY[:body_bytes],
             properties=b"TAGS\x01a\x02",
             born_time_ms=0,
             store_time_ms=0,
@@ -126,10 +126,12 @@ def append_frames() -> float:
         return per_second(frames * 1000, run)
 
 
-def filled(store: MessageStore, turns: ManualTurns, frames: int) -> None:
+def filled(
+    store: MessageStore, turns: ManualTurns, frames: int, body_bytes: int = len(BODY)
+) -> None:
     """Append frames of 1,000 messages."""
     done: list[object] = []
-    body = frame(1000)
+    body = frame(1000, body_bytes)
     for number in range(frames):
         request = parse_request(body, topic="orders", limits=LIMITS)
         store.append_frame("orders", 0, request, FlushMode.ASYNC, done.append)

@@ -17,6 +17,7 @@ from app.api.metrics import ConnectionCounts
 from app.api.middleware import RequestShell
 from app.api.openapi import build_document, render_document
 from app.api.ports import Broker, Metadata
+from app.api.pressure import Pressure
 from app.api.traffic import Traffic
 from app.domain.limits import Limits
 from app.domain.positions import FlushMode
@@ -41,20 +42,24 @@ def build_api(
     for the metrics.
     """
     traffic = Traffic()
+    pressure = Pressure(limits) if connections is None else connections.pressure
     control_plane = build_control_plane(
-        Services(broker, metadata, limits, default_flush, traffic, connections)
+        Services(broker, metadata, limits, default_flush, traffic, connections, pressure)
     )
     control_plane.router.routes += _documentation_routes()
     if web is not None:
         control_plane.mount("/ui", web)
         control_plane.router.routes.append(Route("/ui", _to_the_pages))
+    lane = build_lane(broker, limits, traffic)
+    control_plane.state.lane_paths = tuple(each.path for each in lane.operations)
     return RequestShell(
-        build_lane(broker, limits, traffic),
+        lane,
         control_plane,
         header_block_bytes_max=limits.header_block_bytes_max,
         local_only=local_only,
         traffic=traffic,
         access_log=access_log,
+        pressure=pressure,
     )
 
 

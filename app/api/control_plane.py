@@ -20,8 +20,10 @@ from typing_extensions import override
 from app.api.dependencies import Services, refuse_unknown_parameters
 from app.api.errors import MethodNotAllowed, PathNotFound, render_problem
 from app.api.exchange import REQUEST_ID_KEY
+from app.api.path_hints import hint_of_path
 from app.api.routes import (
     dead_letters,
+    group_flow,
     group_offsets,
     groups,
     members,
@@ -55,6 +57,7 @@ _ROUTERS: Final = (
     positions.router,
     scheduled.router,
     groups.router,
+    group_flow.router,
     members.router,
     group_offsets.router,
     dead_letters.router,
@@ -87,6 +90,7 @@ def build_control_plane(services: Services | None = None) -> FastAPI:
         dependencies=[Depends(refuse_unknown_parameters)],
     )
     app.state.services = services
+    app.state.lane_paths = ()
     for router in _ROUTERS:
         app.include_router(router)
     app.add_exception_handler(CurlewError, _handler(_itself))
@@ -140,16 +144,16 @@ def _of_framework(request: Request, error: Exception) -> CurlewError:
     if error.status_code == 405:
         return MethodNotAllowed(request.method, ", ".join(sorted(_methods_of_path(request))))
     if error.status_code == 404:
-        return PathNotFound(
-            f"nothing is at {request.url.path!r}", hint=_hint_of_path(request.url.path)
-        )
+        path = request.url.path
+        known = [*request.app.state.lane_paths, *_paths_of_routers()]
+        return PathNotFound(f"nothing is at {path!r}", hint=hint_of_path(path, known))
     return InvalidRequest(str(error.detail))
 
 
-def _hint_of_path(path: str) -> str:
-    if path.startswith("/v1/") and path.endswith("/"):
-        return "leave out the '/' at the end"
-    return "the page is at /ui, the API's is at /docs, and all operations are in /openapi.json"
+def _paths_of_routers() -> list[str]:
+    return [
+        route.path for router in _ROUTERS for route in router.routes if isinstance(route, Route)
+    ]
 
 
 def _methods_of_path(request: Request) -> set[str]:

@@ -72,6 +72,15 @@ class BodyDecoder(Generic[_T]):
 def decode_fault(error: Exception, known_fields: Sequence[str]) -> CurlewError:
     """The problem that a failed decode stands for."""
     detail, _, path = str(error).partition(" - at `$")
+    if detail.startswith("JSON is malformed"):
+        return InvalidBody(
+            detail, hint=f"send a JSON object; known here: {', '.join(known_fields)}"
+        )
+    if detail == "Expected `object`, got `array`" and not path:
+        return InvalidBody(
+            "a JSON object is expected, not an array",
+            hint=f"known in the object: {', '.join(known_fields)}",
+        )
     if detail == "Input data was truncated":
         return InvalidBody(
             "the JSON ends too early", hint="in a shell, put it between single quotes"

@@ -18,6 +18,7 @@ from app.api.lane.media import require_json
 from app.api.metrics import ConnectionCounts
 from app.api.parameters import refuse_unknown
 from app.api.ports import Broker, Metadata
+from app.api.pressure import Pressure
 from app.api.traffic import Traffic
 from app.api.unpacking import packing_of, unpack
 from app.domain.errors import InvalidRequest
@@ -41,6 +42,7 @@ class Services:
     """Flush mode of topics whose settings do not name one."""
     traffic: Traffic = field(default_factory=Traffic)
     connections: ConnectionCounts | None = None
+    pressure: Pressure = field(default_factory=lambda: Pressure(Limits()))
 
 
 async def services_of(request: Request) -> Services:
@@ -88,21 +90,24 @@ async def _read_bounded(request: Request) -> bytes:
     declared = request.headers.get("content-length", "0")
     if int(declared) > CONTROL_BODY_BYTES_MAX:
         raise batch_too_large(CONTROL_BODY_BYTES_MAX)
+    services: Services = request.app.state.services
     parts: list[bytes] = []
     size = 0
     try:
         async for part in request.stream():
+            services.pressure.hold(len(part))
             parts.append(part)
             size += len(part)
             if size > CONTROL_BODY_BYTES_MAX:
                 raise batch_too_large(CONTROL_BODY_BYTES_MAX)
     except ClientDisconnect as gone:
         raise ClientGone from gone
+    finally:
+        services.pressure.release(size)
     body = b"".join(parts)
     if packing is None:
         return body
-    limits: Limits = request.app.state.services.limits
-    return await unpack(packing, body, CONTROL_BODY_BYTES_MAX, limits, batch_too_large)
+    return await unpack(packing, body, CONTROL_BODY_BYTES_MAX, services.limits, batch_too_large)
 
 
 def invalid_body(error: ValidationError, known: list[str]) -> InvalidBody:
@@ -116,7 +121,8 @@ def invalid_body(error: ValidationError, known: list[str]) -> InvalidBody:
             faults.append(FieldError(pointer, f"unknown field {name!r}"))
             hint = hint or did_you_mean(name, known)
         else:
-            faults.append(FieldError(pointer, fault["msg"]))
+            # Pydantic puts this before what our own checks say.
+            faults.append(FieldError(pointer, fault["msg"].removeprefix("Value error, ")))
     return InvalidBody(faults[0].detail, faults, hint=hint)
 
 

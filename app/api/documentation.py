@@ -30,6 +30,7 @@ _REASONS: Final = {
     431: "The header block or the message properties are too large",
     500: "The node failed",
     503: "The service cannot answer now; see Retry-After",
+    504: "No reply came in time; the request is stored",
     507: "The disk is full",
 }
 
@@ -62,10 +63,23 @@ RAW_MESSAGE_HEADERS: Final[Json] = {
     "MQ-Properties": _TEXT,
     "MQ-Born-Time-Ms": _INTEGER,
     "MQ-Store-Time-Ms": _INTEGER,
+    "MQ-Correlation-Id": _TEXT,
+    "MQ-Reply-Until-Ms": _INTEGER,
     "traceparent": _TEXT,
     "tracestate": _TEXT,
 }
-"""What `lane.receiving.raw_headers` gives beside `MQ-Prop-<name>`, which no document can list."""
+"""What `lane.raw_message.raw_headers` gives beside `MQ-Prop-<name>`, which no document can list."""
+
+
+QUOTA_HEADERS: Final[Json] = {
+    "Retry-After": {**_INTEGER, "description": "seconds"},
+    "RateLimit-Policy": {
+        **_TEXT,
+        "description": "draft-ietf-httpapi-ratelimit-headers-11: the bound on what is in flight",
+    },
+    "RateLimit": {**_TEXT, "description": "how much of it is left"},
+}
+_WITH_QUOTA: Final = (429, 503)
 
 
 def problem_responses(*statuses: int) -> dict[int | str, Json]:
@@ -74,6 +88,7 @@ def problem_responses(*statuses: int) -> dict[int | str, Json]:
         status: {
             "description": _REASONS[status],
             "content": {PROBLEM: {"schema": {"$ref": PROBLEM_REF}}},
+            **({"headers": QUOTA_HEADERS} if status in _WITH_QUOTA else {}),
         }
         for status in sorted({*statuses, *ALWAYS})
     }

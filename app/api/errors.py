@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from app.api.quota_headers import quota_headers
 from app.domain import errors
 from app.domain.errors import (
     CurlewError,
@@ -74,8 +75,11 @@ STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "QUEUE_NOT_FOUND": 404,
     "QUEUE_NOT_OWNED": 409,
     "RECEIPT_HANDLE_EXPIRED": 410,
+    "REPLY_TIMEOUT": 504,
+    "REQUEST_EXPIRED": 410,
     "REQUEST_HEADER_FIELDS_TOO_LARGE": 431,
     "REQUEST_IN_PROGRESS": 409,
+    "REQUEST_NOT_FOUND": 404,
     "REQUEST_TARGET_TOO_LONG": 414,
     "REQUEST_TIMEOUT": 408,
     "SEQUENCE_OUT_OF_ORDER": 409,
@@ -87,6 +91,7 @@ STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "TIMERS_NOT_READY": 503,
     "TOO_MANY_CONNECTIONS": 503,
     "TOO_MANY_REQUESTS": 429,
+    "SYSTEM_BUSY": 503,
     "TOPIC_NOT_FOUND": 404,
     "TRANSACTION_CONFLICT": 409,
     "TRANSACTION_NOT_FOUND": 404,
@@ -309,6 +314,8 @@ def render_problem(
         retry_after_s = _RETRY_AFTER_DEFAULT_S
     if retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % retry_after_s))
+    if isinstance(error, TryAgain) and error.quota is not None:
+        headers += quota_headers(error.quota)
     if isinstance(error, errors.ShuttingDown):
         headers.append((b"connection", b"close"))
     if isinstance(error, MethodNotAllowed):

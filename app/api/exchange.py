@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from time import perf_counter
 from typing import Any, Final
 
+from app.api.pressure import Pressure
+from app.api.quota_headers import quota_headers
 from app.domain.errors import BatchTooLarge, BodyTooLarge, InvalidRequest
 
 Scope = MutableMapping[str, Any]
@@ -40,7 +42,9 @@ class Exchange:
     __slots__ = (
         "began_s",
         "headers",
+        "held_bytes",
         "mq_headers",
+        "pressure",
         "receive",
         "request_id",
         "scope",
@@ -49,7 +53,9 @@ class Exchange:
         "status",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: bytes) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, request_id: bytes, pressure: Pressure
+    ) -> None:
         self.scope = scope
         self.receive = receive
         self.send = send
@@ -60,6 +66,9 @@ class Exchange:
         self.status = 0
         """Of the answer; 0 before it has begun."""
         self.began_s = perf_counter()
+        self.pressure = pressure
+        self.held_bytes = 0
+        """Of the body, as counted by `pressure`; the shell releases them."""
 
     @property
     def instance(self) -> str:
@@ -91,6 +100,7 @@ class Exchange:
         self, first: bytes, limit: int, too_large: Callable[[int], InvalidRequest]
     ) -> bytes:
         parts, size, more = [first], len(first), True
+        self.hold(size)
         while more:
             if size > limit:
                 raise too_large(limit)
@@ -98,6 +108,7 @@ class Exchange:
             if event["type"] != "http.request":
                 raise ClientGone
             part: bytes = event.get("body", b"")
+            self.hold(len(part))
             parts.append(part)
             size += len(part)
             more = event.get("more_body", False)
@@ -105,8 +116,15 @@ class Exchange:
             raise too_large(limit)
         return b"".join(parts)
 
+    def hold(self, size: int) -> None:
+        """Count bytes that this request holds in memory; `SystemBusy` when the node has none."""
+        self.pressure.hold(size)
+        self.held_bytes += size
+
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """Send the whole answer. `headers` is taken over; length and request id are added."""
+        if self.held_bytes and self.pressure.are_bodies_near:
+            headers += quota_headers(self.pressure.bodies)
         headers.append((b"content-length", b"%d" % len(body)))
         headers.append((REQUEST_ID, self.request_id))
         self.started = True

@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
 
 from app.api.ports import Broker
+from app.api.pressure import Pressure
 from app.api.traffic import LATENCY_BUCKETS_S, Traffic
 from app.broker.ports import Metadata
 from app.broker.streaming import StreamEnd
@@ -24,6 +25,9 @@ class ConnectionCounts(Protocol):
 
     @property
     def open_count(self) -> int: ...
+
+    @property
+    def pressure(self) -> Pressure: ...
 
 
 class Sources(NamedTuple):
@@ -95,7 +99,9 @@ def _state(sources: Sources) -> Iterator[_Family]:
     broker, snapshot = sources.broker, sources.metadata.snapshot
     store = broker.store_status()
     yield _one("curlew_ready", "gauge", "1: takes requests.", not broker.readiness())
-    yield _one("curlew_waiting_requests", "gauge", "Long polls waiting.", broker.waiting_count)
+    yield _one(
+        "curlew_waiting_requests", "gauge", "Long polls and requests waiting.", broker.waiting_count
+    )
     streams = broker.streams
     yield _one("curlew_streams", "gauge", "Open streams.", streams.open_count)
     yield _one(
@@ -136,6 +142,25 @@ def _connections(connections: ConnectionCounts) -> Iterator[_Family]:
         "counter",
         "Connections and requests refused below the application.",
         connections.refused_count,
+    )
+    pressure = connections.pressure
+    yield _one(
+        "curlew_http_body_bytes",
+        "gauge",
+        "Bytes of large request bodies in memory.",
+        pressure.body_bytes,
+    )
+    yield _one(
+        "curlew_http_unread_bytes",
+        "gauge",
+        "Bytes of answers that their clients have not read.",
+        pressure.answer_bytes,
+    )
+    yield _one(
+        "curlew_http_busy_total",
+        "counter",
+        "Requests refused because too many bytes were in flight.",
+        pressure.refused_count,
     )
     yield _one(
         "curlew_http_late_total",

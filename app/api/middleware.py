@@ -36,8 +36,10 @@ from app.api.exchange import (
 )
 from app.api.lane.metadata import refuse_mq_headers
 from app.api.lane.routing import Lane
+from app.api.pressure import Pressure
 from app.api.traffic import Traffic
 from app.domain.errors import CurlewError, InternalError, ShuttingDown
+from app.domain.limits import Limits
 
 _log: Final = logging.getLogger(__name__)
 
@@ -60,8 +62,10 @@ class RequestShell:
         local_only: bool,
         traffic: Traffic | None = None,
         access_log: bool = False,
+        pressure: Pressure | None = None,
     ) -> None:
         self._lane = lane
+        self._pressure = pressure or Pressure(Limits())
         self._fallback = fallback
         self._header_bytes_max = header_block_bytes_max
         self._local_only = local_only
@@ -74,20 +78,19 @@ class RequestShell:
         if scope["type"] != "http":
             await self._fallback(scope, receive, send)
             return
-        exchange = Exchange(scope, receive, send, b"%b-%x" % (self._id_prefix, next(self._numbers)))
+        request_id = b"%b-%x" % (self._id_prefix, next(self._numbers))
+        exchange = Exchange(scope, receive, send, request_id, self._pressure)
         sends, operation_id = False, _ELSEWHERE
         try:
             self._admit(exchange)
             found = self._lane.find(scope)
             if found is None:
-                if exchange.mq_headers and scope["path"].startswith(_API_PREFIX):
-                    refuse_mq_headers(exchange.mq_headers)
-                scope[REQUEST_ID_KEY] = exchange.request_id
-                await self._fallback(scope, receive, exchange.send_with_request_id)
-                operation_id = getattr(scope.get("route"), "operation_id", None) or _ELSEWHERE
+                operation_id = await self._fall_back(exchange)
                 return
             operation, names = found
             sends, operation_id = operation.sends, operation.operation_id
+            if operation.reads:
+                self._pressure.refuse_reads()
             if exchange.mq_headers and not operation.takes_mq_headers:
                 refuse_mq_headers(exchange.mq_headers)
             await operation.handler(exchange, *names)
@@ -98,10 +101,23 @@ class RequestShell:
         except Exception:  # noqa: BLE001  # the last resort: logged with its traceback
             await _answer_unexpected(exchange, sends=sends)
         finally:
+            if exchange.held_bytes:
+                self._pressure.release(exchange.held_bytes)
             seconds = perf_counter() - exchange.began_s
             self._traffic.answered(operation_id, exchange.status, seconds)
             if self._log_access:
                 log_access(exchange, operation_id, seconds)
+
+    async def _fall_back(self, exchange: Exchange) -> str:
+        """Let the control plane answer; the operation that it found."""
+        scope = exchange.scope
+        if self._pressure.is_clogged and _reads(scope):
+            self._pressure.refuse_reads()
+        if exchange.mq_headers and scope["path"].startswith(_API_PREFIX):
+            refuse_mq_headers(exchange.mq_headers)
+        scope[REQUEST_ID_KEY] = exchange.request_id
+        await self._fallback(scope, exchange.receive, exchange.send_with_request_id)
+        return getattr(scope.get("route"), "operation_id", None) or _ELSEWHERE
 
     def _admit(self, exchange: Exchange) -> None:
         """Raise when the request may not pass; collect its `MQ-*` headers on the way."""
@@ -148,6 +164,11 @@ def _is_local(host: bytes) -> bool:
     if not port.isdigit():
         name = host
     return name.lower() in _LOCAL_NAMES
+
+
+def _reads(scope: Scope) -> bool:
+    """Whether the answer may be large: what an operator looks at first is not among these."""
+    return bool(scope["method"] == "GET" and scope["path"].startswith(_API_PREFIX))
 
 
 async def _answer_problem(exchange: Exchange, error: CurlewError) -> None:

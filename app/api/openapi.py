@@ -39,6 +39,7 @@ _STRUCTS: Final = (
     *(wire.AckBody, wire.NackBody, wire.ExtendBody, wire.DeadLetterBody, wire.ReceiptChange),
     *(wire.SendAnswer, wire.PreparedAnswer, wire.BatchAnswer, wire.FrameAnswer),
     *(wire.PullAnswer, wire.ReceiveAnswer, wire.BrowseAnswer, wire.SettleAnswer),
+    *(wire.RequestAnswer, wire.ReplyAnswer),
     *(wire.ReceiptAnswer, wire.MessageView, wire.DeadLetterList, wire.CheckList),
     *(Problem, EntryProblem),
 )

@@ -5,7 +5,7 @@ a name that the operation does not know is an error with the nearest known name 
 """
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import parse_qsl
 
 from app.api.durations import parse_duration_ms
@@ -15,6 +15,10 @@ from app.domain.errors import IllegalWait, InvalidRequest
 _PARAMETERS_MAX: Final = 256
 _INT64_DIGITS: Final = 19
 _INT64_MAX: Final = 2**63 - 1
+_NAMED_POINTS: Final[dict[str, Literal["earliest", "latest"]]] = {
+    "earliest": "earliest",
+    "latest": "latest",
+}
 
 
 def parse_query(query: bytes) -> dict[str, str]:
@@ -68,6 +72,19 @@ def integer_of(
             fields={"parameter": name, "min": low, "max": high},
         )
     return value
+
+
+def point_of(text: str) -> Literal["earliest", "latest"] | int:
+    """The point that `at` names: an end of the log, or a time in epoch milliseconds."""
+    named = _NAMED_POINTS.get(text)
+    if named is not None:
+        return named
+    if not text.isdecimal():
+        raise InvalidRequest(
+            f"at is {text!r}; it must be earliest, latest or epoch milliseconds",
+            fields={"parameter": "at"},
+        )
+    return integer_of("at", text, error=InvalidRequest)
 
 
 class Query:

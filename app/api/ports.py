@@ -10,11 +10,13 @@ from typing import Literal, Protocol, TypeVar
 from app.broker import ports as broker_ports
 from app.broker.browsing import Browser
 from app.broker.dead_letters import DeadLetters
+from app.broker.group_flow import GroupFlow
 from app.broker.group_positions import Committer, GroupPositions
 from app.broker.members import Members
 from app.broker.operations import Operations
 from app.broker.ports import Group, StoreStatus, Topic
 from app.broker.producers import Producers
+from app.broker.requests import Requests
 from app.broker.results import (
     BatchItem,
     Delivery,
@@ -37,7 +39,7 @@ from app.broker.topic_positions import TopicPositions
 from app.broker.trails import Trails
 from app.broker.transactions import Transactions
 from app.domain.delays import Due
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, Quota
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, TopicSettings
@@ -50,10 +52,16 @@ class DataPlane(Protocol):
     def browser(self) -> Browser: ...
 
     @property
+    def requests(self) -> Requests: ...
+
+    @property
     def store_id(self) -> bytes: ...
 
     @property
     def streams(self) -> Streams: ...
+
+    @property
+    def waiting_quota(self) -> Quota: ...
 
     async def send(
         self,
@@ -180,6 +188,11 @@ class Broker(DataPlane, Protocol):
     @property
     def members(self) -> Members:
         """Members of groups, and their queues."""
+        ...
+
+    @property
+    def flow(self) -> GroupFlow:
+        """Pausing and resuming groups."""
         ...
 
     @property

@@ -11,8 +11,9 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from app.api.decoding import DECODE_FAULTS
-from app.api.wire import DeadLetterView, DeliveredMessage, MessageView
+from app.api.wire import DeadLetterView, DeliveredMessage, MessageView, ReplyView
 from app.broker.dead_letters import DeadLetter
+from app.broker.requests import Reply, expectation_of
 from app.broker.results import Delivery
 from app.domain.message import StoredMessage
 
@@ -66,6 +67,8 @@ _Members = tuple[
     Raw | UnsetType,
     str | UnsetType,
     bytes | UnsetType,
+    str | UnsetType,
+    int | UnsetType,
 ]
 
 
@@ -88,6 +91,30 @@ def _members(message: StoredMessage, force_base64: bool) -> _Members:
         body,
         text,
         body_base64,
+        *_expectation(message),
+    )
+
+
+def _expectation(message: StoredMessage) -> tuple[str | UnsetType, int | UnsetType]:
+    expectation = expectation_of(message) if message.system else None
+    return (UNSET, UNSET) if expectation is None else expectation
+
+
+def reply_view(reply: Reply, *, force_base64: bool) -> ReplyView:
+    """`reply` as the answer to a request."""
+    message = reply.message
+    body, text, body_base64 = body_members(
+        message.body, message.content_type, force_base64=force_base64
+    )
+    return ReplyView(
+        replied_ms=reply.replied_ms,
+        keys=message.keys,
+        properties=dict(message.properties),
+        tag=UNSET if message.tag is None else message.tag,
+        content_type=UNSET if message.content_type is None else message.content_type,
+        body=body,
+        text=text,
+        body_base64=body_base64,
     )
 
 

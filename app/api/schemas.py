@@ -30,6 +30,7 @@ from app.domain.settings import (
     RetryPolicy,
     TopicSettings,
     TopicType,
+    WhenExhausted,
 )
 
 INT64_MAX = 2**63 - 1
@@ -249,12 +250,21 @@ class GroupBody(RequestModel):
         "keeps its own offsets",
     )
 
+    on_exhausted: WhenExhausted = Field(
+        default=WhenExhausted.DEAD_LETTER,
+        description="with order=fifo: what follows the last delivery. park blocks the key until "
+        "it is released",
+    )
+    max_in_flight_per_member: int | None = Field(
+        default=None, description="messages that one client_id holds at most"
+    )
+
     @model_validator(mode="after")
     def _check_invisible(self) -> Self:
         _one_ms("invisible", self.invisible, self.invisible_ms, 0)
         return self
 
-    def settings(self) -> GroupSettings:
+    def settings(self, *, paused: bool) -> GroupSettings:
         return GroupSettings(
             max_attempts=self.max_attempts,
             retry_policy=_policy_of(self.retry_policy),
@@ -265,6 +275,9 @@ class GroupBody(RequestModel):
             start=self.start,
             max_in_flight=self.max_in_flight,
             mode=self.mode,
+            on_exhausted=self.on_exhausted,
+            max_in_flight_per_member=self.max_in_flight_per_member,
+            paused=paused,
         )
 
 
@@ -280,6 +293,9 @@ class GroupDocument(AnswerModel):
     start: Literal["earliest", "latest"] | int
     max_in_flight: int
     mode: GroupMode
+    on_exhausted: WhenExhausted
+    max_in_flight_per_member: int | None
+    paused: bool
     created_ms: int
     updated_ms: int
     version: int
@@ -296,6 +312,9 @@ class GroupDocument(AnswerModel):
             start=group.start,
             max_in_flight=group.max_in_flight,
             mode=group.mode,
+            on_exhausted=group.on_exhausted,
+            max_in_flight_per_member=group.max_in_flight_per_member,
+            paused=group.paused,
             created_ms=group.created_ms,
             updated_ms=group.updated_ms,
             version=group.version,

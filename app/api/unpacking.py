@@ -61,7 +61,11 @@ async def read_unpacked(
     """The whole body of a request as its sender meant it, at most `limit` bytes."""
     packing = packing_of(exchange.headers.get(CONTENT_ENCODING))
     body = await exchange.read_body(limit, too_large)
-    return body if packing is None else await unpack(packing, body, limit, limits, too_large)
+    if packing is None:
+        return body
+    unpacked = await unpack(packing, body, limit, limits, too_large)
+    exchange.hold(len(unpacked))
+    return unpacked
 
 
 async def unpack(

@@ -72,6 +72,7 @@ class ReceiveBody(Struct, forbid_unknown_fields=True, kw_only=True):
     invisible_ms: Positive | None = None
     filter: str | None = None
     attempt_id: str | None = None
+    client_id: str | None = None
 
 
 class NackEntry(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -211,7 +212,10 @@ class FrameAnswer(Struct, frozen=True, omit_defaults=True):
 
 
 class MessageView(Struct, frozen=True, gc=False):
-    """A stored message. One of `body` (JSON), `text` (UTF-8) and `body_base64` is present."""
+    """A stored message. One of `body` (JSON), `text` (UTF-8) and `body_base64` is present.
+
+    A request has a `correlation_id`, to which a reply is taken until `reply_until_ms`.
+    """
 
     message_id: str
     topic: str
@@ -227,6 +231,41 @@ class MessageView(Struct, frozen=True, gc=False):
     body: Raw | UnsetType = UNSET
     text: str | UnsetType = UNSET
     body_base64: bytes | UnsetType = UNSET
+    correlation_id: str | UnsetType = UNSET
+    reply_until_ms: int | UnsetType = UNSET
+
+
+class ReplyView(Struct, frozen=True):
+    """A reply. One of `body` (JSON), `text` (UTF-8) and `body_base64` is present."""
+
+    replied_ms: int
+    keys: tuple[str, ...]
+    properties: dict[str, str]
+    tag: str | UnsetType = UNSET
+    content_type: str | UnsetType = UNSET
+    body: Raw | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    body_base64: bytes | UnsetType = UNSET
+
+
+class RequestAnswer(Struct, frozen=True):
+    """Where a request was stored, and the reply to it."""
+
+    status: Literal["REPLIED"]
+    message_id: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    store_time_ms: int
+    correlation_id: str
+    reply: ReplyView
+
+
+class ReplyAnswer(Struct, frozen=True):
+    """The reply was handed to the request that waited for it."""
+
+    status: Literal["DELIVERED"]
+    correlation_id: str
 
 
 class DeliveredMessage(MessageView, frozen=True, gc=False, kw_only=True):
@@ -325,10 +364,14 @@ class BrowseAnswer(Struct, frozen=True):
 
 
 class ReceiveAnswer(Struct, frozen=True):
-    """Leased messages; `backlog` counts those of the group that are still to be delivered."""
+    """Leased messages; `backlog` counts those of the group that are still to be delivered.
+
+    `paused` is there, and true, while an operator has paused the group.
+    """
 
     messages: list[DeliveredMessage]
     backlog: int
+    paused: bool | UnsetType = UNSET
 
 
 class SettleResult(Struct, frozen=True):

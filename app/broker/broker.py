@@ -17,6 +17,7 @@ from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
 from app.broker.delayed_sends import DelayedSends
 from app.broker.delays import Delays
+from app.broker.group_flow import GroupFlow
 from app.broker.group_positions import Committer, GroupPositions, refuse_broadcast
 from app.broker.groups import Groups
 from app.broker.members import Members
@@ -29,6 +30,7 @@ from app.broker.pulling import Puller
 from app.broker.reading import DiskAccess
 from app.broker.receiving import Receiver
 from app.broker.replaying import Replayer
+from app.broker.requests import Requests
 from app.broker.results import (
     ANONYMOUS,
     BatchItem,
@@ -66,6 +68,7 @@ from app.domain.errors import (
     GroupNotFound,
     IllegalInvisibleTime,
     MessageNotFound,
+    Quota,
     ShuttingDown,
 )
 from app.domain.limits import Limits
@@ -120,6 +123,7 @@ class Broker:
             readers=self._readers,
             check_open=self._check_open_for_sends,
         )
+        self.requests = Requests(store, clock, limits, self._sender, self._check_open_for_sends)
         self.positions = TopicPositions(store, metadata, limits, self._waiters)
         self._groups = Groups(
             store,
@@ -129,6 +133,7 @@ class Broker:
             book=self._book,
             progress=self.progress,
         )
+        self.flow = GroupFlow(metadata, self._groups)
         self.streams = Streams(
             store,
             metadata,
@@ -212,6 +217,7 @@ class Broker:
         )
         self._receiver = Receiver(
             self._store,
+            self._metadata,
             self._clock,
             self.limits,
             self._config,
@@ -248,6 +254,7 @@ class Broker:
             return
         self._closed_because = "the node is shutting down"
         self._waiters.close()
+        self.requests.close()
         self.streams.close()
         self.members.bells.close()
         await self.operations.stop()
@@ -282,8 +289,13 @@ class Broker:
 
     @property
     def waiting_count(self) -> int:
-        """Requests that wait for messages now."""
-        return self._waiters.count + self.members.bells.count
+        """Requests that wait for messages or replies now."""
+        return self._waiters.count + self.members.bells.count + self.requests.waiting_count
+
+    @property
+    def waiting_quota(self) -> Quota:
+        """How many more requests may wait for messages."""
+        return self._waiters.quota
 
     def _check_open(self) -> None:
         if self._closed_because:
@@ -572,7 +584,9 @@ class Broker:
     ) -> tuple[Group, bool]:
         """Make or change a group; True: made. Its mode stays while it has members."""
         await self.members.check_mode(name, settings.mode)
-        return await self._metadata.put_group(name, settings, if_version=if_version)
+        made = await self._metadata.put_group(name, settings, if_version=if_version)
+        self._groups.wake_everybody(name)
+        return made
 
     async def delete_group(self, name: str) -> None:
         """Delete a group with its offsets and leases."""

@@ -6,11 +6,13 @@ from typing import Final
 from app.broker.filters import parse_filter
 from app.domain.errors import InvalidRequest
 from app.domain.message import PROPERTY_KEYS, PROPERTY_TAG, PROPERTY_UNIQUE_KEY, java_hash
-from app.store.formats.record import stored_properties
+from app.store.formats.record import SYSTEM_FLAG_COMPRESSED, stored_properties
 
 _TIME_MIN: Final = 0
 _TIME_MAX: Final = 2**63 - 1
 _STORE_TIME: Final = slice(56, 64)
+_SYSTEM_FLAG_LOW: Final = 39
+"""The last byte of the system flag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class BrowseChoice:
         """Whether the record is chosen, its body aside."""
         if not self.from_ms <= int.from_bytes(record[_STORE_TIME]) < self.until_ms:
             return False
+        if self._needle and not _may_hold(record, self._needle):
+            return False
         wanted = self._filter
         if wanted is None and self._tag is None and self._property is None and self.key is None:
             return True
@@ -89,6 +93,12 @@ class BrowseChoice:
     def takes_body(self, body: bytes) -> bool:
         """Whether the body has the text."""
         return self._needle in body
+
+
+def _may_hold(record: memoryview, needle: bytes) -> bool:
+    """False when the body certainly lacks the text; spares decoding most records of a search."""
+    is_packed = record[_SYSTEM_FLAG_LOW] & SYSTEM_FLAG_COMPRESSED
+    return bool(is_packed) or needle in bytes(record)
 
 
 def _has_key(properties: dict[str, str], key: str) -> bool:

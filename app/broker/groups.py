@@ -252,8 +252,18 @@ class Groups:
         for subscription in self._subscriptions.get(group, {}).values():
             subscription.line.wake_one()
 
+    def wake_everybody(self, group: str) -> None:
+        """Let all parked receives of the group look again: what they may take has changed."""
+        for subscription in self._subscriptions.get(group, {}).values():
+            while subscription.line.wake_one():
+                pass
+
     def tell_of_room(self, in_flight: InFlight, group: str) -> None:
         """The group holds fewer messages than before: whoever got too few looks again."""
+        if in_flight.has_refused_member:
+            # Who was refused as a member is not the one that waits longest.
+            in_flight.has_refused = in_flight.has_refused_member = False
+            self.wake_everybody(group)
         if in_flight.has_refused:
             in_flight.has_refused = False
             self.wake_all(group)

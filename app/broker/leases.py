@@ -39,18 +39,39 @@ _STALE_EXPIRIES_MAX: Final = 1_024
 class InFlight:
     """Number of messages that a group holds, over all its queues. Shared and changed by tables."""
 
-    __slots__ = ("count", "has_refused")
+    __slots__ = ("count", "has_refused", "has_refused_member", "holders")
 
     def __init__(self) -> None:
         self.count = 0
+        self.holders: dict[str, Holder] = {}
+        """By client id, for groups with a bound for each member."""
+        self.has_refused_member = False
+        """A client got fewer than it wanted, because it holds as many as one may."""
         self.has_refused = False
         """A consumer got fewer than it wanted, because the group holds as many as it may."""
+
+
+class Holder:
+    """Number of messages that one client of a group holds."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
 
 
 class Lease:
     """The newest delivery of one message; owned and changed by its table only."""
 
-    __slots__ = ("attempt", "expires_s", "failure", "handles_end_s", "is_first", "lease_id")
+    __slots__ = (
+        "attempt",
+        "expires_s",
+        "failure",
+        "handles_end_s",
+        "holder",
+        "is_first",
+        "lease_id",
+    )
 
     def __init__(self, lease_id: int, expires_s: float) -> None:
         self.lease_id = lease_id
@@ -60,8 +81,16 @@ class Lease:
         self.attempt = 1
         self.is_first = True
         """No other lease of this message came before. True for nearly all."""
+        self.holder: Holder | None = None
+        """The client that holds it, where clients are counted."""
         self.failure = EXPIRED
         """Why it failed, when it has."""
+
+    def let_go(self) -> None:
+        """Its client does not hold it any more."""
+        if self.holder is not None:
+            self.holder.count -= 1
+            self.holder = None
 
     def renew(self, lease_id: int, expires_s: float) -> None:
         """Replace by another lease of the same message."""
@@ -219,6 +248,8 @@ class LeaseTable:
             return False
         del self._leases[offset]
         self._in_flight.count -= 1
+        if lease.holder is not None:
+            lease.let_go()
         if not lease.is_first:
             self._remember_ack(offset, lease, lease.lease_id)
             self._forget_acks(now_s)
@@ -238,6 +269,7 @@ class LeaseTable:
         if lease is None:
             return None
         del self._leases[offset]
+        lease.let_go()
         lease.failure = failure
         self._moving[offset] = lease
         return lease
@@ -304,6 +336,7 @@ class LeaseTable:
             return False
         del self._leases[offset]
         self._in_flight.count -= 1
+        lease.let_go()
         lease.attempt -= 1
         self._return(offset, lease)
         return True
@@ -313,6 +346,7 @@ class LeaseTable:
         for held in [held for held in self._leases if held < offset]:
             lease = self._leases.pop(held)
             self._in_flight.count -= 1
+            lease.let_go()
             if not lease.is_first:
                 self._remember_ack(held, lease, lease.lease_id)
         for states in (self._delayed, self._failing, self._moving):
@@ -324,6 +358,8 @@ class LeaseTable:
 
     def close(self) -> None:
         """Take this table's messages out of the shared count; the table is not used again."""
+        for lease in self._leases.values():
+            lease.let_go()
         for states in (self._leases, self._delayed, self._failing, self._moving):
             self._in_flight.count -= len(states)
             states.clear()
@@ -341,6 +377,7 @@ class LeaseTable:
                 lease = leases.get(offset)
                 if lease is not None and lease.expires_s <= now_s:
                     del leases[offset]
+                    lease.let_go()
                     self._failing[offset] = lease
         visibilities, delayed = self._visibilities, self._delayed
         while visibilities and visibilities[0][0] <= now_s:

@@ -8,11 +8,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from typing import Final
 
 from app.broker.config import BrokerConfig
 from app.broker.filters import parse_filter
 from app.broker.groups import Groups
-from app.broker.ports import Group, Store
+from app.broker.leases import Holder, InFlight
+from app.broker.ports import Group, Metadata, Store
 from app.broker.progress_journal import ProgressJournal
 from app.broker.pulling import check_wait
 from app.broker.reading import DiskAccess
@@ -23,7 +25,10 @@ from app.broker.taking import LOOKS_PER_TURN, Take, Taker
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError, DiskFull, IllegalInvisibleTime, InvalidRequest
-from app.domain.limits import Limits
+from app.domain.limits import NAME_CHARS_MAX, Limits
+
+HOLDERS_MAX: Final = 4_096
+"""Clients of a group that are counted before those that hold nothing are dropped."""
 
 
 class Receiver:
@@ -32,6 +37,7 @@ class Receiver:
     def __init__(
         self,
         store: Store,
+        metadata: Metadata,
         clock: Clock,
         limits: Limits,
         config: BrokerConfig,
@@ -44,6 +50,7 @@ class Receiver:
         progress: ProgressJournal,
     ) -> None:
         self._store = store
+        self._metadata = metadata
         self._clock = clock
         self._limits = limits
         self._config = config
@@ -76,10 +83,8 @@ class Receiver:
                 )
                 if take.deliveries:
                     return self._finish(take, None, gone)
-            self._set_bounds(take, group, request, invisible_ms)
-            await self._taker.collect(take)
-            if take.leased:
-                await self._write_down(take)
+            group = self._metadata.snapshot.groups.get(group.name, group)
+            await self._look(take, group, request, invisible_ms)
             if take.deliveries or disk.is_used or self._waiters.closed:
                 return self._finish(take, request.attempt_id, gone)
             if take.is_tired:
@@ -90,17 +95,30 @@ class Receiver:
                     continue
                 is_waiting = False
             if not is_waiting:
-                return self._finish(take, request.attempt_id, gone)
+                result = self._finish(take, request.attempt_id, gone)
+                return result._replace(is_paused=True) if group.paused else result
             is_waiting = await self._waiters.wait_in_line(subscription.line, deadline - loop.time())
             if gone():
                 subscription.line.wake_one()
                 break
         return ReceiveResult([], 0)
 
+    async def _look(
+        self, take: Take, group: Group, request: ReceiveRequest, invisible_ms: int
+    ) -> None:
+        """Take what is there now."""
+        self._set_bounds(take, group, request, invisible_ms)
+        if not group.paused:
+            await self._taker.collect(take)
+        if take.leased:
+            await self._write_down(take)
+
     def _check_request(self, request: ReceiveRequest, group: Group) -> int:
         """Return the invisible time to use."""
         limits = self._limits
         check_wait(request.wait_s, limits)
+        if request.client_id is not None and not 1 <= len(request.client_id) <= NAME_CHARS_MAX:
+            raise InvalidRequest(f"client_id has 1 to {NAME_CHARS_MAX} characters")
         if request.max_messages < 1 or request.max_bytes < 1:
             raise InvalidRequest("max_messages and max_bytes are at least 1")
         if request.invisible_ms is None:
@@ -120,6 +138,11 @@ class Receiver:
             self._groups.expire_group(group.name, now_s)
             in_flight.has_refused |= group.max_in_flight - in_flight.count < wanted
         take.messages_left = min(wanted, group.max_in_flight - in_flight.count)
+        if group.max_in_flight_per_member is not None and request.client_id is not None:
+            take.holder = _holder_of(in_flight, request.client_id)
+            room = group.max_in_flight_per_member - take.holder.count
+            in_flight.has_refused_member |= room < wanted
+            take.messages_left = min(take.messages_left, room)
         take.bytes_left = min(request.max_bytes, limits.receive_bytes_max)
         take.scans_left = limits.pull_scan_units_max
         take.looks_left = LOOKS_PER_TURN
@@ -181,6 +204,16 @@ class Receiver:
             ahead = end - queue.fetch_offset
             count += queue.leases.returned_count + max(0, ahead)
         return count
+
+
+def _holder_of(in_flight: InFlight, client_id: str) -> Holder:
+    """The count of one client; those that hold nothing are dropped when they are too many."""
+    holder = in_flight.holders.get(client_id)
+    if holder is None:
+        if len(in_flight.holders) >= HOLDERS_MAX:
+            in_flight.holders = {k: v for k, v in in_flight.holders.items() if v.count}
+        holder = in_flight.holders[client_id] = Holder()
+    return holder
 
 
 def check_invisible(invisible_ms: int, limits: Limits) -> None:

@@ -113,6 +113,8 @@ class ReceiveRequest:
     filter: str | None = None
     attempt_id: str | None = None
     """Repeating a request with the same id returns the same messages while they are leased."""
+    client_id: str | None = None
+    """Who receives, for the bound of one member."""
 
 
 class Delivery(NamedTuple):
@@ -130,6 +132,8 @@ class ReceiveResult(NamedTuple):
 
     deliveries: list[Delivery]
     backlog: int
+    is_paused: bool = False
+    """An operator has paused the group: nothing is handed out."""
 
 
 class Nack(NamedTuple):

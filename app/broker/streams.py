@@ -20,7 +20,7 @@ from app.broker.topics import check_queue, find_topic
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
 from app.domain.cursors import decode_cursor
-from app.domain.errors import IllegalOffset, InvalidRequest, ShuttingDown, TooManyRequests
+from app.domain.errors import IllegalOffset, InvalidRequest, Quota, ShuttingDown, TooManyRequests
 from app.domain.limits import Limits
 from app.store import QueueBounds
 
@@ -107,6 +107,7 @@ class Streams:
                 f"{len(self._open)} streams are open already",
                 hint="end one, poll, or ask another node",
                 fields={"limit": self.limits.streams_max},
+                quota=Quota("streams", self.limits.streams_max, "concurrent-requests", 0),
                 retry_after_s=1,
             )
         self._open.add(stream)

@@ -17,7 +17,7 @@ from typing import Final
 from app.broker.filtered_reading import first_records, read_matching
 from app.broker.filters import Filter
 from app.broker.groups import Groups
-from app.broker.leases import Lease
+from app.broker.leases import Holder, Lease
 from app.broker.offset_book import OffsetBook
 from app.broker.origins import as_original
 from app.broker.ports import Store
@@ -43,6 +43,7 @@ class Take:
         "disk",
         "expires_ms",
         "expires_s",
+        "holder",
         "leased",
         "looks_left",
         "messages_left",
@@ -63,6 +64,7 @@ class Take:
         self.wanted = wanted
         self.disk = disk
         self.attempts_max = attempts_max
+        self.holder: Holder | None = None
         self.messages_left = 0
         self.bytes_left = 0
         self.scans_left = 0
@@ -297,6 +299,10 @@ class Taker:
         if earlier is not None:
             for lease, times in zip(leases, earlier, strict=True):
                 lease.attempt += times
+        if take.holder is not None:
+            take.holder.count += len(leases)
+            for lease in leases:
+                lease.holder = take.holder
         if queue.is_retry:
             messages = [as_original(message) for message in messages]
         prefix, queue_id = take.subscription.handle_prefix, queue.queue_id

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Collection
 
-from app.domain.errors import TooManyRequests
+from app.domain.errors import Quota, TooManyRequests
 
 
 class ReceiverLine:
@@ -53,6 +53,12 @@ class Waiters:
     @property
     def closed(self) -> bool:
         return self._closed
+
+    @property
+    def quota(self) -> Quota:
+        """How many more may wait."""
+        left = max(0, self._waiters_max - self._count)
+        return Quota("waiting", self._waiters_max, "concurrent-requests", left)
 
     def lines(self) -> list[ReceiverLine]:
         """Lines in which somebody waits."""
@@ -124,6 +130,7 @@ class Waiters:
                 f"{self._count} requests are waiting for messages already",
                 hint="ask again without waiting, or wait on another node",
                 fields={"limit": self._waiters_max},
+                quota=self.quota,
                 retry_after_s=1,
             )
         return asyncio.get_running_loop().create_future()

@@ -19,7 +19,7 @@ from app.cluster.preconditions import check_version
 from app.cluster.snapshot import GroupView
 from app.cluster.tables import consumer_groups
 from app.domain.positions import TimestampMs
-from app.domain.settings import DeliveryOrder, GroupMode, GroupSettings
+from app.domain.settings import DeliveryOrder, GroupMode, GroupSettings, WhenExhausted
 
 
 async def load(connection: AsyncConnection) -> list[GroupView]:
@@ -86,6 +86,9 @@ async def _create(
         settings.start,
         settings.max_in_flight,
         settings.mode,
+        settings.on_exhausted,
+        settings.max_in_flight_per_member,
+        settings.paused,
         created_ms=now_ms,
         updated_ms=now_ms,
         version=version,
@@ -113,6 +116,9 @@ async def _change(
         start=settings.start,
         max_in_flight=settings.max_in_flight,
         mode=settings.mode,
+        on_exhausted=settings.on_exhausted,
+        max_in_flight_per_member=settings.max_in_flight_per_member,
+        paused=settings.paused,
         updated_ms=now_ms,
         version=version,
     )
@@ -131,7 +137,7 @@ async def _find(connection: AsyncConnection, name: str) -> GroupView | None:
     return _view(row) if row else None
 
 
-def _columns(view: GroupView) -> dict[str, str | int]:
+def _columns(view: GroupView) -> dict[str, str | int | None]:
     return {
         "max_attempts": view.max_attempts,
         "retry_policy": policy_to_json(view.retry_policy),
@@ -140,6 +146,9 @@ def _columns(view: GroupView) -> dict[str, str | int]:
         "start_position": start_to_text(view.start),
         "max_in_flight": view.max_in_flight,
         "mode": view.mode.value,
+        "on_exhausted": view.on_exhausted.value,
+        "max_in_flight_per_member": view.max_in_flight_per_member,
+        "paused": view.paused,
         "updated_ms": view.updated_ms,
         "version": view.version,
     }
@@ -155,6 +164,9 @@ def _view(row: Row[*tuple[object, ...]]) -> GroupView:
         start=start_from_text(row.start_position),
         max_in_flight=row.max_in_flight,
         mode=GroupMode(row.mode),
+        on_exhausted=WhenExhausted(row.on_exhausted),
+        max_in_flight_per_member=row.max_in_flight_per_member,
+        paused=row.paused,
         created_ms=row.created_ms,
         updated_ms=row.updated_ms,
         version=row.version,

@@ -7,6 +7,7 @@ take turns and each step sees the truth. Lock order on PostgreSQL: group, genera
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -55,7 +56,7 @@ class Memberships:
     async def read(self, group: str) -> Membership:
         """The group's members and queues; empty when it has never had any."""
         async with self._database.reading() as connection:
-            return await _load(connection, group)
+            return await _load(connection, group, await _numbers(connection, group, lock=False))
 
     async def change(
         self,
@@ -72,8 +73,7 @@ class Memberships:
         or `TopicNotFound` for offsets in a topic that was deleted.
         """
         async with self._database.transaction() as connection:
-            await _lock(connection, group)
-            before = await _load(connection, group)
+            before = await _load(connection, group, await _lock(connection, group))
             after = step(before)
             if after is not before:
                 await _store(connection, before, after, self._limits.rebalance_history_max)
@@ -104,36 +104,48 @@ class Memberships:
             return [GroupPulse(*each) for each in await connection.execute(query)]
 
 
-async def _lock(connection: AsyncConnection, group: str) -> None:
+class Numbers(NamedTuple):
+    """The row of a group's generation."""
+
+    generation: int
+    counter: int
+    changed: int
+
+
+async def _lock(connection: AsyncConnection, group: str) -> Numbers:
     """Keep the group from being deleted, and other changes of its members out."""
     name = consumer_groups.c.name
     query = select(name).where(name == group).with_for_update(read=True, key_share=True)
     if await connection.scalar(query) is None:
         raise GroupNotFound(f"consumer group {group!r} does not exist (any more)")
-    insertion = upsert(connection, group_generations).values(
-        consumer_group=group, generation=0, counter=0, changed=0
-    )
-    await connection.execute(insertion.on_conflict_do_nothing(index_elements=["consumer_group"]))
-    row = group_generations.c
-    await connection.execute(
-        select(row.generation).where(row.consumer_group == group).with_for_update()
-    )
+    numbers = await _numbers(connection, group, lock=True)
+    if numbers is None:
+        insertion = upsert(connection, group_generations).values(
+            consumer_group=group, generation=0, counter=0, changed=0
+        )
+        await connection.execute(
+            insertion.on_conflict_do_nothing(index_elements=["consumer_group"])
+        )
+        numbers = await _numbers(connection, group, lock=True)
+        assert numbers is not None
+    return numbers
 
 
-async def _load(connection: AsyncConnection, group: str) -> Membership:
+async def _numbers(connection: AsyncConnection, group: str, *, lock: bool) -> Numbers | None:
     row = group_generations.c
     query = select(row.generation, row.counter, row.changed).where(row.consumer_group == group)
-    numbers = (await connection.execute(query)).one_or_none()
+    if lock:
+        query = query.with_for_update()
+    found = (await connection.execute(query)).one_or_none()
+    return None if found is None else Numbers(*found)
+
+
+async def _load(connection: AsyncConnection, group: str, numbers: Numbers | None) -> Membership:
     if numbers is None:
         return Membership(group)
-    return Membership(
-        group,
-        numbers.generation,
-        numbers.counter,
-        numbers.changed,
-        await _load_members(connection, group),
-        await _load_queues(connection, group),
-    )
+    members = await _load_members(connection, group)
+    queues = await _load_queues(connection, group)
+    return Membership(group, *numbers, members, queues)
 
 
 async def _load_members(connection: AsyncConnection, group: str) -> Mapping[str, Member]:

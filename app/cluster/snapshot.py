@@ -18,6 +18,7 @@ from app.domain.settings import (
     StartPosition,
     TopicSettings,
     TopicType,
+    WhenExhausted,
 )
 
 
@@ -54,6 +55,9 @@ class GroupView:
     start: StartPosition
     max_in_flight: int
     mode: GroupMode
+    on_exhausted: WhenExhausted
+    max_in_flight_per_member: int | None
+    paused: bool
     created_ms: TimestampMs
     updated_ms: TimestampMs
     version: int
@@ -68,6 +72,9 @@ class GroupView:
             self.start,
             self.max_in_flight,
             self.mode,
+            self.on_exhausted,
+            self.max_in_flight_per_member,
+            self.paused,
         )
 
 

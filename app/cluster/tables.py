@@ -17,6 +17,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
     true,
 )
 
@@ -72,6 +73,9 @@ consumer_groups = Table(
     Column("updated_ms", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("mode", String(32), nullable=False, server_default="clustering"),
+    Column("on_exhausted", String(32), nullable=False, server_default="dead_letter"),
+    Column("max_in_flight_per_member", Integer, nullable=True),
+    Column("paused", Boolean(create_constraint=False), nullable=False, server_default=false()),
     CheckConstraint("max_attempts > 0", name="attempts_positive"),
 )
 

@@ -22,13 +22,25 @@
     └── NodeFault                 we are broken: StoreFailed · DiskFull · InternalError
 
 `outcome` is set on errors of sends: "not_stored" means that the message will never be delivered,
-"unknown" means that it may have been stored.
+"unknown" means that it may have been stored, "stored" (of requests) that it was, without an answer.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
-Outcome = Literal["not_stored", "unknown"]
+Outcome = Literal["not_stored", "stored", "unknown"]
+
+
+QuotaUnit = Literal["concurrent-requests", "content-bytes"]
+
+
+class Quota(NamedTuple):
+    """A bound that a client may run into: its name, how much it is, and how much is left."""
+
+    name: str
+    limit: int
+    unit: QuotaUnit
+    left: int
 
 
 class CurlewError(Exception):
@@ -278,6 +290,13 @@ class OperationNotFound(NotFound):
     title = "The operation does not exist"
 
 
+class RequestNotFound(NotFound):
+    """No request was made here under that correlation id."""
+
+    code = "REQUEST_NOT_FOUND"
+    title = "The request does not exist"
+
+
 class TransactionNotFound(NotFound):
     """No transaction of this id is prepared or remembered."""
 
@@ -390,6 +409,20 @@ class AlreadyStored(StateConflict):
     title = "The messages are stored already"
 
 
+class RequestExpired(StateConflict):
+    """A reply to a request that nobody waits for any more."""
+
+    code = "REQUEST_EXPIRED"
+    title = "Nobody waits for the reply"
+
+
+class NoReply(CurlewError):
+    """A request is stored, and no reply came in time."""
+
+    code = "REPLY_TIMEOUT"
+    title = "No reply came in time"
+
+
 class IdempotencyKeyReused(InvalidRequest):
     """The key came with another request before."""
 
@@ -402,6 +435,34 @@ class TryAgain(CurlewError):
 
     title = "The service cannot answer now"
     retryable = True
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        hint: str | None = None,
+        fields: Mapping[str, int | str | bool | None] | None = None,
+        pointer: str | None = None,
+        outcome: Outcome | None = None,
+        retry_after_s: int | None = None,
+        quota: Quota | None = None,
+    ) -> None:
+        super().__init__(
+            detail,
+            hint=hint,
+            fields=fields,
+            pointer=pointer,
+            outcome=outcome,
+            retry_after_s=retry_after_s,
+        )
+        self.quota = quota
+
+
+class SystemBusy(TryAgain):
+    """Too many bytes are in flight on the node."""
+
+    code = "SYSTEM_BUSY"
+    title = "The node has too much in flight"
 
 
 class TooManyRequests(TryAgain):

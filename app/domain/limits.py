@@ -53,10 +53,13 @@ class Limits:
     receive_bytes_max: int = 8 * MIB
     wait_seconds_max: int = 60
     waiters_max: int = 20_000
+    requests_waiting_max: int = 5_000
     invisible_ms_min: int = 1_000
     invisible_ms_max: int = 12 * 3_600_000
     header_block_bytes_max: int = 16 * KIB
     unpacking_ratio_max: int = 100
+    bodies_in_flight_bytes_max: int = 256 * MIB
+    answers_in_flight_bytes_max: int = 256 * MIB
     header_count_max: int = 256
     request_target_bytes_max: int = 32 * KIB
     connections_max: int = 10_000
@@ -115,6 +118,7 @@ class Limits:
         assert self.properties_bytes_max <= PROPERTIES_ENCODED_BYTES_MAX
         assert 0 < self.invisible_ms_min <= self.invisible_ms_max
         assert self.batch_bytes_max <= self.pending_append_bytes_max
+        assert 2 * self.batch_bytes_max <= self.bodies_in_flight_bytes_max
         assert self.member_lease_ms > 0
         assert self.queue_lock_ms > 0
         assert 0 < self.retention_ms_min <= self.retention_ms_max
@@ -124,6 +128,8 @@ DEFAULT_PULL_MESSAGES = 32
 """RocketMQ's pullBatchSize."""
 
 DEFAULT_PAGE_SIZE = 100
+
+DEFAULT_REQUEST_WAIT_S = 10
 
 DEFAULT_RECEIVE_MESSAGES = 1
 DEFAULT_INVISIBLE_MS = 30_000

@@ -48,6 +48,16 @@ class GroupMode(StrEnum):
     BROADCAST = "broadcast"
 
 
+class WhenExhausted(StrEnum):
+    """What a group in order does with a message that was delivered as often as it may be."""
+
+    DEAD_LETTER = "dead_letter"
+    SKIP = "skip"
+    """It is done; nothing is kept of it but the message itself."""
+    PARK = "park"
+    """It stays, and blocks its key, until somebody releases it."""
+
+
 StartPosition = Literal["earliest", "latest"] | int
 """Where a new group begins in a queue; an integer is a time in epoch milliseconds."""
 
@@ -103,6 +113,11 @@ class GroupSettings:
     start: StartPosition = "earliest"
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
     mode: GroupMode = GroupMode.CLUSTERING
+    on_exhausted: WhenExhausted = WhenExhausted.DEAD_LETTER
+    max_in_flight_per_member: int | None = None
+    """Messages that one client holds at most; None: as many as the group may."""
+    paused: bool = False
+    """Nothing is handed out; settling goes on."""
 
 
 def default_topic_settings(limits: Limits, flush: FlushMode = FlushMode.SYNC) -> TopicSettings:
@@ -140,6 +155,14 @@ def check_group_settings(settings: GroupSettings, limits: Limits) -> None:
     _check_range("max_in_flight", settings.max_in_flight, 1, limits.group_in_flight_max)
     _check_choice("order", settings.order, DeliveryOrder)
     _check_choice("mode", settings.mode, GroupMode)
+    _check_choice("on_exhausted", settings.on_exhausted, WhenExhausted)
+    if settings.max_in_flight_per_member is not None:
+        _check_range(
+            "max_in_flight_per_member",
+            settings.max_in_flight_per_member,
+            1,
+            limits.group_in_flight_max,
+        )
     _check_start(settings.start)
     if isinstance(settings.retry_policy, CustomizedRetry):
         _check_customized(settings.retry_policy, limits)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from app.domain.clock import Clock
-from app.domain.errors import BodyTooLarge, CurlewError, DiskFull, TooManyRequests
+from app.domain.errors import BodyTooLarge, CurlewError, DiskFull, Quota, TooManyRequests
 from app.domain.limits import Limits
 from app.domain.message import PROPERTY_STEP, Message, java_hash
 from app.domain.names import is_system_topic
@@ -422,6 +422,7 @@ class Appender:
             raise TooManyRequests(
                 "too many bytes wait to be written",
                 hint="send again after a pause",
+                quota=Quota("appends", self._pending_bytes_max, "content-bytes", 0),
                 outcome="not_stored",
                 retry_after_s=1,
             )

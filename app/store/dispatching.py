@@ -17,6 +17,7 @@ from app.domain.message import (
 )
 from app.store.formats.consume_queue import UNIT, UNIT_BYTES, UNITS
 from app.store.formats.record import (
+    CHECKSUM_BYTES,
     CHECKSUM_NAME,
     MAGIC_V1,
     SYSTEM_FLAG_BORN_HOST_V6,
@@ -25,7 +26,7 @@ from app.store.formats.record import (
     decode_fields,
     decode_properties,
 )
-from app.store.formats.record_block import HEAD_BYTES, heads
+from app.store.formats.record_block import HEAD_BYTES, heads, windows
 from app.store.key_index import KeyIndex
 from app.store.log_scan import ScannedBlock
 from app.store.queue_table import QueueTable
@@ -34,10 +35,10 @@ TRANSACTION_KIND: Final = 0xC
 TRANSACTION_PREPARED: Final = 0x4
 TRANSACTION_ROLLBACK: Final = 0xC
 
+_CHECKSUM: Final = np.frombuffer(CHECKSUM_NAME, np.uint8)
 _TAG: Final = PROPERTY_TAG.encode() + b"\x01"
 _KEYS: Final = PROPERTY_KEYS.encode() + b"\x01"
 _UNIQUE: Final = PROPERTY_UNIQUE_KEY.encode() + b"\x01"
-_KNOWN_MAX: Final = 4096
 
 
 def has_unit(system_flag: int) -> bool:
@@ -61,7 +62,6 @@ class BlockDispatcher:
         self._queues = queues
         self._index = index
         self._indexed_end = indexed_end
-        self._tags: dict[bytes, int] = {}
         self._topics: dict[bytes, str] = {}
 
     def dispatch(self, block: ScannedBlock) -> None:
@@ -89,27 +89,34 @@ class BlockDispatcher:
         found: np.ndarray[tuple[int], np.dtype[np.void]],
         members: dict[tuple[bytes, int], list[int]],
     ) -> list[int]:
-        """The tag hash of each record; sorts their numbers into `members` and notes their keys."""
-        data, tags = block.data, self._tags
+        """The tag hash of each record; sorts their numbers into `members` and notes their keys.
+
+        What stands behind the body and before the checksum is the same for many records: topic and
+        properties are looked into once for each such piece and queue.
+        """
+        data = block.data
         hashes: list[int] = []
+        known: dict[tuple[bytes, int], tuple[list[int], int]] = {}
         ends = np.array(block.starts, np.int64) + np.array(block.sizes, np.int64)
-        topics_at = np.array(block.starts, np.int64) + HEAD_BYTES + found["body_length"]
-        rows = zip(topics_at.tolist(), ends.tolist(), found["queue_id"].tolist(), strict=True)
+        pieces_at = np.array(block.starts, np.int64) + HEAD_BYTES + found["body_length"]
+        names = windows(np.frombuffer(data, np.uint8), len(_CHECKSUM))[ends - CHECKSUM_BYTES]
+        has_sum = (names == _CHECKSUM).all(axis=1)
+        ends -= np.where(has_sum, CHECKSUM_BYTES, 0)
+        remembered = bool(has_sum.all())
+        rows = zip(pieces_at.tolist(), ends.tolist(), found["queue_id"].tolist(), strict=True)
         for number, (at, end, queue_id) in enumerate(rows):
-            topic_end = at + 1 + data[at]
-            place = (data[at + 1 : topic_end], queue_id)
-            try:
-                members[place].append(number)
-            except KeyError:
-                members[place] = [number]
-            properties = data[topic_end + 2 : end]
-            cut = properties.rfind(CHECKSUM_NAME)
-            if cut >= 0:
-                properties = properties[:cut]
-            tag_hash = tags.get(properties)
-            if tag_hash is None:
-                tag_hash = self._look_into(properties, block, number, place[0], found)
-            hashes.append(tag_hash)
+            piece = (data[at:end], queue_id)
+            entry = known.get(piece)
+            if entry is None:
+                topic_end = at + 1 + data[at]
+                topic = data[at + 1 : topic_end]
+                properties = data[topic_end + 2 : end]
+                tag_hash, has_keys = self._look_into(properties, block, number, topic, found)
+                entry = members.setdefault((topic, queue_id), []), tag_hash
+                if remembered and not has_keys:
+                    known[piece] = entry
+            entry[0].append(number)
+            hashes.append(entry[1])
         return hashes
 
     def _look_into(
@@ -119,22 +126,17 @@ class BlockDispatcher:
         number: int,
         topic: bytes,
         found: np.ndarray[tuple[int], np.dtype[np.void]],
-    ) -> int:
-        """The tag hash of one record, remembered when the record has no keys."""
+    ) -> tuple[int, bool]:
+        """The tag hash of one record and whether it has keys, which are noted."""
         if _KEYS not in properties and _UNIQUE not in properties and _TAG not in properties:
-            tag_hash, keys = 0, []
-        else:
-            pairs = decode_properties(properties)
-            tag = pairs.get(PROPERTY_TAG)
-            tag_hash, keys = java_hash(tag) if tag else 0, record_keys(pairs)
-        if not keys:
-            if len(self._tags) >= _KNOWN_MAX:
-                self._tags.clear()
-            self._tags[properties] = tag_hash
-            return tag_hash
-        position = block.base + block.starts[number]
-        self.put_keys(position, int(found["store_time_ms"][number]), topic.decode(), keys)
-        return tag_hash
+            return 0, False
+        pairs = decode_properties(properties)
+        tag = pairs.get(PROPERTY_TAG)
+        keys = record_keys(pairs)
+        if keys:
+            position = block.base + block.starts[number]
+            self.put_keys(position, int(found["store_time_ms"][number]), topic.decode(), keys)
+        return java_hash(tag) if tag else 0, bool(keys)
 
     def put_units(self, topic: str, queue_id: int, offsets: list[int], units: bytes) -> None:
         """Put units into a queue; `offsets` rise."""

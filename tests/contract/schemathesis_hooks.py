@@ -19,12 +19,14 @@ SHORT = "20ms"
 
 @schemathesis.hook
 def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -> None:
-    """Streams end when they are told to, and Schemathesis waits for the end."""
+    """Streams and requests without a reply end when they are told to; Schemathesis waits."""
     if case.operation.path.endswith(STREAMS):
         query: dict[str, Any] = case.query or {}
         if query.get("duration", LONG) == LONG:
             query["duration"] = SHORT
         case.query = query
+    if case.operation.path.endswith(":request"):
+        case.query = {"wait": SHORT, **(case.query or {})}
 
 
 @schemathesis.hook

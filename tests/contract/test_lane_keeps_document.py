@@ -4,6 +4,7 @@ Undeclared statuses, headers of ours, media types and members are faults, too: s
 are closed for this test.
 """
 
+import asyncio
 import copy
 import json
 from collections.abc import AsyncIterator
@@ -202,6 +203,34 @@ async def test_browse(check: Checker) -> None:
         await check("browse_messages", "GET", f"{url}?{bad}", 400)
     await check("browse_messages", "GET", "/v1/topics/none/messages", 404)
     await check("browse_messages", "GET", url, 406, headers={"Accept": "text/html"})
+
+
+async def test_request_and_reply(check: Checker) -> None:
+    url = T + "/messages:request"
+    for bad in ("?wait=0", "?wait=x", "?format=x", "?tag=%7C&wait=1"):
+        await check("request_reply", "POST", url + bad, 400, content=b"x")
+    answer = await check("request_reply", "POST", url + "?wait=10ms&tag=t", 504, content=b"x")
+    problem = answer.json()
+    assert (problem["code"], problem["outcome"]) == ("REPLY_TIMEOUT", "stored")
+    late = f"/v1/replies/{problem['correlation_id']}"
+    await check("reply_to_request", "POST", late, 410, content=b"y")
+    await check("reply_to_request", "POST", "/v1/replies/x", 404, content=b"y")
+    await check("reply_to_request", "POST", late + "?tag=%7C", 400, content=b"y")
+    headers = {"Content-Type": EVENT}
+    await check("reply_to_request", "POST", late, 415, json={}, headers=headers)
+    await check("request_reply", "POST", url + "?wait=61", 400, content=b"x")
+    await check("request_reply", "POST", "/v1/topics/none/messages:request", 404, content=b"x")
+    headers = {"Prefer": "wait=5", "MQ-Tag": "t"}
+    for query in ("", "?format=raw"):
+        async with asyncio.TaskGroup() as tasks:
+            asked = tasks.create_task(
+                check("request_reply", "POST", url + query, 200, content=b"x", headers=headers)
+            )
+            got = await check("receive_messages", "POST", G + ":receive?wait=5&max_messages=9", 200)
+            correlation_id = got.json()["messages"][-1]["correlation_id"]
+            reply = f"/v1/replies/{correlation_id}?tag=r&keys=a%20b"
+            await check("reply_to_request", "POST", reply, 200, content=b"yes")
+        assert b"yes" in (await asked).content
 
 
 async def test_receive_and_settle(check: Checker) -> None:

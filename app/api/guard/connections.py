@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Final, Protocol
 
 from app.api.errors import TooManyConnections
+from app.api.pressure import Pressure
 from app.domain.errors import CurlewError
 from app.domain.limits import Limits
 
@@ -35,6 +36,7 @@ class Connections:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self.pressure = Pressure(limits)
         self.refused_count = 0
         self.late_count = 0
         self._open: set[Connection] = set()

@@ -83,6 +83,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_bytes = 0
         self._body_started = 0.0
         self._unread = (0, 0.0)
+        self._unread_bytes = 0
 
     # Opening and closing
 
@@ -100,6 +101,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.deadline = NEVER
         self.guard.leave(self, self._address)
+        self._count_unread(0)
         super().connection_lost(exc)
 
     def _enter(self, phase: Phase, ms_max: int) -> None:
@@ -302,6 +304,21 @@ class GuardedProtocol(HttpToolsProtocol):
                 "limit_headers": limits.header_count_max,
             },
         )
+
+    @override
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._count_unread(self.transport.get_write_buffer_size())
+
+    @override
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._count_unread(0)
+
+    def _count_unread(self, size: int) -> None:
+        """Tell how much of the answer this connection holds, now that it is much, or no more."""
+        self.guard.pressure.add_unread(size - self._unread_bytes)
+        self._unread_bytes = size
 
     # What the guard calls
 

@@ -11,6 +11,7 @@ from app.api.parameters import Query
 from app.api.ports import DataPlane
 from app.api.rendering import view_of
 from app.api.traffic import Traffic
+from app.api.validators import UNSEALED
 from app.api.wire import BrowseAnswer, BrowseGapView, encode, encode_line
 from app.broker.browse_choice import BrowseConditions
 from app.broker.browsing import BrowseGap, BrowseRequest, BrowseResult
@@ -47,7 +48,8 @@ class Browsing:
         gaps = _gap_views(result.gaps)
         if kind == "ndjson":
             body = b"".join([encode_line(view) for view in views])
-            await exchange.answer(200, [media.NDJSON_HEADER, *_headers(result, gaps)], body)
+            headers = [media.NDJSON_HEADER, UNSEALED, *_headers(result, gaps)]
+            await exchange.answer(200, headers, body)
             return
         answer = BrowseAnswer(
             messages=views,
@@ -55,7 +57,7 @@ class Browsing:
             next_cursor=UNSET if result.next_cursor is None else result.next_cursor,
             gaps=gaps or UNSET,
         )
-        await exchange.answer(200, [media.JSON_HEADER], encode_line(answer))
+        await exchange.answer(200, [media.JSON_HEADER, UNSEALED], encode_line(answer))
 
     def _request_of(self, query: Query) -> BrowseRequest:
         page_size = query.integer(

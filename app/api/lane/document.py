@@ -4,12 +4,13 @@ The schemas come from the wire structs; names of parameters and headers from the
 tables, so that none is forgotten. A test sends through the lane and validates against this.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from app.api.cloudevents import EVENT, EVENTS
 from app.api.documentation import (
     CACHE_HEADERS,
     EVENT_SCHEMA,
+    QUOTA_HEADERS,
     RAW_MESSAGE_HEADERS,
     problem_responses,
 )
@@ -22,122 +23,44 @@ from app.api.lane.metadata import (
     display_header,
 )
 from app.api.lane.operations import build_lane
+from app.api.lane.parameter_table import INTEGER, PARAMETERS, POSITIVE, TEXT, Json
 from app.api.lane.pulling import PULL_PARAMETERS
 from app.api.lane.receiving import RECEIVE_PARAMETERS
+from app.api.lane.requesting import (
+    REPLY_HEADERS,
+    REPLY_PARAMETERS,
+    REQUEST_HEADERS,
+    REQUEST_PARAMETERS,
+)
 from app.api.lane.sending import BATCH_PARAMETERS
 from app.api.lane.settling import RECEIPT_PARAMETERS
 from app.api.lane.streaming import GROUP_STREAM_PARAMETERS, TOPIC_STREAM_PARAMETERS
 
-Json = dict[str, Any]
-
 _OCTETS: Final = "application/octet-stream"
 _BINARY: Final[Json] = {"type": "string", "format": "binary"}
-_TEXT: Final[Json] = {"type": "string"}
-_INTEGER: Final[Json] = {"type": "integer", "minimum": 0}
-_POSITIVE: Final[Json] = {"type": "integer", "minimum": 1}
-_FLAG: Final[Json] = {"type": "boolean", "default": False}
-_DURATION: Final[Json] = {"type": "string", "examples": ["30s"]}
-
-_PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
-    "action": (
-        {"type": "string", "enum": ["extend", "nack", "dead_letter"]},
-        "what to do with the lease",
-    ),
-    "at": (_TEXT, "where to start: earliest, latest (the default), or epoch milliseconds"),
-    "attempt_id": (_TEXT, "the same id returns the same messages, so a lost answer loses nothing"),
-    "body": (
-        {"type": "string", "enum": ["auto", "base64"], "default": "auto"},
-        "base64: the bytes, whatever they are",
-    ),
-    "born_time_ms": (_INTEGER, "when the message was made, by the producer's clock"),
-    "clamp": (_FLAG, "move an offset outside the bounds to the nearest one, and say so"),
-    "credit": (_POSITIVE, "at most so many unsettled messages at a time; default 16"),
-    "cursor": (_TEXT, "where to go on: next_cursor of a page, or the cursor of a streamed message"),
-    "delay": (_DURATION, "deliver no sooner than after this time; on a send also level:1 to 18"),
-    "deliver_at_ms": (_TEXT, "deliver at this time: epoch milliseconds, or RFC 3339"),
-    "delay_ms": (_INTEGER, "as delay, in milliseconds"),
-    "duration": (_DURATION, "end the stream after so long"),
-    "direction": (
-        {"type": "string", "enum": ["forward", "backward"]},
-        "forward: the oldest first; default: the cursor's, else backward",
-    ),
-    "durability": (
-        {"type": "string", "enum": ["memory", "flushed"]},
-        "answer after the write, or after the data is on the medium; default: the topic's",
-    ),
-    "filter": (
-        _TEXT,
-        "a tag expression (*, or tags separated by ||), or sql: and a condition over properties",
-    ),
-    "format": (
-        {"type": "string", "enum": ["json", "raw"], "default": "json"},
-        "raw: one message as the HTTP body, metadata in headers",
-    ),
-    "from_ms": (_INTEGER, "stored at this time or later"),
-    "idempotency_key": (_TEXT, "a repeated request with the same key gets the first result"),
-    "invisible": (_DURATION, "how long nobody else gets the message"),
-    "invisible_ms": (_POSITIVE, "as invisible, in milliseconds"),
-    "key": (_TEXT, "one of the message's keys, or the id that its producer gave"),
-    "keys": (_TEXT, "look-up values, separated by spaces"),
-    "max_bytes": (_POSITIVE, "at most so many bytes, but at least one message"),
-    "max_messages": (_POSITIVE, "at most so many messages"),
-    "min_messages": (_POSITIVE, "a waiting pull is answered as soon as there are so many"),
-    "offset": (_INTEGER, "start at this offset"),
-    "producer_group": (_TEXT, "who is asked when a transaction is not decided in time"),
-    "page_size": (_POSITIVE, "at most so many messages"),
-    "property": (
-        {"type": "string", "pattern": "^[^=]+=", "examples": ["region=eu"]},
-        "name=value of a property",
-    ),
-    "producer_epoch": (_INTEGER, "the producer's instance; a newer one fences older ones off"),
-    "producer_id": (_TEXT, "with epoch and seq: store the messages once, in sequence"),
-    "producer_seq": (_INTEGER, "number of the first message; from 0 on in each epoch"),
-    "properties": (_TEXT, "a JSON object of texts"),
-    "queue_id": (_INTEGER, "the queue; default: by sharding key, else in turn"),
-    "reason": (_TEXT, "why the message is given back"),
-    "sharding_key": (_TEXT, "messages with the same key go to the same queue, in order"),
-    "spread": (_FLAG, "spread the batch over the queues instead of sending it to one"),
-    "split": (
-        {"type": "string", "enum": ["lines"]},
-        "lines: every line of the body is a message, without its line feed; empty lines are none",
-    ),
-    "tag": (_TEXT, "the filter label"),
-    "tail": (_INTEGER, "start so many messages before the end"),
-    "text": (_TEXT, "part of the body; capitals count"),
-    "timestamp_ms": (_INTEGER, "start at the first message stored at or after this time"),
-    "transaction": (
-        {**_TEXT, "examples": ["prepare; group=pg1; check-after=30s"]},
-        "store the message invisibly until POST /v1/transactions/{id}:commit",
-    ),
-    "until_ms": (_INTEGER, "stored before this time"),
-    "until_offset": (_INTEGER, "read below this offset only"),
-    "until_timestamp_ms": (_INTEGER, "read only what was stored before this time"),
-    "wait": (_TEXT, "how long to wait for messages: seconds, or a duration such as 20s"),
-}
-"""Query parameters, and headers by their alias."""
 
 _TIMING_HEADER: Final[Json] = {
-    "Server-Timing": {"schema": _TEXT, "description": "store;dur=…: milliseconds until stored"}
+    "Server-Timing": {"schema": TEXT, "description": "store;dur=…: milliseconds until stored"}
 }
 _APPLIED: Final[Json] = {
     "Preference-Applied": {
-        "schema": _TEXT,
+        "schema": TEXT,
         "description": "of what was asked for, what was done",
     }
 }
 _POSITION_HEADERS: Final[Json] = {
-    "MQ-Message-Id": {"schema": _TEXT},
-    "MQ-Queue-Id": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
-    "MQ-Queue-Offset": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
+    "MQ-Message-Id": {"schema": TEXT},
+    "MQ-Queue-Id": {"schema": INTEGER, "description": "with Prefer: return=minimal"},
+    "MQ-Queue-Offset": {"schema": INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Recall-Handle": {
-        "schema": _TEXT,
+        "schema": TEXT,
         "description": "with Prefer: return=minimal, of a delayed message",
     },
     "MQ-Deliver-Time-Ms": {
-        "schema": _INTEGER,
+        "schema": INTEGER,
         "description": "with Prefer: return=minimal, of a delayed message",
     },
-    "MQ-Store-Time-Ms": {"schema": _INTEGER, "description": "with Prefer: return=minimal"},
+    "MQ-Store-Time-Ms": {"schema": INTEGER, "description": "with Prefer: return=minimal"},
     **_TIMING_HEADER,
     **_APPLIED,
 }
@@ -146,7 +69,7 @@ _APPLIED_HEADER: Final[Json] = {
     **_TIMING_HEADER,
 }
 _DUPLICATE: Final[Json] = {
-    "MQ-Duplicate": {"schema": _TEXT, "description": "true: the result of an earlier request"}
+    "MQ-Duplicate": {"schema": TEXT, "description": "true: the result of an earlier request"}
 }
 _TOPIC_ERRORS: Final = (404, 429, 507)
 
@@ -168,7 +91,7 @@ def lane_paths() -> Json:
 
 
 def _path_parameter(name: str) -> Json:
-    schema = _INTEGER if name == "queue" else _TEXT
+    schema = INTEGER if name == "queue" else TEXT
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
@@ -178,8 +101,8 @@ def _query(names: frozenset[str]) -> list[Json]:
             "name": name,
             "in": "query",
             "required": False,
-            "schema": _PARAMETERS[name][0],
-            "description": _PARAMETERS[name][1],
+            "schema": PARAMETERS[name][0],
+            "description": PARAMETERS[name][1],
         }
         for name in sorted(names)
     ]
@@ -191,8 +114,8 @@ def _headers(aliases: dict[bytes, str]) -> list[Json]:
             "name": display_header(name),
             "in": "header",
             "required": False,
-            "schema": _PARAMETERS[alias][0],
-            "description": _PARAMETERS[alias][1] + f" (query: {alias})",
+            "schema": PARAMETERS[alias][0],
+            "description": PARAMETERS[alias][1] + f" (query: {alias})",
         }
         for name, alias in sorted(aliases.items())
     ]
@@ -202,7 +125,7 @@ _PREFER: Final[Json] = {
     "name": "Prefer",
     "in": "header",
     "required": False,
-    "schema": _TEXT,
+    "schema": TEXT,
     "description": (
         "RFC 7240: return=minimal; respond-async to be answered before the data is on the medium; "
         "on batches handling=strict for all or nothing"
@@ -224,7 +147,7 @@ _IDEMPOTENCY_KEY: Final[Json] = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "schema": _TEXT,
+    "schema": TEXT,
     "description": (
         "a text in quotes, unique to the request: a repetition gets the first result for "
         "`idempotency_window_ms` (`GET /v1/limits`), also after a crash of the node"
@@ -253,14 +176,14 @@ _IF_NONE_MATCH: Final[Json] = {
     "name": "If-None-Match",
     "in": "header",
     "required": False,
-    "schema": _TEXT,
+    "schema": TEXT,
     "description": "the ETag of an answer that is there already: 304 when it is still this one",
 }
 _LAST_EVENT_ID: Final[Json] = {
     "name": "Last-Event-ID",
     "in": "header",
     "required": False,
-    "schema": _TEXT,
+    "schema": TEXT,
     "description": "the cursor of the last message that was seen; browsers send it by themselves",
 }
 
@@ -281,9 +204,9 @@ def _stream(view: str) -> Json:
                     },
                 }
             },
-            media.NDJSON: {"schema": {**_TEXT, "description": f"one {view} as JSON per line"}},
+            media.NDJSON: {"schema": {**TEXT, "description": f"one {view} as JSON per line"}},
         },
-        {"Cache-Control": {"schema": _TEXT}, "X-Accel-Buffering": {"schema": _TEXT}},
+        {"Cache-Control": {"schema": TEXT}, "X-Accel-Buffering": {"schema": TEXT}},
     )
 
 
@@ -306,24 +229,24 @@ def _problems(*statuses: int) -> Json:
 _PULL_HEADERS: Final[Json] = {
     **_APPLIED,
     "MQ-Pull-Status": {"schema": {"type": "string"}},
-    "MQ-Next-Offset": {"schema": _INTEGER},
-    "MQ-Min-Offset": {"schema": _INTEGER},
-    "MQ-Max-Offset": {"schema": _INTEGER},
+    "MQ-Next-Offset": {"schema": INTEGER},
+    "MQ-Min-Offset": {"schema": INTEGER},
+    "MQ-Max-Offset": {"schema": INTEGER},
     "MQ-Up-To-Date": {"schema": {"type": "boolean"}},
-    "MQ-Scanned": {"schema": _INTEGER},
+    "MQ-Scanned": {"schema": INTEGER},
     "MQ-Store-Id": {
-        "schema": _TEXT,
+        "schema": TEXT,
         "description": "frames only: 8 hex digits, part of ids derived from positions",
     },
     "MQ-Clamped": {"schema": {"type": "boolean"}},
-    "MQ-Gaps": {"schema": _TEXT, "description": "JSON, as `gaps` of the JSON answer"},
+    "MQ-Gaps": {"schema": TEXT, "description": "JSON, as `gaps` of the JSON answer"},
 }
 
 _LEASE_HEADERS: Final[Json] = {
-    "MQ-Receipt-Handle": {"schema": _TEXT},
-    "MQ-Delivery-Attempt": {"schema": _POSITIVE},
-    "MQ-Max-Attempts": {"schema": _POSITIVE},
-    "MQ-Invisible-Until-Ms": {"schema": _INTEGER},
+    "MQ-Receipt-Handle": {"schema": TEXT},
+    "MQ-Delivery-Attempt": {"schema": POSITIVE},
+    "MQ-Max-Attempts": {"schema": POSITIVE},
+    "MQ-Invisible-Until-Ms": {"schema": INTEGER},
 }
 
 _OPERATIONS: Final[dict[str, Json]] = {
@@ -372,7 +295,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                 },
                 {
                     **_POSITION_HEADERS,
-                    "Location": {"schema": _TEXT, "description": "of the transaction"},
+                    "Location": {"schema": TEXT, "description": "of the transaction"},
                 },
             ),
             **_problems(*_TOPIC_ERRORS, 409, 410, 413, 415, 422),
@@ -390,7 +313,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
             {
                 media.JSON: _reference("BatchRequest"),
                 media.NDJSON: {
-                    "schema": {**_TEXT, "description": "one BatchEntry as JSON per line"}
+                    "schema": {**TEXT, "description": "one BatchEntry as JSON per line"}
                 },
                 media.FRAMES: {"schema": _BINARY},
                 # CloudEvents are in the description: a body that may be an array makes some
@@ -419,6 +342,68 @@ _OPERATIONS: Final[dict[str, Json]] = {
             **_problems(*_TOPIC_ERRORS, 409, 410, 413, 415, 422),
         },
     },
+    "request_reply": {
+        "summary": "Send a message and wait for the reply to it",
+        "description": (
+            "The request is stored and delivered like any message; its consumer finds "
+            "`correlation_id` in it and answers with `POST /v1/replies/{correlation_id}`. Without "
+            "a reply in time: 504, with `outcome: stored`. One more parameter, `body=base64`, "
+            "forces bytes in a JSON answer; it is not listed, because generated clients call the "
+            "request body `body`."
+        ),
+        "parameters": [
+            *_headers(REQUEST_HEADERS),
+            _PREFER_WAIT,
+            _ENCODING,
+            *_query(REQUEST_PARAMETERS - {"body"}),
+        ],
+        "requestBody": _body(
+            {
+                _OCTETS: {"schema": _BINARY},
+                media.ENVELOPE: _reference("Envelope"),
+                "*/*": {"schema": _BINARY},
+            },
+            required=False,
+        ),
+        "responses": {
+            "200": _answer(
+                "The reply, as JSON; with format=raw its body",
+                {media.JSON: _reference("RequestAnswer"), _OCTETS: {"schema": _BINARY}},
+                {
+                    "MQ-Correlation-Id": {"schema": TEXT},
+                    "MQ-Message-Id": {"schema": TEXT, "description": "of the request"},
+                    "MQ-Replied-Ms": {"schema": INTEGER},
+                    "MQ-Tag": {"schema": TEXT},
+                    "MQ-Keys": {"schema": TEXT},
+                    "MQ-Properties": {"schema": TEXT},
+                    "traceparent": {"schema": TEXT},
+                    "tracestate": {"schema": TEXT},
+                    **_APPLIED,
+                },
+            ),
+            **_problems(*_TOPIC_ERRORS, 409, 413, 415, 504),
+        },
+    },
+    "reply_to_request": {
+        "summary": "Answer a request",
+        "description": (
+            "The body is the reply, or an envelope with it. It goes to the request that waits, and "
+            "is not stored: 410 when nobody waits for it any more."
+        ),
+        "parameters": [*_headers(REPLY_HEADERS), _ENCODING, *_query(REPLY_PARAMETERS)],
+        "requestBody": _body(
+            {
+                _OCTETS: {"schema": _BINARY},
+                media.ENVELOPE: _reference("Envelope"),
+                "*/*": {"schema": _BINARY},
+            },
+            required=False,
+        ),
+        "responses": {
+            "200": _answer("Handed over", {media.JSON: _reference("ReplyAnswer")}),
+            **_problems(404, 410, 413, 415),
+        },
+    },
     "browse_messages": {
         "summary": "Look through the messages of all queues",
         "description": (
@@ -433,13 +418,14 @@ _OPERATIONS: Final[dict[str, Json]] = {
                 {
                     media.JSON: _reference("BrowseAnswer"),
                     media.NDJSON: {
-                        "schema": {**_TEXT, "description": "one MessageView as JSON per line"}
+                        "schema": {**TEXT, "description": "one MessageView as JSON per line"}
                     },
                 },
                 {
-                    "MQ-Next-Cursor": {"schema": _TEXT, "description": "NDJSON only"},
-                    "MQ-Scanned": {"schema": _INTEGER, "description": "NDJSON only"},
-                    "MQ-Gaps": {"schema": _TEXT, "description": "NDJSON only; as `gaps`"},
+                    "Cache-Control": {"schema": TEXT, "description": "no-store"},
+                    "MQ-Next-Cursor": {"schema": TEXT, "description": "NDJSON only"},
+                    "MQ-Scanned": {"schema": INTEGER, "description": "NDJSON only"},
+                    "MQ-Gaps": {"schema": TEXT, "description": "NDJSON only; as `gaps`"},
                 },
             ),
             **_problems(404, 406, 413),
@@ -460,12 +446,12 @@ _OPERATIONS: Final[dict[str, Json]] = {
                 {
                     media.JSON: _reference("PullAnswer"),
                     media.NDJSON: {
-                        "schema": {**_TEXT, "description": "one MessageView as JSON per line"}
+                        "schema": {**TEXT, "description": "one MessageView as JSON per line"}
                     },
                     media.FRAMES: {"schema": _BINARY},
                     EVENTS: {"schema": {"type": "array", "items": EVENT_SCHEMA}},
                 },
-                {**_PULL_HEADERS, **CACHE_HEADERS},
+                {**_PULL_HEADERS, **CACHE_HEADERS, **QUOTA_HEADERS},
             ),
             "304": {"description": "As `If-None-Match` has it", "headers": CACHE_HEADERS},
             **_problems(404, 406, 410, 413, 416, 429),
@@ -485,9 +471,12 @@ _OPERATIONS: Final[dict[str, Json]] = {
             "200": _answer(
                 "Messages, or none; with format=raw the body of one message",
                 {media.JSON: _reference("ReceiveAnswer"), _OCTETS: {"schema": _BINARY}},
-                {**RAW_MESSAGE_HEADERS, **_LEASE_HEADERS, **_APPLIED},
+                {**RAW_MESSAGE_HEADERS, **_LEASE_HEADERS, **_APPLIED, **QUOTA_HEADERS},
             ),
-            "204": {"description": "No message (format=raw)", "headers": _APPLIED},
+            "204": {
+                "description": "No message (format=raw)",
+                "headers": {**_APPLIED, **QUOTA_HEADERS},
+            },
             **_problems(404, 413, 415, 429),
         },
     },

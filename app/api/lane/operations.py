@@ -1,8 +1,11 @@
 """The table of hot operations: names, paths, handlers. Read by the router and by the document."""
 
+from functools import partial
+
 from app.api.lane.browsing import Browsing
 from app.api.lane.pulling import Pulling
 from app.api.lane.receiving import Receiving
+from app.api.lane.requesting import Requesting
 from app.api.lane.routing import Lane, Operation
 from app.api.lane.sending import Sending
 from app.api.lane.settling import Settling
@@ -18,45 +21,51 @@ _GROUP = _TOPIC + "/groups/{group}"
 def build_lane(broker: DataPlane, limits: Limits, traffic: Traffic | None = None) -> Lane:
     """The lane over `broker`, counting in `traffic`."""
     traffic = traffic or Traffic()
-    sending, pulling = Sending(broker, limits, traffic), Pulling(broker, limits, traffic)
-    streaming = Streaming(broker, limits, traffic)
-    receiving, settling = Receiving(broker, limits, traffic), Settling(broker, limits)
-    browsing = Browsing(broker, limits, traffic)
-    receipts = "/v1/receipts/{handle}"
     return Lane(
         [
-            Operation(
-                "send_message",
-                "POST",
-                f"{_TOPIC}/messages",
-                sending.send,
-                sends=True,
-                takes_mq_headers=True,
-            ),
-            Operation(
-                "send_batch",
-                "POST",
-                f"{_TOPIC}/messages:batch",
-                sending.send_batch,
-                sends=True,
-                takes_mq_headers=True,
-            ),
-            Operation("browse_messages", "GET", f"{_TOPIC}/messages", browsing.browse),
-            Operation("pull_messages", "GET", f"{_TOPIC}/queues/{{queue}}/messages", pulling.pull),
-            Operation("receive_messages", "POST", f"{_GROUP}/messages:receive", receiving.receive),
-            Operation("stream_topic", "GET", f"{_TOPIC}/stream", streaming.stream_topic),
-            Operation("stream_group", "GET", f"{_GROUP}/stream", streaming.stream_group),
-            Operation("settle_messages", "POST", f"{_GROUP}/messages:settle", settling.settle),
-            Operation("ack_messages", "POST", f"{_GROUP}/messages:ack", settling.ack),
-            Operation("nack_messages", "POST", f"{_GROUP}/messages:nack", settling.nack),
-            Operation("extend_messages", "POST", f"{_GROUP}/messages:extend", settling.extend),
-            Operation(
-                "dead_letter_messages",
-                "POST",
-                f"{_GROUP}/messages:dead-letter",
-                settling.dead_letter,
-            ),
-            Operation("ack_receipt", "DELETE", receipts, settling.delete_receipt),
-            Operation("change_receipt", "PATCH", receipts, settling.change_receipt),
+            *_sends(broker, limits, traffic),
+            *_reads(broker, limits, traffic),
+            *_settles(broker, limits),
         ]
     )
+
+
+def _sends(broker: DataPlane, limits: Limits, traffic: Traffic) -> list[Operation]:
+    sending = Sending(broker, limits, traffic)
+    requesting = Requesting(broker, limits, traffic)
+    messages, replies = f"{_TOPIC}/messages", "/v1/replies/{correlation_id}"
+    send = partial(Operation, sends=True, takes_mq_headers=True)
+    return [
+        send("send_message", "POST", messages, sending.send),
+        send("send_batch", "POST", f"{messages}:batch", sending.send_batch),
+        send("request_reply", "POST", f"{messages}:request", requesting.request),
+        Operation("reply_to_request", "POST", replies, requesting.reply, takes_mq_headers=True),
+    ]
+
+
+def _reads(broker: DataPlane, limits: Limits, traffic: Traffic) -> list[Operation]:
+    browsing, pulling = Browsing(broker, limits, traffic), Pulling(broker, limits, traffic)
+    receiving, streaming = Receiving(broker, limits, traffic), Streaming(broker, limits, traffic)
+    queue = f"{_TOPIC}/queues/{{queue}}"
+    read = partial(Operation, reads=True)
+    return [
+        read("browse_messages", "GET", f"{_TOPIC}/messages", browsing.browse),
+        read("pull_messages", "GET", f"{queue}/messages", pulling.pull),
+        read("receive_messages", "POST", f"{_GROUP}/messages:receive", receiving.receive),
+        read("stream_topic", "GET", f"{_TOPIC}/stream", streaming.stream_topic),
+        read("stream_group", "GET", f"{_GROUP}/stream", streaming.stream_group),
+    ]
+
+
+def _settles(broker: DataPlane, limits: Limits) -> list[Operation]:
+    settling = Settling(broker, limits)
+    messages, receipts = f"{_GROUP}/messages", "/v1/receipts/{handle}"
+    return [
+        Operation("settle_messages", "POST", f"{messages}:settle", settling.settle),
+        Operation("ack_messages", "POST", f"{messages}:ack", settling.ack),
+        Operation("nack_messages", "POST", f"{messages}:nack", settling.nack),
+        Operation("extend_messages", "POST", f"{messages}:extend", settling.extend),
+        Operation("dead_letter_messages", "POST", f"{messages}:dead-letter", settling.dead_letter),
+        Operation("ack_receipt", "DELETE", receipts, settling.delete_receipt),
+        Operation("change_receipt", "PATCH", receipts, settling.change_receipt),
+    ]

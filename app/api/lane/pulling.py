@@ -18,11 +18,12 @@ from app.api.lane.waiting import unless_gone
 from app.api.packing import VARY, pack, wanted_packing
 from app.api.parameters import Query, integer_of
 from app.api.ports import DataPlane
+from app.api.quota_headers import near_quota_headers
 from app.api.rendering import view_of
 from app.api.traffic import Traffic
 from app.api.validators import IF_NONE_MATCH, UNSEALED, is_known, sealed_headers, tag_of_range
 from app.api.wire import GapView, MessageView, PullAnswer, encode, encode_line
-from app.broker.results import PullRequest, PullResult
+from app.broker.results import PullRequest, PullResult, PullStatus
 from app.domain.errors import IllegalOffset, InvalidRequest
 from app.domain.limits import DEFAULT_PULL_MESSAGES, MIB, Limits
 from app.store.formats.batch_frame import encode_answer
@@ -59,12 +60,14 @@ class Pulling:
             raise InvalidBody("a pull has no body", hint="use query parameters")
         result = await self._broker.pull(topic, queue_id, replace(request, wait_s=0.0))
         if request.wait_s > 0 and _is_worth_waiting(result, request):
-            waiting = _continued(result, request)
+            first, waiting = result, _continued(result, request)
             result = await unless_gone(
                 exchange.receive,
                 lambda _: self._broker.pull(topic, queue_id, waiting),
                 lambda _: None,
             )
+            headers += near_quota_headers(self._broker.waiting_quota)
+            result = _with_first_look(first, waiting, result)
         if not _is_sealed(request, result):
             headers.append(UNSEALED)
             await self._answer(exchange, kind, result, force_base64, headers)
@@ -172,6 +175,22 @@ def _continued(result: PullResult, request: PullRequest) -> PullRequest:
     found = result.read.queue_offsets
     start = found[0] if found else result.next_offset
     return replace(request, offset=start, timestamp_ms=None, tail=None)
+
+
+def _with_first_look(first: PullResult, waiting: PullRequest, result: PullResult) -> PullResult:
+    """The result of the wait, with what the first look passed before the wait began."""
+    start = waiting.offset
+    assert start is not None
+    passed = first.scanned - (first.next_offset - start)
+    if not passed:
+        return result
+    gaps = [gap for gap in first.read.gaps if gap.from_offset < start]
+    is_nothing = result.status is PullStatus.NO_NEW_MSG
+    return result._replace(
+        status=PullStatus.NO_MATCHED_MSG if is_nothing else result.status,
+        scanned=passed + result.scanned,
+        read=result.read._replace(gaps=gaps + result.read.gaps),
+    )
 
 
 def _answer_of(result: PullResult, views: list[MessageView]) -> PullAnswer:

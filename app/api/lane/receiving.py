@@ -7,34 +7,32 @@ are given back at once.
 from dataclasses import replace
 from typing import Final
 
-from app.api.cloudevents import VERSION_PROPERTY, is_attribute
-from app.api.decoding import is_header_text, receive_decoder
+from msgspec import UNSET
+
+from app.api.decoding import receive_decoder
 from app.api.exchange import Exchange, Headers, batch_too_large
 from app.api.lane import media
-from app.api.lane.metadata import encode_header
 from app.api.lane.preferences import wished_wait
+from app.api.lane.raw_message import raw_headers
 from app.api.lane.waiting import unless_gone
 from app.api.parameters import Query, duration_ms_of, wait_s_of
 from app.api.ports import DataPlane
+from app.api.quota_headers import near_quota_headers
 from app.api.rendering import delivered_view
 from app.api.traffic import Traffic
 from app.api.unpacking import read_unpacked
-from app.api.wire import ReceiveAnswer, ReceiveBody, encode, encode_line
+from app.api.wire import ReceiveAnswer, ReceiveBody, encode_line
 from app.broker.results import ReceiveRequest, ReceiveResult
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest
 from app.domain.limits import DEFAULT_RECEIVE_MESSAGES, MIB, Limits
-from app.domain.message import StoredMessage
 
 RECEIVE_PARAMETERS: Final = frozenset(
     {
         *("max_messages", "max_bytes", "wait", "invisible", "invisible_ms", "filter"),
-        *("attempt_id", "format", "body"),
+        *("attempt_id", "client_id", "format", "body"),
     }
 )
 _NOTHING: Final = ReceiveBody()
-_OCTETS: Final = b"application/octet-stream"
-_HEADER_SAFE_NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.")
-_TRACE_PROPERTIES: Final = ("traceparent", "tracestate")
 
 
 class Receiving:
@@ -63,6 +61,8 @@ class Receiving:
             wait_s, headers = wished_wait(exchange, limits.wait_seconds_max)
         request = replace(self._request_of(asked, query, raw=raw), wait_s=wait_s)
         result = await self._lease(exchange, topic, group, request)
+        if request.wait_s > 0:
+            headers += near_quota_headers(self._broker.waiting_quota)
         sizes = [len(delivery.message.body) for delivery in result.deliveries]
         self._traffic.sent_out(len(sizes), sum(sizes))
         if raw:
@@ -70,7 +70,9 @@ class Receiving:
             return
         views = [delivered_view(d, force_base64=force_base64) for d in result.deliveries]
         await exchange.answer(
-            200, [media.JSON_HEADER, *headers], encode_line(ReceiveAnswer(views, result.backlog))
+            200,
+            [media.JSON_HEADER, *headers],
+            encode_line(ReceiveAnswer(views, result.backlog, result.is_paused or UNSET)),
         )
 
     async def _lease(
@@ -100,12 +102,14 @@ class Receiving:
                 fields={"parameter": "max_messages"},
             )
         filter_text, attempt_id = query.text("filter"), query.text("attempt_id")
+        client_id = query.text("client_id")
         return ReceiveRequest(
             max_messages=DEFAULT_RECEIVE_MESSAGES if max_messages is None else max_messages,
             max_bytes=min(MIB, limits.receive_bytes_max) if max_bytes is None else max_bytes,
             invisible_ms=invisible_ms_of(asked.invisible, asked.invisible_ms, query),
             filter=asked.filter if filter_text is None else filter_text,
             attempt_id=asked.attempt_id if attempt_id is None else attempt_id,
+            client_id=asked.client_id if client_id is None else client_id,
         )
 
 
@@ -146,51 +150,3 @@ async def _answer_raw(exchange: Exchange, result: ReceiveResult, headers: Header
         (b"mq-invisible-until-ms", b"%d" % delivery.invisible_until_ms),
     ]
     await exchange.answer(200, headers, delivery.message.body)
-
-
-def raw_headers(message: StoredMessage) -> Headers:
-    """Everything about `message` but its body, as headers that a send understands."""
-    headers: Headers = [
-        *_content_type_headers(message),
-        (b"mq-message-id", encode_header(message.message_id)),
-        (b"mq-topic", message.topic.encode()),
-        (b"mq-queue-id", b"%d" % message.queue_id),
-        (b"mq-queue-offset", b"%d" % message.queue_offset),
-        (b"mq-born-time-ms", b"%d" % message.born_time_ms),
-        (b"mq-store-time-ms", b"%d" % message.store_time_ms),
-    ]
-    if message.tag is not None:
-        headers.append((b"mq-tag", encode_header(message.tag)))
-    if message.keys:
-        headers.append((b"mq-keys", b" ".join(encode_header(key) for key in message.keys)))
-    if message.sharding_key is not None:
-        headers.append((b"mq-sharding-key", encode_header(message.sharding_key)))
-    headers += _property_headers(message)
-    return headers
-
-
-def _content_type_headers(message: StoredMessage) -> Headers:
-    """Bytes where nothing else is known; but an event would gain an attribute by that."""
-    content_type = message.content_type
-    if content_type is not None and is_header_text(content_type):
-        return [(b"content-type", content_type.encode("ascii"))]
-    if content_type is None and VERSION_PROPERTY in message.properties:
-        return []
-    return [(b"content-type", _OCTETS)]
-
-
-def _property_headers(message: StoredMessage) -> Headers:
-    """Names that survive HTTP as headers of their own; the others in one JSON header."""
-    headers: Headers = []
-    others: dict[str, str] = {}
-    is_event = VERSION_PROPERTY in message.properties
-    for name, value in message.properties.items():
-        if name in _TRACE_PROPERTIES or (is_event and is_attribute(name)):
-            headers.append((name.encode("ascii"), encode_header(value)))
-        elif _HEADER_SAFE_NAME.issuperset(name):
-            headers.append((b"mq-prop-" + name.encode("ascii"), encode_header(value)))
-        else:
-            others[name] = value
-    if others:
-        headers.append((b"mq-properties", encode_header(encode(others).decode())))
-    return headers

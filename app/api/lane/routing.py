@@ -25,19 +25,21 @@ class Operation(NamedTuple):
     sends: bool = False
     """Its errors say whether the message was stored (`outcome`)."""
     takes_mq_headers: bool = False
+    reads: bool = False
+    """Its answer may be large: refused while too much waits to be read."""
 
     @property
     def is_repeated(self) -> bool:
-        """Whether clients use one path again and again; a receipt's is used once."""
-        return not self.path.startswith("/v1/receipts/")
+        """Whether clients use one path again and again; receipts and replies have their own."""
+        return not self.path.startswith(("/v1/receipts/", "/v1/replies/"))
 
 
 Names = tuple[str, ...]
 
 _TOPIC_SEGMENTS: Final = 5  # "", v1, topics, {topic}, messages…
 _NESTED_SEGMENTS: Final = 7  # "", v1, topics, {topic}, queues|groups, {name}, messages…
-_RECEIPT_SEGMENTS: Final = 4  # "", v1, receipts, {handle}
-_RECEIPTS: Final = "receipts"
+_ONCE_SEGMENTS: Final = 4  # "", v1, receipts|replies, {id}
+_ONCE: Final = ("receipts", "replies")
 _RECENT_MAX: Final = 4_096
 """Paths remembered, so that a busy one costs one look-up; when full, remembering starts anew."""
 
@@ -102,6 +104,6 @@ def _key(segments: list[str]) -> tuple[str, str] | None:
     elif count == _NESTED_SEGMENTS:
         if segments[2] == "topics" and segments[1] == "v1":
             return segments[4], segments[6]
-    elif count == _RECEIPT_SEGMENTS and segments[2] == _RECEIPTS and segments[1] == "v1":
-        return _RECEIPTS, ""
+    elif count == _ONCE_SEGMENTS and segments[2] in _ONCE and segments[1] == "v1":
+        return segments[2], ""
     return None

@@ -204,7 +204,9 @@ class Sending:
         body = await exchange.read_body(limit, too_large)
         if packing is None:
             return body
-        return await unpack(packing, body, limit, self._limits, too_large)
+        unpacked = await unpack(packing, body, limit, self._limits, too_large)
+        exchange.hold(len(unpacked))
+        return unpacked
 
     async def send_batch(self, exchange: Exchange, topic: str) -> None:
         headers = exchange.headers

@@ -7,7 +7,7 @@ place at once.
 """
 
 import asyncio
-from typing import Final, Literal
+from typing import Final
 
 from app.api.decoding import is_header_text
 from app.api.errors import InvalidBody, entry_problem
@@ -16,7 +16,7 @@ from app.api.lane import media
 from app.api.lane.receiving import invisible_ms_of
 from app.api.lane.stream_text import EventLines, JsonLines, StreamText
 from app.api.lane.waiting import unless_gone
-from app.api.parameters import Query, duration_ms_of, integer_of
+from app.api.parameters import Query, duration_ms_of, point_of
 from app.api.ports import DataPlane
 from app.api.traffic import Traffic
 from app.broker.group_stream import GroupStream, GroupStreamRequest
@@ -38,11 +38,6 @@ GROUP_STREAM_PARAMETERS: Final = frozenset(
 LAST_EVENT_ID: Final = b"last-event-id"
 DEFAULT_CREDIT: Final = 16
 """Enough to hide a round trip, few enough to share with other consumers."""
-
-_NAMED_POINTS: Final[dict[str, Literal["earliest", "latest"]]] = {
-    "earliest": "earliest",
-    "latest": "latest",
-}
 
 
 class Streaming:
@@ -180,7 +175,7 @@ def _topic_request(query: Query, last_event_id: bytes | None) -> TopicStreamRequ
     at = query.text("at")
     start: StartPosition | None = None
     if at is not None:
-        start = _NAMED_POINTS.get(at) or integer_of("at", at, error=InvalidRequest)
+        start = point_of(at)
     cursor, offset = query.text("cursor"), query.integer("offset", error=IllegalOffset)
     tail = query.integer("tail", error=IllegalOffset)
     if last_event_id:

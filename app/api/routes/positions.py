@@ -1,24 +1,19 @@
 """Where topics stand: all queues of several topics in one call, with waiting; offsets by time."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Literal, Self
+from collections.abc import Sequence
+from typing import Annotated, Self
 
 from fastapi import APIRouter, Query, Request
 
 from app.api.dependencies import WithServices
 from app.api.documentation import problem_responses
 from app.api.lane.waiting import unless_gone
-from app.api.parameters import integer_of, wait_s_of
+from app.api.parameters import point_of, wait_s_of
 from app.api.schemas import AnswerModel, TopicOffsets
 from app.broker.topic_positions import QueueState, TopicState, TopicStates
 from app.domain.errors import InvalidRequest
 
 router = APIRouter(tags=["topics"])
-
-_POINTS: Final[Mapping[str, Literal["earliest", "latest"]]] = {
-    "earliest": "earliest",
-    "latest": "latest",
-}
 
 
 class QueueStateDocument(AnswerModel):
@@ -128,9 +123,8 @@ async def get_offsets_of_topics(
     at: Annotated[str, Query(description="earliest, latest, or epoch milliseconds")],
 ) -> OffsetsOfTopics:
     """As `get_topic_offsets`, for several topics; those that do not exist are in `missing`."""
-    point = _POINTS.get(at)
     found = await services.broker.positions.look(_names(topics))
-    moment = integer_of("at", at, error=InvalidRequest) if point is None else point
+    moment = point_of(at)
     return OffsetsOfTopics(
         topics=[
             TopicOffsets.of(each.topic, at, await services.broker.offsets(each.topic, moment))

@@ -1,6 +1,5 @@
 """Topics: settings, listing, offsets, statistics, one message by id."""
 
-from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -16,8 +15,8 @@ from app.api.documentation import (
     problem_responses,
 )
 from app.api.lane.media import JSON, OCTETS, message_answer_kind
-from app.api.lane.receiving import raw_headers
-from app.api.parameters import integer_of
+from app.api.lane.raw_message import raw_headers
+from app.api.parameters import integer_of, point_of
 from app.api.rendering import view_of
 from app.api.schemas import TopicBody, TopicDocument, TopicList, TopicOffsets, TopicStats
 from app.api.validators import VARY, is_known, tag_of_message
@@ -36,10 +35,6 @@ _BOUNDS_HEADERS: Final[Json] = {
 
 router = APIRouter(tags=["topics"])
 
-_POINTS: Final[Mapping[str, Literal["earliest", "latest"] | int]] = {
-    "earliest": "earliest",
-    "latest": "latest",
-}
 _ETAG_HEADER = {"ETag": {"description": "the version", "schema": {"type": "string"}}}
 
 
@@ -158,10 +153,7 @@ async def get_topic_offsets(
     at: Annotated[str, Query(description="earliest, latest, or epoch milliseconds")],
 ) -> TopicOffsets:
     """Where to start reading each queue: at its beginning, at its end, or from a time on."""
-    point = _POINTS.get(at)
-    if point is None:
-        point = integer_of("at", at, error=InvalidRequest)
-    return TopicOffsets.of(topic, at, await services.broker.offsets(topic, point))
+    return TopicOffsets.of(topic, at, await services.broker.offsets(topic, point_of(at)))
 
 
 @router.get(

@@ -92,7 +92,13 @@ REFUSED = [
     Bad("nothing to settle", "POST", GROUP + ":settle", 400, "MALFORMED_BODY", b"{}", JSON),
     Bad("empty body", "POST", GROUP + ":ack", 400, "MALFORMED_BODY", b"", JSON),
     Bad(
-        "dead letters", "POST", GROUP + ":settle", 400, "UNSUPPORTED", b'{"dead_letters":[]}', JSON
+        "no dead letters",
+        "POST",
+        GROUP + ":settle",
+        400,
+        "MALFORMED_BODY",
+        b'{"dead_letters":[]}',
+        JSON,
     ),
     Bad(
         "extend without a time",

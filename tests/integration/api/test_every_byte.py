@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+import zstandard
 
 from app.api.cloudevents import EVENT, EVENTS
 from app.api.lane.media import ENVELOPE, FRAMES, NDJSON
@@ -87,11 +88,31 @@ def in_frame(http: httpx.Client, topic: str, bodies: Sequence[bytes]) -> None:
     post(http, f"/v1/topics/{topic}/messages:batch", FRAMES, frame)
 
 
+def in_transactions(http: httpx.Client, topic: str, bodies: Sequence[bytes]) -> None:
+    prepare = {"content-type": OCTETS, "mq-transaction": "prepare; group=bytes; check-after=60s"}
+    for body in bodies:
+        answer = http.post(f"/v1/topics/{topic}/messages", content=body, headers=prepare)
+        assert answer.status_code == 202, answer.text
+        transaction = answer.json()["transaction_id"]
+        http.post(f"/v1/transactions/{transaction}:commit").raise_for_status()
+
+
+def delayed(http: httpx.Client, topic: str, bodies: Sequence[bytes]) -> None:
+    one_by_one(OCTETS, bytes, mq_delay="1ms")(http, topic, bodies)
+    count = len(bodies)
+    all_there = f"offset=0&wait=20&min_messages={count}&max_messages={count}"
+    answer = http.get(f"/v1/topics/{topic}/queues/0/messages?{all_there}", timeout=30)
+    assert len(answer.json()["messages"]) == count
+
+
 SENDS: dict[str, Send] = {
     "raw": one_by_one(OCTETS, bytes),
     "raw text": one_by_one("text/plain; charset=utf-8", bytes),
     "raw JSON": one_by_one(JSON, bytes),
     "raw, gzip": one_by_one(OCTETS, gzip.compress, content_encoding="gzip"),
+    "raw, zstd": one_by_one(OCTETS, zstandard.compress, content_encoding="zstd"),
+    "raw, as a transaction": in_transactions,
+    "raw, delayed": delayed,
     "envelope": one_by_one(ENVELOPE, lambda body: dump(entry(body))),
     "event, binary": one_by_one(OCTETS, bytes, **CE),
     "event, structured": one_by_one(EVENT, lambda body: dump(event(body))),
@@ -147,6 +168,31 @@ def pulled_frame(http: httpx.Client, topic: str, _: int) -> list[bytes]:
     return [message.body for message in read_frame(pull(http, topic, FRAMES).content)]
 
 
+def browsed(http: httpx.Client, topic: str, count: int) -> list[bytes]:
+    return [body_of(view) for view in browse(http, topic, JSON).json()["messages"]]
+
+
+def browsed_lines(http: httpx.Client, topic: str, _: int) -> list[bytes]:
+    return [body_of(json.loads(line)) for line in browse(http, topic, NDJSON).content.splitlines()]
+
+
+def browse(http: httpx.Client, topic: str, accept: str) -> httpx.Response:
+    url = f"/v1/topics/{topic}/messages?direction=forward&body=base64"
+    answer = http.get(url, headers={"accept": accept})
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def streamed(path: str, accept: str) -> Read:
+    def read(http: httpx.Client, topic: str, count: int) -> list[bytes]:
+        url = f"/v1/topics/{topic}/{path.format(topic)}max_messages={count}&body=base64&duration=9s"
+        lines = http.get(url, headers={"accept": accept}).text.split("\n")
+        views = [line.removeprefix("data: ") for line in lines if '"message_id"' in line]
+        return [body_of(json.loads(view)) for view in views]
+
+    return read
+
+
 def received(http: httpx.Client, topic: str, _: int) -> list[bytes]:
     url = f"/v1/topics/{topic}/groups/{topic}/messages:receive?body=base64"
     answer = http.post(url, json={"max_messages": 100})
@@ -175,6 +221,12 @@ READS: dict[str, Read] = {
     "pull, events": pulled_events,
     "pull, events as they are": pulled_events_as_is,
     "pull, frame": pulled_frame,
+    "browse": browsed,
+    "browse, NDJSON": browsed_lines,
+    "stream, events": streamed("stream?at=earliest&", "text/event-stream"),
+    "stream, NDJSON": streamed("stream?at=earliest&", NDJSON),
+    "group stream, events": streamed("groups/{}/stream?credit=100&", "text/event-stream"),
+    "group stream, NDJSON": streamed("groups/{}/stream?credit=100&", NDJSON),
     "receive": received,
     "receive, raw": received_raw,
     "look up, raw": looked_up,

@@ -414,3 +414,22 @@ async def test_chunk_extensions_are_bounded(server: Served) -> None:
     said = await connection.rest()
     assert parse(said).status == 413
     await connection.aclose()
+
+
+async def test_a_refused_body_ends_its_request_at_once(tmp_path: Path) -> None:
+    """Not only when the connection has gone, for which the client may take its time."""
+    async with (
+        served_node(tmp_path, Limits(linger_ms_max=60_000)) as server,
+        contextlib.aclosing(await server.connect()) as connection,
+        contextlib.aclosing(await server.connect()) as other,
+    ):
+        await connection.say(POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+        await until(lambda: server.connections.pressure.body_bytes == 1)
+        await connection.say(b"nonsense\r\n")
+        assert (await connection.answer()).code == "MALFORMED_REQUEST"
+        counted = b'curlew_http_answers_total{operation="send_message",status="499"} 1\n'
+        async with asyncio.timeout(10):
+            said = b""
+            while counted not in said:
+                await other.say(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                said = (await other.answer()).body

@@ -26,7 +26,7 @@ def test_a_sealed_range_is_sent_once(http: httpx.Client, url: str, accept: str) 
     sealed = f"{url}?offset=1&until_offset=4"
     answer = http.get(sealed, headers={"accept": accept})
     assert answer.headers["cache-control"] == "max-age=86400, immutable"
-    assert answer.headers["vary"] == "accept"
+    assert answer.headers["vary"].startswith("accept")
     tag = answer.headers["etag"]
     topic = url.split("/")[3]
     http.post(f"/v1/topics/{topic}/messages?queue_id=0", content=b"more").raise_for_status()

@@ -117,6 +117,39 @@ def test_a_message_is_found_by_the_id_that_its_producer_gave(
     assert http.get("/v1/topics/topic-1/messages/order-17-1").status_code == 404
 
 
+def test_a_filtered_wait_tells_of_everything_it_passed(http: httpx.Client, topic: str) -> None:
+    for number in range(5):
+        send(http, topic, str(number), queue_id=0, tag="ab"[number == 3])
+    url = f"/v1/topics/{topic}/queues/0/messages"
+    nothing = http.get(url, params={"offset": 0, "filter": "z", "wait": "20ms"}).json()
+    assert (nothing["status"], nothing["scanned"]) == ("NO_MATCHED_MSG", 5)
+    assert nothing["next_offset"] == 5
+    query = {"offset": "0", "filter": "sql: TAGS = 'b'", "wait": "20ms", "min_messages": "2"}
+    some = http.get(url, params=query).json()
+    assert (texts(some), some["scanned"], some["next_offset"]) == (["3"], 5, 5)
+
+
+def test_a_condition_filters_a_stream(http: httpx.Client, topic: str) -> None:
+    for number in range(30):
+        send(http, topic, str(number), queue_id=number % 2, prop_n=number)
+    answer = http.get(
+        f"/v1/topics/{topic}/stream",
+        params={"at": "earliest", "filter": "sql: n BETWEEN 10 AND 14", "duration": "300ms"},
+        headers={"Accept": "application/x-ndjson"},
+    )
+    lines = [json.loads(line) for line in answer.text.splitlines() if line]
+    found = [line["text"] for line in lines if "text" in line]
+    assert sorted(found) == ["10", "11", "12", "13", "14"]
+
+
+def test_a_condition_filters_a_receive(http: httpx.Client, topic: str) -> None:
+    for number in range(20):
+        send(http, topic, str(number), queue_id=0, prop_n=number)
+    url = f"/v1/topics/{topic}/groups/few/messages:receive"
+    answer = http.post(url, json={"max_messages": 5, "filter": "sql: n > 4 AND n < 8"})
+    assert texts(answer.json()) == ["5", "6", "7"]
+
+
 def test_a_condition_filters_a_pull_in_every_form(http: httpx.Client, topic: str) -> None:
     for number in range(20):
         send(http, topic, str(number), queue_id=0, prop_n=number)

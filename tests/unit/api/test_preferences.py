@@ -4,6 +4,8 @@ import pytest
 
 from app.api.exchange import Exchange, Headers
 from app.api.lane.preferences import MINIMAL, STRICT, applied, wished_wait, wishes_of
+from app.api.pressure import Pressure
+from app.domain.limits import Limits
 from tests.support.asgi import events_of, http_scope
 
 
@@ -13,7 +15,8 @@ async def nowhere(_: object) -> None:
 
 def asking(*prefer: bytes) -> Exchange:
     headers = [(b"prefer", value) for value in prefer]
-    return Exchange(http_scope("GET", "/", headers, b""), events_of(), nowhere, b"1")
+    scope = http_scope("GET", "/", headers, b"")
+    return Exchange(scope, events_of(), nowhere, b"1", Pressure(Limits()))
 
 
 def test_wishes_are_read_whatever_their_case_quotes_and_parameters() -> None:

@@ -3,7 +3,9 @@
 import re
 
 from app.api.metrics import Sources, render_metrics
+from app.api.pressure import Pressure
 from app.api.traffic import CLIENT_GONE, LATENCY_BUCKETS_S, Traffic
+from app.domain.limits import Limits
 from tests.support.brokers import World
 
 LINE = re.compile(r'[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? -?[0-9.e+-]+')
@@ -15,6 +17,7 @@ class Counts:
     open_count = 3
     refused_count = 2
     late_count = 1
+    pressure = Pressure(Limits())
 
 
 def rendered(traffic: Traffic) -> dict[str, float]:

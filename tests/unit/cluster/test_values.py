@@ -24,6 +24,7 @@ from app.domain.settings import (
     RetryPolicy,
     StartPosition,
     TopicType,
+    WhenExhausted,
 )
 
 NOW = TimestampMs(7)
@@ -33,6 +34,9 @@ TOPIC = TopicView(
 GROUP = GroupView(
     *("billing", 16, CustomizedRetry((1,)), DeliveryOrder.FIFO, 30_000, "latest", 9),
     mode=GroupMode.CLUSTERING,
+    on_exhausted=WhenExhausted.PARK,
+    max_in_flight_per_member=3,
+    paused=True,
     created_ms=NOW,
     updated_ms=NOW,
     version=2,

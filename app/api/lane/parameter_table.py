@@ -1,0 +1,93 @@
+"""Query parameters of the lane's operations as the document has them: shape and meaning. Pure.
+
+One name means one thing in every operation; which operation knows it is in the handlers' tables.
+"""
+
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+TEXT: Final[Json] = {"type": "string"}
+INTEGER: Final[Json] = {"type": "integer", "minimum": 0}
+POSITIVE: Final[Json] = {"type": "integer", "minimum": 1}
+FLAG: Final[Json] = {"type": "boolean", "default": False}
+DURATION: Final[Json] = {"type": "string", "examples": ["30s"]}
+
+PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
+    "action": (
+        {"type": "string", "enum": ["extend", "nack", "dead_letter"]},
+        "what to do with the lease",
+    ),
+    "at": (TEXT, "where to start: earliest, latest (the default), or epoch milliseconds"),
+    "client_id": (TEXT, "who receives: for the group's max_in_flight_per_member"),
+    "attempt_id": (TEXT, "the same id returns the same messages, so a lost answer loses nothing"),
+    "body": (
+        {"type": "string", "enum": ["auto", "base64"], "default": "auto"},
+        "base64: the bytes, whatever they are",
+    ),
+    "born_time_ms": (INTEGER, "when the message was made, by the producer's clock"),
+    "clamp": (FLAG, "move an offset outside the bounds to the nearest one, and say so"),
+    "credit": (POSITIVE, "at most so many unsettled messages at a time; default 16"),
+    "cursor": (TEXT, "where to go on: next_cursor of a page, or the cursor of a streamed message"),
+    "delay": (DURATION, "deliver no sooner than after this time; on a send also level:1 to 18"),
+    "deliver_at_ms": (TEXT, "deliver at this time: epoch milliseconds, or RFC 3339"),
+    "delay_ms": (INTEGER, "as delay, in milliseconds"),
+    "duration": (DURATION, "end the stream after so long"),
+    "direction": (
+        {"type": "string", "enum": ["forward", "backward"]},
+        "forward: the oldest first; default: the cursor's, else backward",
+    ),
+    "durability": (
+        {"type": "string", "enum": ["memory", "flushed"]},
+        "answer after the write, or after the data is on the medium; default: the topic's",
+    ),
+    "filter": (
+        TEXT,
+        "a tag expression (*, or tags separated by ||), or sql: and a condition over properties",
+    ),
+    "format": (
+        {"type": "string", "enum": ["json", "raw"], "default": "json"},
+        "raw: one message as the HTTP body, metadata in headers",
+    ),
+    "from_ms": (INTEGER, "stored at this time or later"),
+    "idempotency_key": (TEXT, "a repeated request with the same key gets the first result"),
+    "invisible": (DURATION, "how long nobody else gets the message"),
+    "invisible_ms": (POSITIVE, "as invisible, in milliseconds"),
+    "key": (TEXT, "one of the message's keys, or the id that its producer gave"),
+    "keys": (TEXT, "look-up values, separated by spaces"),
+    "max_bytes": (POSITIVE, "at most so many bytes, but at least one message"),
+    "max_messages": (POSITIVE, "at most so many messages"),
+    "min_messages": (POSITIVE, "a waiting pull is answered as soon as there are so many"),
+    "offset": (INTEGER, "start at this offset"),
+    "producer_group": (TEXT, "who is asked when a transaction is not decided in time"),
+    "page_size": (POSITIVE, "at most so many messages"),
+    "property": (
+        {"type": "string", "pattern": "^[^=]+=", "examples": ["region=eu"]},
+        "name=value of a property",
+    ),
+    "producer_epoch": (INTEGER, "the producer's instance; a newer one fences older ones off"),
+    "producer_id": (TEXT, "with epoch and seq: store the messages once, in sequence"),
+    "producer_seq": (INTEGER, "number of the first message; from 0 on in each epoch"),
+    "properties": (TEXT, "a JSON object of texts"),
+    "queue_id": (INTEGER, "the queue; default: by sharding key, else in turn"),
+    "reason": (TEXT, "why the message is given back"),
+    "sharding_key": (TEXT, "messages with the same key go to the same queue, in order"),
+    "spread": (FLAG, "spread the batch over the queues instead of sending it to one"),
+    "split": (
+        {"type": "string", "enum": ["lines"]},
+        "lines: every line of the body is a message, without its line feed; empty lines are none",
+    ),
+    "tag": (TEXT, "the filter label"),
+    "tail": (INTEGER, "start so many messages before the end"),
+    "text": (TEXT, "part of the body; capitals count"),
+    "timestamp_ms": (INTEGER, "start at the first message stored at or after this time"),
+    "transaction": (
+        {**TEXT, "examples": ["prepare; group=pg1; check-after=30s"]},
+        "store the message invisibly until POST /v1/transactions/{id}:commit",
+    ),
+    "until_ms": (INTEGER, "stored before this time"),
+    "until_offset": (INTEGER, "read below this offset only"),
+    "until_timestamp_ms": (INTEGER, "read only what was stored before this time"),
+    "wait": (TEXT, "how long to wait for messages: seconds, or a duration such as 20s"),
+}
+"""Query parameters, and headers by their alias."""

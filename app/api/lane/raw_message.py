@@ -1,0 +1,67 @@
+"""A message as an HTTP answer: the body as it is, everything else in headers. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from app.api.cloudevents import VERSION_PROPERTY, is_attribute
+from app.api.decoding import is_header_text
+from app.api.exchange import Headers
+from app.api.lane.metadata import encode_header
+from app.api.wire import encode
+from app.broker.requests import expectation_of
+from app.domain.message import StoredMessage
+
+_OCTETS: Final = b"application/octet-stream"
+_HEADER_SAFE_NAME: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.")
+_TRACE_PROPERTIES: Final = ("traceparent", "tracestate")
+
+
+def raw_headers(message: StoredMessage) -> Headers:
+    """Everything about `message` but its body, as headers that a send understands."""
+    headers: Headers = [
+        *content_type_headers(message.content_type, message.properties),
+        (b"mq-message-id", encode_header(message.message_id)),
+        (b"mq-topic", message.topic.encode()),
+        (b"mq-queue-id", b"%d" % message.queue_id),
+        (b"mq-queue-offset", b"%d" % message.queue_offset),
+        (b"mq-born-time-ms", b"%d" % message.born_time_ms),
+        (b"mq-store-time-ms", b"%d" % message.store_time_ms),
+    ]
+    if message.tag is not None:
+        headers.append((b"mq-tag", encode_header(message.tag)))
+    if message.keys:
+        headers.append((b"mq-keys", b" ".join(encode_header(key) for key in message.keys)))
+    if message.sharding_key is not None:
+        headers.append((b"mq-sharding-key", encode_header(message.sharding_key)))
+    expectation = expectation_of(message) if message.system else None
+    if expectation is not None:
+        headers.append((b"mq-correlation-id", encode_header(expectation.correlation_id)))
+        headers.append((b"mq-reply-until-ms", b"%d" % expectation.until_ms))
+    headers += property_headers(message.properties)
+    return headers
+
+
+def content_type_headers(content_type: str | None, properties: Mapping[str, str]) -> Headers:
+    """Bytes where nothing else is known; but an event would gain an attribute by that."""
+    if content_type is not None and is_header_text(content_type):
+        return [(b"content-type", content_type.encode("ascii"))]
+    if content_type is None and VERSION_PROPERTY in properties:
+        return []
+    return [(b"content-type", _OCTETS)]
+
+
+def property_headers(properties: Mapping[str, str]) -> Headers:
+    """Names that survive HTTP as headers of their own; the others in one JSON header."""
+    headers: Headers = []
+    others: dict[str, str] = {}
+    is_event = VERSION_PROPERTY in properties
+    for name, value in properties.items():
+        if name in _TRACE_PROPERTIES or (is_event and is_attribute(name)):
+            headers.append((name.encode("ascii"), encode_header(value)))
+        elif _HEADER_SAFE_NAME.issuperset(name):
+            headers.append((b"mq-prop-" + name.encode("ascii"), encode_header(value)))
+        else:
+            others[name] = value
+    if others:
+        headers.append((b"mq-properties", encode_header(encode(others).decode())))
+    return headers

@@ -1,0 +1,17 @@
+"""One line of the table."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. `measure(seconds)` gives (baseline, ours) in the same unit."""
+
+    name: str
+    unit: str
+    baseline: str
+    target: str
+    measure: Callable[[float], tuple[float, float]]
+    runs: int | None = None
+    """Of rows that take long; None: as asked."""

@@ -1,5 +1,6 @@
 """Writing: frames as the service reads them, queues as it chooses, refusals before any task."""
 
+import datetime
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 from pyspark_curlew import CurlewDataSource
 from pyspark_curlew.client import CurlewClient
@@ -46,10 +48,12 @@ from pyspark_curlew.sink_options import parse_sink_options
 
 from app.domain.limits import Limits
 from app.domain.message import queue_for_sharding_key
+from app.runtime.system_clock import SystemClock
 from app.store.formats.batch_frame import parse_request
 from spark_connector.tests.support.dropping_proxy import dropping_proxy
 from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node
 from spark_connector.tests.support.real_node import run_real_node
+from tests.support.waiting import wait_until
 
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=9)
 MAPS = st.none() | st.dictionaries(TEXT.filter(bool), TEXT.filter(bool), max_size=3)
@@ -163,6 +167,7 @@ TYPES: dict[str, DataType] = {
     "string": StringType(),
     "int": IntegerType(),
     "long": LongType(),
+    "timestamp": TimestampType(),
     "map<string,int>": MapType(StringType(), IntegerType()),
 }
 
@@ -250,7 +255,14 @@ def test_a_topic_that_is_not_there(node: FakeNode) -> None:
         ),
         ({"topic": "t"}, "key string", False, SchemaMismatch, "no column 'value'"),
         ({"topic": "t"}, "value int", False, SchemaMismatch, "'value' is int, not binary or str"),
-        ({"topic": "t"}, "value string, delayMs long", False, SchemaMismatch, "'delayMs' cannot"),
+        ({"topic": "t"}, "value string, delay long", False, SchemaMismatch, "'delay' cannot"),
+        (
+            {"topic": "t"},
+            "value string, delayMs long, deliverAt timestamp",
+            False,
+            SchemaMismatch,
+            "exclude each other",
+        ),
         ({}, "value string", False, SchemaMismatch, "neither an option 'topic'"),
         (
             {"topic": "t", "startingOffsets": "earliest"},
@@ -457,3 +469,26 @@ def test_a_stream_needs_to_know_its_batch(node: FakeNode) -> None:
     plain = source_of(node.base_url, topic="orders", idempotence="false")
     plain.streamWriter(schema_of("value binary"), False).write(iter([batch(value=[b"x"])]))
     assert len(node.sent) == 1
+
+
+def test_rows_that_are_delivered_later(tmp_path: Path) -> None:
+    """Once each, although the task runs twice; those without a delay come at once."""
+    soon = datetime.datetime.fromtimestamp(SystemClock().now_ms() / 1000 + 0.3, datetime.UTC)
+    kinds = [("value", pa.binary()), ("key", pa.string()), ("tag", pa.string())]
+    schema = pa.schema([*kinds, ("deliverAt", pa.timestamp("us", "UTC"))])
+    rows = [
+        {"value": b"%d" % n, "key": f"k{n}", "tag": "t", "deliverAt": soon if n % 2 else None}
+        for n in range(10)
+    ]
+    with run_real_node(tmp_path) as node:
+        node.add_topic("orders", 2)
+        for _ in range(2):
+            options = parse_sink_options(
+                {"endpoint": node.base_url, "topic": "orders", "sendMaxMessages": "2"}
+            )
+            sender = Sender(options, CurlewClient(options.http), 0, Producer("spark:q2", 0, 0))
+            part = pa.RecordBatch.from_pylist(rows, schema)
+            assert send_all(sender, iter([part])) == 10
+        assert set(values_at(node.base_url)) >= {0, 2, 4, 6, 8}
+        wait_until(lambda: len(values_at(node.base_url)) >= 10)
+        assert values_at(node.base_url) == list(range(10))

@@ -230,6 +230,19 @@ class CurlewClient:
 
         self._transport.run(f"sending to topic {topic!r} queue {queue}", request, read)
 
+    def send_lines(self, topic: str, lines: bytes, claim: Claim | None) -> None:
+        """Store messages given as JSON, one on a line, all or none; as `send` in all else."""
+        headers = {**_JSON, "Content-Type": "application/x-ndjson"}
+        headers |= {"Prefer": "handling=strict"} if claim is None else claim.headers
+        path = f"/v1/topics/{_quoted(topic)}/messages:batch"
+        request = Request("POST", path, {"spread": "true"}, headers, lines)
+
+        def read(answer: Answer) -> None:
+            if claim is None or not _is_stored(answer, claim):
+                self._transport.require_success(answer, f"topic {topic!r}")
+
+        self._transport.run(f"sending to topic {topic!r} for later", request, read)
+
     def seal(self, family: str, epoch: int) -> None:
         """Close an epoch for all producers of a family. Repeating is harmless."""
         headers = {**_JSON, "Content-Type": "application/json"}

@@ -152,6 +152,10 @@ def _body_of(
         raise InvalidBody(f"the data cannot be read: {error}") from error
 
 
+TRACE_ATTRIBUTES: Final = ("traceparent", "tracestate")
+"""The extension for distributed tracing; kept as properties of these names."""
+
+
 def event_of(message: StoredMessage, *, force_base64: bool = False) -> dict[str, object]:
     """`message` as a structured event, ready to be encoded."""
     properties = message.properties
@@ -167,6 +171,9 @@ def event_of(message: StoredMessage, *, force_base64: bool = False) -> dict[str,
             "source": f"/v1/topics/{message.topic}",
             "type": _TYPE_OF_OTHERS,
         }
+    for name in TRACE_ATTRIBUTES:
+        if name in properties:
+            event.setdefault(name, properties[name])
     if message.content_type is not None:
         event["datacontenttype"] = message.content_type
     if not message.body:

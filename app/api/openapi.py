@@ -26,6 +26,7 @@ from app.api.member_schemas import (
 from app.api.routes.dead_letters import PurgeBody, RedriveBody
 from app.api.routes.producers import SealBody
 from app.api.routes.scheduled import MoveBody
+from app.api.routes.schedules import ScheduleBody
 from app.api.schemas import GroupBody, TopicBody
 
 Json = dict[str, Any]
@@ -33,6 +34,7 @@ Json = dict[str, Any]
 _REQUEST_MODELS: Final = (
     *(TopicBody, GroupBody, CommitBody, RedriveBody, PurgeBody),
     *(HeartbeatBody, LockBody, UnlockBody, ResetBody, RestoreBody, SealBody, MoveBody),
+    ScheduleBody,
 )
 _STRUCTS: Final = (
     *(wire.Envelope, wire.BatchRequest, wire.BatchEntry, wire.ReceiveBody, wire.SettleBody),

@@ -34,6 +34,7 @@ from app.broker.results import (
     SettleResult,
 )
 from app.broker.scheduled import Scheduled
+from app.broker.schedules import Schedules
 from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
 from app.broker.trails import Trails
@@ -149,6 +150,11 @@ class Broker(DataPlane, Protocol):
     @property
     def positions(self) -> TopicPositions:
         """Where several topics stand, with waiting."""
+        ...
+
+    @property
+    def schedules(self) -> Schedules:
+        """Messages that are sent again and again."""
         ...
 
     @property

@@ -15,7 +15,6 @@ from typing import Final, Literal
 from app.broker.browsing import Browser
 from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
-from app.broker.delayed_sends import DelayedSends
 from app.broker.delays import Delays
 from app.broker.group_flow import GroupFlow
 from app.broker.group_positions import Committer, GroupPositions, refuse_broadcast
@@ -51,6 +50,7 @@ from app.broker.results import (
 )
 from app.broker.retrying import Retrier
 from app.broker.scheduled import Scheduled
+from app.broker.schedules import Schedules
 from app.broker.sending import Sender
 from app.broker.settling import Settler
 from app.broker.streams import Streams
@@ -74,7 +74,6 @@ from app.domain.errors import (
 from app.domain.limits import Limits
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
-from app.domain.recall import RecallSigner
 from app.domain.receipt import ReceiptSigner
 from app.domain.settings import GroupSettings, TopicSettings
 from app.runtime.service import Service
@@ -83,9 +82,6 @@ _LOG: Final = logging.getLogger(__name__)
 
 RECEIPT_KEY_NAME: Final = "receipt-handles"
 """Under this name the metadata keeps the key that signs receipt handles."""
-
-RECALL_KEY_NAME: Final = "recall-handles"
-"""And the one that signs recall handles."""
 
 
 class Broker:
@@ -111,8 +107,10 @@ class Broker:
         self._lease_ids = LeaseIds(clock.now_ms())
         self.delays = Delays(store, metadata, clock, config, self._readers)
         self.scheduled = Scheduled(store, metadata, self.delays, clock, limits, self._readers)
-        self._delayed_sends = DelayedSends(store, self.delays, clock, limits)
-        self._sender = Sender(store, metadata, limits, config, self._delayed_sends)
+        self.schedules = Schedules(
+            store, metadata, self.delays, clock, limits, config, self._readers
+        )
+        self._sender = Sender(store, metadata, limits, config, self.scheduled.sends)
         self._puller = Puller(store, metadata, clock, limits, self._waiters, self._readers)
         self.browser = Browser(store, metadata, limits, self._readers, self._check_open)
         self.producers = Producers(
@@ -191,9 +189,7 @@ class Broker:
         if not self._closed_because:
             return
         self._equip(ReceiptSigner(await self._metadata.secret(RECEIPT_KEY_NAME)))
-        recall_signer = RecallSigner(await self._metadata.secret(RECALL_KEY_NAME))
-        self.scheduled.equip(recall_signer)
-        self._delayed_sends.equip(recall_signer)
+        await self.scheduled.start()
         await self._book.load()
         await self.progress.load(self._book, self._metadata.snapshot)
         await self.dead_letters.start()
@@ -201,6 +197,7 @@ class Broker:
         self._store.on_arrival = self._waiters.on_arrival
         await self.producers.start()
         await self.delays.start()
+        await self.schedules.start()
         for service in self._services:
             await service.start()
         self._closed_because = ""
@@ -259,6 +256,7 @@ class Broker:
         self.streams.close()
         self.members.bells.close()
         await self.operations.stop()
+        await self.schedules.stop()
         await self.delays.stop()
         last_s = self._config.last_write_seconds
         await asyncio.gather(*[service.stop(last_s) for service in self._services])

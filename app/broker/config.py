@@ -33,6 +33,9 @@ class BrokerConfig:
     trace_write_seconds: float = 0.5
     """How often notes about messages are written. A kill loses that much of them."""
 
+    schedule_check_seconds: float = 1.0
+    """How often schedules are looked at, in the database."""
+
     reader_threads: int = 2
     """Threads for reads that must wait for the disk; one hop per request."""
 
@@ -43,6 +46,7 @@ class BrokerConfig:
         assert self.offset_flush_seconds > 0
         assert self.lease_check_seconds > 0
         assert self.delay_check_seconds > 0
+        assert self.schedule_check_seconds > 0
         assert self.snapshot_check_seconds > 0
         assert self.transaction_check_seconds > 0
         assert self.member_check_seconds > 0

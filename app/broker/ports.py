@@ -10,6 +10,7 @@ from typing import Protocol
 from app.domain.membership import GroupPulse, Membership, Rebalance
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import CommittedOffset, FlushMode, OffsetSnapshot
+from app.domain.schedules import Firing, Schedule, ScheduleSettings
 from app.domain.settings import (
     DeliveryOrder,
     GroupMode,
@@ -290,6 +291,41 @@ class OffsetSnapshots(Protocol):
         ...
 
 
+class ScheduleBook(Protocol):
+    """Schedules, and who fires which due time."""
+
+    async def put(
+        self,
+        name: str,
+        settings: ScheduleSettings,
+        next_due_ms: int | None,
+        *,
+        if_version: int | None = None,
+    ) -> tuple[Schedule, bool]: ...
+
+    async def get(self, name: str) -> Schedule:
+        """The schedule, or `ScheduleNotFound`."""
+        ...
+
+    async def load(self, after: str, limit: int) -> list[Schedule]:
+        """Schedules behind a name, by name."""
+        ...
+
+    async def remove(self, name: str) -> None: ...
+
+    async def due(self, until_ms: int, limit: int) -> list[Schedule]: ...
+
+    async def move_on(
+        self, schedule: Schedule, next_due_ms: int, node_id: str | None
+    ) -> Firing | None:
+        """Claim the due time for a node, or pass over it (None). None: others were quicker."""
+        ...
+
+    async def firings(self, node_id: str) -> Sequence[Firing]: ...
+
+    async def done(self, firing: Firing) -> None: ...
+
+
 class Metadata(Protocol):
     """The cluster's metadata. `snapshot` is a plain attribute read; everything else is SQL.
 
@@ -328,6 +364,9 @@ class Metadata(Protocol):
 
     @property
     def offset_snapshots(self) -> OffsetSnapshots: ...
+
+    @property
+    def schedules(self) -> ScheduleBook: ...
 
     async def load_offsets(self, group: str | None = None) -> list[CommittedOffset]: ...
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Final, NamedTuple
 
+from app.broker.delayed_sends import DelayedSends
 from app.broker.delays import Delays
 from app.broker.ports import Metadata, Store
 from app.broker.reading import DiskAccess
@@ -36,6 +37,9 @@ from app.domain.message import (
 from app.domain.names import TIMER_TOPIC
 from app.domain.recall import RecallHandle, RecallSigner
 from app.store import Timer, TimerLogDamaged
+
+KEY_NAME: Final = "recall-handles"
+"""Under this name the metadata keeps the key that signs recall handles."""
 
 BEHIND_MAX: Final = 50_000
 """Records of the timer topic that a request waits for; with more to read it is turned away."""
@@ -64,7 +68,7 @@ class ScheduledPage(NamedTuple):
 
 
 class Scheduled:
-    """What waits, for those who sent it. `equip` before use."""
+    """What waits, for those who send it. `start` before use."""
 
     def __init__(
         self,
@@ -82,10 +86,12 @@ class Scheduled:
         self._limits = limits
         self._readers = readers
         self._signer: RecallSigner | None = None
+        self.sends = DelayedSends(store, delays, clock, limits)
 
-    def equip(self, signer: RecallSigner) -> None:
-        """Take the cluster's key."""
-        self._signer = signer
+    async def start(self) -> None:
+        """Take the cluster's key. Raises `MetadataUnavailable`."""
+        self._signer = RecallSigner(await self._metadata.secret(KEY_NAME))
+        self.sends.equip(self._signer)
 
     async def page(
         self, topic: str, page_size: int, page_token: str | None = None

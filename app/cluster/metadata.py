@@ -15,6 +15,7 @@ from app.cluster.database import Database
 from app.cluster.listing import Page, page_of
 from app.cluster.memberships import Memberships
 from app.cluster.offset_snapshots import OffsetSnapshots
+from app.cluster.schedules import Schedules
 from app.cluster.schema import check_file, check_schema
 from app.cluster.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
 from app.domain.clock import Clock
@@ -40,6 +41,7 @@ class Metadata:
     ) -> None:
         self.members = Memberships(database, clock, limits)
         self.offset_snapshots = OffsetSnapshots(database, clock, limits)
+        self.schedules = Schedules(database, clock, limits)
         self._database = database
         self._clock = clock
         self._limits = limits

@@ -199,3 +199,24 @@ metadata_version = Table(
     CheckConstraint("id = 1", name="one_row"),
     comment="one row, raised by every change of topics and groups; also their lock",
 )
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("name", NAME, primary_key=True),
+    Column("settings", Text, nullable=False, comment="JSON"),
+    Column("next_due_ms", BigInteger, nullable=True, index=True, comment="null while paused"),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("updated_ms", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+)
+
+schedule_firings = Table(
+    "schedule_firings",
+    metadata,
+    Column("schedule", NAME, primary_key=True),
+    Column("due_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("node_id", NAME, nullable=False),
+    Column("settings", Text, nullable=False, comment="JSON, as they were then"),
+    comment="claimed due times; they outlive their schedule until they are fired",
+)

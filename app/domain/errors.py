@@ -10,6 +10,7 @@
     │   ├── BodyTooLarge · PropertiesTooLarge · BatchTooLarge
     │   └── UnsupportedContentType · IdempotencyKeyReused
     ├── NotFound                  TopicNotFound · QueueNotFound · GroupNotFound · MessageNotFound
+    │   ├── ScheduleNotFound
     │   └── MemberNotFound · SnapshotNotFound · SubscriptionNotFound
     ├── StateConflict             the state of the resource forbids it
     │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired
@@ -253,6 +254,13 @@ class GroupNotFound(NotFound):
 
     code = "CONSUMER_GROUP_NOT_FOUND"
     title = "The consumer group does not exist"
+
+
+class ScheduleNotFound(NotFound):
+    """No such schedule."""
+
+    code = "SCHEDULE_NOT_FOUND"
+    title = "The schedule does not exist"
 
 
 class MessageNotFound(NotFound):

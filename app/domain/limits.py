@@ -92,6 +92,7 @@ class Limits:
     attempts_max: int = 1_000
     delay_ms_max: int = 40 * 86_400_000
     scheduled_scan_max: int = 2_000
+    schedules_max: int = 10_000
     retry_delays_max: int = 64
     transaction_check_after_ms: int = 6_000
     transaction_check_after_ms_min: int = 1_000

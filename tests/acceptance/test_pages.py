@@ -22,6 +22,13 @@ def test_the_pages_are_found() -> None:
     assert len(blocks_of((ROOT / "README.md").read_text())) >= 6
 
 
+def test_no_curl_is_left_out() -> None:
+    page = "a\n```\nid=$(curl a)\n```\n1. b\n   ```sh\n   curl b\n   ```\n```json\ncurl c\n```\n"
+    page += "```console\n$ echo 1\n1\n$ echo 2 | curl d\n2\n```\n```\nmake run\n```\n"
+    lines = [[command.lines for command in block] for block in blocks_of(page)]
+    assert lines == [["id=$(curl a)\n"], ["curl b\n"], ["echo 1", "echo 2 | curl d"]]
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_curl_line_works(page: str, tmp_path: Path) -> None:
     with run_node(tmp_path / "data") as node:

@@ -30,6 +30,7 @@ IDLE = BrokerConfig(
     snapshot_check_seconds=3600,
     transaction_check_seconds=3600,
     delay_check_seconds=3600,
+    schedule_check_seconds=3600,
     trace_write_seconds=3600,
     member_check_seconds=3600,
 )

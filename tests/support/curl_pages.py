@@ -1,7 +1,7 @@
 """Code blocks of Markdown pages that are made of curl lines, and a shell to paste them into.
 
-Two forms are known. A plain block whose first line begins with `curl` is commands; every curl must
-succeed. A block with `$ ` before its commands shows what they print, too:
+Two forms are known. A plain block with a curl in it is a script; every command must succeed. One
+with `$ ` before its commands shows what they print, too:
 
     $ curl -i localhost:8710/v1/topics/none
     HTTP/1.1 404 Not Found
@@ -17,13 +17,18 @@ printed last on the page. `localhost:8710` and `127.0.0.1:8710` are the node.
 import json
 import re
 import subprocess
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 SECONDS: Final = 30
-_FENCE: Final = re.compile(r"^```[a-z]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE: Final = re.compile(
+    r"^(?P<indent> *)```(?P<language>[^\n]*)\n(?P<block>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
+_SHELLS: Final = frozenset({"", "sh", "bash", "shell", "console"})
 _PLACEHOLDER: Final = re.compile(r"<([a-z_-]+)>")
 _FAILURE_EXPECTED: Final = re.compile(r"^HTTP/1.1 [45]", re.MULTILINE)
 _HEADER: Final = re.compile(r"^([A-Za-z-]+): (.*?)\r?$", re.MULTILINE)
@@ -41,14 +46,17 @@ class Command:
 
 def blocks_of(text: str) -> list[list[Command]]:
     """The commands of each curl block of a page."""
-    blocks = [list(_commands(block)) for block in _FENCE.findall(text)]
+    blocks = [
+        list(_commands(textwrap.dedent(each["block"])))
+        for each in _FENCE.finditer(text)
+        if each["language"].strip() in _SHELLS
+    ]
     return [block for block in blocks if any(_CURL.search(each.lines) for each in block)]
 
 
 def _commands(block: str) -> Iterator[Command]:
     if not block.startswith("$ "):
-        if block.startswith("curl "):
-            yield Command(block)
+        yield Command(block)
         return
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         lines = part.split("\n")

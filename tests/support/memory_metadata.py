@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from app.cluster import ClusterSnapshot, GroupView, TopicView
 from app.domain.clock import Clock
-from app.domain.errors import GroupNotFound, MetadataUnavailable, TopicNotFound
+from app.domain.errors import GroupNotFound, MetadataUnavailable, ScheduleNotFound, TopicNotFound
 from app.domain.membership import GroupPulse, Membership, Rebalance
 from app.domain.positions import CommittedOffset, OffsetSnapshot, QueueOffset
+from app.domain.schedules import Firing, Schedule, ScheduleSettings
 from app.domain.settings import GroupSettings, TopicSettings
 
 
@@ -21,6 +22,7 @@ class MemoryMetadata:
         self.is_down = False
         self.members = MemoryMemberships(self)
         self.offset_snapshots = MemoryOffsetSnapshots(clock)
+        self.schedules = MemorySchedules(self)
         self._clock = clock
         self._generations: dict[str, int] = {}
 
@@ -197,3 +199,66 @@ class MemoryOffsetSnapshots:
 
     async def delete(self, group: str, name: str) -> bool:
         return self._kept.pop((group, name), None) is not None
+
+
+class MemorySchedules:
+    """Schedules and claims; tests read `claims`."""
+
+    def __init__(self, metadata: MemoryMetadata) -> None:
+        self.kept: dict[str, Schedule] = {}
+        self.claims: dict[tuple[str, int], tuple[str, Firing]] = {}
+        self._metadata = metadata
+
+    async def put(
+        self,
+        name: str,
+        settings: ScheduleSettings,
+        next_due_ms: int | None,
+        *,
+        if_version: int | None = None,
+    ) -> tuple[Schedule, bool]:
+        self._metadata.check()
+        present = self.kept.get(name)
+        if present is not None and present.settings == settings:
+            return present, False
+        version = present.version + 1 if present else 1
+        self.kept[name] = Schedule(name, settings, next_due_ms, 0, 0, version)
+        return self.kept[name], present is None
+
+    async def get(self, name: str) -> Schedule:
+        if name not in self.kept:
+            raise ScheduleNotFound(name)
+        return self.kept[name]
+
+    async def load(self, after: str, limit: int) -> list[Schedule]:
+        return [self.kept[name] for name in sorted(self.kept) if name > after][:limit]
+
+    async def remove(self, name: str) -> None:
+        del self.kept[name]
+
+    async def due(self, until_ms: int, limit: int) -> list[Schedule]:
+        self._metadata.check()
+        found = [s for s in self.kept.values() if s.next_due_ms and s.next_due_ms <= until_ms]
+        return found[:limit]
+
+    async def move_on(
+        self, schedule: Schedule, next_due_ms: int, node_id: str | None
+    ) -> Firing | None:
+        self._metadata.check()
+        assert schedule.next_due_ms is not None
+        if self.kept.get(schedule.name) != schedule:
+            return None
+        self.kept[schedule.name] = replace(schedule, next_due_ms=next_due_ms)
+        if node_id is None:
+            return None
+        firing = Firing(schedule.name, schedule.next_due_ms, schedule.settings)
+        self.claims[firing[:2]] = (node_id, firing)
+        return firing
+
+    async def firings(self, node_id: str) -> Sequence[Firing]:
+        self._metadata.check()
+        return [firing for owner, firing in self.claims.values() if owner == node_id]
+
+    async def done(self, firing: Firing) -> None:
+        self._metadata.check()
+        self.claims.pop(firing[:2], None)

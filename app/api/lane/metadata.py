@@ -122,14 +122,20 @@ def encode_header(text: str) -> bytes:
     return quote(text, safe=_SAFE_IN_HEADERS).encode("ascii")
 
 
+def read_trace(headers: Mapping[bytes, bytes]) -> dict[str, str]:
+    """The trace context of a request, as properties."""
+    return {
+        name.decode("ascii"): decode_header(name, headers[name])
+        for name in TRACE_HEADERS
+        if name in headers
+    }
+
+
 def read_send_options(
     mq_headers: Headers, headers: Mapping[bytes, bytes], query: bytes
 ) -> SendOptions:
     """The options of a single send: headers first, then the query over them."""
-    options = SendOptions()
-    for name in TRACE_HEADERS:
-        if name in headers:
-            options.properties[name.decode("ascii")] = decode_header(name, headers[name])
+    options = SendOptions(properties=read_trace(headers))
     if mq_headers:
         _read_headers(mq_headers, options)
     if query:

@@ -36,6 +36,7 @@ from app.api.lane.metadata import (
     SendOptions,
     read_batch_options,
     read_send_options,
+    read_trace,
 )
 from app.api.lane.preferences import (
     ASYNC,
@@ -234,6 +235,8 @@ class Sending:
             await self._send_frame(exchange, topic, body, options, wishes)
             return
         entries = _entries_of(kind, body, line_type)
+        if trace := read_trace(headers):
+            entries = [_traced(entry, trace) for entry in entries]
         claim = claim_of(options, exchange, body)
         await self._send_entries(exchange, topic, entries, options, spread, wishes, claim)
 
@@ -452,6 +455,15 @@ def _entries_of(kind: media.BatchKind, body: bytes, line_type: str | None) -> li
     if kind == "events":
         return [_entry_of_event(event) for event in decode_events(body)]
     return [_entry_of(each) for each in (decode_batch if kind == "json" else decode_lines)(body)]
+
+
+def _traced(entry: Entry, trace: dict[str, str]) -> Entry:
+    """A message without a trace context of its own belongs to that of the request."""
+    item = entry.item
+    if isinstance(item, CurlewError) or "traceparent" in item.message.properties:
+        return entry
+    message = replace(item.message, properties={**item.message.properties, **trace})
+    return entry._replace(item=item._replace(message=message))
 
 
 def _entry_of_event(event: Message | CurlewError) -> Entry:

@@ -25,7 +25,6 @@ An end-of-file record fills the rest of a segment: size 4, magic 4, the rest is 
 """
 
 import struct
-import zlib
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -44,6 +43,7 @@ from app.domain.message import (
 )
 from app.domain.positions import PhysicalOffset, QueueOffset, TimestampMs
 from app.store.formats.checksum import crc32
+from app.store.formats.compression import plain_body
 from app.store.formats.message_id import encode_message_id
 
 MAGIC_V1: Final = 0xDAA320A7
@@ -69,11 +69,6 @@ RECORD_OVERHEAD_BYTES: Final = RECORD_BYTES_MIN + CHECKSUM_BYTES
 """Bytes of a record of ours besides body, topic and the other properties."""
 
 LOOPBACK_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
-
-SYSTEM_FLAG_COMPRESSED: Final = 0x1
-_ZLIB_TYPES: Final = (0, 0x300)
-PLAIN_BODY_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A small body must not become any amount of memory; one that would is given out as stored."""
 
 SYSTEM_FLAG_BORN_HOST_V6: Final = 0x10
 SYSTEM_FLAG_STORE_HOST_V6: Final = 0x20
@@ -374,19 +369,6 @@ def decode_fields(record: memoryview | bytes) -> RecordFields:
     )
 
 
-def _plain_body(fields: RecordFields) -> bytes:
-    """The body as it was sent: RocketMQ's clients deflate bodies of 4 KiB and more."""
-    if fields.system_flag & SYSTEM_FLAG_COMPRESSED and fields.system_flag & 0x700 in _ZLIB_TYPES:
-        inflater = zlib.decompressobj()
-        try:
-            plain = inflater.decompress(fields.body, PLAIN_BODY_BYTES_MAX)
-        except zlib.error:
-            return fields.body
-        if inflater.eof:
-            return plain
-    return fields.body
-
-
 def decode_message(record: memoryview | bytes, store_id: bytes) -> StoredMessage:
     """One record as a message. `store_id` (4 bytes) goes into a derived message id."""
     fields = decode_fields(record)
@@ -400,7 +382,7 @@ def decode_message(record: memoryview | bytes, store_id: bytes) -> StoredMessage
         queue_id=fields.queue_id,
         queue_offset=QueueOffset(fields.queue_offset),
         physical_offset=PhysicalOffset(fields.physical_offset),
-        body=_plain_body(fields),
+        body=plain_body(fields.body, fields.system_flag),
         tag=pairs.get(PROPERTY_TAG),
         keys=tuple(keys.split(" ")) if keys else (),
         sharding_key=pairs.get(PROPERTY_SHARDING_KEY),

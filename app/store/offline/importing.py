@@ -92,7 +92,7 @@ def plan_import(found: Survey, limits: Limits) -> ImportPlan:
             plan.left.append(LeftTopic(name, messages, why))
     _plan_offsets(found, plan)
     if found.other_compressed:
-        plan.notes.append(f"{found.other_compressed} bodies are in LZ4 or Zstandard and stay so")
+        plan.notes.append(f"{found.other_compressed} bodies are packed in an unknown way")
     if found.inner_batches:
         plan.notes.append(f"{found.inner_batches} records are batches and are given out whole")
     return plan

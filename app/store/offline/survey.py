@@ -33,7 +33,7 @@ from app.store.read_only_files import ReadOnlyFiles
 
 _COMPRESSED: Final = 0x1
 _KIND: Final = 0x700
-_ZLIB: Final = 0x300
+_KNOWN_KINDS: Final = (0x000, 0x100, 0x200, 0x300)
 _INNER_BATCH: Final = 0x80
 _CONFIG: Final = "config"
 _FLOCK: Final = "hhqqi"
@@ -65,7 +65,7 @@ class Survey:
     """Behind the last good record or closed segment."""
     records: int = 0
     other_compressed: int = 0
-    """Bodies in LZ4 or Zstandard, which are given out as they are stored."""
+    """Bodies packed in a way that we do not know, which are given out as they are stored."""
     inner_batches: int = 0
     prepared: int = 0
     oldest_ms: int = 0
@@ -192,7 +192,7 @@ def _count(fields: RecordFields, found: Survey) -> None:
     found.oldest_ms = min(found.oldest_ms or fields.store_time_ms, fields.store_time_ms)
     found.newest_ms = max(found.newest_ms, fields.store_time_ms)
     flag = fields.system_flag
-    found.other_compressed += bool(flag & _COMPRESSED) and flag & _KIND not in (0, _ZLIB)
+    found.other_compressed += bool(flag & _COMPRESSED) and flag & _KIND not in _KNOWN_KINDS
     found.inner_batches += bool(flag & _INNER_BATCH)
     found.prepared += flag & TRANSACTION_KIND == TRANSACTION_PREPARED
     if not has_unit(flag):

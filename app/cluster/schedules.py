@@ -1,0 +1,182 @@
+"""Schedules in SQL, and who fires which due time.
+
+A due time is claimed by moving the schedule on to its next one in the same transaction that enters
+the firing under the node's id; the condition on the old due time lets one node win. The node sends
+the message and takes the firing out; after a crash it finds it here. Event loop only.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.cluster.database import Database
+from app.cluster.preconditions import check_version
+from app.cluster.tables import schedule_firings, schedules
+from app.domain.clock import Clock
+from app.domain.errors import ScheduleNotFound, StateConflict
+from app.domain.limits import Limits
+from app.domain.schedules import Firing, Schedule, ScheduleSettings
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(ScheduleSettings).decode
+
+
+class Schedules:
+    """Reachable as `Metadata.schedules`."""
+
+    def __init__(self, database: Database, clock: Clock, limits: Limits) -> None:
+        self._database = database
+        self._clock = clock
+        self._limits = limits
+
+    async def put(
+        self,
+        name: str,
+        settings: ScheduleSettings,
+        next_due_ms: int | None,
+        *,
+        if_version: int | None = None,
+    ) -> tuple[Schedule, bool]:
+        """Make or change a schedule; True: made. Equal settings change nothing."""
+        now_ms = self._clock.now_ms()
+        async with self._database.transaction() as connection:
+            present = await _find(connection, name)
+            check_version(f"schedule {name!r}", present.version if present else 0, if_version)
+            if present is not None and present.settings == settings:
+                return present, False
+            if present is None:
+                await self._check_room(connection)
+            made = Schedule(
+                name,
+                settings,
+                next_due_ms,
+                present.created_ms if present else now_ms,
+                now_ms,
+                present.version + 1 if present else 1,
+            )
+            values = {
+                "settings": _encode(settings).decode(),
+                "next_due_ms": next_due_ms,
+                "created_ms": made.created_ms,
+                "updated_ms": made.updated_ms,
+                "version": made.version,
+            }
+            row = schedules.c
+            if present is None:
+                await connection.execute(insert(schedules).values(name=name, **values))
+            else:
+                await connection.execute(update(schedules).where(row.name == name).values(**values))
+        return made, present is None
+
+    async def _check_room(self, connection: AsyncConnection) -> None:
+        names = (await connection.execute(select(schedules.c.name))).all()
+        if len(names) >= self._limits.schedules_max:
+            raise StateConflict(
+                f"there are {len(names)} schedules; more are not kept",
+                fields={"limit": self._limits.schedules_max},
+            )
+
+    async def get(self, name: str) -> Schedule:
+        """The schedule, or `ScheduleNotFound`."""
+        async with self._database.reading() as connection:
+            found = await _find(connection, name)
+        if found is None:
+            raise ScheduleNotFound(f"schedule {name!r} does not exist")
+        return found
+
+    async def load(self, after: str, limit: int) -> list[Schedule]:
+        """Schedules behind a name, by name."""
+        row = schedules.c
+        query = select(schedules).where(row.name > after).order_by(row.name).limit(limit)
+        async with self._database.reading() as connection:
+            return [_view(found) for found in await connection.execute(query)]
+
+    async def remove(self, name: str) -> None:
+        """Delete a schedule, or raise `ScheduleNotFound`. What is claimed is still fired."""
+        async with self._database.transaction() as connection:
+            deleted = await connection.execute(delete(schedules).where(schedules.c.name == name))
+        if not deleted.rowcount:
+            raise ScheduleNotFound(f"schedule {name!r} does not exist")
+
+    # --- firing
+
+    async def due(self, until_ms: int, limit: int) -> list[Schedule]:
+        """Schedules that are due by then, the longest due first."""
+        row = schedules.c
+        query = (
+            select(schedules)
+            .where(row.next_due_ms <= until_ms)
+            .order_by(row.next_due_ms)
+            .limit(limit)
+        )
+        async with self._database.reading() as connection:
+            return [_view(found) for found in await connection.execute(query)]
+
+    async def move_on(
+        self, schedule: Schedule, next_due_ms: int, node_id: str | None
+    ) -> Firing | None:
+        """Claim the due time for a node, or pass over it (None). None: another node was quicker."""
+        assert schedule.next_due_ms is not None
+        row = schedules.c
+        async with self._database.transaction() as connection:
+            moved = await connection.execute(
+                update(schedules)
+                .where(
+                    row.name == schedule.name,
+                    row.version == schedule.version,
+                    row.next_due_ms == schedule.next_due_ms,
+                )
+                .values(next_due_ms=next_due_ms)
+            )
+            if not moved.rowcount or node_id is None:
+                return None
+            await connection.execute(
+                insert(schedule_firings).values(
+                    schedule=schedule.name,
+                    due_ms=schedule.next_due_ms,
+                    node_id=node_id,
+                    settings=_encode(schedule.settings).decode(),
+                )
+            )
+        return Firing(schedule.name, schedule.next_due_ms, schedule.settings)
+
+    async def firings(self, node_id: str) -> Sequence[Firing]:
+        """What a node has claimed and not reported as done."""
+        row = schedule_firings.c
+        query = (
+            select(row.schedule, row.due_ms, row.settings)
+            .where(row.node_id == node_id)
+            .order_by(row.due_ms)
+        )
+        async with self._database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        return [Firing(name, due_ms, _decode(settings)) for name, due_ms, settings in rows]
+
+    async def done(self, firing: Firing) -> None:
+        """The message is stored."""
+        row = schedule_firings.c
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                delete(schedule_firings).where(
+                    row.schedule == firing.schedule, row.due_ms == firing.due_ms
+                )
+            )
+
+
+async def _find(connection: AsyncConnection, name: str) -> Schedule | None:
+    query = select(schedules).where(schedules.c.name == name)
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else _view(row)
+
+
+def _view(row: Row[tuple[object, ...]]) -> Schedule:
+    return Schedule(
+        row.name,
+        _decode(row.settings),
+        row.next_due_ms,
+        row.created_ms,
+        row.updated_ms,
+        row.version,
+    )

@@ -1,0 +1,82 @@
+"""Schedules: a message that is sent again and again, and when. Values and their rules, pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from app.domain.errors import IllegalSetting
+from app.domain.message import Message
+
+CRON_CHARS_MAX: Final = 256
+TIMEZONE_CHARS_MAX: Final = 64
+
+
+class Missed(StrEnum):
+    """What becomes of due times that passed while no node could fire."""
+
+    FIRE_ONCE = "fire_once"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSettings:
+    """What a client may set on a schedule."""
+
+    cron: str
+    topic: str
+    body: bytes
+    timezone: str = "UTC"
+    missed: Missed = Missed.FIRE_ONCE
+    paused: bool = False
+    tag: str | None = None
+    keys: tuple[str, ...] = ()
+    sharding_key: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    content_type: str | None = None
+
+    def message(self, message_id: str | None = None) -> Message:
+        """The message that is sent."""
+        return Message(
+            self.body,
+            tag=self.tag,
+            keys=self.keys,
+            sharding_key=self.sharding_key,
+            properties=self.properties,
+            content_type=self.content_type,
+            message_id=message_id,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule as it is kept. `next_due_ms` is None while it is paused."""
+
+    name: str
+    settings: ScheduleSettings
+    next_due_ms: int | None
+    created_ms: int
+    updated_ms: int
+    version: int
+
+
+class Firing(NamedTuple):
+    """A due time that a node has taken upon itself: it sends the message exactly once."""
+
+    schedule: str
+    due_ms: int
+    settings: ScheduleSettings
+
+    @property
+    def message_id(self) -> str:
+        """By it the node knows whether it has sent the message already."""
+        return f"schedule:{self.schedule}:{self.due_ms}"
+
+
+def illegal_cron(cron: str, why: str) -> IllegalSetting:
+    """The refusal of a cron expression."""
+    return IllegalSetting(
+        f"cron {cron!r}: {why}",
+        hint="write five fields: minute hour day month weekday, for instance */15 8-18 * * MON-FRI",
+        pointer="/cron",
+    )

@@ -1,0 +1,81 @@
+"""Schedules in SQL, over SQLite and PostgreSQL alike: one node gets a due time, nothing is lost."""
+
+import asyncio
+
+import pytest
+
+from app.cluster import Metadata
+from app.domain.errors import PreconditionFailed, ScheduleNotFound, StateConflict
+from app.domain.limits import Limits
+from app.domain.schedules import Firing, Missed, ScheduleSettings
+from tests.support.clock import START_MS
+from tests.support.metadata import OpenNode
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = ScheduleSettings(
+    "0 * * * *",
+    "orders",
+    b"\x00\xff",
+    timezone="Europe/Berlin",
+    missed=Missed.SKIP,
+    keys=("a", "b"),
+    properties={"colour": "rot"},
+)
+OTHER = ScheduleSettings("* * * * *", "orders", b"new")
+
+
+async def test_comes_back_as_it_was_put(metadata: Metadata, open_node: OpenNode) -> None:
+    made, created = await metadata.schedules.put("tick", SETTINGS, 5)
+    assert (created, made.settings, made.next_due_ms, made.version) == (True, SETTINGS, 5, 1)
+    assert await metadata.schedules.put("tick", SETTINGS, 9) == (made, False)
+    async with open_node() as other:
+        assert await other.schedules.get("tick") == made
+        assert await other.schedules.load("", 10) == [made]
+        assert await other.schedules.load("tick", 10) == []
+    with pytest.raises(PreconditionFailed):
+        await metadata.schedules.put(
+            "tick", ScheduleSettings("* * * * *", "o", b""), 9, if_version=7
+        )
+    await metadata.schedules.remove("tick")
+    for gone in (metadata.schedules.get("tick"), metadata.schedules.remove("tick")):
+        with pytest.raises(ScheduleNotFound):
+            await gone
+
+
+async def test_one_of_many_claims_wins(metadata: Metadata, open_node: OpenNode) -> None:
+    await metadata.schedules.put("tick", SETTINGS, START_MS)
+    async with open_node() as other:
+        (seen,) = await other.schedules.due(START_MS, 10)
+        assert await other.schedules.due(START_MS - 1, 10) == []
+        claims = [
+            node.schedules.move_on(seen, START_MS + 60, name)
+            for node, name in ((metadata, "a"), (other, "b"), (metadata, "a"), (other, "b"))
+        ]
+        won = [firing for firing in await asyncio.gather(*claims) if firing is not None]
+        assert won == [Firing("tick", START_MS, SETTINGS)]
+        kept = [*await other.schedules.firings("a"), *await other.schedules.firings("b")]
+        assert kept == won
+        assert (await other.schedules.get("tick")).next_due_ms == START_MS + 60
+        await metadata.schedules.remove("tick")
+        await other.schedules.done(won[0])
+        assert not await metadata.schedules.firings("a")
+        assert not await metadata.schedules.firings("b")
+
+
+async def test_a_changed_schedule_is_not_claimed_by_what_was_seen_before(
+    metadata: Metadata,
+) -> None:
+    await metadata.schedules.put("tick", SETTINGS, START_MS)
+    (seen,) = await metadata.schedules.due(START_MS, 10)
+    await metadata.schedules.put("tick", ScheduleSettings("* * * * *", "o", b"new"), START_MS)
+    assert await metadata.schedules.move_on(seen, START_MS + 60, "a") is None
+    await metadata.schedules.put("tick", ScheduleSettings("* * * * *", "o", b"", paused=True), None)
+    assert await metadata.schedules.due(1 << 60, 10) == []
+
+
+async def test_their_number_is_bounded(metadata: Metadata) -> None:
+    metadata.schedules._limits = Limits(schedules_max=1)
+    await metadata.schedules.put("one", SETTINGS, 5)
+    with pytest.raises(StateConflict):
+        await metadata.schedules.put("two", SETTINGS, 5)

@@ -1,0 +1,167 @@
+"""Schedules: each due time once, in time, whatever dies in between; cron as Debian has it."""
+
+from datetime import datetime
+
+import pytest
+
+from app.broker.cron import due_times
+from app.domain.errors import DiskFull, IllegalSetting, MetadataUnavailable, TopicNotFound
+from app.domain.schedules import Missed, ScheduleSettings
+from tests.support.brokers import TOPIC, World, running
+from tests.support.clock import START_MS
+
+MINUTE = 60_000
+FIRST = START_MS // MINUTE * MINUTE + MINUTE
+
+
+def every_minute(**more: object) -> ScheduleSettings:
+    return ScheduleSettings("* * * * *", TOPIC, b"tick", **more)  # type: ignore[arg-type]
+
+
+def times(world: World) -> list[int]:
+    """Due times of what was delivered, by the ids."""
+    found: list[int] = []
+    for (topic, queue), _ in list(world.store.queues.items()):
+        bounds = world.store.bounds(topic, queue)
+        if topic == TOPIC and bounds.max_offset:
+            read = world.store.read(topic, queue, 0, max_messages=1_000, max_bytes=1 << 30)
+            ids = [world.store.decode(record).message_id for record in read.records]
+            found += [int(message_id.rpartition(":")[2]) for message_id in ids]
+    return sorted(found)
+
+
+async def at(world: World, now_ms: int) -> None:
+    """Let the services work at a time."""
+    world.clock.set_wall(now_ms)
+    await world.broker.schedules.turn()
+    await world.broker.delays.turn()
+
+
+@pytest.mark.anyio
+async def test_fires_each_due_time_once_and_never_early() -> None:
+    async with running(queues=2) as world:
+        schedule, made = await world.broker.schedules.put("tick", every_minute())
+        assert (made, schedule.next_due_ms) == (True, FIRST)
+        shown = world.broker.schedules.shown_due_times(schedule)
+        assert shown == [FIRST + n * MINUTE for n in range(5)]
+        await at(world, FIRST - 3_000)
+        await at(world, FIRST - 1)
+        assert times(world) == []
+        await at(world, FIRST)
+        await at(world, FIRST)
+        assert times(world) == [FIRST]
+        for n in range(1, 4):
+            await at(world, FIRST + n * MINUTE)
+        assert times(world) == [FIRST + n * MINUTE for n in range(4)]
+        assert (await world.broker.schedules.put("tick", every_minute()))[1] is False
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("dies", ["claim", "append", "delivery"])
+async def test_a_crash_between_claim_and_report_loses_and_doubles_nothing(dies: str) -> None:
+    async with running() as world:
+        await world.broker.schedules.put("tick", every_minute())
+        book = world.metadata.schedules
+        world.clock.set_wall(FIRST - 2_000)
+        schedule = await book.get("tick")
+        firing = await book.move_on(schedule, FIRST + MINUTE, world.store.store_id.hex())
+        assert firing is not None
+        if dies != "claim":
+            await world.broker.schedules._send(firing)
+        if dies == "delivery":
+            world.clock.set_wall(FIRST)
+            await world.broker.delays.turn()
+            await world.broker.delays.upkeep.flush()
+        await world.restart()
+        await at(world, FIRST)
+        await at(world, FIRST + 1)
+        assert times(world) == [FIRST]
+        assert book.claims == {}
+
+
+@pytest.mark.anyio
+async def test_of_two_nodes_one_fires() -> None:
+    async with running() as world, running() as other:
+        other.broker.schedules._metadata = world.metadata
+        other.broker.schedules._node_id = "other"
+        await world.broker.schedules.put("tick", every_minute())
+        for n in range(6):
+            for node in (world, other) if n % 2 else (other, world):
+                await at(node, FIRST + n * MINUTE)
+        assert sorted(times(world) + times(other)) == [FIRST + n * MINUTE for n in range(6)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("missed", list(Missed))
+async def test_missed_due_times_fire_once_or_not_at_all(missed: Missed) -> None:
+    async with running() as world:
+        await world.broker.schedules.put("tick", every_minute(missed=missed))
+        later = FIRST + 30 * MINUTE + 5_000
+        await at(world, later)
+        fired = times(world)
+        assert len(fired) == (1 if missed is Missed.FIRE_ONCE else 0)
+        await at(world, FIRST + 31 * MINUTE)
+        assert times(world) == [*fired, FIRST + 31 * MINUTE]
+
+
+@pytest.mark.anyio
+async def test_failures_are_made_up_for() -> None:
+    async with running() as world:
+        await world.broker.schedules.put("tick", every_minute())
+        world.metadata.is_down = True
+        await at(world, FIRST)
+        world.metadata.is_down = False
+        world.store.refusal = DiskFull("full")
+        await at(world, FIRST + 1_000)
+        world.store.refusal = None
+        await at(world, FIRST + 2_000)
+        assert times(world) == [FIRST]
+        world.metadata.is_down = True
+        with pytest.raises(MetadataUnavailable):
+            await world.broker.schedules.put("tock", every_minute())
+
+
+@pytest.mark.anyio
+async def test_a_paused_schedule_rests() -> None:
+    async with running() as world:
+        schedule, _ = await world.broker.schedules.put("tick", every_minute(paused=True))
+        assert world.broker.schedules.shown_due_times(schedule) == []
+        await at(world, FIRST + MINUTE)
+        assert times(world) == []
+        with pytest.raises(TopicNotFound):
+            await world.broker.schedules.put("tick", ScheduleSettings("* * * * *", "no", b""))
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "after", "expected"),
+    [
+        ("*/15 8-18 * * MON-FRI", "UTC", "2026-11-20T18:50:00+00:00", "2026-11-23T08:00:00+00:00"),
+        ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00+00:00", "2026-03-29T03:00:00+02:00"),
+        ("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00+00:00", "2026-10-25T02:30:00+02:00"),
+        ("0 0 29 2 *", "UTC", "2026-01-01T00:00:00+00:00", "2028-02-29T00:00:00+00:00"),
+    ],
+)
+def test_due_times_are_those_of_cron(cron: str, zone: str, after: str, expected: str) -> None:
+    after_ms, expected_ms = (
+        round(datetime.fromisoformat(text).timestamp() * 1_000) for text in (after, expected)
+    )
+    assert next(due_times(cron, zone, after_ms)) == expected_ms
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone"),
+    [
+        ("* * * *", "UTC"),
+        ("* * * * * *", "UTC"),
+        ("61 * * * *", "UTC"),
+        ("0 0 30 2 *", "UTC"),
+        ("x * * * *", "UTC"),
+        ("* * * * *", "Mars/Olympus"),
+        ("* * * * *", "../etc/passwd"),
+        ("* " * 5_000, "UTC"),
+    ],
+)
+def test_what_is_no_cron_expression_is_refused_with_a_hint(cron: str, zone: str) -> None:
+    with pytest.raises(IllegalSetting) as caught:
+        next(due_times(cron, zone, START_MS))
+    assert caught.value.hint

@@ -22,6 +22,7 @@ from app.broker.groups import Groups
 from app.broker.members import Members
 from app.broker.offset_book import OffsetBook
 from app.broker.operations import Operations
+from app.broker.parking import Parking
 from app.broker.ports import Group, Metadata, Store, StoreStatus, Topic
 from app.broker.producers import Producers
 from app.broker.progress_journal import ProgressJournal
@@ -208,6 +209,7 @@ class Broker:
         taker = Taker(
             self._store,
             self._clock,
+            self.limits,
             signer=signer,
             lease_ids=self._lease_ids,
             book=self._book,
@@ -235,6 +237,7 @@ class Broker:
             progress=self.progress,
             delays=self.delays,
         )
+        self.parking = Parking(self._metadata, self._groups, self.progress, self.retries)
         self._settler = Settler(
             self._clock,
             self.limits,
@@ -430,10 +433,11 @@ class Broker:
         for delivery in deliveries:
             handle = self._signer.read(delivery.receipt_handle)
             subscription = self._groups.find(handle.group, handle.topic)
-            queue = None if subscription is None else subscription.find(handle.queue_id)
+            queue = subscription.find(handle.queue_id) if subscription is not None else None
             if subscription is not None and queue is not None:
-                held = (queue, handle.queue_offset, handle.lease_id)
-                self._receiver.give_back(subscription, (held,))
+                self._receiver.give_back(
+                    subscription, [(queue, handle.queue_offset, handle.lease_id)]
+                )
 
     async def settle(
         self,

@@ -15,6 +15,7 @@ from app.broker.group_positions import Committer, GroupPositions
 from app.broker.lag import LagReader
 from app.broker.members import Members
 from app.broker.operations import Operations
+from app.broker.parking import Parking
 from app.broker.ports import Group, StoreStatus, Topic
 from app.broker.producers import Producers
 from app.broker.requests import Requests
@@ -211,6 +212,11 @@ class Broker(DataPlane, Protocol):
     @property
     def flow(self) -> GroupFlow:
         """Pausing and resuming groups."""
+        ...
+
+    @property
+    def parking(self) -> Parking:
+        """Blocked keys of groups in order."""
         ...
 
     @property

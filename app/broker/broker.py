@@ -187,10 +187,11 @@ class Broker(BrokerLife):
         for delivery in deliveries:
             handle = self._signer.read(delivery.receipt_handle)
             subscription = self._groups.find(handle.group, handle.topic)
-            queue = None if subscription is None else subscription.find(handle.queue_id)
+            queue = subscription.find(handle.queue_id) if subscription is not None else None
             if subscription is not None and queue is not None:
-                held = (queue, handle.queue_offset, handle.lease_id)
-                self._receiver.give_back(subscription, (held,))
+                self._receiver.give_back(
+                    subscription, [(queue, handle.queue_offset, handle.lease_id)]
+                )
 
     async def settle(
         self,

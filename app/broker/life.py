@@ -20,6 +20,7 @@ from app.broker.lag import LagReader
 from app.broker.members import Members
 from app.broker.offset_book import OffsetBook
 from app.broker.operations import Operations
+from app.broker.parking import Parking
 from app.broker.ports import Metadata, Store, StoreStatus
 from app.broker.producers import Producers
 from app.broker.progress_journal import ProgressJournal
@@ -91,6 +92,7 @@ class BrokerLife:
             clock,
             limits,
             sender=self._sender,
+            delayed=self.scheduled.sends,
             readers=self._readers,
             check_open=self._check_open_for_sends,
         )
@@ -198,6 +200,7 @@ class BrokerLife:
         taker = Taker(
             self._store,
             self._clock,
+            self.limits,
             signer=signer,
             lease_ids=self._lease_ids,
             book=self._book,
@@ -227,6 +230,7 @@ class BrokerLife:
             delays=self.delays,
             trails=self.trails,
         )
+        self.parking = Parking(self._metadata, self._groups, self.progress, self.retries)
         self._settler = Settler(
             self._clock,
             self.limits,

@@ -118,9 +118,11 @@ class Settler:
         for queue, leases in acked.items():
             for offset, lease_id in leases.items():
                 queue.leases.ack(offset, lease_id, now_s)
-            queue.state.ack_all(leases)
+            queue.finish(leases)
             self._book.track(queue)
             self._note(TraceKind.ACKED, queue, sorted(leases))
+        if subscription.is_ordered:
+            subscription.line.wake_one()
         return written
 
     def _fail_all(

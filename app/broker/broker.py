@@ -119,6 +119,7 @@ class Broker:
             clock,
             limits,
             sender=self._sender,
+            delayed=self.scheduled.sends,
             readers=self._readers,
             check_open=self._check_open_for_sends,
         )

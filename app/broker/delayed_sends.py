@@ -18,7 +18,7 @@ from app.domain.message import Message
 from app.domain.names import TIMER_TOPIC
 from app.domain.positions import FlushMode
 from app.domain.recall import RecallHandle, RecallSigner
-from app.store import Appended
+from app.store import Appended, Done, StepPart
 
 
 class Delayed(NamedTuple):
@@ -103,3 +103,22 @@ class DelayedSends:
             TIMER_TOPIC, QUEUE, messages, flush or topic.flush, confirmation.done
         )
         return Waiting(topic.name, sent, appended, self._signer, confirmation)
+
+    def append_after(
+        self,
+        entry: StepPart,
+        topic: Topic,
+        sent: Sequence[Delayed],
+        flush: FlushMode | None,
+        confirmation: Confirmation,
+        done: Done,
+    ) -> Waiting:
+        """The same in one step with an entry of a journal; `done` tells `confirmation`."""
+        assert self._signer is not None
+        messages = [
+            self._delays.part(message, topic.name, queue_id, due_ms).messages[0]
+            for message, queue_id, due_ms in sent
+        ]
+        part = StepPart(TIMER_TOPIC, QUEUE, messages)
+        appended = self._store.append_step((entry, part), flush or topic.flush, done)
+        return Waiting(topic.name, sent, appended[1], self._signer, confirmation)

@@ -22,6 +22,7 @@ from app.broker.claims import (
     check_producer,
 )
 from app.broker.confirming import Confirmation, with_outcome
+from app.broker.delayed_sends import Delayed, DelayedSends, Waiting
 from app.broker.journal import Journal
 from app.broker.ports import Store, Topic
 from app.broker.producer_table import Fresh, ProducerState, ProducerTable
@@ -29,7 +30,14 @@ from app.broker.reading import DiskAccess
 from app.broker.results import BatchItem, FrameResult, SendResult
 from app.broker.sending import Sender
 from app.domain.clock import Clock
-from app.domain.errors import CurlewError, InvalidRequest, OffsetExpired, SequenceOutOfOrder
+from app.domain.delays import Due
+from app.domain.errors import (
+    AlreadyStored,
+    CurlewError,
+    InvalidRequest,
+    OffsetExpired,
+    SequenceOutOfOrder,
+)
 from app.domain.limits import MIB, Limits
 from app.domain.message import Message
 from app.domain.names import PRODUCER_TOPIC
@@ -64,6 +72,7 @@ class Producers:
         limits: Limits,
         *,
         sender: Sender,
+        delayed: DelayedSends,
         readers: Executor,
         check_open: Callable[[], None],
     ) -> None:
@@ -71,6 +80,7 @@ class Producers:
         self._clock = clock
         self._limits = limits
         self._sender = sender
+        self._delayed = delayed
         self._readers = readers
         self._check_open = check_open
         self._table = ProducerTable(limits)
@@ -91,9 +101,10 @@ class Producers:
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
+        due: Due | None = None,
     ) -> Once:
         """Store one message once. Errors carry `outcome`."""
-        item = BatchItem(message)
+        item = BatchItem(message, due=due)
         return await self.send_batch(topic_name, [item], claim, queue_id=queue_id, flush=flush)
 
     async def send_batch(
@@ -119,11 +130,15 @@ class Producers:
                 return Once(await self._recall(topic_name, found), is_repeated=True)
             if found.skip:
                 raise _overlap(claim, found)
-            confirmation, appended = self._append(topic, chosen, claim, scope, now_ms, flush)
+            dues = self._dues(items)
+            stored: _Stored | Waiting
+            if dues:
+                stored = self._append_delayed(topic, chosen, dues, claim, scope, now_ms, flush)
+            else:
+                stored = self._append(topic, chosen, claim, scope, now_ms, flush)
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from None
-        await confirmation.wait()
-        return Once(_results(topic_name, chosen, appended), is_repeated=False)
+        return Once(await stored.results(), is_repeated=False)
 
     async def send_frame(
         self,
@@ -176,7 +191,7 @@ class Producers:
         scope: int,
         now_ms: int,
         flush: FlushMode | None,
-    ) -> tuple[Confirmation, list[Appended]]:
+    ) -> "_Stored":
         """The entry and the messages as one step, in this turn."""
         queues = {index: queue for queue, rows in chosen.items() for index, _ in rows}
         order = [queues[index] for index in range(len(queues))]
@@ -195,7 +210,49 @@ class Producers:
         steps = (self.journal.entry(entry), *parts)
         appended = self._store.append_step(steps, flush or topic.flush, pending.done)
         pending.settle = self._table.taken(entry)
-        return pending.confirmation, appended[1:]
+        return _Stored(topic.name, chosen, appended[1:], pending.confirmation)
+
+    def _dues(self, items: Sequence[BatchItem | CurlewError]) -> list[int]:
+        """When each message is due, now at the earliest; nothing when none has a delay."""
+        wishes = [item.due for item in items if isinstance(item, BatchItem)]
+        if not any(wishes):
+            return []
+        if not all(wishes):
+            raise InvalidRequest(
+                "a batch under a key or sequence is delayed whole or not at all",
+                hint="send the messages for now and those for later in two batches",
+            )
+        now_ms = self._clock.now_ms()
+        return [self._delayed.due_ms(due) or now_ms for due in wishes]
+
+    def _append_delayed(
+        self,
+        topic: Topic,
+        chosen: dict[int, list[tuple[int, Message]]],
+        dues: Sequence[int],
+        claim: Claim,
+        scope: int,
+        now_ms: int,
+        flush: FlushMode | None,
+    ) -> Waiting:
+        """The entry and the messages where they wait. They have no offsets yet to come back to."""
+        entry = self._table.entry(claim, topic.name, scope, Placed(len(dues), (), ()), now_ms)
+        rows = {
+            index: Delayed(message, queue_id, dues[index])
+            for queue_id, part in chosen.items()
+            for index, message in part
+        }
+        pending = _Pending()
+        waiting = self._delayed.append_after(
+            self.journal.entry(entry),
+            topic,
+            [rows[index] for index in sorted(rows)],
+            flush,
+            pending.confirmation,
+            pending.done,
+        )
+        pending.settle = self._table.taken(entry)
+        return waiting
 
     def _append_frame(
         self,
@@ -229,6 +286,11 @@ class Producers:
 
     async def _recall(self, topic: str, placed: Placed) -> list[SendResult]:
         """The first results, read from the log. `OffsetExpired` when the messages are gone."""
+        if not placed.firsts:
+            raise AlreadyStored(
+                "these messages were stored before, to be delivered later",
+                hint="take it as a success",
+            )
         found: dict[tuple[int, int], SendResult] = {}
         counts: dict[int, int] = {}
         offsets = list(placed.offsets())
@@ -319,6 +381,28 @@ class _Pending:
         self.confirmation.done(error)
 
 
+class _Stored(NamedTuple):
+    """Messages that were appended and wait for their confirmation."""
+
+    topic: str
+    chosen: dict[int, list[tuple[int, Message]]]
+    appended: Sequence[Appended]
+    confirmation: Confirmation
+
+    async def results(self) -> list[SendResult]:
+        """What to tell the producer, in the order of the request."""
+        await self.confirmation.wait()
+        found: dict[int, SendResult] = {}
+        for (queue_id, rows), part in zip(self.chosen.items(), self.appended, strict=True):
+            for place, (index, _) in enumerate(rows):
+                offset = part.first_queue_offset + place
+                message_id = part.message_ids[place]
+                found[index] = SendResult(
+                    message_id, self.topic, queue_id, offset, part.store_time_ms
+                )
+        return [found[index] for index in sorted(found)]
+
+
 def _nobody(_is_safe: bool) -> None:
     raise AssertionError("an append was confirmed before its entry was taken")
 
@@ -338,18 +422,6 @@ def _overlap(claim: Claim, found: Fresh) -> SequenceOutOfOrder:
         hint=f"send on from {expected}",
         fields={"expected_seq": expected},
     )
-
-
-def _results(
-    topic: str, chosen: dict[int, list[tuple[int, Message]]], appended: Sequence[Appended]
-) -> list[SendResult]:
-    results: dict[int, SendResult] = {}
-    for (queue_id, rows), part in zip(chosen.items(), appended, strict=True):
-        for place, (index, _) in enumerate(rows):
-            offset = part.first_queue_offset + place
-            message_id = part.message_ids[place]
-            results[index] = SendResult(message_id, topic, queue_id, offset, part.store_time_ms)
-    return [results[index] for index in sorted(results)]
 
 
 def _frame_result(topic: str, queue_id: int, appended: Appended) -> FrameResult:

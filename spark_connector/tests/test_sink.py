@@ -1,13 +1,15 @@
 """Writing: frames as the service reads them, queues as it chooses, refusals before any task."""
 
+import datetime
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
@@ -20,6 +22,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 from pyspark_curlew import CurlewDataSource
 from pyspark_curlew.client import CurlewClient
@@ -31,6 +34,7 @@ from pyspark_curlew.errors import (
     ProducerFenced,
     RowRefused,
     SchemaMismatch,
+    ServiceUnavailable,
     TopicNotFound,
     Unsupported,
 )
@@ -44,10 +48,12 @@ from pyspark_curlew.sink_options import parse_sink_options
 
 from app.domain.limits import Limits
 from app.domain.message import queue_for_sharding_key
+from app.runtime.system_clock import SystemClock
 from app.store.formats.batch_frame import parse_request
 from spark_connector.tests.support.dropping_proxy import dropping_proxy
 from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node
 from spark_connector.tests.support.real_node import run_real_node
+from tests.support.waiting import wait_until
 
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=9)
 MAPS = st.none() | st.dictionaries(TEXT.filter(bool), TEXT.filter(bool), max_size=3)
@@ -74,6 +80,7 @@ def expected_tail(key: str | None, tag: str | None, pairs: dict[str, str] | None
     return text.encode() + b"__CRC32#\x010000000000\x02"
 
 
+@settings(deadline=None)
 @given(ROWS, st.integers(1, 9), st.integers(1, 400), st.integers(0, 3))
 def test_the_service_reads_what_is_sent(
     rows: list[Any], most: int, size: int, skipped: int
@@ -84,7 +91,7 @@ def test_the_service_reads_what_is_sent(
     left = list(rows)
     for first, last in portions(records, most, size):
         frame = frame_of(records, first, last)
-        parsed = parse_request(frame, topic="orders", limits=Limits())
+        parsed = parse_request(bytes(frame), topic="orders", limits=Limits())
         assert parsed.count == 1 or (parsed.count <= most and len(parsed.records) <= size)
         for start, length, body in zip(
             parsed.positions, parsed.sizes, parsed.body_lengths, strict=True
@@ -98,7 +105,7 @@ def test_the_service_reads_what_is_sent(
 
 def test_a_value_alone_is_enough() -> None:
     frame = frame_of(encode_records("orders", pa.array(["a", "b"]), None, None, None), 0, 2)
-    assert parse_request(frame, topic="orders", limits=Limits()).count == 2
+    assert parse_request(bytes(frame), topic="orders", limits=Limits()).count == 2
 
 
 @pytest.mark.parametrize(
@@ -160,6 +167,7 @@ TYPES: dict[str, DataType] = {
     "string": StringType(),
     "int": IntegerType(),
     "long": LongType(),
+    "timestamp": TimestampType(),
     "map<string,int>": MapType(StringType(), IntegerType()),
 }
 
@@ -247,7 +255,14 @@ def test_a_topic_that_is_not_there(node: FakeNode) -> None:
         ),
         ({"topic": "t"}, "key string", False, SchemaMismatch, "no column 'value'"),
         ({"topic": "t"}, "value int", False, SchemaMismatch, "'value' is int, not binary or str"),
-        ({"topic": "t"}, "value string, delayMs long", False, SchemaMismatch, "'delayMs' cannot"),
+        ({"topic": "t"}, "value string, delay long", False, SchemaMismatch, "'delay' cannot"),
+        (
+            {"topic": "t"},
+            "value string, delayMs long, deliverAt timestamp",
+            False,
+            SchemaMismatch,
+            "exclude each other",
+        ),
         ({}, "value string", False, SchemaMismatch, "neither an option 'topic'"),
         (
             {"topic": "t", "startingOffsets": "earliest"},
@@ -306,6 +321,7 @@ def test_a_real_node_stores_what_is_sent(tmp_path: Path) -> None:
         assert row["queue"] == queue_for_sharding_key(keys[number], 3)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.lists(st.binary(max_size=30), min_size=1, max_size=6), min_size=1, max_size=6),
     st.integers(1, 7),
@@ -371,6 +387,44 @@ def test_a_repeated_task_a_straggler_and_a_repeated_batch(tmp_path: Path) -> Non
         assert values_at(node.base_url) == list(range(101))
 
 
+def test_two_attempts_of_a_task_at_once(tmp_path: Path) -> None:
+    """Speculation: both send the same rows at the same time, and both come to their end."""
+    rows = [b"%d" % number for number in range(400)]
+    with run_real_node(tmp_path) as node:
+        node.add_topic("orders", 2)
+        with ThreadPoolExecutor(2) as attempts:
+            given = {"sendMaxMessages": "3", "retries": "100", "retryBackoffMs": "1"}
+            runs = [
+                attempts.submit(lambda: task(node.base_url, rows, 0, **given)) for _ in range(2)
+            ]
+        assert [run.result().messages for run in runs] == [400, 400]
+        assert values_at(node.base_url) == list(range(400))
+
+
+def test_a_commit_of_the_sink_that_fails_and_is_repeated(node: FakeNode) -> None:
+    """The query ends with the error; the batch is repeated, and what it sends is known already."""
+    options = parse_sink_options(
+        {"endpoint": node.base_url, "topic": "orders", "retries": "1", "retryBackoffMs": "0"}
+    )
+    writer = CurlewStreamWriter(options)
+    node.faults = [refusal(503), refusal(503)]
+    with pytest.raises(ServiceUnavailable, match="closing batch 3"):
+        writer.commit([Sent(1, "spark:q1")], 3)
+    writer.commit([Sent(1, "spark:q1")], 3)
+    assert node.seals[-1] == ("spark:q1", 3)
+
+
+def test_a_batch_that_is_repeated_after_its_seal_failed(tmp_path: Path) -> None:
+    rows = [b"%d" % number for number in range(50)]
+    with run_real_node(tmp_path) as node:
+        node.add_topic("orders", 2)
+        for _ in range(2):  # the second time after the commit has failed and the query began anew
+            task(node.base_url, rows, 0, sendMaxMessages="7")
+        options = parse_sink_options({"endpoint": node.base_url, "topic": "orders"})
+        CurlewStreamWriter(options).commit([Sent(50, "spark:q1")], 0)
+        assert values_at(node.base_url) == list(range(50))
+
+
 def test_a_request_whose_answer_was_lost_is_stored_once(tmp_path: Path) -> None:
     """The fake node stands between: it passes requests on and drops answers."""
     with run_real_node(tmp_path) as node:
@@ -415,3 +469,26 @@ def test_a_stream_needs_to_know_its_batch(node: FakeNode) -> None:
     plain = source_of(node.base_url, topic="orders", idempotence="false")
     plain.streamWriter(schema_of("value binary"), False).write(iter([batch(value=[b"x"])]))
     assert len(node.sent) == 1
+
+
+def test_rows_that_are_delivered_later(tmp_path: Path) -> None:
+    """Once each, although the task runs twice; those without a delay come at once."""
+    soon = datetime.datetime.fromtimestamp(SystemClock().now_ms() / 1000 + 0.3, datetime.UTC)
+    kinds = [("value", pa.binary()), ("key", pa.string()), ("tag", pa.string())]
+    schema = pa.schema([*kinds, ("deliverAt", pa.timestamp("us", "UTC"))])
+    rows = [
+        {"value": b"%d" % n, "key": f"k{n}", "tag": "t", "deliverAt": soon if n % 2 else None}
+        for n in range(10)
+    ]
+    with run_real_node(tmp_path) as node:
+        node.add_topic("orders", 2)
+        for _ in range(2):
+            options = parse_sink_options(
+                {"endpoint": node.base_url, "topic": "orders", "sendMaxMessages": "2"}
+            )
+            sender = Sender(options, CurlewClient(options.http), 0, Producer("spark:q2", 0, 0))
+            part = pa.RecordBatch.from_pylist(rows, schema)
+            assert send_all(sender, iter([part])) == 10
+        assert set(values_at(node.base_url)) >= {0, 2, 4, 6, 8}
+        wait_until(lambda: len(values_at(node.base_url)) >= 10)
+        assert values_at(node.base_url) == list(range(10))

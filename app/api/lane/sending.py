@@ -140,11 +140,9 @@ class Sending:
             result = await self._broker.send(
                 topic, message, queue_id=queue_id, flush=flush, due=due
             )
-        elif due is not None:
-            raise _delayed_under_claim()
         else:
             (result,), is_repeated = await self._broker.producers.send(
-                topic, message, claim, queue_id=queue_id, flush=flush
+                topic, message, claim, queue_id=queue_id, flush=flush, due=due
             )
         timing = _timing(began_s)
         if is_repeated:
@@ -293,8 +291,6 @@ class Sending:
         items = [entry.item for entry in entries]
         began_s = perf_counter()
         if claim is not None:
-            if any(isinstance(item, BatchItem) and item.due is not None for item in items):
-                raise _delayed_under_claim()
             once = await self._broker.producers.send_batch(
                 topic,
                 items,
@@ -363,14 +359,6 @@ class Sending:
                 "taken",
                 fields={"limit_messages": self._limits.batch_messages_max},
             )
-
-
-def _delayed_under_claim() -> UnsupportedFeature:
-    return UnsupportedFeature(
-        "this version takes no delay together with an idempotency key or a producer's sequence",
-        hint="leave out one of them; nothing was stored",
-        outcome="not_stored",
-    )
 
 
 def _answer_of(result: SendResult) -> SendAnswer:

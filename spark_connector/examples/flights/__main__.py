@@ -1,4 +1,7 @@
-"""The demo's stages in order: send, acknowledge a part, stream, compare.
+"""The demo's stages in order: send, acknowledge a part, stream, windows, join, compare each.
+
+The join runs in a driver of its own, which is killed in the middle, and so is the node if the demo
+has started it.
 
 Exit codes: 0 the two tables are equal, 1 they differ, 2 something that is needed is missing, 3 a
 stage failed.
@@ -17,11 +20,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from flights import report
-from flights.dataset import Delays, Group, delays_of, envelopes, load_flights
+from flights.dataset import delays_of, envelopes, load_flights
 from flights.failures import Missing, StageFailed
+from flights.findings import Findings, write_page
 from flights.java import require_java
-from flights.node import started_node
+from flights.killing import join_through_kills
+from flights.node import OwnNode, started_node
 from flights.progress import Progress
 from flights.service import Service, ServiceError
 
@@ -38,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         print(require_java())
-        return _run(options.endpoint, options.sample)
+        return _run(options.endpoint, options.sample, options.page)
     except Missing as error:
         print(error, file=sys.stderr)
         return 2
@@ -57,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sample", type=_positive, metavar="N", help="only N flights, spread over the year"
     )
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE.md", help="write what was found as a page with a chart"
+    )
     return parser
 
 
@@ -67,21 +74,50 @@ def _positive(text: str) -> int:
     return value
 
 
-def _run(endpoint: str | None, sample: int | None) -> int:
+def _run(endpoint: str | None, sample: int | None, page: Path | None) -> int:
     flights = load_flights(sample)
     print(f"{len(flights):,} flights that left New York City in 2013")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flights-")))
-        if endpoint is None:
-            endpoint = stack.enter_context(started_node(folder))
+        node = stack.enter_context(started_node(folder)) if endpoint is None else None
+        endpoint = node.endpoint if node is not None else str(endpoint)
         topic = f"flights-{secrets.token_hex(4)}"
         print(f"node {endpoint}, topic {topic}, {QUEUES} queues")
         service = Service(endpoint)
-        service.make_topic(topic, QUEUES)
+        for name in (topic, f"{topic}-joined"):
+            service.make_topic(name, QUEUES)
         _send(service, topic, flights)
         _acknowledge(service, topic, -(-len(flights) // ACKNOWLEDGED_PART))
-        streamed = _stream(endpoint, topic, len(flights), folder)
-    return _compare(streamed, delays_of(flights))
+        told = _join(service, topic, len(flights), folder, node)
+        findings = _stream(endpoint, topic, flights, folder)
+    findings.kills = told
+    if page is not None:
+        write_page(page, findings, len(flights))
+    return findings.tell()
+
+
+def _join(
+    service: Service, topic: str, messages: int, folder: Path, node: OwnNode | None
+) -> list[str]:
+    target = f"{topic}-joined"
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        print(text, file=sys.stderr)
+
+    with Progress("join with the airports", messages, "rows") as progress:
+        join_through_kills(
+            service,
+            [service.endpoint, topic, target, str(folder), str(messages)],
+            target,
+            messages,
+            folder,
+            None if node is None else node.kill_and_start,
+            tell,
+        )
+        progress.advance(messages)
+    return told
 
 
 def _send(service: Service, topic: str, flights: pa.Table) -> None:
@@ -107,30 +143,33 @@ def _acknowledge(service: Service, topic: str, wanted: int) -> None:
             progress.advance(len(deliveries))
 
 
-def _stream(endpoint: str, topic: str, messages: int, folder: Path) -> dict[Group, Delays]:
+def _stream(endpoint: str, topic: str, flights: pa.Table, folder: Path) -> Findings:
     # Without pandas, which nothing here uses, there would be no such warning from Spark.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    from flights.streaming import spark_session, streamed_delays  # loads Spark: not needed before
+    # These load Spark, which is not needed before.
+    from flights.joining import differing_rows, joined_directly, read_again
+    from flights.streaming import spark_session, streamed_delays
+    from flights.weeks import streamed_weeks, weeks_of
 
+    messages = len(flights)
     print("starting Spark", file=sys.stderr)
-    with spark_session(folder) as session, Progress("stream", messages, "rows") as progress:
-        return streamed_delays(
-            session, endpoint, topic, messages, folder / "checkpoint", progress.advance
-        )
-
-
-def _compare(streamed: dict[Group, Delays], direct: dict[Group, Delays]) -> int:
-    print()
-    for line in report.lines(streamed, direct):
-        print(line)
-    differing = report.differences(streamed, direct)
-    total = sum(delays.flights for delays in streamed.values())
-    print()
-    if differing:
-        print(f"{differing} of {len(direct)} lines differ.")
-        return 1
-    print(f"All {len(direct)} lines are equal: {total:,} flights in counts, minutes and means.")
-    return 0
+    with spark_session(folder) as session:
+        where = session, endpoint, topic, messages
+        with Progress("stream", messages, "rows") as progress:
+            delays = streamed_delays(*where, folder / "checkpoint", progress.advance)
+        with Progress("windows", messages, "rows") as progress:
+            weeks = streamed_weeks(*where, folder / "checkpoint-of-weeks", progress.advance)
+        with Progress("read the join again", messages, "rows") as progress:
+            joined = read_again(session, endpoint, f"{topic}-joined")
+            progress.advance(len(joined))
+    return Findings(
+        streamed=delays,
+        direct=delays_of(flights),
+        weeks=weeks,
+        weeks_directly=weeks_of(flights),
+        joined=len(joined),
+        differing_rows=differing_rows(joined, joined_directly(flights)),
+    )
 
 
 if __name__ == "__main__":

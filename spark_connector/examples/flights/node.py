@@ -24,39 +24,70 @@ class NodeFailed(StageFailed):
     """The node did not start or did not stay; the text has the end of its log."""
 
 
-@contextmanager
-def started_node(folder: Path) -> Iterator[str]:
-    """Run `curlew dev` while the block runs; yield its base address."""
-    port = _free_port()
-    log_path = folder / "node.log"
-    settings = {
-        "CURLEW_HOST": "127.0.0.1",
-        "CURLEW_PORT": str(port),
-        "CURLEW_DATA_DIR": str(folder / "data"),
-    }
-    with log_path.open("wb") as log:
-        process = subprocess.Popen(
-            [_command(), "dev"],
-            env={**os.environ, **settings},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        endpoint = f"http://127.0.0.1:{port}"
-        _wait_until_ready(process, endpoint, log_path)
-        yield endpoint
-    except Exception:
-        if process.poll() is not None:
-            raise _failure(process, log_path) from None
-        raise
-    finally:
-        process.terminate()
+class OwnNode:
+    """A node that can be killed and started again, on one port, with its data."""
+
+    def __init__(self, folder: Path) -> None:
+        port = _free_port()
+        self.endpoint = f"http://127.0.0.1:{port}"
+        self._log = folder / "node.log"
+        self._settings = {
+            "CURLEW_HOST": "127.0.0.1",
+            "CURLEW_PORT": str(port),
+            "CURLEW_DATA_DIR": str(folder / "data"),
+        }
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(
+                [_command(), "dev"],
+                env={**os.environ, **self._settings},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
         try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
+            _wait_until_ready(process, self.endpoint, self._log)
+        except BaseException:
             process.kill()
             process.wait()
+            raise
+        return process
+
+    def kill_and_start(self) -> None:
+        """kill -9, and a new process on what it left."""
+        self._process.kill()
+        self._process.wait()
+        self._process = self._start()
+
+    def failure(self) -> NodeFailed | None:
+        """Why a stage failed, if the node is why."""
+        ended = self._process.poll() is not None
+        return _failure(self._process, self._log) if ended else None
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def started_node(folder: Path) -> Iterator[OwnNode]:
+    """Run `curlew dev` while the block runs."""
+    node = OwnNode(folder)
+    try:
+        yield node
+    except Exception:
+        failure = node.failure()
+        if failure is not None:
+            raise failure from None
+        raise
+    finally:
+        node.stop()
 
 
 def _command() -> str:

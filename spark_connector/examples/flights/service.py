@@ -44,6 +44,13 @@ class Service:
     def make_topic(self, topic: str, queues: int) -> None:
         self._request("PUT", f"/v1/topics/{topic}", json.dumps({"queues": queues}), _JSON)
 
+    def depth(self, topic: str) -> int:
+        """How many messages the topic holds."""
+        stats = self._request("GET", f"/v1/topics/{topic}/stats", "", {})
+        depth = stats["depth"]
+        assert isinstance(depth, int)
+        return depth
+
     def send(self, topic: str, envelopes: Sequence[str]) -> None:
         """Send a batch, one JSON envelope a line; all of it must be stored."""
         answer = self._request(

@@ -21,9 +21,12 @@ from pyspark_curlew import register
 from flights.dataset import Delays, Group
 from flights.failures import StageFailed
 
-_BATCHES: Final = 4
+_BATCHES: Final = 8
 _LOOK_S: Final = 1
-_BODY: Final = "carrier STRING, month INT, dep_delay INT"
+_BODY: Final = (
+    "carrier STRING, month INT, dep_delay INT, flight LONG, tailnum STRING, origin STRING,"
+    " dest STRING, time_hour STRING"
+)
 _TABLE: Final = "flight_delays"
 
 
@@ -47,6 +50,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         .config("spark.local.dir", str(folder / "spark"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
         .config("spark.python.unix.domain.socket.enabled", "true")
         .getOrCreate()
     )
@@ -66,16 +70,8 @@ def streamed_delays(
     on_rows: Callable[[int], None],
 ) -> dict[Group, Delays]:
     """Read the whole topic as a stream; `on_rows` is told of rows as batches are finished."""
-    stream = (
-        session.readStream.format("curlew")
-        .option("endpoint", endpoint)
-        .option("topic", topic)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(max(1, -(-messages // _BATCHES))))
-        .load()
-    )
     query = (
-        _by_carrier_and_month(stream)
+        _by_carrier_and_month(flights_of(session, endpoint, topic, messages))
         .writeStream.format("memory")
         .queryName(_TABLE)
         .outputMode("complete")
@@ -83,10 +79,7 @@ def streamed_delays(
         .trigger(availableNow=True)
         .start()
     )
-    try:
-        _follow(query, on_rows)
-    except StreamingQueryException as failure:
-        raise StreamFailed(_first_words(str(failure))) from None
+    follow(query, on_rows)
     return {
         Group(row["carrier"], row["month"]): Delays(
             row["flights"], row["departed"], row["delay_minutes"] or 0
@@ -95,23 +88,37 @@ def streamed_delays(
     }
 
 
+def flights_of(session: SparkSession, endpoint: str, topic: str, messages: int) -> DataFrame:
+    """The topic as a stream with one column, `flight`; a few batches for all of it."""
+    stream = (
+        session.readStream.format("curlew")
+        .options(endpoint=endpoint, topic=topic, startingOffsets="earliest", retries="30")
+        .option("maxOffsetsPerTrigger", str(max(1, -(-messages // _BATCHES))))
+        .load()
+    )
+    return stream.select(F.from_json(F.col("value").cast("string"), _BODY).alias("flight"))
+
+
 def _first_words(text: str) -> str:
     """The connector's own words, which Spark wraps in two stack traces."""
     found = re.search(r"CURLEW_\w+: [^\n]*", text)
     return found.group() if found else text
 
 
-def _by_carrier_and_month(stream: DataFrame) -> DataFrame:
-    flight = F.from_json(F.col("value").cast("string"), _BODY).alias("flight")
-    return (
-        stream.select(flight)
-        .groupBy("flight.carrier", "flight.month")
-        .agg(
-            F.count("*").alias("flights"),
-            F.count("flight.dep_delay").alias("departed"),
-            F.sum("flight.dep_delay").alias("delay_minutes"),
-        )
+def _by_carrier_and_month(flights: DataFrame) -> DataFrame:
+    return flights.groupBy("flight.carrier", "flight.month").agg(
+        F.count("*").alias("flights"),
+        F.count("flight.dep_delay").alias("departed"),
+        F.sum("flight.dep_delay").alias("delay_minutes"),
     )
+
+
+def follow(query: StreamingQuery, on_rows: Callable[[int], None]) -> None:
+    """Wait for the end of the query, telling of each finished batch once."""
+    try:
+        _follow(query, on_rows)
+    except StreamingQueryException as failure:
+        raise StreamFailed(_first_words(str(failure))) from None
 
 
 def _follow(query: StreamingQuery, on_rows: Callable[[int], None]) -> None:

@@ -17,7 +17,7 @@ class Portion(NamedTuple):
 
     seq: int
     messages: int
-    frame: bytes
+    frame: memoryview
 
 
 class Outbox:

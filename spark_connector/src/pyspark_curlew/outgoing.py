@@ -74,7 +74,7 @@ def portions(records: pa.Array, max_messages: int, max_bytes: int) -> list[tuple
     return found
 
 
-def frame_of(records: pa.Array, first: int, last: int) -> bytes:
+def frame_of(records: pa.Array, first: int, last: int) -> memoryview:
     """The records from `first` to `last` (excluded) as a request frame."""
     limits = _limits(records.slice(first, last - first))
     block = memoryview(records.buffers()[2] or b"")
@@ -82,10 +82,16 @@ def frame_of(records: pa.Array, first: int, last: int) -> bytes:
     return _frame(last - first, sizes, block[limits[0] : limits[-1]])
 
 
-def _frame(count: int, sizes: bytes, block: memoryview) -> bytes:
-    rest = b"".join((sizes, block))
-    checksum = crc32c(np.frombuffer(rest, dtype=np.uint8))
-    return _HEADER.pack(b"CRLW", 1, 0, 0, count, checksum, 0, len(block)) + rest
+def _frame(count: int, sizes: bytes, block: memoryview) -> memoryview:
+    """Put together in one piece, so that the records are copied once."""
+    begin = _HEADER.size + len(sizes)
+    frame = np.empty(begin + len(block), dtype=np.uint8)
+    frame[_HEADER.size : begin] = np.frombuffer(sizes, dtype=np.uint8)
+    frame[begin:] = np.frombuffer(block, dtype=np.uint8)
+    view = memoryview(frame.data)
+    checksum = crc32c(frame[_HEADER.size :])
+    _HEADER.pack_into(view, 0, b"CRLW", 1, 0, 0, count, checksum, 0, len(block))
+    return view
 
 
 def _properties(

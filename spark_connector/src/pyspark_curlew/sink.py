@@ -24,6 +24,7 @@ from pyspark.sql.types import (
     ShortType,
     StringType,
     StructType,
+    TimestampType,
 )
 
 from pyspark_curlew.client import CurlewClient
@@ -41,6 +42,8 @@ _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "queue": (IntegerType, LongType, ShortType),
     "tag": (StringType,),
     "properties": (MapType,),
+    "deliverAt": (TimestampType,),
+    "delayMs": (LongType, IntegerType),
 }
 
 
@@ -108,6 +111,8 @@ def check_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> 
             )
         _check_map(field.name, field.dataType)
     names = schema.fieldNames()
+    if {"deliverAt", "delayMs"} <= set(names):
+        raise SchemaMismatch("columns 'deliverAt' and 'delayMs' exclude each other")
     if "value" not in names:
         raise SchemaMismatch("there is no column 'value' to be sent")
     if options.topic is None and "topic" not in names:

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 from urllib.parse import urlencode
 
 import urllib3
@@ -37,7 +37,7 @@ class Request:
     path: str
     query: Mapping[str, str | int]
     headers: Mapping[str, str]
-    body: bytes | None = None
+    body: bytes | memoryview | None = None
     wait_s: int = 0
 
 
@@ -83,7 +83,7 @@ class Transport:
             response = self._pool().request(
                 request.method,
                 address,
-                body=self._packed(request.body),
+                body=cast("bytes", self._packed(request.body)),  # urllib3 takes any buffer
                 headers=self._headers(request),
                 timeout=timeout,
                 retries=False,
@@ -118,7 +118,7 @@ class Transport:
         value = authorization(self._options.credentials)
         return headers if value is None else {**headers, "Authorization": value}
 
-    def _packed(self, body: bytes | None) -> bytes | None:
+    def _packed(self, body: bytes | memoryview | None) -> bytes | memoryview | None:
         if body is None or self._options.compression == "none":
             return body
         import pyarrow as pa

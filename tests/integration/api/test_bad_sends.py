@@ -74,14 +74,6 @@ REFUSED = [
         "UNSUPPORTED",
         headers={"MQ-Transaction": "prepare; group=pg1"},
     ),
-    Bad(
-        "delay under a claim",
-        "POST",
-        MESSAGES + "?delay=1s",
-        400,
-        "UNSUPPORTED",
-        headers={"Idempotency-Key": "k1"},
-    ),
     Bad("no key", "POST", MESSAGES, 400, "BAD_REQUEST", headers={"Idempotency-Key": ""}),
     Bad("half a key", "POST", MESSAGES, 400, "BAD_REQUEST", headers={"Idempotency-Key": '"a'}),
     Bad(

@@ -8,6 +8,7 @@ import pytest
 from app.broker.claims import KeyClaim, ProducerClaim
 from app.broker.producers import Once
 from app.broker.results import BatchItem, SendResult
+from app.domain.delays import Due
 from app.domain.errors import (
     AlreadyStored,
     CurlewError,
@@ -278,3 +279,26 @@ async def test_a_claim_is_checked() -> None:
             await send(world, b"a", claim(0, producer="a b"))
         with pytest.raises(InvalidRequest):
             await send(world, b"a", KeyClaim("k" * 256, "f"))
+
+
+async def test_a_delayed_message_is_stored_once_too() -> None:
+    async with running() as world:
+        due = Due(60_000, is_delay=True)
+
+        async def send_later(what: ProducerClaim) -> Once:
+            message = Message(b"later")
+            return await world.broker.producers.send(TOPIC, message, what, queue_id=0, due=due)
+
+        first = await send_later(claim(0))
+        assert first.results[0].recall_handle is not None
+        for _ in range(2):
+            with pytest.raises(AlreadyStored):
+                await send_later(claim(0))
+            await world.restart()
+        items = [BatchItem(Message(b"x"), due=due), BatchItem(Message(b"y"))]
+        with pytest.raises(InvalidRequest, match="delayed whole or not at all"):
+            await world.broker.producers.send_batch(TOPIC, items, claim(0, producer="other"))
+        assert stored(world) == 0
+        world.clock.advance(s=61)
+        await world.broker.delays.turn()
+        await until(lambda: stored(world) == 1)

@@ -1,0 +1,93 @@
+"""Runs the joining driver and kills it, and the node, in the middle: kill -9, nothing is tidied up.
+
+What a process leaves behind then is what a machine leaves that loses its power supply, but for what
+the kernel still had to write.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from flights.failures import StageFailed
+from flights.service import Service, ServiceError
+
+_LOOK_S: Final = 0.02
+_DEADLINE_S: Final = 600
+_LOG_SHOWN: Final = 2_000
+
+
+class DriverFailed(StageFailed):
+    """The driver ended with an error; the text has the end of its log."""
+
+
+class Driver:
+    """The driver as a process group of its own: JVM, Python workers and all."""
+
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+        self._log = log
+        with log.open("ab") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-m", "flights.joining", *arguments],
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """kill -9 to the whole group."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def wait(self, look: Callable[[], bool]) -> bool:
+        """Wait until `look` holds (True) or the driver has come to its end (False)."""
+        deadline = time.monotonic() + _DEADLINE_S
+        while not look():
+            status = self._process.poll()
+            if status == 0:
+                return False
+            if status is not None or time.monotonic() > deadline:
+                tail = self._log.read_text("utf-8", "replace")[-_LOG_SHOWN:]
+                raise DriverFailed(f"the driver ended with {status}; the end of its log:\n{tail}")
+            time.sleep(_LOOK_S)
+        return True
+
+
+def join_through_kills(
+    service: Service,
+    arguments: Sequence[str],
+    target: str,
+    messages: int,
+    folder: Path,
+    kill_node: Callable[[], None] | None,
+    tell: Callable[[str], None],
+) -> None:
+    """Run the driver; kill the node at a quarter of the rows and the driver at half of them."""
+
+    def has(part: int) -> Callable[[], bool]:
+        return lambda: _stored(service, target) >= messages // part
+
+    driver = Driver(arguments, folder / "driver.log")
+    try:
+        if kill_node is not None and driver.wait(has(4)):
+            kill_node()
+            tell(f"kill -9 to the node at {_stored(service, target):,} rows")
+        if driver.wait(has(2)):
+            driver.kill()
+            tell(f"kill -9 to the driver at {_stored(service, target):,} rows")
+            driver = Driver(arguments, folder / "driver.log")
+        driver.wait(lambda: False)
+    finally:
+        driver.kill()
+
+
+def _stored(service: Service, topic: str) -> int:
+    try:
+        return service.depth(topic)
+    except ServiceError:
+        return 0

@@ -1,0 +1,44 @@
+"""A Spark application for a standalone cluster: copies a topic and prints who did the work.
+
+Arguments: endpoint, topic, copy, folder.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark_curlew import register
+
+
+def main() -> None:
+    endpoint, topic, copy, folder = sys.argv[1:]
+    spark = SparkSession.builder.getOrCreate()
+    register(spark)
+    address = {"endpoint": endpoint}
+    query = (
+        spark.readStream.format("curlew")
+        .options(**address, topic=topic, startingOffsets="earliest", maxOffsetsPerTrigger="200")
+        .load()
+        .select("key", "value")
+        .writeStream.format("curlew")
+        .options(**address, topic=copy, checkpointLocation=f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    executors = spark.sparkContext.parallelize(range(8), 8).map(_place).distinct().collect()
+    rows = spark.read.format("curlew").options(**address, topic=copy).load()
+    counts = rows.count(), rows.select("value").distinct().count(), len(executors)
+    sys.stdout.write("copied {} {} {}\n".format(*counts))
+    spark.stop()
+
+
+def _place(_number: int) -> str:
+    """The executor's own folder, which tells one from the other on one machine."""
+    assert TaskContext.get() is not None
+    return os.environ.get("SPARK_EXECUTOR_DIRS", "") or str(Path.cwd())
+
+
+main()

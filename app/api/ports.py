@@ -12,8 +12,10 @@ from app.broker.browsing import Browser
 from app.broker.dead_letters import DeadLetters
 from app.broker.group_flow import GroupFlow
 from app.broker.group_positions import Committer, GroupPositions
+from app.broker.lag import LagReader
 from app.broker.members import Members
 from app.broker.operations import Operations
+from app.broker.parking import Parking
 from app.broker.ports import Group, StoreStatus, Topic
 from app.broker.producers import Producers
 from app.broker.requests import Requests
@@ -39,6 +41,7 @@ from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
 from app.broker.trails import Trails
 from app.broker.transactions import Transactions
+from app.broker.whereabouts import WhereaboutsReader
 from app.domain.delays import Due
 from app.domain.errors import CurlewError, Quota
 from app.domain.message import Message, StoredMessage
@@ -177,6 +180,16 @@ class Broker(DataPlane, Protocol):
         """What became of messages."""
         ...
 
+    @property
+    def lag(self) -> LagReader:
+        """How far groups are behind."""
+        ...
+
+    @property
+    def whereabouts(self) -> WhereaboutsReader:
+        """Where a message stands in a group."""
+        ...
+
     async def message(self, topic: str, message_id: str) -> StoredMessage: ...
 
     def committed_offsets(self, group: str, topic: str) -> list[QueuePosition]: ...
@@ -199,6 +212,11 @@ class Broker(DataPlane, Protocol):
     @property
     def flow(self) -> GroupFlow:
         """Pausing and resuming groups."""
+        ...
+
+    @property
+    def parking(self) -> Parking:
+        """Blocked keys of groups in order."""
         ...
 
     @property

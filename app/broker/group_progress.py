@@ -74,7 +74,35 @@ class Unsubscribed(Struct, array_like=True, tag=6):
     topic: str
 
 
-Entry = Settled | HandedOut | Placed | Skipped | Forgotten | Unsubscribed
+class ParkedMessage(Struct, array_like=True, frozen=True):
+    """A message that blocks its key in a group in order, until it is released."""
+
+    offset: int
+    key: str | None
+    attempts: int
+    reason: str
+    since_ms: int
+
+
+class Parked(Struct, array_like=True, tag=7):
+    """A key is blocked."""
+
+    group: str
+    topic: str
+    queue_id: int
+    message: ParkedMessage
+
+
+class Released(Struct, array_like=True, tag=8):
+    """A parked message is to be delivered again, its attempts counted anew."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+
+Entry = Settled | HandedOut | Placed | Skipped | Forgotten | Unsubscribed | Parked | Released
 
 
 class _Row(Struct, array_like=True):
@@ -86,6 +114,7 @@ class _Row(Struct, array_like=True):
     committed: int
     pages: list[PackedPages]
     deliveries: list[Delivered]
+    parked: list[ParkedMessage] = []
 
 
 encode_entry: Final = msgspec.msgpack.Encoder().encode
@@ -96,12 +125,13 @@ _decode_rows: Final = msgspec.msgpack.Decoder(list[_Row]).decode
 class QueueState:
     """Acks and deliveries of one queue and group."""
 
-    __slots__ = ("deliveries", "progress")
+    __slots__ = ("deliveries", "parked", "progress")
 
     def __init__(self, offset: int) -> None:
         self.progress = QueueProgress(offset)
         self.deliveries: dict[int, int] = {}
         """Offset → how often it was handed out, for messages that are not done."""
+        self.parked: dict[int, ParkedMessage] = {}
 
     def ack_all(self, offsets: Iterable[int]) -> None:
         """Messages are done."""
@@ -109,6 +139,10 @@ class QueueState:
         for offset in offsets:
             ack(offset)
             forget(offset, None)
+        if self.parked:
+            for offset in list(self.parked):
+                if self.progress.is_acked(offset):
+                    del self.parked[offset]
 
     def ack_runs(self, runs: Sequence[int]) -> None:
         """As above, for what `runs_of` gave."""
@@ -119,13 +153,24 @@ class QueueState:
             self.progress.ack_range(start, end)
             for offset in range(start, end) if self.deliveries else ():
                 self.deliveries.pop(offset, None)
+        self.ack_all(())
 
     def skip_to(self, offset: int) -> None:
         """Everything below `offset` is done."""
         self.progress.skip_to(offset)
         self.drop_below(self.progress.committed)
 
+    def take(self, entry: Parked | Released) -> None:
+        """Block a key, or let its message be delivered again as if for the first time."""
+        if isinstance(entry, Parked):
+            self.parked[entry.message.offset] = entry.message
+        else:
+            self.parked.pop(entry.offset, None)
+            self.deliveries.pop(entry.offset, None)
+
     def drop_below(self, offset: int) -> None:
+        for parked in [parked for parked in self.parked if parked < offset]:
+            del self.parked[parked]
         for known in [known for known in self.deliveries if known < offset]:
             del self.deliveries[known]
 
@@ -133,6 +178,7 @@ class QueueState:
         """Begin anew at `offset`."""
         self.progress.restart(offset)
         self.deliveries.clear()
+        self.parked.clear()
 
     @property
     def end(self) -> int:
@@ -174,12 +220,13 @@ class GroupProgress:
             case HandedOut(group, handed):
                 for topic, queue_id, deliveries in handed:
                     self._hand_out(self.get_or_make((group, topic, queue_id)), deliveries)
-            case Placed(group, places):
+            case Placed(group, places) | Skipped(group, places):
                 for topic, queue_id, offset in places:
-                    self.get_or_make((group, topic, queue_id)).restart(offset)
-            case Skipped(group, places):
-                for topic, queue_id, offset in places:
-                    self.get_or_make((group, topic, queue_id)).skip_to(offset)
+                    state = self.get_or_make((group, topic, queue_id))
+                    (state.restart if isinstance(entry, Placed) else state.skip_to)(offset)
+            case Parked() | Released():
+                state = self.get_or_make((entry.group, entry.topic, entry.queue_id))
+                state.take(entry)
             case Forgotten() | Unsubscribed():
                 self._drop(entry)
 
@@ -205,6 +252,7 @@ class GroupProgress:
             state.progress.committed = row.committed
             state.progress.unpack(row.pages)
             self._hand_out(state, row.deliveries)
+            state.parked |= {message.offset: message for message in row.parked}
 
     def dump(self) -> Iterator[bytes]:
         rows: list[_Row] = []
@@ -225,7 +273,11 @@ class GroupProgress:
             deliveries = list(delivered_runs(state.deliveries.items()))
             while True:
                 yield _Row(
-                    *key, committed, pages[:_ROW_PAGES_MAX], deliveries[:_ROW_DELIVERIES_MAX]
+                    *key,
+                    committed,
+                    pages[:_ROW_PAGES_MAX],
+                    deliveries[:_ROW_DELIVERIES_MAX],
+                    list(state.parked.values()),
                 )
                 del pages[:_ROW_PAGES_MAX], deliveries[:_ROW_DELIVERIES_MAX]
                 if not pages and not deliveries:

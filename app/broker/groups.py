@@ -21,7 +21,7 @@ from app.domain.errors import OffsetOutOfRange
 from app.domain.names import check_group, retry_topic
 from app.domain.positions import CommittedOffset, FlushMode, QueueOffset
 from app.domain.receipt import RETRY_QUEUE_ID
-from app.domain.settings import GroupMode, StartPosition
+from app.domain.settings import DeliveryOrder, GroupMode, StartPosition
 from app.store import QueueBounds
 
 
@@ -63,6 +63,10 @@ class Groups:
     async def subscribe(self, group: Group, topic: Topic) -> Subscription:
         """The group's subscription, made if this is its first use."""
         subscription = self.find(group.name, topic.name)
+        if subscription is not None and subscription.is_ordered != _is_ordered(group):
+            del self._subscriptions[group.name][topic.name]
+            subscription.close()  # the setting has changed: all leases end
+            subscription = None
         if subscription is None:
             offsets = await self._start_offsets(group, topic)
             # Another first use may have been quicker while this one read.
@@ -93,7 +97,13 @@ class Groups:
         placed = self._place(
             group.name, topic.name, {RETRY_QUEUE_ID: first, **dict(enumerate(offsets))}
         )
-        retry = LeasedQueue(*key, self._progress.queue(key), in_flight, self._lease_ids.next)
+        retry = LeasedQueue(
+            *key,
+            self._progress.queue(key),
+            in_flight,
+            self._lease_ids.next,
+            is_ordered=_is_ordered(group),
+        )
         subscription = Subscription(group.name, topic.name, retry, in_flight)
         subscription.placed = placed
         self._add_queues(subscription, len(offsets))
@@ -121,7 +131,13 @@ class Groups:
         for queue_id in range(first, first + count):
             key = (group, topic, queue_id)
             state = self._progress.queue(key)
-            queue = LeasedQueue(*key, state, subscription.in_flight, self._lease_ids.next)
+            queue = LeasedQueue(
+                *key,
+                state,
+                subscription.in_flight,
+                self._lease_ids.next,
+                is_ordered=subscription.is_ordered,
+            )
             subscription.add(queue)
             self._book.advance(key, queue.committed)
 
@@ -312,3 +328,7 @@ class Groups:
                 self._store.delete_topic(name)
         self._progress.forget(topic=topic, group=group)
         self._book.forget(topic=topic, group=group)
+
+
+def _is_ordered(group: Group) -> bool:
+    return group.order is DeliveryOrder.FIFO

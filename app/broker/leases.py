@@ -6,6 +6,7 @@ A message that was fetched for a group and is not settled is in exactly one of t
     failing    its delivery has failed; what becomes of it is about to be decided
     moving     the decision is being carried out (`take_failing`, `fail`)
     delayed    to be delivered again in its place, but not before a time
+    parked     not to be delivered until somebody releases it (groups in order)
     returned   waits to be delivered (again), lowest offset first
 
 `grant` → leased; `ack` removes; expiry → failing; `fail` → moving; `give_back` → returned. From
@@ -19,6 +20,7 @@ Times are monotonic seconds. Event loop only.
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Final, NamedTuple
@@ -110,6 +112,23 @@ class _Ack(NamedTuple):
     """Nobody can ask any more from then on: all handles have run out."""
 
 
+class LeaseState(Enum):
+    """Where a message that was fetched and is not settled is."""
+
+    LEASED = "leased"
+    FAILING = "failing"
+    DELAYED = "delayed"
+    RETURNED = "returned"
+
+
+class HeldMessage(NamedTuple):
+    """What a table knows of one message; `until_s` for leases."""
+
+    state: LeaseState
+    attempt: int
+    until_s: float | None
+
+
 class LeaseTable:
     """Leases of one queue and group; made anew when the group's offset is reset."""
 
@@ -123,6 +142,7 @@ class LeaseTable:
         "_in_flight",
         "_leases",
         "_moving",
+        "_parked",
         "_ready",
         "_returned",
         "_visibilities",
@@ -134,6 +154,7 @@ class LeaseTable:
         self._failing: dict[int, Lease] = {}
         self._moving: dict[int, Lease] = {}
         self._delayed: dict[int, Lease] = {}
+        self._parked: dict[int, Lease] = {}
         self._returned: dict[int, Lease] = {}
         self._ready: list[int] = []
         """Heap of returned offsets; entries that are no longer in `_returned` are stale."""
@@ -173,6 +194,21 @@ class LeaseTable:
         if lease is None or lease.lease_id != lease_id or lease.expires_s <= now_s:
             return None
         return lease
+
+    def state_of(self, offset: int) -> HeldMessage | None:
+        """Where the message is; None: not fetched, or settled."""
+        for state, held in (
+            (LeaseState.LEASED, self._leases),
+            (LeaseState.FAILING, self._failing),
+            (LeaseState.FAILING, self._moving),
+            (LeaseState.DELAYED, self._delayed),
+            (LeaseState.RETURNED, self._returned),
+        ):
+            lease = held.get(offset)
+            if lease is not None:
+                until_s = lease.expires_s if state is LeaseState.LEASED else None
+                return HeldMessage(state, lease.attempt, until_s)
+        return None
 
     # --- granting
 
@@ -310,6 +346,50 @@ class LeaseTable:
         self._delayed[offset] = lease
         heappush(self._visibilities, (visible_s, offset))
 
+    def make_ready(self, offset: int, earlier: int) -> None:
+        """A message whose turn has come, delivered `earlier` times before → returned."""
+        lease = Lease(_NO_HANDLE, 0.0)
+        lease.attempt, lease.is_first = earlier, False
+        self._return(offset, lease)
+
+    def fail_returned(self, offset: int) -> None:
+        """It was delivered as often as it may be already: returned → failing."""
+        lease = self._returned.pop(offset)
+        lease.failure = LOST
+        self._failing[offset] = lease
+        self._in_flight.count += 1
+
+    def attempts_of(self, offset: int) -> int:
+        """Deliveries so far of a returned message."""
+        return self._returned[offset].attempt
+
+    def park(self, offset: int) -> None:
+        """moving → parked."""
+        self._parked[offset] = self._moving.pop(offset)
+        self._in_flight.count -= 1
+
+    def park_unseen(self, offset: int, attempts: int) -> None:
+        """It was parked before a restart."""
+        lease = Lease(_NO_HANDLE, 0.0)
+        lease.attempt, lease.is_first = attempts, False
+        self._parked[offset] = lease
+
+    def is_parked(self, offset: int) -> bool:
+        return offset in self._parked
+
+    def unpark(self, offset: int) -> None:
+        """parked → returned, with its attempts counted anew."""
+        lease = self._parked.pop(offset)
+        lease.attempt = 0
+        self._return(offset, lease)
+
+    def move_parked(self, offset: int, failure: Failure) -> Lease:
+        """parked → moving: it is given up."""
+        lease = self._moving[offset] = self._parked.pop(offset)
+        lease.failure = failure
+        self._in_flight.count += 1
+        return lease
+
     def keep_failing(self, offset: int, lease: Lease) -> None:
         """What was decided could not be done, or is undone; it will be tried again."""
         if self._moving.pop(offset, None) is None:
@@ -353,6 +433,8 @@ class LeaseTable:
             for held in [held for held in states if held < offset]:
                 self._remember_ack(held, states.pop(held), _NO_HANDLE)
                 self._in_flight.count -= 1
+        for held in [held for held in self._parked if held < offset]:
+            del self._parked[held]
         for held in [held for held in self._returned if held < offset]:
             self._remember_ack(held, self._returned.pop(held), _NO_HANDLE)
 
@@ -364,6 +446,7 @@ class LeaseTable:
             self._in_flight.count -= len(states)
             states.clear()
         self._returned.clear()
+        self._parked.clear()
 
     # --- time
 

@@ -65,9 +65,21 @@ class ProgressJournal:
         """The state of a queue; made when there is none."""
         return self._state.get_or_make(key)
 
+    def topics(self, group: str) -> set[str]:
+        """Topics in which the group has begun."""
+        return {key[1] for key in self._state.queues if key[0] == group}
+
     def retried(self) -> list[tuple[str, str]]:
         """(group, topic) pairs that have a retry topic."""
         return [(key[0], key[1]) for key in self._state.queues if key[2] == RETRY_QUEUE_ID]
+
+    def of_group(self, group: str) -> list[tuple[str, int, QueueState]]:
+        """Topic, queue id and state of everything that a group consumes."""
+        return [
+            (topic, queue_id, state)
+            for (name, topic, queue_id), state in self._state.queues.items()
+            if name == group
+        ]
 
     # --- entries
 
@@ -85,13 +97,13 @@ class ProgressJournal:
         self, group: str, rows: Iterable[tuple[str, int, int]], flush: FlushMode
     ) -> Confirmation:
         """Let the group begin (anew) at (topic, queue id, offset) each."""
-        return self._change(Placed(group, list(rows)), flush)
+        return self.change(Placed(group, list(rows)), flush)
 
     def skip(
         self, group: str, rows: Iterable[tuple[str, int, int]], flush: FlushMode
     ) -> Confirmation:
         """Everything below (topic, queue id, offset) each is done for the group."""
-        return self._change(Skipped(group, list(rows)), flush)
+        return self.change(Skipped(group, list(rows)), flush)
 
     def hand_out(self, subscription: Subscription, leased: Sequence[Held]) -> Confirmation:
         """Messages were leased once more each."""
@@ -110,17 +122,18 @@ class ProgressJournal:
             (subscription.topic, queue.queue_id, list(delivered_runs(counts.items())))
             for queue, counts in changes.items()
         ]
-        return self._change(HandedOut(subscription.group, rows), FlushMode.ASYNC)
+        return self.change(HandedOut(subscription.group, rows), FlushMode.ASYNC)
 
     def unsubscribe(self, group: str, topic: str) -> Confirmation:
         """The group's progress in the topic is deleted."""
-        return self._change(Unsubscribed(group, topic), FlushMode.SYNC)
+        return self.change(Unsubscribed(group, topic), FlushMode.SYNC)
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """A topic or a group was deleted. Not waited for: the metadata says so as well."""
-        self._change(Forgotten(group, topic), FlushMode.ASYNC)
+        self.change(Forgotten(group, topic), FlushMode.ASYNC)
 
-    def _change(self, entry: Entry, flush: FlushMode) -> Confirmation:
+    def change(self, entry: Entry, flush: FlushMode) -> Confirmation:
+        """Write an entry down that belongs to no message, and make its change."""
         confirmation = self.append(entry, flush)
         self._state.take(entry)
         return confirmation

@@ -203,6 +203,8 @@ class Receiver:
             end = bounds(queue.stored_topic, queue.stored_queue_id).max_offset
             ahead = end - queue.fetch_offset
             count += queue.leases.returned_count + max(0, ahead)
+            if queue.order is not None:
+                count += queue.order.waiting_count
         return count
 
 

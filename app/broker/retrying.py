@@ -5,7 +5,8 @@ to its dead letters. The copy and the entry that the original is done are one st
 both or neither, so no message is lost and none is doubled. What cannot be written stays failing and
 is tried again by the lease watch.
 
-Event loop only.
+A group in order keeps a message in its place, where it blocks its key; what follows its last
+delivery is up to the group. Event loop only.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,21 +16,23 @@ from typing import Final, NamedTuple
 
 from app.broker.confirming import Confirmation
 from app.broker.delays import Delays
-from app.broker.group_progress import Settled, runs_of
+from app.broker.group_progress import Parked, ParkedMessage, Settled, runs_of
 from app.broker.leases import Lease, LeaseTable
 from app.broker.offset_book import OffsetBook
 from app.broker.origins import dead_letter, retry_copy
 from app.broker.ports import Group, Metadata, Store
 from app.broker.progress_journal import ProgressJournal
 from app.broker.reading import DiskAccess
-from app.broker.retry_policy import Again, GivenUp, after
+from app.broker.retry_policy import EXPIRED, LOST, Again, GivenUp, after
 from app.broker.subscriptions import LeasedQueue, Subscription
+from app.broker.trails import TraceKind, Trails
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import DEAD_LETTER_RETENTION_MS, MIB
 from app.domain.message import Message, StoredMessage
 from app.domain.names import dead_letter_topic, retry_topic
 from app.domain.positions import FlushMode
+from app.domain.settings import WhenExhausted
 from app.store import ReadResult, StepPart
 
 STEP_MESSAGES: Final = 128
@@ -74,6 +77,7 @@ class Retrier:
         book: OffsetBook,
         progress: ProgressJournal,
         delays: Delays,
+        trails: Trails,
     ) -> None:
         self._store = store
         self._metadata = metadata
@@ -82,6 +86,7 @@ class Retrier:
         self._book = book
         self._progress = progress
         self._delays = delays
+        self._trails = trails
 
     def retention_ms(self) -> dict[str, int]:
         """How long retry and dead-letter topics keep their messages."""
@@ -117,6 +122,8 @@ class Retrier:
         """
         left = sorted(items, key=lambda item: (item.queue.queue_id, item.offset))
         try:
+            if subscription.is_ordered:
+                left = await self._deal_in_place(subscription, group, left)
             for queue, run in _runs(list(left)):
                 start = 0
                 while start < len(run):
@@ -127,6 +134,49 @@ class Retrier:
             for queue, offset, lease in left:
                 if queue.leases.is_moving(offset, lease):
                     queue.leases.keep_failing(offset, lease)
+
+    async def _deal_in_place(
+        self, subscription: Subscription, group: Group, items: list[FailedDelivery]
+    ) -> list[FailedDelivery]:
+        """In a group in order a message stays where it is and blocks its key, until the last
+        delivery. Returns those that are to go to the dead letters."""
+        dead: list[FailedDelivery] = []
+        given_up: list[tuple[FailedDelivery, str]] = []
+        now_s = self._clock.monotonic_s()
+        for item in items:
+            queue, offset, lease = item
+            decision = after(lease.failure, lease.attempt, group.max_attempts, group.retry_policy)
+            match decision:
+                case Again(delay_ms, _):
+                    queue.leases.delay(offset, now_s + delay_ms / 1_000)
+                case GivenUp() if (
+                    lease.failure.is_final or group.on_exhausted is WhenExhausted.DEAD_LETTER
+                ):
+                    dead.append(item)
+                case GivenUp(reason):
+                    given_up.append((item, reason))
+        subscription.expire(now_s)
+        for item, reason in given_up:
+            if group.on_exhausted is WhenExhausted.SKIP:
+                await self.skip(subscription, item)
+            else:
+                await self._park(subscription, item, reason)
+        return dead
+
+    async def skip(self, subscription: Subscription, item: FailedDelivery) -> None:
+        """The message is done without a copy."""
+        await self._write(subscription, _Step(item.queue, item.queue.leases, [item], []))
+
+    async def _park(self, subscription: Subscription, item: FailedDelivery, reason: str) -> None:
+        queue, offset, lease = item
+        assert queue.order is not None
+        message = ParkedMessage(
+            offset, queue.order.key_of(offset), lease.attempt, reason, self._clock.now_ms()
+        )
+        key = (subscription.group, subscription.topic, queue.queue_id)
+        confirmation = self._progress.change(Parked(*key, message), FlushMode.SYNC)
+        queue.leases.park(offset)
+        await confirmation.wait()
 
     async def _deal_with_some(
         self,
@@ -181,11 +231,12 @@ class Retrier:
         again: list[Message] = []
         dead: list[Message] = []
         target = retry_topic(subscription.group, subscription.topic)
-        for _, offset, lease in items:
+        for queue, offset, lease in items:
             message = messages.get(offset)
             if message is None:
                 continue
             decision = after(lease.failure, lease.attempt, group.max_attempts, group.retry_policy)
+            self._note(queue, offset, lease, decision)
             match decision:
                 case GivenUp(reason):
                     dead.append(dead_letter(message, lease.attempt, reason))
@@ -200,6 +251,20 @@ class Retrier:
             parts.append(StepPart(dead_letter_topic(subscription.group), QUEUE, dead))
         return parts
 
+    def _note(
+        self, queue: LeasedQueue, offset: int, lease: Lease, decision: Again | GivenUp
+    ) -> None:
+        kind, detail = TraceKind.DEAD_LETTERED, decision.reason
+        if isinstance(decision, Again):
+            is_expired = lease.failure in (EXPIRED, LOST)
+            kind = TraceKind.EXPIRED if is_expired else TraceKind.NACKED
+            detail = f"{detail}; again in {decision.delay_ms} ms"
+        group, topic, _ = queue.key
+        place = queue.stored_topic, queue.stored_queue_id
+        self._trails.note(
+            kind, topic, place, (offset,), group=group, attempt=lease.attempt, detail=detail
+        )
+
     async def _write(self, subscription: Subscription, step: _Step) -> None:
         queue, offsets = step.queue, [item.offset for item in step.items]
         row = (subscription.topic, queue.queue_id, runs_of(offsets))
@@ -211,8 +276,10 @@ class Retrier:
         now_s = self._clock.monotonic_s()
         for offset in offsets:
             step.table.moved(offset, now_s)
-        queue.state.ack_all(offsets)
+        queue.finish(offsets)
         self._book.track(queue)
+        if subscription.is_ordered:
+            subscription.line.wake_one()
         try:
             await confirmation.wait()
         except CurlewError:

@@ -7,11 +7,13 @@ Invariants: committed <= fetch_offset; every offset from committed up to fetch_o
 delayed, returned or acked.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from app.broker.confirming import Confirmation
 from app.broker.group_progress import QueueState
 from app.broker.leases import InFlight, LeaseTable
+from app.broker.ordering import KeyOrder, Turn
 from app.broker.waiters import ReceiverLine
 from app.domain.names import retry_topic
 from app.domain.receipt import RETRY_QUEUE_ID, receipt_prefix
@@ -49,6 +51,7 @@ class LeasedQueue:
         "is_retry",
         "key",
         "leases",
+        "order",
         "progress",
         "queue_id",
         "restored_end",
@@ -65,6 +68,8 @@ class LeasedQueue:
         state: QueueState,
         in_flight: InFlight,
         first_lease_id: int,
+        *,
+        is_ordered: bool = False,
     ) -> None:
         self.key = (group, topic, queue_id)
         self.queue_id = queue_id
@@ -81,6 +86,8 @@ class LeasedQueue:
         self.restored_end = state.end
         """Below this, offsets may have been acked or handed out before a restart."""
         self.leases = LeaseTable(in_flight)
+        self.order = KeyOrder() if is_ordered else None
+        """Of a group in order: whose turn it is."""
         self.first_lease_id = first_lease_id
         """Handles with a lower lease id were issued before a restart or a reset: void."""
 
@@ -99,6 +106,26 @@ class LeasedQueue:
         committed = self.progress.committed
         self.leases.drop_below(committed)
         self.fetch_offset = max(self.fetch_offset, committed)
+        if self.order is not None:
+            for turn in self.order.skip_to(committed):
+                self.give_turn(turn)
+
+    def finish(self, offsets: Collection[int]) -> None:
+        """Messages are done; in a group in order, those behind them have their turn."""
+        self.state.ack_all(offsets)
+        if self.order is not None:
+            for offset in offsets:
+                turn = self.order.done(offset)
+                if turn is not None:
+                    self.give_turn(turn)
+
+    def give_turn(self, turn: Turn) -> None:
+        """It is this message's turn: it is ready, unless it was parked before a restart."""
+        parked = self.state.parked.get(turn.offset)
+        if parked is None:
+            self.leases.make_ready(turn.offset, turn.earlier)
+        else:
+            self.leases.park_unseen(turn.offset, parked.attempts)
 
     def reset(self, offset: int, first_lease_id: int) -> None:
         """Begin again at `offset`, backwards or forwards; all handles become void."""
@@ -106,6 +133,8 @@ class LeasedQueue:
         self.leases = LeaseTable(self._in_flight)
         self.state.restart(offset)
         self.fetch_offset = self.restored_end = offset
+        if self.order is not None:
+            self.order = KeyOrder()
         self.first_lease_id = first_lease_id
         self.is_being_read = False
 
@@ -132,6 +161,7 @@ class Subscription:
         "handle_prefix",
         "in_flight",
         "is_closed",
+        "is_ordered",
         "line",
         "next_queue",
         "placed",
@@ -146,6 +176,7 @@ class Subscription:
     def __init__(self, group: str, topic: str, retry: LeasedQueue, in_flight: InFlight) -> None:
         self.group = group
         self.topic = topic
+        self.is_ordered = retry.order is not None
         self.queues: list[LeasedQueue] = []
         self.retry = retry
         self.sources: list[LeasedQueue] = [retry]

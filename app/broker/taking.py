@@ -10,8 +10,10 @@ Nothing is leased twice: between looking at a queue and granting there is no awa
 read, during which the queue is marked and others pass it by. Event loop only.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Final
 
 from app.broker.filtered_reading import first_records, read_matching
@@ -19,15 +21,22 @@ from app.broker.filters import Filter
 from app.broker.groups import Groups
 from app.broker.leases import Holder, Lease
 from app.broker.offset_book import OffsetBook
+from app.broker.ordering import KeyOrder, Turn
 from app.broker.origins import as_original
 from app.broker.ports import Store
 from app.broker.reading import DiskAccess
 from app.broker.results import Delivery
 from app.broker.subscriptions import Held, LeasedQueue, LeaseIds, Subscription
+from app.broker.trails import TraceKind, Trails
 from app.domain.clock import Clock
+from app.domain.limits import MIB, Limits
 from app.domain.message import StoredMessage
 from app.domain.receipt import ReceiptSigner
 from app.store import ColdRead, ReadResult
+
+ORDERED_LOOK_MESSAGES: Final = 64
+ORDERED_LOOK_BYTES: Final = MIB
+"""What a group in order looks at to find messages whose turn it is."""
 
 LOOKS_PER_TURN: Final = 4
 """Looks of a filter before others get their turn of the event loop."""
@@ -98,18 +107,22 @@ class Taker:
         self,
         store: Store,
         clock: Clock,
+        limits: Limits,
         *,
         signer: ReceiptSigner,
         lease_ids: LeaseIds,
         book: OffsetBook,
         groups: Groups,
+        trails: Trails,
     ) -> None:
         self._store = store
         self._clock = clock
+        self._limits = limits
         self._signer = signer
         self._lease_ids = lease_ids
         self._book = book
         self._groups = groups
+        self._trails = trails
 
     async def collect(self, take: Take) -> None:
         """Take from the queues in turn; hop for a cold one only if nothing else is there."""
@@ -142,27 +155,54 @@ class Taker:
         if bounds.min_offset > queue.progress.committed:
             queue.skip_to(bounds.min_offset)
             self._book.track(queue)
+        self._take_returned(take, queue)
+        while self._may_fetch(take, queue, bounds.max_offset):
+            if queue.fetch_offset < queue.restored_end:
+                queue.fetch_offset = queue.progress.next_open(queue.fetch_offset)
+            start = queue.fetch_offset
+            self._grant_new(take, queue, start, self._read_new(take, queue, start, False))
+            if queue.order is not None:
+                self._take_returned(take, queue)
+            if queue.fetch_offset == start:
+                break
+
+    def _may_fetch(self, take: Take, queue: LeasedQueue, end: int) -> bool:
+        """Whether to look at new messages; a group in order knows a bounded number of them."""
+        if take.is_full or take.is_tired or queue.fetch_offset >= end:
+            return False
+        return queue.order is None or queue.order.size < self._limits.ordered_lookahead_max
+
+    def _take_returned(self, take: Take, queue: LeasedQueue) -> None:
         leases = queue.leases
         while leases.returned_count and not take.is_full:
             run = leases.take_returned_run(take.messages_left)
+            if queue.order is not None:
+                run = self._leave_exhausted(take, queue, run)
+                if not run:
+                    continue
             try:
                 read = self._read_run(take, queue, run, wait_for_disk=False)
             except BaseException:
                 leases.put_back(run)
                 raise
             self._grant_returned(take, queue, run, read)
-        while queue.fetch_offset < bounds.max_offset and not (take.is_full or take.is_tired):
-            if queue.fetch_offset < queue.restored_end:
-                queue.fetch_offset = queue.progress.next_open(queue.fetch_offset)
-            start = queue.fetch_offset
-            self._grant_new(take, queue, start, self._read_new(take, queue, start, False))
-            if queue.fetch_offset == start:
-                break
+
+    def _leave_exhausted(self, take: Take, queue: LeasedQueue, run: range) -> range:
+        """In a group in order attempts come back from the log: some may be used up."""
+        leases = queue.leases
+        for offset in run:
+            if leases.is_returned(offset) and leases.attempts_of(offset) >= take.attempts_max:
+                leases.put_back(range(offset + 1, run.stop))
+                leases.fail_returned(offset)
+                return range(run.start, offset)
+        return run
 
     async def _take_cold(self, take: Take, queue: LeasedQueue) -> None:
         """As above, with one read on a reader thread. Nobody else reads the queue meanwhile."""
         leases = queue.leases
         run = leases.take_returned_run(take.messages_left)
+        if queue.order is not None:
+            run = self._leave_exhausted(take, queue, run)
         start = queue.fetch_offset
         queue.is_being_read = True
         invisible_ms = round((take.expires_s - self._clock.monotonic_s()) * 1000)
@@ -191,6 +231,9 @@ class Taker:
             self._grant_returned(take, queue, run, read)
         else:
             self._grant_new(take, queue, start, read)
+            if queue.order is not None:
+                with contextlib.suppress(ColdRead):
+                    self._take_returned(take, queue)
 
     def _read_run(
         self, take: Take, queue: LeasedQueue, run: range, *, wait_for_disk: bool
@@ -214,8 +257,8 @@ class Taker:
             queue.stored_queue_id,
             start,
             wanted=None if queue.is_retry else take.wanted,
-            max_messages=take.messages_left,
-            max_bytes=take.bytes_left,
+            max_messages=take.messages_left if queue.order is None else ORDERED_LOOK_MESSAGES,
+            max_bytes=take.bytes_left if queue.order is None else ORDERED_LOOK_BYTES,
             wait_for_disk=wait_for_disk,
         )
 
@@ -228,7 +271,7 @@ class Taker:
         for offset in run:
             if offset not in found and offset < read.next_offset and leases.is_returned(offset):
                 leases.forget(offset)
-                queue.state.ack_all((offset,))
+                queue.finish((offset,))
                 self._book.track(queue)
         if not all(map(leases.is_returned, read.queue_offsets)):
             read = _only(read, leases.is_returned)
@@ -236,7 +279,8 @@ class Taker:
 
     def _grant_new(self, take: Take, queue: LeasedQueue, start: int, read: ReadResult) -> None:
         """Lease what was read from `start` on; what the filter or damage left out is done."""
-        read = _fitting(take, read)
+        if queue.order is None:
+            read = _fitting(take, read)
         if take.wanted is not None:
             take.scans_left -= read.scanned
             take.looks_left -= 1
@@ -247,22 +291,40 @@ class Taker:
         if start < queue.restored_end:
             is_acked = queue.progress.is_acked
             read = _only(read, lambda offset: not is_acked(offset))
-        end = read.next_offset
-        if end <= queue.fetch_offset:
+        if read.next_offset <= queue.fetch_offset:
             return
         offsets = read.queue_offsets
-        if len(offsets) != end - queue.fetch_offset:
-            skipped_from = queue.fetch_offset
-            for offset in (*offsets, end):
-                if skipped_from < offset:
-                    queue.progress.ack_range(skipped_from, offset)
-                skipped_from = offset + 1
-            self._book.track(queue)
-        queue.fetch_offset = end
+        if len(offsets) != read.next_offset - queue.fetch_offset:
+            self._leave_out(queue, read)
+        queue.fetch_offset = read.next_offset
+        if queue.order is not None:
+            self._enter_order(take, queue, queue.order, read)
+            return
         earlier = None
         if offsets and (queue.is_retry or offsets[0] < queue.restored_end):
             read, earlier = self._with_history(take, queue, read)
         self._deliver(take, queue, read, queue.leases.grant, earlier)
+
+    def _leave_out(self, queue: LeasedQueue, read: ReadResult) -> None:
+        """What was looked at and is not in `read` is done."""
+        skipped_from = queue.fetch_offset
+        for offset in (*read.queue_offsets, read.next_offset):
+            if skipped_from < offset:
+                queue.progress.ack_range(skipped_from, offset)
+            skipped_from = offset + 1
+        self._book.track(queue)
+
+    def _enter_order(
+        self, take: Take, queue: LeasedQueue, order: KeyOrder, read: ReadResult
+    ) -> None:
+        """Let new messages stand in line behind those of their key; the first ones are ready."""
+        take.looks_left -= 1
+        handed_out, decode = queue.state.deliveries, self._store.decode
+        for offset, record in zip(read.queue_offsets, read.records, strict=True):
+            message = decode(record)
+            earlier = handed_out.get(offset, 0) + (message.reconsume_times if queue.is_retry else 0)
+            if order.enter(offset, message.sharding_key, earlier):
+                queue.give_turn(Turn(offset, earlier))
 
     def _with_history(
         self, take: Take, queue: LeasedQueue, read: ReadResult
@@ -305,6 +367,7 @@ class Taker:
                 lease.holder = take.holder
         if queue.is_retry:
             messages = [as_original(message) for message in messages]
+        self._note(queue, offsets, messages, leases)
         prefix, queue_id = take.subscription.handle_prefix, queue.queue_id
         expires_ms, until_ms, attempts_max = take.expires_ms, take.until_ms, take.attempts_max
         take.deliveries += [
@@ -330,6 +393,28 @@ class Taker:
         ]
         take.messages_left -= len(offsets)
         take.bytes_left -= sum(map(len, read.records))
+
+    def _note(
+        self,
+        queue: LeasedQueue,
+        offsets: Sequence[int],
+        messages: Sequence[StoredMessage],
+        leases: Sequence[Lease],
+    ) -> None:
+        """Note the deliveries under the original messages, neighbours of one attempt together."""
+        group, topic, queue_id = queue.key
+        note = partial(self._trails.note, TraceKind.DELIVERED, topic, group=group)
+        if queue.is_retry:
+            for offset, message, lease in zip(offsets, messages, leases, strict=True):
+                place = topic, message.queue_id
+                note(place, (message.queue_offset,), attempt=lease.attempt, copy=offset)
+            return
+        for attempt, run in groupby(zip(leases, offsets, strict=True), _attempt):
+            note((topic, queue_id), [offset for _, offset in run], attempt=attempt)
+
+
+def _attempt(delivery: tuple[Lease, int]) -> int:
+    return delivery[0].attempt
 
 
 def _fitting(take: Take, read: ReadResult) -> ReadResult:

@@ -87,6 +87,7 @@ class Limits:
     stream_ms_max: int = 3_600_000
     stream_unread_ms_max: int = 30_000
     group_in_flight_max: int = 20_000
+    ordered_lookahead_max: int = 10_000
     retention_ms_min: int = 60_000
     retention_ms_max: int = 3_650 * 86_400_000
     attempts_max: int = 1_000

@@ -6,14 +6,15 @@ offsets have expired. Runs on the event loop or on one thread beside it.
 
 from dataclasses import dataclass, field
 
+from app.domain.names import is_system_topic
 from app.store.commit_log import CommitLog
 from app.store.files import FileSystem
 from app.store.key_index import KeyIndex
 from app.store.lookups import offset_for_time
-from app.store.pins import Pins
+from app.store.pins import Held, Pins
 from app.store.queue_table import QueueTable
 from app.store.reading import Source
-from app.store.retention import LogState, RetentionPolicy, Verdict, decide
+from app.store.retention import FOREVER_MS, LogState, RetentionPolicy, Verdict, decide
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class Expiring:
         log = self._source.log
         report = RetentionReport()
         self._expire_by_age(policy, now_ms, report)
-        held = self._pins.held()
+        held = self._held(policy)
         verdict = self._decide(policy, end, None if held is None else held.physical_offset)
         report.warn, report.refuse_writes = verdict.warn, verdict.refuse_writes
         report.held_back_segments = verdict.held_back
@@ -76,6 +77,17 @@ class Expiring:
             pinned,
         )
         return decide(policy, state)
+
+    def _held(self, policy: RetentionPolicy) -> Held | None:
+        """The lowest pin; the broker's own topics, which it trims itself, count as pinned."""
+        found = [held] if (held := self._pins.held()) is not None else []
+        for queue in list(self._queues):
+            kept = is_system_topic(queue.topic) and policy.topic_ms(queue.topic) >= FOREVER_MS
+            if kept and queue.min_offset < queue.max_offset:
+                position = queue.first_position()
+                start = self._source.log.start if position is None else position
+                found.append(Held(f"records of {queue.topic}", start))
+        return min(found, key=lambda held: held.physical_offset, default=None)
 
     def _expire_by_age(self, policy: RetentionPolicy, now_ms: int, report: RetentionReport) -> None:
         for queue in list(self._queues):

@@ -5,6 +5,9 @@ registers a pin. While it names a physical offset no segment at or above it is d
 age nor for size nor because the disk fills; the report of each pass says who holds what, and at the
 refusal ratio of the disk writes are refused.
 
+The broker's own topics (`rmq_sys_…`) need no pin for what stands in them: they never expire, and
+from their first offset, which their owner trims, they hold the log as a pin does.
+
 Pins are added on the event loop, before retention runs. `oldest` is called by the thread that
 carries out retention: it must only read a value, and may be behind but never ahead of the truth.
 """

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 
+from app.api.exchange import AT_ONCE, MUST_REACH, ClientGone
 from app.api.guard.cycle import AnswerCycle
 
 pytestmark = pytest.mark.anyio
@@ -106,3 +107,33 @@ async def test_a_body_of_another_length_is_our_fault(body: bytes) -> None:
     with pytest.raises(AssertionError):
         await answer(cycle_on(wire), 200, [(b"content-length", b"2")], body)
     assert not b"".join(wire.writes).endswith(b"abc"), "more than the length went out"
+
+
+def part_of(body: bytes, **more: object) -> Any:
+    return {"type": "http.response.body", "body": body, "more_body": True, **more}
+
+
+async def test_a_part_that_must_reach_the_client_says_when_nobody_is_there() -> None:
+    """So that leases which could not be sent are given back."""
+    cycle = cycle_on(wire := Wire())
+    await cycle.send({"type": "http.response.start", "status": 200, "headers": []})
+    cycle.disconnected = True
+    await cycle.send(part_of(b"a"))
+    with pytest.raises(ClientGone):
+        await cycle.send(part_of(b"b", **{MUST_REACH: True}))
+    assert wire.writes == []
+
+
+async def test_a_last_word_does_not_wait_for_room() -> None:
+    cycle = cycle_on(wire := Wire())
+    await cycle.send({"type": "http.response.start", "status": 200, "headers": []})
+    await cycle.send(part_of(b"a"))
+    cycle.flow.pause_writing()
+    waiting = asyncio.ensure_future(cycle.send(part_of(b"b")))
+    await asyncio.sleep(0)
+    assert b"b" not in b"".join(wire.writes[1:])
+    end: Any = {"type": "http.response.body", "body": b"end", AT_ONCE: True}
+    await asyncio.wait_for(cycle.send(end), 5)
+    assert wire.writes[-1] == b"3\r\nend\r\n0\r\n\r\n"
+    waiting.cancel()
+    await asyncio.wait([waiting])

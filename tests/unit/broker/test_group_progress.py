@@ -5,11 +5,13 @@ from hypothesis import strategies as st
 
 from app.broker.group_progress import (
     CHUNK_BYTES,
-    Entry,
     Forgotten,
     GroupProgress,
     HandedOut,
+    Parked,
+    ParkedMessage,
     Placed,
+    Released,
     Settled,
     Skipped,
     Unsubscribed,
@@ -24,18 +26,19 @@ OFFSETS = st.integers(0, 3_000)
 OFFSET_LISTS = st.lists(OFFSETS, min_size=1, max_size=30, unique=True).map(sorted)
 Plain = dict[tuple[str, str, int], tuple[set[int], dict[int, int]]]
 END = 4_000
+Tested = Settled | HandedOut | Placed | Skipped | Forgotten
 
 
-def settled(group: str, topic: str, offsets: list[int]) -> Entry:
+def settled(group: str, topic: str, offsets: list[int]) -> Tested:
     return Settled(group, [(topic, 0, runs_of(offsets))])
 
 
-def handed_out(group: str, topic: str, offsets: list[int], times: int) -> Entry:
+def handed_out(group: str, topic: str, offsets: list[int], times: int) -> Tested:
     runs = list(delivered_runs((offset, times) for offset in offsets))
     return HandedOut(group, [(topic, 0, runs)])
 
 
-ENTRIES: st.SearchStrategy[Entry] = st.one_of(
+ENTRIES: st.SearchStrategy[Tested] = st.one_of(
     st.builds(settled, GROUPS, TOPICS, OFFSET_LISTS),
     st.builds(handed_out, GROUPS, TOPICS, OFFSET_LISTS, st.integers(0, 3)),
     st.builds(Unsubscribed, GROUPS, TOPICS),
@@ -56,7 +59,7 @@ def hand_out_plainly(model: Plain, entry: HandedOut) -> None:
                     del deliveries[offset]
 
 
-def apply_plainly(model: Plain, entry: Entry) -> None:
+def apply_plainly(model: Plain, entry: Tested) -> None:
     """What an entry means, with sets and dicts."""
     if isinstance(entry, Forgotten):
         for key in [key for key in model if key[0] == entry.group or key[1] == entry.topic]:
@@ -97,7 +100,7 @@ def restored(state: GroupProgress) -> GroupProgress:
 @settings(deadline=None, max_examples=60)
 @given(st.lists(ENTRIES, max_size=15), st.integers(0, 15), st.integers(0, 3))
 def test_a_snapshot_and_the_entries_behind_it_are_the_state(
-    entries: list[Entry], at: int, overlap: int
+    entries: list[Tested], at: int, overlap: int
 ) -> None:
     """Entries are idempotent: some may be in the snapshot and behind it."""
     model: Plain = {}
@@ -154,3 +157,18 @@ def test_a_million_acked_out_of_order_and_a_million_handed_out_make_a_small_snap
         queue.progress.ack(offset)
     queue.deliveries.clear()
     assert sum(map(len, state.dump())) < 200
+
+
+def test_parked_messages_are_kept_until_they_are_released_or_done() -> None:
+    state = GroupProgress()
+    for offset in (5, 6, 7):
+        message = ParkedMessage(offset, "k" if offset == 5 else None, 3, "no", 17)
+        state.apply(encode_entry(Parked("g", "t", 0, message)))
+    state = restored(state)
+    assert sorted(state.queues["g", "t", 0].parked) == [5, 6, 7]
+    assert state.queues["g", "t", 0].parked[5].key == "k"
+    state.apply(encode_entry(Released("g", "t", 0, 5)))
+    state.apply(encode_entry(settled("g", "t", [6])))
+    assert sorted(restored(state).queues["g", "t", 0].parked) == [7]
+    state.apply(encode_entry(Skipped("g", [("t", 0, 8)])))
+    assert not state.queues["g", "t", 0].parked

@@ -227,6 +227,23 @@ def test_a_background_service_keeps_what_it_needs(opened: OpenStore) -> None:
     assert opened.store.bounds("timer", 0).min_offset > 3
 
 
+def test_what_the_broker_keeps_for_itself_goes_when_it_is_trimmed(opened: OpenStore) -> None:
+    for _ in range(20):
+        fill(opened, 1, "rmq_sys_progress")
+        fill(opened, 1, "orders")
+    policy = RetentionPolicy(default_ms=6 * HOUR, log_bytes_max=8_192)
+    report = opened.store.apply_retention(policy)
+    assert report.held_by == "records of rmq_sys_progress"
+    assert opened.store.status().start == 0
+    assert opened.store.bounds("rmq_sys_progress", 0) == (0, 20)
+    assert opened.store.bounds("orders", 0).min_offset == 17
+    opened.store.trim("rmq_sys_progress", 0, 19)
+    report = opened.store.apply_retention(policy)
+    assert (report.held_by, report.held_back_segments) == (None, 0)
+    assert opened.store.bounds("rmq_sys_progress", 0) == (19, 20)
+    assert opened.store.status().start > 0
+
+
 def test_a_nearly_full_disk_refuses_and_resumes_by_itself() -> None:
     files = SimulatedFiles()
     opened = open_store(files)

@@ -12,6 +12,7 @@ from app.broker.browsing import Browser
 from app.broker.dead_letters import DeadLetters
 from app.broker.group_flow import GroupFlow
 from app.broker.group_positions import Committer, GroupPositions
+from app.broker.lag import LagReader
 from app.broker.members import Members
 from app.broker.operations import Operations
 from app.broker.parking import Parking
@@ -40,6 +41,7 @@ from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
 from app.broker.trails import Trails
 from app.broker.transactions import Transactions
+from app.broker.whereabouts import WhereaboutsReader
 from app.domain.delays import Due
 from app.domain.errors import CurlewError, Quota
 from app.domain.message import Message, StoredMessage
@@ -176,6 +178,16 @@ class Broker(DataPlane, Protocol):
     @property
     def trails(self) -> Trails:
         """What became of messages."""
+        ...
+
+    @property
+    def lag(self) -> LagReader:
+        """How far groups are behind."""
+        ...
+
+    @property
+    def whereabouts(self) -> WhereaboutsReader:
+        """Where a message stands in a group."""
         ...
 
     async def message(self, topic: str, message_id: str) -> StoredMessage: ...

@@ -23,6 +23,7 @@ from app.broker.ports import Metadata, Store
 from app.broker.progress import QueueProgress
 from app.broker.reading import DiskAccess
 from app.broker.topics import find_topic
+from app.broker.trails import TraceKind, Trails
 from app.domain.errors import GroupNotFound, InvalidRequest
 from app.domain.limits import MIB, Limits
 from app.domain.message import Message, StoredMessage, queue_for_sharding_key
@@ -142,12 +143,14 @@ class DeadLetters:
         limits: Limits,
         operations: Operations,
         readers: Executor,
+        trails: Trails,
     ) -> None:
         self._store = store
         self._metadata = metadata
         self._limits = limits
         self._operations = operations
         self._readers = readers
+        self._trails = trails
         self._removals = _Removals()
         self.journal = Journal(store, DEAD_LETTER_STATE_TOPIC, self._removals, readers)
         self._turns = 0
@@ -273,10 +276,23 @@ class DeadLetters:
                 operation.skipped += len(chosen) - len(able)
                 parts = [self._part(group, letter, to_topic) for letter in able]
                 await self._remove(group, [letter.offset for letter in able], parts)
+                self._note(group, able, to_topic)
                 operation.done += len(able)
                 if rate_per_s is not None and able:
                     await operation.pause(len(able) / rate_per_s)
         operation.total = operation.done + operation.skipped
+
+    def _note(self, group: str, letters: Iterable[DeadLetter], to_topic: str | None) -> None:
+        for letter in letters:
+            origin = letter.origin
+            self._trails.note(
+                TraceKind.REDRIVEN,
+                origin.topic,
+                (origin.topic, origin.queue_id),
+                (origin.queue_offset,),
+                group=group,
+                detail=None if to_topic is None else f"to topic {to_topic}",
+            )
 
     def _part(self, group: str, letter: DeadLetter, to_topic: str | None) -> StepPart:
         message = letter.message

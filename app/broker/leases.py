@@ -20,6 +20,7 @@ Times are monotonic seconds. Event loop only.
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Final, NamedTuple
@@ -111,6 +112,23 @@ class _Ack(NamedTuple):
     """Nobody can ask any more from then on: all handles have run out."""
 
 
+class LeaseState(Enum):
+    """Where a message that was fetched and is not settled is."""
+
+    LEASED = "leased"
+    FAILING = "failing"
+    DELAYED = "delayed"
+    RETURNED = "returned"
+
+
+class HeldMessage(NamedTuple):
+    """What a table knows of one message; `until_s` for leases."""
+
+    state: LeaseState
+    attempt: int
+    until_s: float | None
+
+
 class LeaseTable:
     """Leases of one queue and group; made anew when the group's offset is reset."""
 
@@ -176,6 +194,21 @@ class LeaseTable:
         if lease is None or lease.lease_id != lease_id or lease.expires_s <= now_s:
             return None
         return lease
+
+    def state_of(self, offset: int) -> HeldMessage | None:
+        """Where the message is; None: not fetched, or settled."""
+        for state, held in (
+            (LeaseState.LEASED, self._leases),
+            (LeaseState.FAILING, self._failing),
+            (LeaseState.FAILING, self._moving),
+            (LeaseState.DELAYED, self._delayed),
+            (LeaseState.RETURNED, self._returned),
+        ):
+            lease = held.get(offset)
+            if lease is not None:
+                until_s = lease.expires_s if state is LeaseState.LEASED else None
+                return HeldMessage(state, lease.attempt, until_s)
+        return None
 
     # --- granting
 

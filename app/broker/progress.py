@@ -75,6 +75,17 @@ class QueueProgress:
             return self.committed
         return max(self.committed, (last << _PAGE_SHIFT) + self._pages[last].bit_length())
 
+    def acked_from(self, offset: int) -> int:
+        """How many offsets from `offset` on, which is not below `committed`, are acked."""
+        first = offset >> _PAGE_SHIFT
+        count = 0
+        for number, page in self._pages.items():
+            if number > first:
+                count += page.bit_count()
+            elif number == first:
+                count += (page >> (offset & _PAGE_MASK)).bit_count()
+        return count
+
     def next_open(self, offset: int) -> int:
         """The first offset from `offset` on that is not acked."""
         offset = max(offset, self.committed)

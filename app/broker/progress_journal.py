@@ -65,6 +65,10 @@ class ProgressJournal:
         """The state of a queue; made when there is none."""
         return self._state.get_or_make(key)
 
+    def topics(self, group: str) -> set[str]:
+        """Topics in which the group has begun."""
+        return {key[1] for key in self._state.queues if key[0] == group}
+
     def retried(self) -> list[tuple[str, str]]:
         """(group, topic) pairs that have a retry topic."""
         return [(key[0], key[1]) for key in self._state.queues if key[2] == RETRY_QUEUE_ID]

@@ -23,8 +23,9 @@ from app.broker.origins import dead_letter, retry_copy
 from app.broker.ports import Group, Metadata, Store
 from app.broker.progress_journal import ProgressJournal
 from app.broker.reading import DiskAccess
-from app.broker.retry_policy import Again, GivenUp, after
+from app.broker.retry_policy import EXPIRED, LOST, Again, GivenUp, after
 from app.broker.subscriptions import LeasedQueue, Subscription
+from app.broker.trails import TraceKind, Trails
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import DEAD_LETTER_RETENTION_MS, MIB
@@ -76,6 +77,7 @@ class Retrier:
         book: OffsetBook,
         progress: ProgressJournal,
         delays: Delays,
+        trails: Trails,
     ) -> None:
         self._store = store
         self._metadata = metadata
@@ -84,6 +86,7 @@ class Retrier:
         self._book = book
         self._progress = progress
         self._delays = delays
+        self._trails = trails
 
     def retention_ms(self) -> dict[str, int]:
         """How long retry and dead-letter topics keep their messages."""
@@ -228,11 +231,12 @@ class Retrier:
         again: list[Message] = []
         dead: list[Message] = []
         target = retry_topic(subscription.group, subscription.topic)
-        for _, offset, lease in items:
+        for queue, offset, lease in items:
             message = messages.get(offset)
             if message is None:
                 continue
             decision = after(lease.failure, lease.attempt, group.max_attempts, group.retry_policy)
+            self._note(queue, offset, lease, decision)
             match decision:
                 case GivenUp(reason):
                     dead.append(dead_letter(message, lease.attempt, reason))
@@ -246,6 +250,20 @@ class Retrier:
         if dead:
             parts.append(StepPart(dead_letter_topic(subscription.group), QUEUE, dead))
         return parts
+
+    def _note(
+        self, queue: LeasedQueue, offset: int, lease: Lease, decision: Again | GivenUp
+    ) -> None:
+        kind, detail = TraceKind.DEAD_LETTERED, decision.reason
+        if isinstance(decision, Again):
+            is_expired = lease.failure in (EXPIRED, LOST)
+            kind = TraceKind.EXPIRED if is_expired else TraceKind.NACKED
+            detail = f"{detail}; again in {decision.delay_ms} ms"
+        group, topic, _ = queue.key
+        place = queue.stored_topic, queue.stored_queue_id
+        self._trails.note(
+            kind, topic, place, (offset,), group=group, attempt=lease.attempt, detail=detail
+        )
 
     async def _write(self, subscription: Subscription, step: _Step) -> None:
         queue, offsets = step.queue, [item.offset for item in step.items]

@@ -19,6 +19,7 @@ from app.broker.results import Extend, Nack, SettleAction, SettleResult
 from app.broker.retry_policy import NACKED_REASON, REJECTED_REASON, Failure
 from app.broker.retrying import FailedDelivery, Retrier
 from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
+from app.broker.trails import TraceKind, Trails
 from app.domain.clock import Clock
 from app.domain.errors import (
     CurlewError,
@@ -45,6 +46,7 @@ class Settler:
         groups: Groups,
         progress: ProgressJournal,
         retrier: Retrier,
+        trails: Trails,
     ) -> None:
         self._clock = clock
         self._limits = limits
@@ -54,6 +56,7 @@ class Settler:
         self._groups = groups
         self._progress = progress
         self._retrier = retrier
+        self._trails = trails
 
     async def settle(
         self,
@@ -117,6 +120,7 @@ class Settler:
                 queue.leases.ack(offset, lease_id, now_s)
             queue.finish(leases)
             self._book.track(queue)
+            self._note(TraceKind.ACKED, queue, sorted(leases))
         if subscription.is_ordered:
             subscription.line.wake_one()
         return written
@@ -166,6 +170,7 @@ class Settler:
                 raise _expired()
         except CurlewError as error:
             return SettleResult(text, "extend", error, None, None)
+        self._note(TraceKind.EXTENDED, queue, (offset,))
         new_handle = self._signer.issue(
             subscription.handle_prefix,
             queue.queue_id,
@@ -177,6 +182,11 @@ class Settler:
         )
         until_ms = self._clock.now_ms() + invisible_ms
         return SettleResult(text, "extend", None, new_handle, until_ms)
+
+    def _note(self, kind: TraceKind, queue: LeasedQueue, offsets: Sequence[int]) -> None:
+        group, topic, _ = queue.key
+        place = queue.stored_topic, queue.stored_queue_id
+        self._trails.note(kind, topic, place, offsets, group=group)
 
     def _locate(self, subscription: Subscription, text: str) -> tuple[LeasedQueue, ReceiptHandle]:
         handle = self._signer.read(text)

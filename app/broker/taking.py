@@ -13,6 +13,7 @@ read, during which the queue is marked and others pass it by. Event loop only.
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Final
 
 from app.broker.filtered_reading import first_records, read_matching
@@ -26,6 +27,7 @@ from app.broker.ports import Store
 from app.broker.reading import DiskAccess
 from app.broker.results import Delivery
 from app.broker.subscriptions import Held, LeasedQueue, LeaseIds, Subscription
+from app.broker.trails import TraceKind, Trails
 from app.domain.clock import Clock
 from app.domain.limits import MIB, Limits
 from app.domain.message import StoredMessage
@@ -111,6 +113,7 @@ class Taker:
         lease_ids: LeaseIds,
         book: OffsetBook,
         groups: Groups,
+        trails: Trails,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -119,6 +122,7 @@ class Taker:
         self._lease_ids = lease_ids
         self._book = book
         self._groups = groups
+        self._trails = trails
 
     async def collect(self, take: Take) -> None:
         """Take from the queues in turn; hop for a cold one only if nothing else is there."""
@@ -363,6 +367,7 @@ class Taker:
                 lease.holder = take.holder
         if queue.is_retry:
             messages = [as_original(message) for message in messages]
+        self._note(queue, offsets, messages, leases)
         prefix, queue_id = take.subscription.handle_prefix, queue.queue_id
         expires_ms, until_ms, attempts_max = take.expires_ms, take.until_ms, take.attempts_max
         take.deliveries += [
@@ -388,6 +393,28 @@ class Taker:
         ]
         take.messages_left -= len(offsets)
         take.bytes_left -= sum(map(len, read.records))
+
+    def _note(
+        self,
+        queue: LeasedQueue,
+        offsets: Sequence[int],
+        messages: Sequence[StoredMessage],
+        leases: Sequence[Lease],
+    ) -> None:
+        """Note the deliveries under the original messages, neighbours of one attempt together."""
+        group, topic, queue_id = queue.key
+        note = partial(self._trails.note, TraceKind.DELIVERED, topic, group=group)
+        if queue.is_retry:
+            for offset, message, lease in zip(offsets, messages, leases, strict=True):
+                place = topic, message.queue_id
+                note(place, (message.queue_offset,), attempt=lease.attempt, copy=offset)
+            return
+        for attempt, run in groupby(zip(leases, offsets, strict=True), _attempt):
+            note((topic, queue_id), [offset for _, offset in run], attempt=attempt)
+
+
+def _attempt(delivery: tuple[Lease, int]) -> int:
+    return delivery[0].attempt
 
 
 def _fitting(take: Take, read: ReadResult) -> ReadResult:

@@ -22,7 +22,7 @@ from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import MIB, Limits
 from app.domain.message import Message
-from app.domain.names import TRACE_TOPIC
+from app.domain.names import TRACE_TOPIC, retry_topic
 from app.domain.positions import FlushMode
 
 _PAGE_SHIFT: Final = 10
@@ -74,6 +74,7 @@ class _Note(msgspec.Struct, array_like=True, gc=False):
     attempt: int | None
     client_id: str | None
     detail: str | None
+    copy: int | None
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -103,17 +104,20 @@ class Trails:
         self,
         kind: TraceKind,
         topic: str,
-        queue_id: int,
+        place: tuple[str, int],
         offsets: Sequence[int],
         *,
         group: str,
         attempt: int | None = None,
         client_id: str | None = None,
         detail: str | None = None,
+        copy: int | None = None,
     ) -> None:
-        """Note what happened to messages of one queue; nothing where the topic is not traced.
+        """Note what happened to messages of one queue; nothing where `topic` is not traced.
 
-        `offsets` are those of the original messages; cheapest in rising order and without holes.
+        `place` is the queue in which they lie: the topic's, or that of a group's retries. `copy`:
+        it was the retry of this offset that was delivered, and what follows is noted there.
+        Cheapest for offsets in rising order and without holes.
         """
         view = self._metadata.snapshot.topics.get(topic)
         if view is None or not view.trace or not offsets:
@@ -124,8 +128,8 @@ class Trails:
                 self.dropped += end - first
                 continue
             self._count += 1
-            note = _Note(kind, at_ms, first, end, group, attempt, client_id, detail)
-            page = topic, queue_id, first >> _PAGE_SHIFT
+            note = _Note(kind, at_ms, first, end, group, attempt, client_id, detail, copy)
+            page = *place, first >> _PAGE_SHIFT
             try:
                 self._notes[page].append(note)
             except KeyError:
@@ -147,7 +151,22 @@ class Trails:
     async def trail(
         self, topic: str, queue_id: int, offset: int, *, group: str | None = None
     ) -> Trail:
-        """What happened to one message, as far as it is still kept; a bounded number of records."""
+        """What happened to one message and its retries, as far as it is still kept.
+
+        Reads a bounded number of records for the message and for each of its retries.
+        """
+        notes, is_complete = await self._notes_of(topic, queue_id, offset)
+        retries = [note for note in notes if note.copy is not None]
+        for retry in retries[: self._limits.attempts_max]:
+            assert retry.copy is not None
+            more, is_whole = await self._notes_of(retry_topic(retry.group, topic), 0, retry.copy)
+            notes += more
+            is_complete = is_complete and is_whole
+        notes.sort(key=lambda note: note.at_ms)
+        events = [_event(note) for note in notes if group in (None, note.group)]
+        return Trail(events, is_complete)
+
+    async def _notes_of(self, topic: str, queue_id: int, offset: int) -> tuple[list[_Note], bool]:
         page = topic, queue_id, offset >> _PAGE_SHIFT
         found = await DiskAccess(self._readers).run(
             lambda wait: self._store.find_by_key_before(
@@ -161,14 +180,12 @@ class Trails:
         written = [
             note for record in found.records for note in _decode(self._store.decode(record).body)
         ]
-        return Trail(
-            [
-                _event(note)
-                for note in (*written, *self._notes.get(page, ()))
-                if note.first <= offset < note.end and group in (None, note.group)
-            ],
-            found.is_complete,
-        )
+        notes = [
+            note
+            for note in (*written, *self._notes.get(page, ()))
+            if note.first <= offset < note.end
+        ]
+        return notes, found.is_complete
 
 
 def _key(topic: str, queue_id: int, page: int) -> str:

@@ -202,24 +202,23 @@ def _checksums(view: memoryview, starts: Ints, ends: Ints) -> Ints:
 
 def encode_answer(
     records: Sequence[memoryview], tag_hashes: Sequence[int], first_queue_offset: int
-) -> list[bytes | memoryview]:
+) -> list[bytes]:
     """An answer frame around stored records, as buffers to be sent one after the other."""
     sizes = np.fromiter(map(len, records), ">u4", len(records)).tobytes()
     hashes = np.array(tag_hashes, ">i8").tobytes()
-    checksum = google_crc32c.value(sizes + hashes)
-    for record in records:
-        checksum = google_crc32c.extend(checksum, bytes(record))
+    # One call over a copy of all is three times as fast as one for each record.
+    rest = b"".join((sizes, hashes, *records))
     header = HEADER.pack(
         MAGIC,
         VERSION,
         FLAG_ANSWER | FLAG_TAG_HASHES,
         0,
         len(records),
-        checksum,
+        google_crc32c.value(rest),
         first_queue_offset,
         sum(map(len, records)),
     )
-    return [header + sizes + hashes, *records]
+    return [header, rest]
 
 
 def _check_header(body: bytes, limits: Limits) -> tuple[int, int, int]:

@@ -39,13 +39,21 @@ def records(world: World) -> int:
 async def test_the_events_of_one_message_are_found() -> None:
     async with running() as world:
         note = trails(world).note
-        note(TraceKind.DELIVERED, TOPIC, 0, range(100), group=GROUP, attempt=1, client_id="c1")
+        note(
+            TraceKind.DELIVERED,
+            TOPIC,
+            (TOPIC, 0),
+            range(100),
+            group=GROUP,
+            attempt=1,
+            client_id="c1",
+        )
         world.clock.advance(s=1)
-        note(TraceKind.ACKED, TOPIC, 0, [0, 1, 5], group=GROUP)
-        note(TraceKind.DELIVERED, TOPIC, 1, range(100), group="other")
+        note(TraceKind.ACKED, TOPIC, (TOPIC, 0), [0, 1, 5], group=GROUP)
+        note(TraceKind.DELIVERED, TOPIC, (TOPIC, 1), range(100), group="other")
         assert await kinds(world, 5) == ["billing:DELIVERED", "billing:ACKED"]
         await write(world)
-        note(TraceKind.DELIVERED, TOPIC, 0, [5], group="second")
+        note(TraceKind.DELIVERED, TOPIC, (TOPIC, 0), [5], group="second")
         assert await kinds(world, 5) == ["billing:DELIVERED", "billing:ACKED", "second:DELIVERED"]
         assert await kinds(world, 6) == ["billing:DELIVERED"]
         assert await kinds(world, 5, group="second") == ["second:DELIVERED"]
@@ -56,7 +64,9 @@ async def test_the_events_of_one_message_are_found() -> None:
 async def test_many_messages_at_once_cost_one_record_a_page() -> None:
     async with running() as world:
         for first in range(0, 4_096, 32):
-            trails(world).note(TraceKind.DELIVERED, TOPIC, 0, range(first, first + 32), group=GROUP)
+            trails(world).note(
+                TraceKind.DELIVERED, TOPIC, (TOPIC, 0), range(first, first + 32), group=GROUP
+            )
         await write(world)
         assert records(world) == 4
         assert await kinds(world, 4_095) == ["billing:DELIVERED"]
@@ -66,9 +76,9 @@ async def test_a_topic_without_trails_costs_nothing() -> None:
     async with running() as world:
         settings = TopicSettings(queues=1, flush=FlushMode.ASYNC, trace=False)
         await world.metadata.put_topic(TOPIC, settings)
-        trails(world).note(TraceKind.DELIVERED, TOPIC, 0, [1], group=GROUP)
-        trails(world).note(TraceKind.DELIVERED, "deleted", 0, [1], group=GROUP)
-        trails(world).note(TraceKind.DELIVERED, TOPIC, 0, [], group=GROUP)
+        trails(world).note(TraceKind.DELIVERED, TOPIC, (TOPIC, 0), [1], group=GROUP)
+        trails(world).note(TraceKind.DELIVERED, "deleted", ("deleted", 0), [1], group=GROUP)
+        trails(world).note(TraceKind.DELIVERED, TOPIC, (TOPIC, 0), [], group=GROUP)
         await trails(world).turn()
         assert records(world) == 0
 
@@ -76,20 +86,20 @@ async def test_a_topic_without_trails_costs_nothing() -> None:
 async def test_too_many_notes_are_dropped_and_counted() -> None:
     async with running(limits=Limits(trace_notes_pending_max=2)) as world:
         for offset in range(5):
-            trails(world).note(TraceKind.ACKED, TOPIC, 0, [offset], group=GROUP)
+            trails(world).note(TraceKind.ACKED, TOPIC, (TOPIC, 0), [offset], group=GROUP)
         assert trails(world).dropped == 3
         world.store.refusal = DiskFull("no room")
         await trails(world).turn()
         assert trails(world).dropped == 5
         world.store.refusal = None
-        trails(world).note(TraceKind.ACKED, TOPIC, 0, [7], group=GROUP)
+        trails(world).note(TraceKind.ACKED, TOPIC, (TOPIC, 0), [7], group=GROUP)
         assert await kinds(world, 7) == ["billing:ACKED"]
 
 
 async def test_a_long_trail_says_that_it_is_not_complete() -> None:
     async with running(limits=Limits(trace_records_read_max=2)) as world:
         for _ in range(4):
-            trails(world).note(TraceKind.EXPIRED, TOPIC, 0, [3], group=GROUP)
+            trails(world).note(TraceKind.EXPIRED, TOPIC, (TOPIC, 0), [3], group=GROUP)
             await write(world)
         trail = await trails(world).trail(TOPIC, 0, 3)
         assert (len(trail.events), trail.is_complete) == (2, False)
@@ -97,7 +107,7 @@ async def test_a_long_trail_says_that_it_is_not_complete() -> None:
 
 async def test_stopping_writes_what_was_noted() -> None:
     async with running() as world:
-        trails(world).note(TraceKind.ACKED, TOPIC, 0, [3], group=GROUP)
+        trails(world).note(TraceKind.ACKED, TOPIC, (TOPIC, 0), [3], group=GROUP)
         await world.restart()
         await until(lambda: world.store.bounds(TRACE_TOPIC, 0).max_offset == 1)
         assert await kinds(world, 3) == ["billing:ACKED"]

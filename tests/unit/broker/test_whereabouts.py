@@ -1,0 +1,115 @@
+"""Why is this message not delivered? One answer for each place where it can stand."""
+
+import asyncio
+
+import pytest
+
+from app.broker.results import Nack, SendResult
+from app.broker.whereabouts import Standing, Whereabouts
+from app.domain.errors import GroupNotFound
+from app.domain.settings import CustomizedRetry, GroupMode, GroupSettings
+from tests.support.brokers import GROUP, TOPIC, World, running
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+
+async def look(world: World, sent: SendResult) -> Whereabouts:
+    message = await world.broker.message(TOPIC, sent.message_id)
+    return await world.broker.whereabouts.look(message, GROUP)
+
+
+async def test_from_before_the_first_receive_to_the_ack() -> None:
+    async with running() as world:
+        await world.group(GroupSettings(invisible_ms=30_000))
+        first, second = await world.send(b"a", b"b")
+        found = await look(world, first)
+        assert (found.standing, found.hint) == (
+            Standing.NOT_BEGUN,
+            "it begins with its first receive, at 'earliest'",
+        )
+        (received,) = await world.receive(1)
+        held = await look(world, first)
+        assert (held.standing, held.attempt) == (Standing.IN_FLIGHT, 1)
+        assert held.until_ms == world.clock.now_ms() + 30_000
+        waiting = await look(world, second)
+        assert (waiting.standing, waiting.ahead) == (Standing.READY, 0)
+        assert "no receive is waiting" in waiting.reason
+        await world.ack(received)
+        assert (await look(world, first)).standing is Standing.ACKED
+
+
+async def test_how_many_are_ahead_and_whether_somebody_waits() -> None:
+    async with running() as world:
+        sent = await world.send(*[b"%d" % n for n in range(5)])
+        await world.receive(1)
+        assert (await look(world, sent[4])).ahead == 3
+        await world.restart()
+        assert "since the node started" in (await look(world, sent[4])).reason
+        await world.ack(*await world.receive(5))
+        parked = asyncio.ensure_future(world.receive(1, wait_s=20))
+        await until(lambda: world.waiting == 1)
+        parked.cancel()
+
+
+async def test_a_full_group_says_so() -> None:
+    async with running() as world:
+        await world.group(GroupSettings(max_in_flight=1))
+        _, second = await world.send(b"a", b"b")
+        await world.receive(5)
+        found = await look(world, second)
+        assert (found.standing, found.reason) == (
+            Standing.READY,
+            "the group holds 1 messages, as many as it may",
+        )
+
+
+async def test_through_retries_to_a_dead_letter() -> None:
+    async with running() as world:
+        policy = CustomizedRetry((10_000,))
+        await world.group(GroupSettings(max_attempts=2, retry_policy=policy))
+        (sent,) = await world.send(b"a")
+        (received,) = await world.receive()
+        await world.broker.settle(TOPIC, GROUP, nacks=[Nack(received.receipt_handle, None, "why")])
+        delayed = await look(world, sent)
+        assert (delayed.standing, delayed.attempt) == (Standing.DELAYED, 1)
+        assert delayed.reason == "why; again in 10000 ms"
+        await world.lapse(s=10)
+        ready = await look(world, sent)
+        assert (ready.standing, ready.attempt) == (Standing.RETRYING, 2)
+        (again,) = await world.receive()
+        assert (await look(world, sent)).standing is Standing.IN_FLIGHT
+        await world.broker.settle(TOPIC, GROUP, nacks=[Nack(again.receipt_handle)])
+        dead = await look(world, sent)
+        assert (dead.standing, dead.attempt) == (Standing.DEAD, 2)
+        assert "2 deliveries" in dead.reason
+        trail = await world.broker.trails.trail(TOPIC, 0, 0)
+        assert [event.kind.name for event in trail.events] == [
+            *("DELIVERED", "NACKED", "DELIVERED", "DEAD_LETTERED"),
+        ]
+
+
+async def test_an_ack_of_a_retry_is_found_by_the_trail() -> None:
+    async with running() as world:
+        await world.retry_at_once()
+        (sent,) = await world.send(b"a")
+        await world.nack(*await world.receive(), delay_ms=0)
+        await world.ack(*await world.receive())
+        assert (await look(world, sent)).standing is Standing.ACKED
+
+
+async def test_what_a_commit_skipped_is_done() -> None:
+    async with running() as world:
+        (sent,) = await world.send(b"a")
+        await world.receive(1)
+        await world.commit(1)
+        assert (await look(world, sent)).standing is Standing.DONE
+
+
+async def test_groups_that_keep_no_offsets_or_are_not_there() -> None:
+    async with running() as world:
+        (sent,) = await world.send(b"a")
+        with pytest.raises(GroupNotFound):
+            await look(world, sent)
+        await world.group(GroupSettings(mode=GroupMode.BROADCAST))
+        assert (await look(world, sent)).standing is Standing.CLIENTS_KNOW

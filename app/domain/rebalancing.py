@@ -177,9 +177,27 @@ def follow(membership: Membership, surroundings: Surroundings) -> Membership:
     wanted = set(queues_of(membership.members, surroundings))
     gone = membership.queues.keys() - wanted
     is_lost = any(membership.queues[name].target is not None for name in gone)
-    if wanted - membership.queues.keys() or is_lost or (gone and surroundings.is_broadcast):
+    is_new = bool(wanted - membership.queues.keys()) or _has_come_back(
+        membership, wanted, surroundings
+    )
+    if is_new or is_lost or (gone and surroundings.is_broadcast):
         return _rebalanced(membership, surroundings, RebalanceReason.QUEUES, ())
     return _without_leftovers(membership, gone)
+
+
+def _has_come_back(
+    membership: Membership, wanted: Collection[QueueName], surroundings: Surroundings
+) -> bool:
+    """Whether a queue is there again that went away, before it was let go and forgotten.
+
+    A strategy may also leave a queue to nobody; then nothing would change.
+    """
+    queues = membership.queues
+    waiting = [name for name in wanted if name in queues and queues[name].target is None]
+    if not waiting:
+        return False
+    targets = targets_of(membership.members, surroundings)
+    return any(targets.get(name) is not None for name in waiting)
 
 
 def _without_leftovers(membership: Membership, gone: Collection[QueueName]) -> Membership:

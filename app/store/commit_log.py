@@ -11,12 +11,18 @@ and `sync` belong to the writer, one at a time; `read` may be called from any th
 
 import bisect
 import contextlib
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from app.store import paths
+from app.store.file_cache import FileCache
 from app.store.files import Buffer, File, FileSystem
 from app.store.formats.record import END_OF_FILE_BYTES, encode_end_of_file
+
+OPEN_SEGMENTS_MAX: Final = 128
+"""Segments that are open for reading; those being written come on top. 32 GiB of the usual size."""
 
 
 @dataclass(slots=True)
@@ -89,19 +95,37 @@ class CommitLog:
     def __init__(self, files: FileSystem, segment_bytes: int) -> None:
         self._files = files
         self.segment_bytes = segment_bytes
-        self._segments: dict[int, File] = {}
+        self._written: dict[int, File] = {}
+        """Segments that are written to: they stay open until they are synced and full."""
+        self._cache = FileCache(files, OPEN_SEGMENTS_MAX)
         self.bases: list[int] = []
         """First physical offset of each segment, ascending. Appended to by the writer only."""
+        self._known: set[int] = set()
+        self._dirty: set[int] = set()
+        self._prepared: set[int] = set()
+        """Segments with all their room. A process that was killed may leave a shorter one."""
         for name in files.list(paths.COMMIT_LOG):
             base = paths.parse_file_name(name)
             if base is not None:
-                self._segments[base] = files.open(paths.segment(base))
                 self.bases.append(base)
-        self._dirty: set[int] = set()
-        self._prepared = {
-            base for base, file in self._segments.items() if file.size() >= segment_bytes
-        }
-        """Segments with all their room. A process that was killed may leave a shorter one."""
+                self._known.add(base)
+                if self._file(base).size() >= segment_bytes:
+                    self._prepared.add(base)
+
+    def _find(self, base: int) -> File | None:
+        """A segment, opened if need be; None when there is none, or no longer."""
+        if base not in self._known:
+            return None
+        try:
+            return self._file(base)
+        except FileNotFoundError:  # retention was quicker
+            return None
+
+    def _file(self, base: int) -> File:
+        file = self._written.get(base) or self._cache.get(paths.segment(base))
+        if file is None:
+            raise FileNotFoundError(errno.ENOENT, paths.segment(base))
+        return file
 
     @property
     def start(self) -> int:
@@ -124,15 +148,16 @@ class CommitLog:
         """
         if base in self._prepared:
             return
-        file = self._segments.get(base)
+        file = self._find(base)
         if file is not None:
             file.allocate(self.segment_bytes)
         else:
             file = self._make(base)
         self._files.sync_directory(paths.COMMIT_LOG)
         self._prepared.add(base)
-        if base not in self._segments:
-            self._segments[base] = file
+        self._written[base] = file
+        if base not in self._known:
+            self._known.add(base)
             bisect.insort(self.bases, base)
 
     def _make(self, base: int) -> File:
@@ -167,7 +192,10 @@ class CommitLog:
         place = start % self.segment_bytes
         base = start - place
         self._dirty.add(base)
-        self._segments[base].pwritev(buffers, place)
+        file = self._written.get(base)
+        if file is None:
+            file = self._written[base] = self._file(base)
+        file.pwritev(buffers, place)
 
     def sync(self) -> None:
         """Bring everything written so far to the medium, oldest segment first.
@@ -177,38 +205,44 @@ class CommitLog:
         """
         try:
             for base in sorted(self._dirty):
-                self._segments[base].sync()
+                self._written[base].sync()
         except OSError:
             with contextlib.suppress(OSError):
                 self._files.open(paths.SYNC_FAILED, create=True).close()
             raise
+        in_use = max(self._dirty, default=0)
         self._dirty.clear()
+        for base in [base for base in self._written if base < in_use]:
+            del self._written[base]  # closed when the last reader is done with it
 
     def sync_all(self) -> None:
         """Bring everything to the medium, also what another process wrote and the names it made."""
-        for file in self._segments.values():
-            file.sync()
+        for base in self.bases:
+            self._file(base).sync()
         self._files.sync_directory(paths.COMMIT_LOG)
         self._dirty.clear()
 
     def short_segments(self) -> list[int]:
         """Bases of segments that lost their end, or were being made."""
-        return [b for b in self.bases if self._segments[b].size() < self.segment_bytes]
+        return [b for b in self.bases if self._file(b).size() < self.segment_bytes]
 
     def extend_short_segments(self) -> None:
         """Give such segments their full size again, with zeros."""
         for base in self.short_segments():
-            self._segments[base].truncate(self.segment_bytes)
-            self._segments[base].sync()
+            file = self._file(base)
+            file.truncate(self.segment_bytes)
+            file.sync()
 
     def drop_first(self) -> str:
         """Remove the oldest segment; its path. Readers that have it open go on."""
         base = self.bases[0]
         assert len(self.bases) > 1
         self.bases.remove(base)
-        self._segments.pop(base)
+        self._known.discard(base)
         self._prepared.discard(base)
+        self._written.pop(base, None)
         path = paths.segment(base)
+        self._cache.forget(path)
         self._files.remove(path)
         return path
 
@@ -218,14 +252,14 @@ class CommitLog:
 
     def drop_cached(self, start: int) -> None:
         """Let what stands from `start` on be read from the medium; it has been synced."""
-        for base, file in self._segments.items():
+        for base in self.bases:
             if base + self.segment_bytes > start:
-                file.drop_cached()
+                self._file(base).drop_cached()
 
     def read(self, physical_offset: int, size: int, *, wait_for_disk: bool = True) -> bytes:
         """Bytes within one segment; fewer than `size` at its end. `ColdRead` as `File.pread`."""
         base = self.base_of(physical_offset)
-        file = self._segments.get(base)
+        file = self._find(base)
         if file is None:
             return b""
         return file.pread(size, physical_offset - base, wait_for_disk=wait_for_disk)
@@ -234,7 +268,7 @@ class CommitLog:
         """The next place that may hold anything but zeros, or the end of the segments."""
         while physical_offset < self.end_of_segments:
             base = self.base_of(physical_offset)
-            file = self._segments.get(base)
+            file = self._find(base)
             found = file.next_data(physical_offset - base) if file is not None else None
             if found is not None:
                 return max(base + found, physical_offset)
@@ -244,12 +278,14 @@ class CommitLog:
     def cut(self, end: int) -> None:
         """Zero what stands behind `end` and drop later segments. The caller has kept a copy."""
         for base in [base for base in self.bases if base > end]:
-            self._segments.pop(base).close()
+            self._known.discard(base)
             self._prepared.discard(base)
+            self._written.pop(base, None)
+            self._cache.forget(paths.segment(base))
             self._files.remove(paths.segment(base))
             self.bases.remove(base)
         base = self.base_of(end)
-        file = self._segments.get(base)
+        file = self._find(base)
         if file is not None:
             file.truncate(end - base)
             file.allocate(self.segment_bytes)
@@ -257,5 +293,7 @@ class CommitLog:
 
     def close(self) -> None:
         """Close all files; the writer has stopped."""
-        for file in self._segments.values():
+        for file in self._written.values():
             file.close()
+        self._written.clear()
+        self._cache.close()

@@ -54,7 +54,7 @@ def summary(events: list[Event]) -> str:
     return f"sent {dict(sent)}, delivered {delivered}, settled {dict(settled)}"
 
 
-@pytest.mark.parametrize("order", ["concurrent"])
+@pytest.mark.parametrize("order", ["concurrent", "fifo"])
 def test_kills_and_frozen_consumers_break_no_promise(tmp_path: Path, order: str) -> None:
     with running_load(tmp_path, order=order) as load:
         start_workers(load)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 STOP_SECONDS = 20
+SEGMENT_MIB = "32"
+"""Segments of nodes that name no size: their preallocated logs should not fill the disk."""
 _LAST_OF_BANNER = "  curl -X POST"
 _ADDRESS = re.compile(r"page +(http://\S+)/ui")
 
@@ -54,6 +56,8 @@ def start_node(
     log = data_dir.parent / f"{data_dir.name}.log"
     arguments = [sys.executable, "-m", "app.cli", command, "--data-dir", str(data_dir)]
     arguments += flags if "--port" in flags else ["--port", "0", *flags]
+    if "--segment-mib" not in flags and "--config" not in flags:
+        arguments += ["--segment-mib", SEGMENT_MIB]
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("CURLEW_")}
     with log.open("a") as errors:
         process = subprocess.Popen(

@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -409,3 +410,29 @@ class TestDamage:
         (root / "commitlog" / "00000000000000000000").touch()
         with pytest.raises(StoreUnusable, match="no meta file"):
             open_store(OsFiles(root))
+
+
+def open_segments(root: Path) -> int:
+    """Descriptors of this process that are segments of a store."""
+    found = 0
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            found += link.readlink().is_relative_to(root / "commitlog")
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def test_the_number_of_open_segments_is_bounded(tmp_path: Path) -> None:
+    with mock.patch("app.store.commit_log.OPEN_SEGMENTS_MAX", 4):
+        opened = open_store(OsFiles(tmp_path))
+        for number in range(60):
+            opened.send(b"%02d" % number + bytes(1500))
+        assert len(list((tmp_path / "commitlog").iterdir())) > 25
+        for _ in range(2):
+            assert [body[:2] for body in opened.bodies()] == [b"%02d" % n for n in range(60)]
+            assert 0 < open_segments(tmp_path) <= 4 + 2
+            opened.store.close()
+            assert open_segments(tmp_path) == 0
+            opened = open_store(OsFiles(tmp_path))
+        opened.store.close()

@@ -25,6 +25,7 @@ from app.config import NAMES, Config, ConfigError, load_config
 from app.domain.errors import CurlewError
 from app.main import NodeServer, PortInUse, bind
 from app.node import DataDirectoryUnusable, Node
+from app.runtime.allocator import keep_freed_memory
 from app.store import StoreLocked, StoreUnusable
 
 EXIT_UNUSABLE: Final = 2
@@ -145,6 +146,7 @@ async def _serve(config: Config, *, banner: bool) -> None:
         listener = bind(config)
         server = NodeServer(node)
         _quiet_collector()
+        keep_freed_memory()
         if banner:
             sys.stdout.write(_banner(config, listener.getsockname()[1]))
             sys.stdout.flush()

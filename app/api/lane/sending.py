@@ -4,11 +4,11 @@ Translates only: queue choice, limits of a message and storing are the broker's.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from time import perf_counter
 from typing import Final, NamedTuple
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from app.api.cloudevents import (
     EVENTS,

@@ -24,6 +24,7 @@ from app.api.wire import (
     NackEntry,
     ReceiptChange,
     ReceiveBody,
+    SendEntry,
     SettleBody,
 )
 from app.domain.errors import CurlewError
@@ -110,7 +111,7 @@ envelope_decoder: Final = BodyDecoder(Envelope)
 entry_decoder: Final = BodyDecoder(BatchEntry)
 batch_decoder: Final = BodyDecoder(BatchRequest, BatchEntry)
 receive_decoder: Final = BodyDecoder(ReceiveBody)
-settle_decoder: Final = BodyDecoder(SettleBody, NackEntry, ExtendEntry, DeadLetterEntry)
+settle_decoder: Final = BodyDecoder(SettleBody, NackEntry, ExtendEntry, DeadLetterEntry, SendEntry)
 ack_decoder: Final = BodyDecoder(AckBody)
 nack_decoder: Final = BodyDecoder(NackBody)
 extend_decoder: Final = BodyDecoder(ExtendBody)

@@ -20,6 +20,7 @@ from app.broker.ports import Group, StoreStatus, Topic
 from app.broker.producers import Producers
 from app.broker.requests import Requests
 from app.broker.results import (
+    AckedAndSent,
     BatchItem,
     Delivery,
     Extend,
@@ -31,6 +32,7 @@ from app.broker.results import (
     QueueRange,
     ReceiveRequest,
     ReceiveResult,
+    Send,
     SendResult,
     SettleAction,
     SettleResult,
@@ -122,6 +124,10 @@ class DataPlane(Protocol):
         extends: Sequence[Extend] = (),
         dead_letters: Sequence[Nack] = (),
     ) -> list[SettleResult]: ...
+
+    async def ack_and_send(
+        self, topic: str, group: str, acks: Sequence[str], sends: Sequence[Send]
+    ) -> AckedAndSent: ...
 
     async def settle_one(
         self,

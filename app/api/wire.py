@@ -56,6 +56,12 @@ class BatchEntry(Envelope, forbid_unknown_fields=True, kw_only=True):
     id: str | None = None
 
 
+class SendEntry(BatchEntry, forbid_unknown_fields=True, kw_only=True):
+    """One message that is sent with acks, to a topic of its own."""
+
+    topic: str
+
+
 class BatchRequest(Struct, forbid_unknown_fields=True):
     """The JSON form of a batch."""
 
@@ -100,12 +106,14 @@ class ExtendEntry(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class SettleBody(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Acks, nacks, extends and dead letters by receipt handle, mixed."""
+    """Acks, nacks, extends and dead letters by receipt handle, mixed; or acks and `sends`, which
+    are stored in one atomic step with the acks: all or nothing."""
 
     acks: list[str] = []
     nacks: list[NackEntry] = []
     extends: list[ExtendEntry] = []
     dead_letters: list[DeadLetterEntry] = []
+    sends: list[SendEntry] = []
 
 
 class AckBody(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -386,11 +394,15 @@ class SettleResult(Struct, frozen=True):
 
 
 class SettleAnswer(Struct, frozen=True):
-    """One result per handle: acks, nacks, extends, dead letters, each in request order."""
+    """One result per handle: acks, nacks, extends, dead letters, each in request order.
+
+    `sends` has one result per message that was sent with the acks.
+    """
 
     results: list[SettleResult]
     succeeded: int
     failed: int
+    sends: list[BatchResult] | UnsetType = UNSET
 
 
 class ReceiptAnswer(Struct, frozen=True):

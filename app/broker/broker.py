@@ -16,6 +16,7 @@ from app.broker.ports import Group, Metadata, Store, Topic
 from app.broker.reading import DiskAccess
 from app.broker.results import (
     ANONYMOUS,
+    AckedAndSent,
     BatchItem,
     Delivery,
     Extend,
@@ -28,11 +29,13 @@ from app.broker.results import (
     QueueRange,
     ReceiveRequest,
     ReceiveResult,
+    Send,
     SendResult,
     SettleAction,
     SettleResult,
 )
 from app.broker.streams import Streams
+from app.broker.subscriptions import Subscription
 from app.broker.topics import find_topic
 from app.domain.clock import Clock
 from app.domain.delays import Due
@@ -208,14 +211,40 @@ class Broker(BrokerLife):
         self._check_open()
         view = find_topic(self._metadata, topic)
         settings = self._find_group(group)
-        subscription = self._groups.find(group, topic)
-        if subscription is None:  # handles from before a restart, or from elsewhere
-            subscription = await self._groups.subscribe(settings, view)
+        subscription = await self._subscription(view, settings)
         results = await self._settler.settle(
             subscription, settings, view.flush, acks, nacks, extends, dead_letters
         )
         self.streams.note(results)
         return results
+
+    async def ack_and_send(
+        self,
+        topic: str,
+        group: str,
+        acks: Sequence[str],
+        sends: Sequence[Send],
+        *,
+        principal: Principal = ANONYMOUS,
+    ) -> AckedAndSent:
+        """Ack handles and store messages as one step: all of it or, with any bad entry, nothing.
+
+        Errors that are raised carry `outcome`.
+        """
+        if self._closed_because:
+            raise self._refusal_of_send()
+        view = find_topic(self._metadata, topic)
+        subscription = await self._subscription(view, self._find_group(group))
+        done = await self._acks_and_sends.carry_out(subscription, view.flush, acks, sends)
+        if done.refused is None:
+            self.streams.note(done.acks)
+        return done
+
+    async def _subscription(self, topic: Topic, group: Group) -> Subscription:
+        subscription = self._groups.find(group.name, topic.name)
+        if subscription is None:  # handles from before a restart, or from elsewhere
+            subscription = await self._groups.subscribe(group, topic)
+        return subscription
 
     async def settle_one(
         self,

@@ -93,16 +93,10 @@ class DelayedSends:
 
     def append(self, topic: Topic, sent: Sequence[Delayed], flush: FlushMode | None) -> Waiting:
         """Store messages where they wait, in one piece."""
-        assert self._signer is not None
-        messages = [
-            self._delays.part(message, topic.name, queue_id, due_ms).messages[0]
-            for message, queue_id, due_ms in sent
-        ]
         confirmation = Confirmation()
-        appended = self._store.append(
-            TIMER_TOPIC, QUEUE, messages, flush or topic.flush, confirmation.done
-        )
-        return Waiting(topic.name, sent, appended, self._signer, confirmation)
+        part = self.part(topic.name, sent)
+        appended = self._store.append(*part, flush or topic.flush, confirmation.done)
+        return self.waiting(topic.name, sent, appended, confirmation)
 
     def append_after(
         self,
@@ -114,11 +108,21 @@ class DelayedSends:
         done: Done,
     ) -> Waiting:
         """The same in one step with an entry of a journal; `done` tells `confirmation`."""
-        assert self._signer is not None
+        part = self.part(topic.name, sent)
+        appended = self._store.append_step((entry, part), flush or topic.flush, done)
+        return self.waiting(topic.name, sent, appended[1], confirmation)
+
+    def part(self, topic: str, sent: Sequence[Delayed]) -> StepPart:
+        """Delayed messages of one topic as a part of a step."""
         messages = [
-            self._delays.part(message, topic.name, queue_id, due_ms).messages[0]
+            self._delays.part(message, topic, queue_id, due_ms).messages[0]
             for message, queue_id, due_ms in sent
         ]
-        part = StepPart(TIMER_TOPIC, QUEUE, messages)
-        appended = self._store.append_step((entry, part), flush or topic.flush, done)
-        return Waiting(topic.name, sent, appended[1], self._signer, confirmation)
+        return StepPart(TIMER_TOPIC, QUEUE, messages)
+
+    def waiting(
+        self, topic: str, sent: Sequence[Delayed], appended: Appended, confirmation: Confirmation
+    ) -> Waiting:
+        """What there is to tell about a `part` that was appended."""
+        assert self._signer is not None
+        return Waiting(topic, sent, appended, self._signer, confirmation)

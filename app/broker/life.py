@@ -9,6 +9,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from app.broker.acks_and_sends import AcksAndSends
 from app.broker.browsing import Browser
 from app.broker.config import BrokerConfig
 from app.broker.dead_letters import DeadLetters
@@ -241,6 +242,15 @@ class BrokerLife:
             progress=self.progress,
             retrier=self.retries,
             trails=self.trails,
+        )
+        self._acks_and_sends = AcksAndSends(
+            self._store,
+            self._clock,
+            settler=self._settler,
+            sender=self._sender,
+            delayed=self.scheduled.sends,
+            groups=self._groups,
+            progress=self.progress,
         )
 
     async def stop(self) -> None:

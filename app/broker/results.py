@@ -164,6 +164,22 @@ class SettleResult(NamedTuple):
     invisible_until_ms: int | None
 
 
+class Send(NamedTuple):
+    """A message and the topic that it goes to."""
+
+    topic: str
+    item: BatchItem | CurlewError
+
+
+class AckedAndSent(NamedTuple):
+    """One result per handle and per message, in order. Either all succeeded or nothing was done."""
+
+    acks: list[SettleResult]
+    sends: list[SendResult | CurlewError]
+    refused: CurlewError | None
+    """Why nothing was done: the first error of an entry."""
+
+
 class QueuePosition(NamedTuple):
     """An offset in one queue of the topic that was asked about."""
 

@@ -123,7 +123,7 @@ class Sender:
     ) -> list[SendResult | CurlewError]:
         try:
             topic = await self.find_or_create(topic_name)
-            self._check_batch(items)
+            self.check_batch(items)
             if queue_id is not None:
                 check_queue(topic, queue_id)
         except CurlewError as error:
@@ -165,7 +165,7 @@ class Sender:
 
         Raises when the batch or any entry of it is not valid.
         """
-        self._check_batch(items)
+        self.check_batch(items)
         if queue_id is not None:
             check_queue(topic, queue_id)
         errors, chosen = self._choose_queues(topic, items, queue_id, spread)
@@ -200,7 +200,7 @@ class Sender:
         chosen: dict[int, list[int]] = {}
         shared = queue_id
         for index, item in enumerate(items):
-            error = self._check_item(topic, item)
+            error = self.check_item(topic, item)
             errors.append(error)
             if error is not None or isinstance(item, CurlewError):
                 continue
@@ -216,7 +216,8 @@ class Sender:
             chosen.setdefault(queue, []).append(index)
         return errors, chosen
 
-    def _check_item(self, topic: Topic, item: BatchItem | CurlewError) -> CurlewError | None:
+    def check_item(self, topic: Topic, item: BatchItem | CurlewError) -> CurlewError | None:
+        """What forbids this entry, if anything does."""
         if isinstance(item, CurlewError):
             return with_outcome(item, "not_stored")
         try:
@@ -229,7 +230,8 @@ class Sender:
             return with_outcome(error, "not_stored")
         return None
 
-    def _check_batch(self, items: Sequence[BatchItem | CurlewError]) -> None:
+    def check_batch(self, items: Sequence[BatchItem | CurlewError]) -> None:
+        """Raise `InvalidRequest` or `BatchTooLarge` by number and bytes."""
         limits = self._limits
         if not items:
             raise InvalidRequest("the batch has no messages")

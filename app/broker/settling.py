@@ -4,9 +4,12 @@ A handle works while its lease lasts and is the message's newest; afterwards it 
 `ReceiptHandleExpired`, but for one case: repeating an ack within the time of the lease succeeds.
 What is acked is written down (`progress_journal`) before anybody is told. Between looking at a
 handle and changing its lease there is no await. Event loop only.
+
+Acks that are one step with sends go through `acks_and_sends`, by `look_at` and `take`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from app.broker.confirming import Confirmation
 from app.broker.group_progress import Settled, runs_of
@@ -30,6 +33,14 @@ from app.domain.errors import (
 from app.domain.limits import Limits
 from app.domain.positions import FlushMode
 from app.domain.receipt import ReceiptHandle, ReceiptSigner
+
+
+class Acks(NamedTuple):
+    """A look at handles to be acked: what each queue would be told, and one result per handle."""
+
+    acked: dict[LeasedQueue, dict[int, int]]
+    """Offset → lease id."""
+    results: list[SettleResult]
 
 
 class Settler:
@@ -97,25 +108,46 @@ class Settler:
         now_s: float,
     ) -> Confirmation | None:
         """Ack what the handles hold. A repeated ack is written again: the first may have failed."""
-        acked: dict[LeasedQueue, dict[int, int]] = {}
+        looked = self.look_at(subscription, handles, now_s)
+        results += looked.results
+        if not looked.acked:
+            return None
+        written = self._progress.append(settled_by(subscription, looked), flush)
+        self.take(subscription, looked, now_s)
+        return written
+
+    def look_at(
+        self,
+        subscription: Subscription,
+        handles: Sequence[str],
+        now_s: float,
+        *,
+        is_repeatable: bool = True,
+    ) -> Acks:
+        """Which of the handles could be acked now. Changes nothing.
+
+        Unless `is_repeatable`, a handle that has acked its message before cannot do it again.
+        """
+        looked = Acks({}, [])
         for text in handles:
             error: CurlewError | None = None
             try:
                 queue, handle = self._locate(subscription, text)
                 offset, lease_id = handle.queue_offset, handle.lease_id
-                if queue.leases.get(offset, lease_id, now_s) or _is_repeated_ack(
-                    queue, handle, now_s
-                ):
-                    acked.setdefault(queue, {})[offset] = lease_id
-                else:
-                    error = _expired()
+                if not queue.leases.get(offset, lease_id, now_s):
+                    if not _is_repeated_ack(queue, handle, now_s):
+                        raise _expired()
+                    if not is_repeatable:
+                        raise _acked_before()
+                looked.acked.setdefault(queue, {})[offset] = lease_id
             except CurlewError as bad:
                 error = bad
-            results.append(SettleResult(text, "ack", error, None, None))
-        if not acked:
-            return None
-        written = self._progress.append(_settled(subscription, acked), flush)
-        for queue, leases in acked.items():
+            looked.results.append(SettleResult(text, "ack", error, None, None))
+        return looked
+
+    def take(self, subscription: Subscription, looked: Acks, now_s: float) -> None:
+        """Ack, in the turn in which `settled_by` of it is appended."""
+        for queue, leases in looked.acked.items():
             for offset, lease_id in leases.items():
                 queue.leases.ack(offset, lease_id, now_s)
             queue.finish(leases)
@@ -123,7 +155,6 @@ class Settler:
             self._note(TraceKind.ACKED, queue, sorted(leases))
         if subscription.is_ordered:
             subscription.line.wake_one()
-        return written
 
     def _fail_all(
         self,
@@ -201,9 +232,12 @@ class Settler:
         return queue, handle
 
 
-def _settled(subscription: Subscription, acked: Mapping[LeasedQueue, Mapping[int, int]]) -> Settled:
+def settled_by(subscription: Subscription, looked: Acks) -> Settled:
+    """The entry that writes these acks down."""
     topic = subscription.topic
-    rows = [(topic, queue.queue_id, runs_of(sorted(leases))) for queue, leases in acked.items()]
+    rows = [
+        (topic, queue.queue_id, runs_of(sorted(leases))) for queue, leases in looked.acked.items()
+    ]
     return Settled(subscription.group, rows)
 
 
@@ -221,6 +255,13 @@ def _expired() -> ReceiptHandleExpired:
     return ReceiptHandleExpired(
         "the lease behind this handle has ended or was replaced",
         hint="receive again; extend before the invisible time is over",
+    )
+
+
+def _acked_before() -> ReceiptHandleExpired:
+    return ReceiptHandleExpired(
+        "this handle has acked its message already",
+        hint="when this request is repeated: the first one succeeded, and its sends are stored",
     )
 
 

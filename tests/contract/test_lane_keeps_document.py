@@ -276,6 +276,12 @@ async def test_receive_and_settle(check: Checker) -> None:
     await check("ack_receipt", "DELETE", "/v1/receipts/x", 400)
     body = {"acks": [handle], "nacks": [], "extends": []}
     await check("settle_messages", "POST", G + ":settle", 200, json=body)
+    await check("send_message", "POST", T + "/messages", 201, content=b"5")
+    answer = await check("receive_messages", "POST", url, 200)
+    handle = answer.json()["messages"][0]["receipt_handle"]
+    step = {"acks": [handle], "sends": [{"topic": "orders", "text": "6", "id": "a"}]}
+    await check("settle_messages", "POST", G + ":settle", 200, json=step)
+    await check("settle_messages", "POST", G + ":settle", 410, json=step)
     await check("ack_messages", "POST", G + ":ack", 200, json={"receipt_handles": [handle]})
     await check("ack_messages", "POST", G + ":ack", 400, json={"receipt_handles": ["x"]})
 

@@ -210,14 +210,14 @@ def _stream(view: str) -> Json:
     )
 
 
-def _settle(name: str, summary: str) -> Json:
+def _settle(name: str, summary: str, *statuses: int) -> Json:
     return {
         "summary": summary,
         "requestBody": _json_body(name),
         "responses": {
             "200": _answer("All succeeded", {media.JSON: _reference("SettleAnswer")}),
             "207": _answer("Some succeeded", {media.JSON: _reference("SettleAnswer")}),
-            **_problems(404, 410, 413, 415),
+            **_problems(404, 410, 413, 415, *statuses),
         },
     }
 
@@ -508,7 +508,19 @@ _OPERATIONS: Final[dict[str, Json]] = {
             **_problems(404, 406, 413, 429),
         },
     },
-    "settle_messages": _settle("SettleBody", "Ack, nack, extend and dead-letter messages"),
+    "settle_messages": {
+        **_settle(
+            "SettleBody",
+            "Ack, nack, extend and dead-letter messages, or ack and send",
+            *_TOPIC_ERRORS,
+            409,
+        ),
+        "description": (
+            "One result per handle. Acks with `sends` are one atomic step: with one handle that is "
+            "not live or one message that is not valid nothing is done, and the problem has the "
+            "`results` and `sends` that say which. There a handle works once."
+        ),
+    },
     "ack_messages": _settle("AckBody", "Acknowledge messages"),
     "nack_messages": _settle("NackBody", "Give messages back"),
     "extend_messages": _settle("ExtendBody", "Keep messages longer"),

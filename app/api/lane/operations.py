@@ -25,7 +25,7 @@ def build_lane(broker: DataPlane, limits: Limits, traffic: Traffic | None = None
         [
             *_sends(broker, limits, traffic),
             *_reads(broker, limits, traffic),
-            *_settles(broker, limits),
+            *_settles(broker, limits, traffic),
         ]
     )
 
@@ -57,8 +57,8 @@ def _reads(broker: DataPlane, limits: Limits, traffic: Traffic) -> list[Operatio
     ]
 
 
-def _settles(broker: DataPlane, limits: Limits) -> list[Operation]:
-    settling = Settling(broker, limits)
+def _settles(broker: DataPlane, limits: Limits, traffic: Traffic) -> list[Operation]:
+    settling = Settling(broker, limits, traffic)
     messages, receipts = f"{_GROUP}/messages", "/v1/receipts/{handle}"
     return [
         Operation("settle_messages", "POST", f"{messages}:settle", settling.settle),

@@ -236,7 +236,7 @@ class Sending:
             return
         entries = _entries_of(kind, body, line_type)
         if trace := read_trace(headers):
-            entries = [_traced(entry, trace) for entry in entries]
+            entries = [traced(entry, trace) for entry in entries]
         claim = claim_of(options, exchange, body)
         await self._send_entries(exchange, topic, entries, options, spread, wishes, claim)
 
@@ -310,7 +310,7 @@ class Sending:
             flush=options.flush,
         )
         results = [
-            _result_of(index, entry.id, outcome)
+            result_of(index, entry.id, outcome)
             for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True))
         ]
         failures = [outcome for outcome in outcomes if isinstance(outcome, CurlewError)]
@@ -329,7 +329,7 @@ class Sending:
     ) -> None:
         """A batch under a claim is stored whole, so there are only successes to tell."""
         results = [
-            _result_of(index, entry.id, result)
+            result_of(index, entry.id, result)
             for index, (entry, result) in enumerate(zip(entries, once.results, strict=True))
         ]
         if not once.is_repeated:
@@ -454,10 +454,10 @@ def _entries_of(kind: media.BatchKind, body: bytes, line_type: str | None) -> li
         ]
     if kind == "events":
         return [_entry_of_event(event) for event in decode_events(body)]
-    return [_entry_of(each) for each in (decode_batch if kind == "json" else decode_lines)(body)]
+    return [entry_of(each) for each in (decode_batch if kind == "json" else decode_lines)(body)]
 
 
-def _traced(entry: Entry, trace: dict[str, str]) -> Entry:
+def traced(entry: Entry, trace: dict[str, str]) -> Entry:
     """A message without a trace context of its own belongs to that of the request."""
     item = entry.item
     if isinstance(item, CurlewError) or "traceparent" in item.message.properties:
@@ -472,7 +472,8 @@ def _entry_of_event(event: Message | CurlewError) -> Entry:
     return Entry(event.properties["ce-id"], BatchItem(event, None))
 
 
-def _entry_of(entry: BatchEntry | CurlewError) -> Entry:
+def entry_of(entry: BatchEntry | CurlewError) -> Entry:
+    """What an entry of a batch asks for; its fault stands in its place."""
     if isinstance(entry, CurlewError):
         return Entry(None, entry)
     try:
@@ -490,7 +491,8 @@ def _take_event(exchange: Exchange, options: SendOptions) -> None:
         options.sharding_key = attributes.get("ce-partitionkey")
 
 
-def _result_of(index: int, entry_id: str | None, outcome: SendResult | CurlewError) -> BatchResult:
+def result_of(index: int, entry_id: str | None, outcome: SendResult | CurlewError) -> BatchResult:
+    """What became of one entry, as the client is told."""
     if isinstance(outcome, CurlewError):
         problem = entry_problem(with_outcome_of_send(outcome))
         return BatchResult(index, problem.status, entry_id, error=problem)

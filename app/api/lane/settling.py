@@ -1,8 +1,9 @@
-"""Settling over HTTP: by receipt handle, many at once or one by its URL."""
+"""Settling over HTTP: by receipt handle, many at once or one by its URL; acks also with sends."""
 
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
+import msgspec
 from msgspec import UNSET
 
 from app.api.decoding import (
@@ -13,17 +14,27 @@ from app.api.decoding import (
     receipt_change_decoder,
     settle_decoder,
 )
-from app.api.errors import InvalidBody, entry_problem
+from app.api.errors import InvalidBody, entry_problem, render_problem
 from app.api.exchange import Exchange, batch_too_large
 from app.api.lane import media
 from app.api.lane.answers import answer_results
+from app.api.lane.metadata import read_trace
 from app.api.lane.receiving import invisible_ms_of
+from app.api.lane.sending import Entry, entry_of, result_of, traced
 from app.api.parameters import Query, duration_ms_of
 from app.api.ports import DataPlane
+from app.api.traffic import Traffic
 from app.api.unpacking import read_unpacked
-from app.api.wire import ReceiptAnswer, ReceiptChange, SettleAnswer, SettleResult, encode_line
+from app.api.wire import (
+    ReceiptAnswer,
+    ReceiptChange,
+    SettleAnswer,
+    SettleBody,
+    SettleResult,
+    encode_line,
+)
 from app.broker import results
-from app.broker.results import Extend, Nack
+from app.broker.results import AckedAndSent, BatchItem, Extend, Nack, Send
 from app.domain.errors import BatchTooLarge, IllegalInvisibleTime, InvalidRequest
 from app.domain.limits import Limits
 
@@ -37,12 +48,16 @@ _ACTIONS: Final = ("extend", "nack", "dead_letter")
 class Settling:
     """Handlers of settle, its single-purpose forms, and receipts. Stateless."""
 
-    def __init__(self, broker: DataPlane, limits: Limits) -> None:
+    def __init__(self, broker: DataPlane, limits: Limits, traffic: Traffic) -> None:
         self._broker = broker
         self._limits = limits
+        self._traffic = traffic
 
     async def settle(self, exchange: Exchange, topic: str, group: str) -> None:
-        body = settle_decoder.decode(await self._read(exchange))
+        body = settle_decoder.decode(await self._read(exchange, self._limits.batch_bytes_max))
+        if body.sends:
+            await self._ack_and_send(exchange, topic, group, body)
+            return
         nacks = [
             Nack(entry.receipt_handle, _delay_ms_of(entry.delay, entry.delay_ms), entry.reason)
             for entry in body.nacks
@@ -104,14 +119,47 @@ class Settling:
         )
         await exchange.answer(200, [media.JSON_HEADER], encode_line(answer))
 
-    async def _read(self, exchange: Exchange) -> bytes:
+    async def _ack_and_send(
+        self, exchange: Exchange, topic: str, group: str, body: SettleBody
+    ) -> None:
+        if body.nacks or body.extends or body.dead_letters:
+            raise InvalidRequest(
+                "sends go with acks only",
+                hint="settle nacks, extends and dead_letters in a request of their own",
+            )
+        self._check_count(len(body.acks) + len(body.sends))
+        entries = [entry_of(each) for each in body.sends]
+        if trace := read_trace(exchange.headers):
+            entries = [traced(entry, trace) for entry in entries]
+        sends = [
+            Send(each.topic, entry.item) for each, entry in zip(body.sends, entries, strict=True)
+        ]
+        done = await self._broker.ack_and_send(topic, group, body.acks, sends)
+        answer = _answer_of(done, entries)
+        if done.refused is None:
+            items = [entry.item for entry in entries]
+            sizes = [len(item.message.body) for item in items if isinstance(item, BatchItem)]
+            self._traffic.taken_in(len(sizes), sum(sizes))
+            await exchange.answer(200, [media.JSON_HEADER], encode_line(answer))
+            return
+        status, headers, problem = render_problem(
+            done.refused,
+            instance=exchange.instance,
+            request_id=exchange.request_id,
+            extra=msgspec.to_builtins(answer),
+        )
+        await exchange.answer(status, headers, problem)
+
+    async def _read(self, exchange: Exchange, limit: int | None = None) -> bytes:
         Query(exchange.query, _NO_PARAMETERS)
         media.require_json(exchange.headers.get(b"content-type"))
-        return await self._unpacked(exchange)
+        return await self._unpacked(exchange, limit)
 
-    async def _unpacked(self, exchange: Exchange) -> bytes:
+    async def _unpacked(self, exchange: Exchange, limit: int | None = None) -> bytes:
         limits = self._limits
-        return await read_unpacked(exchange, limits.body_bytes_max, limits, batch_too_large)
+        return await read_unpacked(
+            exchange, limit or limits.body_bytes_max, limits, batch_too_large
+        )
 
     async def _settle(
         self,
@@ -140,6 +188,17 @@ class Settling:
                 f"{count} receipt handles; at most {self._limits.batch_messages_max} are taken",
                 fields={"limit_messages": self._limits.batch_messages_max},
             )
+
+
+def _answer_of(done: AckedAndSent, entries: Sequence[Entry]) -> SettleAnswer:
+    views = [_view_of(each) for each in done.acks]
+    sent = [
+        result_of(index, entry.id, outcome)
+        for index, (entry, outcome) in enumerate(zip(entries, done.sends, strict=True))
+    ]
+    if done.refused is None:
+        return SettleAnswer(views, len(views), 0, sent)
+    return SettleAnswer(views, 0, len(views), sent)
 
 
 def _view_of(result: results.SettleResult) -> SettleResult:

@@ -1,0 +1,199 @@
+"""Acks and sends as one step: what a consumer read is done, and what it made of it is stored.
+
+Consume, transform, produce: the entry of the acks and the messages are one step of the log, so a
+crash leaves both or neither, and no input is lost or worked on twice as far as the log knows. It is
+strict: with one handle that is not live or one message that is not valid, nothing is done. A handle
+works here once, also within the time of its lease: a repeated request would send its messages
+again, so it is refused. Event loop only.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from app.broker.confirming import Confirmation, with_outcome
+from app.broker.delayed_sends import Delayed, DelayedSends, Waiting
+from app.broker.groups import Groups
+from app.broker.ports import Store, Topic
+from app.broker.progress_journal import ProgressJournal
+from app.broker.results import AckedAndSent, BatchItem, Send, SendResult
+from app.broker.sending import Sender
+from app.broker.settling import Acks, Settler, settled_by
+from app.broker.subscriptions import Subscription
+from app.domain.clock import Clock
+from app.domain.errors import CurlewError, InvalidRequest
+from app.domain.positions import FlushMode
+from app.store import Appended, StepPart
+
+
+class _Chosen(NamedTuple):
+    """A message on its way; with `due_ms` it waits first."""
+
+    topic: Topic
+    queue_id: int
+    item: BatchItem
+    due_ms: int | None
+
+
+class AcksAndSends:
+    """One per broker."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        settler: Settler,
+        sender: Sender,
+        delayed: DelayedSends,
+        groups: Groups,
+        progress: ProgressJournal,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._settler = settler
+        self._sender = sender
+        self._delayed = delayed
+        self._groups = groups
+        self._progress = progress
+
+    async def carry_out(
+        self,
+        subscription: Subscription,
+        flush: FlushMode,
+        acks: Sequence[str],
+        sends: Sequence[Send],
+    ) -> AckedAndSent:
+        """Do all of it or nothing; return when it is as safe as the strictest topic asks.
+
+        `flush` is the mode of the topic that was received from. Raises `InvalidRequest` without
+        acks or sends, `BatchTooLarge`, and what a send raises; each carries `outcome`.
+        """
+        try:
+            if not acks:
+                raise InvalidRequest(
+                    "there is no handle to ack",
+                    hint="sends go with acks; to send only, POST /v1/topics/{topic}/messages:batch",
+                )
+            self._sender.check_batch([send.item for send in sends])
+            looked = self._look_at(subscription, acks)
+            if any(result.error is not None for result in looked.results):
+                return _refused(looked, [None] * len(sends))  # before topics are made
+            chosen, errors = await self._choose(sends)
+            looked = self._look_at(subscription, acks)
+            refused = any(result.error is not None for result in looked.results)
+            if refused or any(error is not None for error in errors):
+                return _refused(looked, errors)
+            step = self._append(subscription, flush, looked, chosen)
+        except CurlewError as error:
+            raise with_outcome(error, "not_stored") from error.__cause__
+        self._groups.tell_of_room(subscription.in_flight, subscription.group)
+        return AckedAndSent(looked.results, await step.results(), None)
+
+    def _look_at(self, subscription: Subscription, acks: Sequence[str]) -> Acks:
+        now_s = self._clock.monotonic_s()
+        return self._settler.look_at(subscription, acks, now_s, is_repeatable=False)
+
+    async def _choose(
+        self, sends: Sequence[Send]
+    ) -> tuple[list[_Chosen], list[CurlewError | None]]:
+        """Topic and queue of each message, or why there is none."""
+        chosen: list[_Chosen] = []
+        errors: list[CurlewError | None] = []
+        for topic_name, item in sends:
+            error: CurlewError | None = None
+            try:
+                if isinstance(item, CurlewError):
+                    raise item
+                key = item.message.sharding_key
+                topic, queue_id = await self._sender.place(topic_name, key, item.queue_id)
+                error = self._sender.check_item(topic, item)
+                if error is None:
+                    due_ms = self._delayed.due_ms(item.due)
+                    chosen.append(_Chosen(topic, queue_id, item, due_ms))
+            except CurlewError as bad:
+                error = with_outcome(bad, "not_stored")
+            errors.append(error)
+        return chosen, errors
+
+    def _append(
+        self,
+        subscription: Subscription,
+        flush: FlushMode,
+        looked: Acks,
+        chosen: Sequence[_Chosen],
+    ) -> "_Step":
+        """The entry of the acks and all messages as one step, and the acks, in this turn."""
+        step = _Step(self._delayed, chosen)
+        entry = self._progress.part(settled_by(subscription, looked))
+        modes = {flush, *(each.topic.flush for each in chosen)}
+        strictest = FlushMode.SYNC if FlushMode.SYNC in modes else FlushMode.ASYNC
+        appended = self._store.append_step((entry, *step.parts), strictest, step.confirmation.done)
+        self._settler.take(subscription, looked, self._clock.monotonic_s())
+        step.appended = appended[1:]
+        return step
+
+
+class _Step:
+    """The messages of a step by where they go, and what there is to tell about them."""
+
+    def __init__(self, delayed: DelayedSends, chosen: Sequence[_Chosen]) -> None:
+        self.confirmation = Confirmation()
+        self.appended: Sequence[Appended] = ()
+        self._delayed = delayed
+        self._now: dict[tuple[str, int], list[int]] = {}
+        self._later: dict[str, list[int]] = {}
+        for index, each in enumerate(chosen):
+            if each.due_ms is None:
+                self._now.setdefault((each.topic.name, each.queue_id), []).append(index)
+            else:
+                self._later.setdefault(each.topic.name, []).append(index)
+        self._waiting = {
+            topic: [
+                Delayed(each.item.message, each.queue_id, each.due_ms)
+                for index in indexes
+                if (each := chosen[index]).due_ms is not None
+            ]
+            for topic, indexes in self._later.items()
+        }
+        self.parts = [
+            *(
+                StepPart(topic, queue_id, [chosen[index].item.message for index in indexes])
+                for (topic, queue_id), indexes in self._now.items()
+            ),
+            *(delayed.part(topic, sent) for topic, sent in self._waiting.items()),
+        ]
+
+    async def results(self) -> list[SendResult | CurlewError]:
+        """In the order of the request, when the step is safe. Raises what became of it else."""
+        await self.confirmation.wait()
+        found: dict[int, SendResult] = {}
+        parts = iter(self.appended)
+        for (topic, queue_id), indexes in self._now.items():
+            part = next(parts)
+            for place, index in enumerate(indexes):
+                offset, message_id = part.first_queue_offset + place, part.message_ids[place]
+                found[index] = SendResult(message_id, topic, queue_id, offset, part.store_time_ms)
+        for topic, indexes in self._later.items():
+            sent = self._waiting[topic]
+            waiting: Waiting = self._delayed.waiting(topic, sent, next(parts), self.confirmation)
+            found |= zip(indexes, await waiting.results(), strict=True)
+        return [found[index] for index in sorted(found)]
+
+
+def _refused(looked: Acks, errors: Sequence[CurlewError | None]) -> AckedAndSent:
+    """Nothing was done. Each bad entry says why, the others which one it was."""
+    faults = [
+        *((f"/acks/{n}", result.error) for n, result in enumerate(looked.results)),
+        *((f"/sends/{n}", error) for n, error in enumerate(errors)),
+    ]
+    where, leading = next((where, error) for where, error in faults if error is not None)
+    other = InvalidRequest(
+        f"not done, because of {where}: acks and sends are one step, all or nothing",
+        hint="mend or leave out that entry, and repeat the request",
+        outcome="not_stored",
+    )
+    return AckedAndSent(
+        [result._replace(error=result.error or other) for result in looked.results],
+        [error or other for error in errors],
+        with_outcome(leading, "not_stored"),
+    )

@@ -48,6 +48,7 @@ class Take:
     __slots__ = (
         "attempts_max",
         "bytes_left",
+        "client_id",
         "deliveries",
         "disk",
         "expires_ms",
@@ -68,11 +69,13 @@ class Take:
         wanted: Filter | None,
         disk: DiskAccess,
         attempts_max: int,
+        client_id: str | None = None,
     ) -> None:
         self.subscription = subscription
         self.wanted = wanted
         self.disk = disk
         self.attempts_max = attempts_max
+        self.client_id = client_id
         self.holder: Holder | None = None
         self.messages_left = 0
         self.bytes_left = 0
@@ -367,7 +370,7 @@ class Taker:
                 lease.holder = take.holder
         if queue.is_retry:
             messages = [as_original(message) for message in messages]
-        self._note(queue, offsets, messages, leases)
+        self._note(take, queue, offsets, messages, leases)
         prefix, queue_id = take.subscription.handle_prefix, queue.queue_id
         expires_ms, until_ms, attempts_max = take.expires_ms, take.until_ms, take.attempts_max
         take.deliveries += [
@@ -396,6 +399,7 @@ class Taker:
 
     def _note(
         self,
+        take: Take,
         queue: LeasedQueue,
         offsets: Sequence[int],
         messages: Sequence[StoredMessage],
@@ -403,7 +407,10 @@ class Taker:
     ) -> None:
         """Note the deliveries under the original messages, neighbours of one attempt together."""
         group, topic, queue_id = queue.key
-        note = partial(self._trails.note, TraceKind.DELIVERED, topic, group=group)
+        client_id = take.client_id
+        note = partial(
+            self._trails.note, TraceKind.DELIVERED, topic, group=group, client_id=client_id
+        )
         if queue.is_retry:
             for offset, message, lease in zip(offsets, messages, leases, strict=True):
                 place = topic, message.queue_id

@@ -25,13 +25,13 @@ from app.broker.ordering import KeyOrder, Turn
 from app.broker.origins import as_original
 from app.broker.ports import Store
 from app.broker.reading import DiskAccess
+from app.broker.recent_handles import RecentHandles
 from app.broker.results import Delivery
 from app.broker.subscriptions import Held, LeasedQueue, LeaseIds, Subscription
 from app.broker.trails import TraceKind, Trails
 from app.domain.clock import Clock
 from app.domain.limits import MIB, Limits
 from app.domain.message import StoredMessage
-from app.domain.receipt import ReceiptSigner
 from app.store import ColdRead, ReadResult
 
 ORDERED_LOOK_MESSAGES: Final = 64
@@ -112,7 +112,7 @@ class Taker:
         clock: Clock,
         limits: Limits,
         *,
-        signer: ReceiptSigner,
+        signer: RecentHandles,
         lease_ids: LeaseIds,
         book: OffsetBook,
         groups: Groups,
@@ -357,7 +357,7 @@ class Taker:
         offsets = read.queue_offsets
         if not offsets:
             return
-        decode, issue = self._store.decode, self._signer.issue
+        decode = self._store.decode
         messages = [decode(record) for record in read.records]
         first_lease_id = self._lease_ids.take(len(offsets))
         leases = grant(offsets, first_lease_id, take.expires_s)
@@ -371,25 +371,13 @@ class Taker:
         if queue.is_retry:
             messages = [as_original(message) for message in messages]
         self._note(take, queue, offsets, messages, leases)
-        prefix, queue_id = take.subscription.handle_prefix, queue.queue_id
-        expires_ms, until_ms, attempts_max = take.expires_ms, take.until_ms, take.attempts_max
+        handles = self._signer.issue_all(
+            take.subscription, queue.queue_id, offsets, leases, take.expires_ms
+        )
+        until_ms, attempts_max = take.until_ms, take.attempts_max
         take.deliveries += [
-            Delivery(
-                message,
-                issue(
-                    prefix,
-                    queue_id,
-                    offset,
-                    lease.lease_id,
-                    lease.attempt,
-                    lease.is_first,
-                    expires_ms,
-                ),
-                lease.attempt,
-                attempts_max,
-                until_ms,
-            )
-            for message, offset, lease in zip(messages, offsets, leases, strict=True)
+            Delivery(message, handle, lease.attempt, attempts_max, until_ms)
+            for message, handle, lease in zip(messages, handles, leases, strict=True)
         ]
         take.leased += [
             (queue, offset, lease_id) for lease_id, offset in enumerate(offsets, first_lease_id)

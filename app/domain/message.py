@@ -119,13 +119,21 @@ def check_message(message: Message, limits: Limits) -> None:
         )
     if message.tag is not None:
         _check_tag(message.tag, limits)
-    _check_keys(message.keys, limits)
-    for name in ("sharding_key", "content_type", "message_id"):
-        value = getattr(message, name)
-        if value is not None and not _is_storable(value):
-            raise IllegalProperty(f"{name} is empty or has a control character", pointer=f"/{name}")
+    if message.keys:
+        _check_keys(message.keys, limits)
+    if message.sharding_key is not None:
+        _check_text("sharding_key", message.sharding_key)
+    if message.content_type is not None:
+        _check_text("content_type", message.content_type)
+    if message.message_id is not None:
+        _check_text("message_id", message.message_id)
     if message.properties:
         _check_properties(message.properties, limits)
+
+
+def _check_text(name: str, value: str) -> None:
+    if not _is_storable(value):
+        raise IllegalProperty(f"{name} is empty or has a control character", pointer=f"/{name}")
 
 
 def _is_storable(text: str) -> bool:

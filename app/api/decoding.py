@@ -164,6 +164,8 @@ def message_of(envelope: Envelope) -> Message:
 
 def _body_of(envelope: Envelope) -> tuple[bytes, str | None]:
     """The bytes of the one body given, and the content type that it has by itself."""
+    if envelope.text is not None and envelope.body is UNSET and envelope.body_base64 is None:
+        return envelope.text.encode(), TEXT_CONTENT_TYPE
     given = (
         (envelope.body is not UNSET)
         + (envelope.text is not None)
@@ -174,8 +176,6 @@ def _body_of(envelope: Envelope) -> tuple[bytes, str | None]:
             f"{given or 'none'} of body, text and body_base64 given; exactly one is needed",
             hint='an empty message is {"text": ""}',
         )
-    if envelope.text is not None:
-        return envelope.text.encode(), TEXT_CONTENT_TYPE
     if envelope.body_base64 is not None:
         return envelope.body_base64, None
     body = bytes(envelope.body)  # type: ignore[arg-type]

@@ -132,6 +132,14 @@ class Exchange:
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 
+    async def answer_in_two(self, status: int, headers: Headers, first: bytes, rest: bytes) -> None:
+        """As `answer`, for a body of a few bytes and a large rest, which is not copied."""
+        headers.append((b"content-length", b"%d" % (len(first) + len(rest))))
+        await self.begin(status, headers)
+        body = "http.response.body"
+        await self.send({"type": body, "body": first, "more_body": True})
+        await self.send({"type": body, "body": rest})
+
     async def answer_empty(self, status: int, headers: Headers) -> None:
         """Send an answer without a body (204, 304, or `Prefer: return=minimal`)."""
         if status not in {204, 304}:

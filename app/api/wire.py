@@ -73,6 +73,7 @@ class ReceiveBody(Struct, forbid_unknown_fields=True, kw_only=True):
 
     max_messages: Positive | None = None
     max_bytes: Positive | None = None
+    min_messages: Positive | None = None
     wait: Wait | None = None
     invisible: Duration | None = None
     invisible_ms: Positive | None = None

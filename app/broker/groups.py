@@ -271,8 +271,7 @@ class Groups:
     def wake_everybody(self, group: str) -> None:
         """Let all parked receives of the group look again: what they may take has changed."""
         for subscription in self._subscriptions.get(group, {}).values():
-            while subscription.line.wake_one():
-                pass
+            subscription.line.wake_everybody()
 
     def tell_of_room(self, in_flight: InFlight, group: str) -> None:
         """The group holds fewer messages than before: whoever got too few looks again."""
@@ -300,7 +299,7 @@ class Groups:
         failing: list[Subscription] = []
         for group, topics in self._subscriptions.items():
             for subscription in topics.values():
-                waits = bool(subscription.line.waiting)
+                waits = not subscription.line.is_empty
                 if waits and subscription.in_flight.has_refused:
                     self.expire_group(group, now_s)
                 if (waits or subscription.in_flight.count) and subscription.expire(now_s):

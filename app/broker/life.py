@@ -27,6 +27,7 @@ from app.broker.producers import Producers
 from app.broker.progress_journal import ProgressJournal
 from app.broker.pulling import Puller
 from app.broker.receiving import Receiver
+from app.broker.recent_handles import RecentHandles
 from app.broker.replaying import Replayer
 from app.broker.requests import Requests
 from app.broker.retrying import Retrier
@@ -48,7 +49,6 @@ from app.domain.errors import (
     ShuttingDown,
 )
 from app.domain.limits import Limits
-from app.domain.receipt import ReceiptSigner
 from app.runtime.service import Service
 
 _LOG: Final = logging.getLogger(__name__)
@@ -181,7 +181,7 @@ class BrokerLife:
         """Load what the metadata knows and take up work. Raises `MetadataUnavailable`."""
         if not self._closed_because:
             return
-        self._equip(ReceiptSigner(await self._metadata.secret(RECEIPT_KEY_NAME)))
+        self._equip(RecentHandles(await self._metadata.secret(RECEIPT_KEY_NAME)))
         await self.scheduled.start()
         await self._book.load()
         await self.progress.load(self._book, self._metadata.snapshot)
@@ -195,7 +195,7 @@ class BrokerLife:
             await service.start()
         self._closed_because = ""
 
-    def _equip(self, signer: ReceiptSigner) -> None:
+    def _equip(self, signer: RecentHandles) -> None:
         """Make the parts that need the cluster's key."""
         self._signer = signer
         taker = Taker(

@@ -5,8 +5,10 @@ Where the original stands is in reserved properties, with RocketMQ's names where
 of a copy keeps the first origin.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec.structs import replace
 
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import QueueOffset, TimestampMs

@@ -1,13 +1,15 @@
 """Receiving: lease messages to a consumer of a group, wait for some when there are none.
 
 What a receive takes is decided in `taking`; here are its bounds, its waiting, and what happens when
-its client is gone. Event loop only.
+its client is gone. One that wants several messages counts until so many are ready and only then
+leases; when its wait ends it takes what there is. Event loop only.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final
 
 from app.broker.config import BrokerConfig
@@ -76,13 +78,14 @@ class Receiver:
         is_waiting = request.wait_s > 0
         turns_left = self._limits.filter_looks_max // LOOKS_PER_TURN
         while not subscription.is_closed:
-            take = Take(subscription, wanted, disk, group.max_attempts)
-            if request.attempt_id is not None:
-                take.deliveries = await self._replayer.replay(
-                    subscription, request.attempt_id, disk, group.max_attempts
-                )
-                if take.deliveries:
-                    return self._finish(take, None, gone)
+            take = Take(subscription, wanted, disk, group.max_attempts, request.client_id)
+            if await self._replay(take, request.attempt_id):
+                return self._finish(take, None, gone)
+            if is_waiting and not self._has_enough(subscription, request):
+                is_waiting = await self._wait(subscription, deadline, _needed(request))
+                if gone():
+                    break
+                continue
             group = self._metadata.snapshot.groups.get(group.name, group)
             await self._look(take, group, request, invisible_ms)
             if take.deliveries or disk.is_used or self._waiters.closed:
@@ -97,11 +100,35 @@ class Receiver:
             if not is_waiting:
                 result = self._finish(take, request.attempt_id, gone)
                 return result._replace(is_paused=True) if group.paused else result
-            is_waiting = await self._waiters.wait_in_line(subscription.line, deadline - loop.time())
+            is_waiting = await self._wait(subscription, deadline)
             if gone():
-                subscription.line.wake_one()
                 break
+        subscription.line.wake_one()
         return ReceiveResult([], 0)
+
+    async def _replay(self, take: Take, attempt_id: str | None) -> bool:
+        """Whether this receive was answered before, and its messages are leased still."""
+        if attempt_id is None:
+            return False
+        take.deliveries = await self._replayer.replay(
+            take.subscription, attempt_id, take.disk, take.attempts_max
+        )
+        return bool(take.deliveries)
+
+    def _has_enough(self, subscription: Subscription, request: ReceiveRequest) -> bool:
+        needed = _needed(request)
+        if needed == 1:
+            return True
+        subscription.expire(self._clock.monotonic_s())
+        return self.backlog(subscription) >= needed
+
+    async def _wait(self, subscription: Subscription, deadline: float, needed: int = 1) -> bool:
+        """Park; False when time is up. In the turn in which nothing, or too little, was found."""
+        line = subscription.line
+        if needed > 1:
+            line.count_ready = partial(self.backlog, subscription)
+        left_s = deadline - asyncio.get_running_loop().time()
+        return await self._waiters.wait_in_line(line, left_s, needed)
 
     async def _look(
         self, take: Take, group: Group, request: ReceiveRequest, invisible_ms: int
@@ -119,8 +146,13 @@ class Receiver:
         check_wait(request.wait_s, limits)
         if request.client_id is not None and not 1 <= len(request.client_id) <= NAME_CHARS_MAX:
             raise InvalidRequest(f"client_id has 1 to {NAME_CHARS_MAX} characters")
-        if request.max_messages < 1 or request.max_bytes < 1:
-            raise InvalidRequest("max_messages and max_bytes are at least 1")
+        if request.max_messages < 1 or request.max_bytes < 1 or request.min_messages < 1:
+            raise InvalidRequest("max_messages, max_bytes and min_messages are at least 1")
+        if request.min_messages > 1 and request.filter is not None:
+            raise InvalidRequest(
+                "min_messages does not go with a filter: how many match is not known beforehand",
+                hint="leave out min_messages; a receive is answered with the first that match",
+            )
         if request.invisible_ms is None:
             return group.invisible_ms
         check_invisible(request.invisible_ms, limits)
@@ -206,6 +238,10 @@ class Receiver:
             if queue.order is not None:
                 count += queue.order.waiting_count
         return count
+
+
+def _needed(request: ReceiveRequest) -> int:
+    return min(request.min_messages, request.max_messages)
 
 
 def _holder_of(in_flight: InFlight, client_id: str) -> Holder:

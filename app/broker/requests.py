@@ -11,8 +11,9 @@ Waiting requests live in memory only, bounded by `requests_waiting_max`. Event l
 import asyncio
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from app.broker.ports import Store
 from app.broker.results import SendResult

@@ -108,6 +108,8 @@ class ReceiveRequest:
     max_messages: int = DEFAULT_RECEIVE_MESSAGES
     max_bytes: int = MIB
     wait_s: float = 0.0
+    min_messages: int = 1
+    """A waiting receive is answered as soon as so many are ready; nothing is leased meanwhile."""
     invisible_ms: int | None = None
     """None: the group's."""
     filter: str | None = None

@@ -222,8 +222,9 @@ class Sender:
             return with_outcome(item, "not_stored")
         try:
             check_message(item.message, self._limits)
-            check_type(topic, item.message, is_delayed=item.due is not None)
-            self._delayed.due_ms(item.due)
+            if item.due is not None or topic.type is not TopicType.NORMAL:
+                check_type(topic, item.message, is_delayed=item.due is not None)
+                self._delayed.due_ms(item.due)
             if item.queue_id is not None:
                 check_queue(topic, item.queue_id)
         except CurlewError as error:

@@ -209,8 +209,7 @@ class Subscription:
         self.is_closed = True
         for queue in self.sources:
             queue.leases.close()
-        while self.line.wake_one():
-            pass
+        self.line.wake_everybody()
 
     def expire(self, now_s: float) -> bool:
         """Notice leases and delays that have ended. True: some messages are ready."""

@@ -25,13 +25,13 @@ from app.broker.ordering import KeyOrder, Turn
 from app.broker.origins import as_original
 from app.broker.ports import Store
 from app.broker.reading import DiskAccess
+from app.broker.recent_handles import RecentHandles
 from app.broker.results import Delivery
 from app.broker.subscriptions import Held, LeasedQueue, LeaseIds, Subscription
 from app.broker.trails import TraceKind, Trails
 from app.domain.clock import Clock
 from app.domain.limits import MIB, Limits
 from app.domain.message import StoredMessage
-from app.domain.receipt import ReceiptSigner
 from app.store import ColdRead, ReadResult
 
 ORDERED_LOOK_MESSAGES: Final = 64
@@ -48,6 +48,7 @@ class Take:
     __slots__ = (
         "attempts_max",
         "bytes_left",
+        "client_id",
         "deliveries",
         "disk",
         "expires_ms",
@@ -68,11 +69,13 @@ class Take:
         wanted: Filter | None,
         disk: DiskAccess,
         attempts_max: int,
+        client_id: str | None = None,
     ) -> None:
         self.subscription = subscription
         self.wanted = wanted
         self.disk = disk
         self.attempts_max = attempts_max
+        self.client_id = client_id
         self.holder: Holder | None = None
         self.messages_left = 0
         self.bytes_left = 0
@@ -109,7 +112,7 @@ class Taker:
         clock: Clock,
         limits: Limits,
         *,
-        signer: ReceiptSigner,
+        signer: RecentHandles,
         lease_ids: LeaseIds,
         book: OffsetBook,
         groups: Groups,
@@ -354,7 +357,7 @@ class Taker:
         offsets = read.queue_offsets
         if not offsets:
             return
-        decode, issue = self._store.decode, self._signer.issue
+        decode = self._store.decode
         messages = [decode(record) for record in read.records]
         first_lease_id = self._lease_ids.take(len(offsets))
         leases = grant(offsets, first_lease_id, take.expires_s)
@@ -367,26 +370,14 @@ class Taker:
                 lease.holder = take.holder
         if queue.is_retry:
             messages = [as_original(message) for message in messages]
-        self._note(queue, offsets, messages, leases)
-        prefix, queue_id = take.subscription.handle_prefix, queue.queue_id
-        expires_ms, until_ms, attempts_max = take.expires_ms, take.until_ms, take.attempts_max
+        self._note(take, queue, offsets, messages, leases)
+        handles = self._signer.issue_all(
+            take.subscription, queue.queue_id, offsets, leases, take.expires_ms
+        )
+        until_ms, attempts_max = take.until_ms, take.attempts_max
         take.deliveries += [
-            Delivery(
-                message,
-                issue(
-                    prefix,
-                    queue_id,
-                    offset,
-                    lease.lease_id,
-                    lease.attempt,
-                    lease.is_first,
-                    expires_ms,
-                ),
-                lease.attempt,
-                attempts_max,
-                until_ms,
-            )
-            for message, offset, lease in zip(messages, offsets, leases, strict=True)
+            Delivery(message, handle, lease.attempt, attempts_max, until_ms)
+            for message, handle, lease in zip(messages, handles, leases, strict=True)
         ]
         take.leased += [
             (queue, offset, lease_id) for lease_id, offset in enumerate(offsets, first_lease_id)
@@ -396,6 +387,7 @@ class Taker:
 
     def _note(
         self,
+        take: Take,
         queue: LeasedQueue,
         offsets: Sequence[int],
         messages: Sequence[StoredMessage],
@@ -403,7 +395,10 @@ class Taker:
     ) -> None:
         """Note the deliveries under the original messages, neighbours of one attempt together."""
         group, topic, queue_id = queue.key
-        note = partial(self._trails.note, TraceKind.DELIVERED, topic, group=group)
+        client_id = take.client_id
+        note = partial(
+            self._trails.note, TraceKind.DELIVERED, topic, group=group, client_id=client_id
+        )
         if queue.is_retry:
             for offset, message, lease in zip(offsets, messages, leases, strict=True):
                 place = topic, message.queue_id

@@ -10,8 +10,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from app.broker.confirming import Confirmation, with_outcome
 from app.broker.journal import Journal

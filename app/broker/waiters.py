@@ -2,7 +2,8 @@
 
 Pulls wait on one queue, and an arrival wakes all of them, since each gets the message. Receives
 wait on one group's subscription, and an arrival wakes one of them, since one gets the message; the
-one that was woken wakes the next when it leaves something (`receiving` sees to that).
+one that was woken wakes the next when it leaves something (`receiving` sees to that). A receive
+that wants several messages is patient: it is woken when so many are ready and nobody takes less.
 
 Deadlines are timers of the event loop; nothing here polls. Event loop only. A wake-up is never
 lost: whoever parks has looked for messages in the same turn of the loop.
@@ -10,7 +11,7 @@ lost: whoever parks has looked for messages in the same turn of the loop.
 
 import asyncio
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from app.domain.errors import Quota, TooManyRequests
 
@@ -18,22 +19,48 @@ from app.domain.errors import Quota, TooManyRequests
 class ReceiverLine:
     """Parked receives of one group on one topic, in order of arrival."""
 
-    __slots__ = ("topics", "waiting")
+    __slots__ = ("count_ready", "patient", "topics", "waiting")
 
     def __init__(self, topics: tuple[str, ...]) -> None:
         self.topics = topics
         """An arrival in any of them wakes: the topic itself, the group's retries."""
         self.waiting: deque[asyncio.Future[bool]] = deque()
+        self.patient: dict[asyncio.Future[bool], int] = {}
+        """Receives that want several messages, and how many."""
+        self.count_ready: Callable[[], int] = _none
+        """Messages that could be taken now; asked only while a patient receive waits."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.waiting and not self.patient
 
     def wake_one(self) -> bool:
-        """Wake the one that waits longest; False when nobody waits."""
+        """Wake the one that waits longest; False when nobody waits for what is there.
+
+        A patient one is woken only when so many are ready; one that finds less after all, since
+        others were quicker, parks again and wakes nobody. So none wake each other for ever.
+        """
         waiting = self.waiting
         while waiting:
             waiter = waiting.popleft()
             if not waiter.done():
                 waiter.set_result(True)
                 return True
+        if self.patient:
+            ready = self.count_ready()
+            for waiter, needed in self.patient.items():
+                if needed <= ready and not waiter.done():
+                    del self.patient[waiter]
+                    waiter.set_result(True)
+                    return True
         return False
+
+    def wake_everybody(self) -> None:
+        """Let all look again: it is not about how many messages there are."""
+        for waiter in (*self.waiting, *self.patient):
+            _wake(waiter)
+        self.waiting.clear()
+        self.patient.clear()
 
 
 class Waiters:
@@ -94,12 +121,18 @@ class Waiters:
         if not queues:
             del self._pulls[topic]
 
-    async def wait_in_line(self, line: ReceiverLine, wait_s: float) -> bool:
-        """Park a receive. As above; one that is cancelled after being woken wakes the next."""
+    async def wait_in_line(self, line: ReceiverLine, wait_s: float, needed: int = 1) -> bool:
+        """Park a receive. As above; one that is cancelled after being woken wakes the next.
+
+        With `needed` over 1 until so many messages are ready (`line.count_ready`).
+        """
         waiter = self._enter()
         if waiter is None:
             return False
-        line.waiting.append(waiter)
+        if needed > 1:
+            line.patient[waiter] = needed
+        else:
+            line.waiting.append(waiter)
         for topic in line.topics:
             self._lines.setdefault(topic, {})[line] = None
         try:
@@ -114,7 +147,8 @@ class Waiters:
     def _leave_line(self, line: ReceiverLine, waiter: asyncio.Future[bool]) -> None:
         if waiter in line.waiting:
             line.waiting.remove(waiter)
-        if not line.waiting:
+        line.patient.pop(waiter, None)
+        if line.is_empty:
             for topic in line.topics:
                 lines = self._lines.get(topic)
                 if lines is not None:
@@ -163,8 +197,7 @@ class Waiters:
             for waiter in parked:
                 _wake(waiter)
         for line in self._lines.get(topic, {}):
-            while line.wake_one():
-                pass
+            line.wake_everybody()
 
     def close(self) -> None:
         """Answer everybody; nobody can park any more."""
@@ -174,8 +207,12 @@ class Waiters:
                 for waiter in parked:
                     _time_is_up(waiter)
         for line in self.lines():
-            for waiter in line.waiting:
+            for waiter in (*line.waiting, *line.patient):
                 _time_is_up(waiter)
+
+
+def _none() -> int:
+    return 0
 
 
 def _wake(waiter: asyncio.Future[bool]) -> None:

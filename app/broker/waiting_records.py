@@ -6,10 +6,10 @@ lists those that wait no more.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from app.domain.message import (
     PROPERTY_DUE,

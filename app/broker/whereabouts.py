@@ -137,7 +137,7 @@ class WhereaboutsReader:
                 "settle some, or raise max_in_flight of the group",
                 ahead,
             )
-        if not subscription.line.waiting:
+        if subscription.line.is_empty:
             return Whereabouts(
                 Standing.READY,
                 "it can be received, and no receive is waiting now",
@@ -230,7 +230,9 @@ class WhereaboutsReader:
         return Whereabouts(
             Standing.RETRYING,
             "a delivery failed; the next one is ready to be received",
-            None if subscription and subscription.line.waiting else "no receive is waiting now",
+            None
+            if subscription and not subscription.line.is_empty
+            else "no receive is waiting now",
             attempt=attempt,
         )
 

@@ -29,6 +29,9 @@ FILTER_LOOK_MESSAGES = 256
 FILTER_LOOK_BYTES = MIB
 """What one look through a queue may read at a time; some milliseconds of the event loop."""
 
+HANDLES_REMEMBERED_MAX = 16_384
+"""Receipt handles that a node keeps in memory to read them back faster; about 0.5 KiB each."""
+
 PROPERTIES_ENCODED_BYTES_MAX = 32_767
 """The record's properties length is a signed 16-bit integer."""
 

@@ -319,6 +319,7 @@ class Appender:
         """Take queue offsets for the messages and make their records, units and ids."""
         queue = part.queue
         topic = queue.topic.encode()
+        short_topic = topic_part(topic) if len(topic) <= _SIMPLE_TOPIC_CHARS_MAX else b""
         first = queue.next_offset
         queue.next_offset += len(part.messages)
         records: list[bytes] = []
@@ -326,25 +327,37 @@ class Appender:
         ids: list[str] = []
         keyed: list[tuple[int, list[str]]] = []
         synced_end = self._writer.watermarks.flushed
+        id_start = f"{self._id_prefix}{now:012X}"
         rows = zip(part.messages, part.properties, part.sizes, positions, strict=True)
         for queue_offset, (message, encoded, size, at) in enumerate(rows, first):
-            records.append(
-                encode_record(
+            born = now if message.born_time_ms is None else message.born_time_ms
+            if short_topic and not message.reconsume_times:
+                record = encode_simple_record(
+                    short_topic,
+                    (queue.queue_id, queue_offset, at),
+                    message.body,
+                    encoded,
+                    (born, now),
+                    self._store_host,
+                    synced_end,
+                )
+            else:
+                record = encode_record(
                     topic=topic,
                     queue_id=queue.queue_id,
                     queue_offset=queue_offset,
                     physical_offset=at,
                     body=message.body,
                     properties=encoded,
-                    born_time_ms=now if message.born_time_ms is None else message.born_time_ms,
+                    born_time_ms=born,
                     store_time_ms=now,
                     store_host=self._store_host,
                     reconsume_times=message.reconsume_times,
                     prepared_offset=synced_end,
                 )
-            )
+            records.append(record)
             units.append(UNIT.pack(at, size, self._tag_hash(message.tag) if message.tag else 0))
-            ids.append(message.message_id or f"{self._id_prefix}{now:012X}{at:012X}")
+            ids.append(message.message_id or f"{id_start}{at:012X}")
             if message.keys or message.message_id:
                 keyed.append((at, _keys_of(message)))
         settle = _Settle(self, queue, b"".join(units), keyed, now, done)

@@ -102,9 +102,6 @@ class SendOptions:
             self.flush = _flush_of(text)
 
 
-NO_OPTIONS: Final = SendOptions()
-
-
 def decode_header(name: bytes, value: bytes) -> str:
     """The text of a header value; `InvalidRequest` when it is not UTF-8."""
     try:

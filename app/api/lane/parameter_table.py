@@ -57,7 +57,7 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "keys": (TEXT, "look-up values, separated by spaces"),
     "max_bytes": (POSITIVE, "at most so many bytes, but at least one message"),
     "max_messages": (POSITIVE, "at most so many messages"),
-    "min_messages": (POSITIVE, "a waiting pull is answered as soon as there are so many"),
+    "min_messages": (POSITIVE, "a waiting request is answered as soon as there are so many"),
     "offset": (INTEGER, "start at this offset"),
     "producer_group": (TEXT, "who is asked when a transaction is not decided in time"),
     "page_size": (POSITIVE, "at most so many messages"),

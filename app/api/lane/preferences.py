@@ -14,16 +14,16 @@ STRICT: Final = "handling=strict"
 ASYNC: Final = "respond-async"
 NO_WISHES: Final[frozenset[str]] = frozenset()
 
-_PREFER: Final = b"prefer"
+PREFER: Final = b"prefer"
 _WAIT: Final = "wait="
 _WAIT_DIGITS_MAX: Final = 9
 
 
 def wishes_of(exchange: Exchange) -> frozenset[str]:
     """The preferences of a request as `name=value` or `name`, in lower case."""
-    if _PREFER not in exchange.headers:
+    if PREFER not in exchange.headers:
         return NO_WISHES
-    lines = [value for name, value in exchange.scope["headers"] if name == _PREFER]
+    lines = [value for name, value in exchange.scope["headers"] if name == PREFER]
     return _parse(b",".join(lines))
 
 

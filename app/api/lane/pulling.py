@@ -121,15 +121,16 @@ class Pulling:
         if kind == "frames":
             read = result.read
             first = read.queue_offsets[0] if read.queue_offsets else read.next_offset
-            body = b"".join(encode_answer(read.records, read.tag_hashes, first))
+            head, body = encode_answer(read.records, read.tag_hashes, first)
             store_id = (b"mq-store-id", self._broker.store_id.hex().encode("ascii"))
-            self._traffic.sent_out(len(read.records), len(body))
+            self._traffic.sent_out(len(read.records), len(head) + len(body))
             headers += [media.FRAMES_HEADER, *_pull_headers(result), store_id, VARY]
             packing = wanted_packing(exchange.headers.get(b"accept-encoding"))
-            if packing is not None:
-                body = await pack(packing, body)
+            if packing is None:
+                await exchange.answer_in_two(200, headers, head, body)
+            else:
                 headers.append((b"content-encoding", packing))
-            await exchange.answer(200, headers, body)
+                await exchange.answer(200, headers, await pack(packing, head + body))
             return
         decode = self._broker.decode
         messages = [decode(record) for record in result.read.records]

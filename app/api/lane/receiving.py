@@ -28,7 +28,15 @@ from app.domain.limits import DEFAULT_RECEIVE_MESSAGES, MIB, Limits
 
 RECEIVE_PARAMETERS: Final = frozenset(
     {
-        *("max_messages", "max_bytes", "wait", "invisible", "invisible_ms", "filter"),
+        *(
+            "max_messages",
+            "max_bytes",
+            "min_messages",
+            "wait",
+            "invisible",
+            "invisible_ms",
+            "filter",
+        ),
         *("attempt_id", "client_id", "format", "body"),
     }
 )
@@ -79,11 +87,12 @@ class Receiving:
         self, exchange: Exchange, topic: str, group: str, request: ReceiveRequest
     ) -> ReceiveResult:
         """What is ready now; only when nothing is, wait and watch the connection."""
-        result = await self._broker.receive(
-            topic, group, replace(request, wait_s=0.0), gone=_never_gone
-        )
-        if result.deliveries or request.wait_s == 0:
-            return result
+        if request.min_messages == 1 or request.wait_s == 0:
+            result = await self._broker.receive(
+                topic, group, replace(request, wait_s=0.0), gone=_never_gone
+            )
+            if result.deliveries or request.wait_s == 0:
+                return result
         return await unless_gone(
             exchange.receive,
             lambda gone: self._broker.receive(topic, group, request, gone=gone),
@@ -96,6 +105,11 @@ class Receiving:
             "max_messages", asked.max_messages, query, limits.receive_messages_max
         )
         max_bytes = _bounded("max_bytes", asked.max_bytes, query, limits.receive_bytes_max)
+        min_messages = _bounded(
+            "min_messages", asked.min_messages, query, limits.receive_messages_max
+        )
+        if raw and min_messages is not None and min_messages > 1:
+            raise InvalidRequest("format=raw gives one message; leave out min_messages")
         if raw and max_messages not in {None, 1}:
             raise InvalidRequest(
                 f"max_messages is {max_messages}; format=raw gives one message",
@@ -103,9 +117,13 @@ class Receiving:
             )
         filter_text, attempt_id = query.text("filter"), query.text("attempt_id")
         client_id = query.text("client_id")
+        min_messages = 1 if min_messages is None else min_messages
+        if max_messages is None:
+            max_messages = max(DEFAULT_RECEIVE_MESSAGES, min_messages)
         return ReceiveRequest(
-            max_messages=DEFAULT_RECEIVE_MESSAGES if max_messages is None else max_messages,
+            max_messages=max_messages,
             max_bytes=min(MIB, limits.receive_bytes_max) if max_bytes is None else max_bytes,
+            min_messages=min_messages,
             invisible_ms=invisible_ms_of(asked.invisible, asked.invisible_ms, query),
             filter=asked.filter if filter_text is None else filter_text,
             attempt_id=asked.attempt_id if attempt_id is None else attempt_id,

@@ -4,9 +4,10 @@ Both bodies are messages, raw or as an envelope. What belongs to later delivery 
 (a delay, an idempotency key) has no meaning here and is refused.
 """
 
-from dataclasses import replace
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
+
+from msgspec.structs import replace
 
 from app.api.decoding import envelope_decoder, message_of
 from app.api.errors import InvalidBody, UnsupportedFeature

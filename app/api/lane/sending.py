@@ -4,11 +4,11 @@ Translates only: queue choice, limits of a message and storing are the broker's.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from time import perf_counter
 from typing import Final, NamedTuple
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from app.api.cloudevents import (
     EVENTS,
@@ -31,7 +31,6 @@ from app.api.lane.answers import answer_results
 from app.api.lane.claims import DUPLICATE, IDEMPOTENCY_KEY, claim_of
 from app.api.lane.metadata import (
     BATCH_HEADERS,
-    NO_OPTIONS,
     TRACE_HEADERS,
     SendOptions,
     read_batch_options,
@@ -41,6 +40,7 @@ from app.api.lane.metadata import (
 from app.api.lane.preferences import (
     ASYNC,
     MINIMAL,
+    PREFER,
     REPRESENTATION,
     STRICT,
     applied,
@@ -84,6 +84,7 @@ _SPECIAL_HEADERS: Final = frozenset(
         *TRACE_HEADERS,
         CONTENT_ENCODING,
         IDEMPOTENCY_KEY,
+        PREFER,
         VERSION_HEADER,
     }
 )
@@ -108,23 +109,39 @@ class Sending:
     async def send(self, exchange: Exchange, topic: str) -> None:
         headers = exchange.headers
         kind, content_type = media.send_content(headers.get(b"content-type"))
-        options = NO_OPTIONS
-        packing: Packing | None = None
         if (
             exchange.mq_headers
             or exchange.scope["query_string"]
+            or kind != "raw"
             or not _SPECIAL_HEADERS.isdisjoint(headers)
         ):
-            packing = packing_of(headers.get(CONTENT_ENCODING))
-            options = read_send_options(exchange.mq_headers, headers, exchange.query)
-            if VERSION_HEADER in headers and kind == "raw":
-                _take_event(exchange, options)
+            await self._send_with_options(exchange, topic, kind, content_type)
+            return
+        body = await exchange.read_body(self._limits.body_bytes_max, body_too_large)
+        message = Message(body, content_type=content_type)
+        began_s = perf_counter()
+        result = await self._broker.send(topic, message)
+        timing = _timing(began_s)
+        self._traffic.taken_in(1, len(body))
+        message_id = (b"mq-message-id", result[0].encode())
+        answer = encode_line(SendAnswer("SEND_OK", *result[:5]))
+        await exchange.answer(201, [media.JSON_HEADER, message_id, timing], answer)
+
+    async def _send_with_options(
+        self, exchange: Exchange, topic: str, kind: media.BodyKind, content_type: str | None
+    ) -> None:
+        """A send that says more than its body does."""
+        headers = exchange.headers
+        packing = packing_of(headers.get(CONTENT_ENCODING))
+        options = read_send_options(exchange.mq_headers, headers, exchange.query)
+        if VERSION_HEADER in headers and kind == "raw":
+            _take_event(exchange, options)
         limits = self._limits
         limit = limits.body_bytes_max if kind == "raw" else limits.batch_bytes_max
         body = await self._read(exchange, limit, body_too_large, packing)
         message, queue_id, due = _to_send(kind, content_type, body, options)
         wishes = wishes_of(exchange)
-        claim = None if options is NO_OPTIONS else claim_of(options, exchange, body)
+        claim = claim_of(options, exchange, body)
         preparation = preparation_of(options)
         if preparation is not None:
             refuse_with_transaction(claim is not None, "a claim to be stored once")
@@ -406,8 +423,6 @@ def _timing(began_s: float) -> tuple[bytes, bytes]:
 
 
 def _raw_message(body: bytes, content_type: str | None, options: SendOptions) -> Message:
-    if options is NO_OPTIONS:
-        return Message(body, content_type=content_type)
     return Message(
         body,
         tag=options.tag,
@@ -421,8 +436,6 @@ def _raw_message(body: bytes, content_type: str | None, options: SendOptions) ->
 
 def _merged(message: Message, options: SendOptions) -> Message:
     """`message` of an envelope, with what headers and query say over it."""
-    if options is NO_OPTIONS:
-        return message
     return replace(
         message,
         tag=message.tag if options.tag is None else options.tag,
@@ -477,7 +490,9 @@ def entry_of(entry: BatchEntry | CurlewError) -> Entry:
     if isinstance(entry, CurlewError):
         return Entry(None, entry)
     try:
-        due = due_of(entry.delay, entry.deliver_at_ms)
+        due = None
+        if entry.delay is not None or entry.deliver_at_ms is not None:
+            due = due_of(entry.delay, entry.deliver_at_ms)
         return Entry(entry.id, BatchItem(message_of(entry), entry.queue_id, due))
     except CurlewError as error:
         return Entry(entry.id, error)

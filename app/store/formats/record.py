@@ -26,7 +26,7 @@ An end-of-file record fills the rest of a segment: size 4, magic 4, the rest is 
 
 import struct
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from app.domain.message import (
     NAME_VALUE_SEPARATOR,
@@ -41,7 +41,6 @@ from app.domain.message import (
     Message,
     StoredMessage,
 )
-from app.domain.positions import PhysicalOffset, QueueOffset, TimestampMs
 from app.store.formats.checksum import crc32
 from app.store.formats.compression import plain_body
 from app.store.formats.message_id import encode_message_id
@@ -76,17 +75,6 @@ SYSTEM_FLAG_STORE_HOST_V6: Final = 0x20
 _SIZE_MAGIC: Final = struct.Struct(">II")
 _U16: Final = struct.Struct(">H")
 _I32: Final = struct.Struct(">i")
-_OF_FIELDS: Final = frozenset(
-    {
-        PROPERTY_TAG,
-        PROPERTY_KEYS,
-        PROPERTY_UNIQUE_KEY,
-        PROPERTY_SHARDING_KEY,
-        PROPERTY_CONTENT_TYPE,
-        PROPERTY_CHECKSUM,
-    }
-)
-"""Properties that a `StoredMessage` gives in a field of their own, or not at all."""
 
 
 class RecordFields(NamedTuple):
@@ -371,33 +359,61 @@ def decode_fields(record: memoryview | bytes) -> RecordFields:
 
 def decode_message(record: memoryview | bytes, store_id: bytes) -> StoredMessage:
     """One record as a message. `store_id` (4 bytes) goes into a derived message id."""
+    raw = bytes(record)
+    values = FIXED.unpack_from(raw)
+    if values[1] != MAGIC_V1 or values[7]:
+        return _decode_foreign(raw, store_id)
+    body_end = FIXED_BYTES + values[14]
+    topic_end = body_end + 1 + raw[body_end]
+    end = topic_end + 2 + (raw[topic_end] << 8 | raw[topic_end + 1])
+    if end != len(raw) or values[0] != end:
+        raise ValueError(f"fields end at {end} of {len(raw)} bytes")
+    topic = str(raw[body_end + 1 : topic_end], "utf-8")
+    return _message(values, topic, raw[FIXED_BYTES:body_end], raw[topic_end + 2 :], store_id)
+
+
+def _decode_foreign(record: bytes, store_id: bytes) -> StoredMessage:
+    """`decode_message` for long topics, IPv6 hosts and packed bodies."""
     fields = decode_fields(record)
-    pairs = decode_properties(fields.properties)
-    properties: dict[str, str] = {}
+    body = plain_body(fields.body, fields.system_flag)
+    return _message(fields, fields.topic, body, fields.properties, store_id)
+
+
+def _message(
+    fixed: tuple[Any, ...], topic: str, body: bytes, properties: bytes, store_id: bytes
+) -> StoredMessage:
+    """A message of the values of `FIXED`, of which only those that it needs are looked at."""
+    tag = keys = sharding_key = content_type = None
+    message_id = ""
+    own: dict[str, str] = {}
     system: dict[str, str] = {}
-    for name, text in pairs.items():
-        if name not in RESERVED_PROPERTIES:
-            properties[name] = text
-        elif name not in _OF_FIELDS:
-            system[name] = text
-    pair = pairs.get
-    keys = pair(PROPERTY_KEYS)
-    # By position: naming fifteen arguments costs as much as decoding the fields.
+    if not (len(properties) == CHECKSUM_BYTES and properties.startswith(CHECKSUM_NAME)):
+        pairs = decode_properties(properties)
+        pairs.pop(PROPERTY_CHECKSUM, None)
+        message_id = pairs.pop(PROPERTY_UNIQUE_KEY, "")
+        tag = pairs.pop(PROPERTY_TAG, None)
+        keys = pairs.pop(PROPERTY_KEYS, None)
+        sharding_key = pairs.pop(PROPERTY_SHARDING_KEY, None)
+        content_type = pairs.pop(PROPERTY_CONTENT_TYPE, None)
+        if RESERVED_PROPERTIES.isdisjoint(pairs):
+            own = pairs
+        else:
+            for name, text in pairs.items():
+                (system if name in RESERVED_PROPERTIES else own)[name] = text
     return StoredMessage(
-        pair(PROPERTY_UNIQUE_KEY)
-        or encode_message_id(store_id, fields.store_time_ms, fields.physical_offset),
-        fields.topic,
-        fields.queue_id,
-        QueueOffset(fields.queue_offset),
-        PhysicalOffset(fields.physical_offset),
-        plain_body(fields.body, fields.system_flag),
-        pair(PROPERTY_TAG),
+        message_id or encode_message_id(store_id, fixed[10], fixed[6]),
+        topic,
+        fixed[3],
+        fixed[5],
+        fixed[6],
+        body,
+        tag,
         tuple(keys.split(" ")) if keys else (),
-        pair(PROPERTY_SHARDING_KEY),
-        properties,
-        pair(PROPERTY_CONTENT_TYPE),
-        TimestampMs(fields.born_time_ms),
-        TimestampMs(fields.store_time_ms),
-        fields.reconsume_times,
+        sharding_key,
+        own,
+        content_type,
+        fixed[8],
+        fixed[10],
+        fixed[12],
         system,
     )

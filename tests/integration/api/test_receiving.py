@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -219,3 +220,30 @@ def test_a_client_that_hangs_up_leaves_no_lease(
     while not found and time.monotonic() < deadline:
         found = receive(http, topic, wait=5)
     assert [each["text"] for each in found] == ["for the living"]
+
+
+def test_a_receive_waits_for_so_many(http: httpx.Client, topic: str) -> None:
+    send(http, topic, "a")
+    began_s = time.monotonic()
+    assert len(receive(http, topic, min_messages=2, wait="300ms")) == 1
+    assert time.monotonic() - began_s >= 0.3
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(receive, http, topic, min_messages=2, wait=20)
+        for body in ("b", "c"):
+            send(http, topic, body)
+        assert {message["text"] for message in asked.result(20)} == {"b", "c"}
+    url = f"/v1/topics/{topic}/groups/g-{topic}/messages:receive"
+    send(http, topic, "d", "e")
+    answer = http.post(f"{url}?min_messages=2&wait=20")
+    assert len(answer.json()["messages"]) == 2
+    refused = http.post(f"{url}?min_messages=2&filter=a")
+    assert (refused.status_code, refused.json()["code"]) == (400, "BAD_REQUEST")
+    assert http.post(f"{url}?min_messages=0").status_code == 400
+
+
+def test_a_trail_says_who_received(http: httpx.Client, topic: str) -> None:
+    send(http, topic, "a")
+    [message] = receive(http, topic, client_id="worker-1")
+    trail = http.get(f"/v1/topics/{topic}/messages/{message['message_id']}/trace").json()
+    delivered = [event for event in trail["events"] if event["kind"] == "delivered"]
+    assert [event["client_id"] for event in delivered] == ["worker-1"]

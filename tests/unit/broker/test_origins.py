@@ -1,6 +1,6 @@
 """Copies keep what the message was and where it came from, however often they are copied."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from app.broker.origins import (
     Origin,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.message import Message
+from app.domain.message import RESERVED_PROPERTIES, Message
 from app.store.formats import record as records
 from app.store.formats.message_id import decode_message_id, encode_message_id
 from app.store.formats.record import Found
@@ -30,7 +30,7 @@ messages = st.builds(
     keys=st.lists(texts.filter(lambda t: not any(c.isspace() for c in t)), max_size=3).map(tuple),
     sharding_key=st.none() | texts,
     properties=st.dictionaries(
-        texts.filter(lambda t: t not in records._OF_FIELDS), texts, max_size=3
+        texts.filter(lambda t: t not in RESERVED_PROPERTIES), texts, max_size=3
     ),
     content_type=st.none() | texts,
 )

@@ -22,7 +22,7 @@ from tests.support.node import RunningNode, start_node
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
-MESSAGES = 8_000
+MESSAGES = 4_000
 QUEUES = 4
 DEADLINE_S = 180
 COPIER = Path(__file__).parent / "support" / "copier.py"

@@ -1,7 +1,7 @@
 """A driver and a node that are killed while a stream is copied: the copy has each message once.
 
-The control is in `test_sink.py`: a sink without idempotence stores a message twice when an answer is
-lost.
+The control is in `test_sink.py`: a sink without idempotence stores a message twice when an answer
+is lost.
 """
 
 import os

@@ -1,20 +1,26 @@
 """The rows of the table: what is measured, against which baseline, with which target."""
 
+import asyncio
 import json
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from statistics import median
 
 from benchmarks.frames import request_frame, request_record
 from benchmarks.load import Connection, generate, wrk
 from benchmarks.row import Row
 from benchmarks.servers import node, running
+from benchmarks.timers import measure_lateness
 
 BODY = b"x" * 1024
 TOPIC = "bench"
 FRAME = "application/vnd.curlew.batch"
 FRAME_MESSAGES = 1000
+LATE_SECONDS = 20.0
+"""Some 200 messages, ten a second."""
 
 
 def _send_path() -> str:
@@ -188,6 +194,13 @@ def long_poll(_seconds: float) -> tuple[float, float]:
     return delays[int(len(delays) * 0.99)], median(delays)
 
 
+def lateness(_seconds: float) -> tuple[float, float]:
+    """How late 200 delayed messages come, sent ten a second: p99 and p50."""
+    with tempfile.TemporaryDirectory() as directory:
+        late = asyncio.run(measure_lateness(Path(directory), LATE_SECONDS))
+    return max(late[int(len(late) * 0.99)], 0.1), late[len(late) // 2]
+
+
 def parked_polls(seconds: float) -> tuple[float, float]:
     """Sends per second without and with 1,000 parked long polls."""
     with node() as (url, _):
@@ -219,5 +232,7 @@ ROWS = [
     Row("receive + settle, JSON, 32 a batch", "msg/s", "the target", "≥ 40 k msg/s",
         receive_and_settle),
     Row("long poll, idle queue (p99 | p50)", "ms", "p99 ≤ 10", "p50 ≤ 2", long_poll),
+    Row("delay, lateness of 200 at rest (p99 | p50)", "ms", "p99 ≤ 100", "p50 ≤ 20", lateness,
+        runs=1),
     Row("single send beside 1,000 parked polls", "req/s", "without them", "≥ 0.95", parked_polls),
 ]  # fmt: skip

@@ -118,6 +118,7 @@ def _state(sources: Sources) -> Iterator[_Family]:
     )
     yield _one("rocketmq_topic_number", "gauge", "Topics.", len(snapshot.topics))
     yield _one("rocketmq_consumer_group_number", "gauge", "Groups.", len(snapshot.groups))
+    yield from _waiting(broker, snapshot.groups)
     yield _one(
         "rocketmq_storage_size",
         "gauge",
@@ -132,6 +133,27 @@ def _state(sources: Sources) -> Iterator[_Family]:
     )
     yield _one(
         "curlew_storage_pending_bytes", "gauge", "Bytes not yet written.", store.pending_bytes
+    )
+
+
+def _waiting(broker: Broker, groups: Iterable[str]) -> Iterator[_Family]:
+    yield _one(
+        "rocketmq_timing_messages",
+        "gauge",
+        "Messages that wait for their time: delayed ones, retries and schedules.",
+        broker.scheduled.waiting_count,
+    )
+    yield _one(
+        "rocketmq_half_messages",
+        "gauge",
+        "Transactions that nobody has decided.",
+        broker.transactions.pending_count,
+    )
+    yield _one(
+        "curlew_dead_letters",
+        "gauge",
+        "Dead letters of all groups.",
+        sum(broker.dead_letters.count(group) for group in groups),
     )
 
 

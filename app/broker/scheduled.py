@@ -88,6 +88,11 @@ class Scheduled:
         self._signer: RecallSigner | None = None
         self.sends = DelayedSends(store, delays, clock, limits)
 
+    @property
+    def waiting_count(self) -> int:
+        """Everything that waits for its time; at most one check behind."""
+        return self._delays.timers.count
+
     async def start(self) -> None:
         """Take the cluster's key. Raises `MetadataUnavailable`."""
         self._signer = RecallSigner(await self._metadata.secret(KEY_NAME))

@@ -6,6 +6,7 @@ import httpx
 
 from app.domain.message import Message
 from tests.support.frames import request_frame
+from tests.support.waiting import wait_until
 
 
 def metrics(http: httpx.Client) -> dict[str, float]:
@@ -50,6 +51,25 @@ def test_what_goes_in_and_out_is_counted(http: httpx.Client, topic: str) -> None
     assert more("rocketmq_storage_size") > 0
     assert after["curlew_ready"] == 1
     assert after["curlew_http_connections"] >= 1
+
+
+def test_what_waits_and_what_is_dead_is_counted(http: httpx.Client, topic: str) -> None:
+    before = metrics(http)
+    base = f"/v1/topics/{topic}"
+    http.post(f"{base}/messages", content=b"x", headers={"mq-delay": "1h"}).raise_for_status()
+    transaction = {"mq-transaction": "prepare; group=pg; check-after=1h"}
+    http.post(f"{base}/messages", content=b"x", headers=transaction).raise_for_status()
+    http.post(f"{base}/messages", content=b"x").raise_for_status()
+    received = http.post(f"{base}/groups/dead-{topic}/messages:receive").json()
+    handle = received["messages"][0]["receipt_handle"]
+    http.patch(f"/v1/receipts/{handle}?action=dead_letter").raise_for_status()
+    names = ("rocketmq_timing_messages", "rocketmq_half_messages", "curlew_dead_letters")
+
+    def all_are_counted() -> bool:
+        after = metrics(http)
+        return all(after[name] == before[name] + 1 for name in names)
+
+    wait_until(all_are_counted)
 
 
 def test_a_send_says_how_long_the_store_took(http: httpx.Client, topic: str) -> None:

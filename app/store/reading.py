@@ -13,12 +13,18 @@ import numpy as np
 from app.store.commit_log import CommitLog
 from app.store.consume_queue import ConsumeQueue, Unit
 from app.store.formats.consume_queue import UNIT, UNITS
-from app.store.formats.record import RECORD_BYTES_MIN, belongs_to, check, topic_part
+from app.store.formats.record import (
+    RECORD_BYTES_MIN,
+    belongs_to,
+    check,
+    is_plain_record_of,
+    topic_part,
+)
 from app.store.formats.record_block import Ints, Owner, intact
 
 GAP_CORRUPT: Final = "CORRUPT"
 GAP_EXPIRED: Final = "EXPIRED"
-MANY: Final = 12
+MANY: Final = 48
 """Units from which numpy is worth its start-up."""
 
 
@@ -100,13 +106,16 @@ def _read_few(
     offsets: list[int] = []
     hashes: list[int] = []
     bad: list[tuple[int, str]] = []
+    part, queue_id = topic_part(queue.topic.encode()), queue.queue_id
     for item, record in _read_records(source, chosen, wait_for_disk=wait_for_disk):
-        if is_intact(source, queue, record, item.unit, item.queue_offset):
+        offset, unit = item
+        is_plain = is_plain_record_of(record, part, queue_id, offset, unit[0])
+        if (is_plain and unit[1] == len(record)) or is_intact(source, queue, record, unit, offset):
             records.append(record)
-            offsets.append(item.queue_offset)
-            hashes.append(item.unit[2])
+            offsets.append(offset)
+            hashes.append(unit[2])
         else:
-            bad.append((item.queue_offset, _reason(source, item.unit[0], item.unit[1])))
+            bad.append((offset, _reason(source, unit[0], unit[1])))
     return ReadResult(
         records, offsets, hashes, next_offset, next_offset - wanted.offset, _gaps(bad)
     )

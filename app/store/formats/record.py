@@ -74,6 +74,9 @@ SYSTEM_FLAG_STORE_HOST_V6: Final = 0x20
 
 _SIZE_MAGIC: Final = struct.Struct(">II")
 _U16: Final = struct.Struct(">H")
+_PLACE: Final = struct.Struct(">II4xI4xqqi44xI")
+"""Size, magic, queue id, queue and physical offset, system flag, length of the body."""
+_HOSTS_V6: Final = SYSTEM_FLAG_BORN_HOST_V6 | SYSTEM_FLAG_STORE_HOST_V6
 _I32: Final = struct.Struct(">i")
 
 
@@ -307,6 +310,31 @@ def belongs_to(record: memoryview, topic: str, queue_id: int, queue_offset: int)
     at += 2 if int.from_bytes(record[4:8]) == MAGIC_V2 else 1
     name = topic.encode()
     return record[at : at + len(name)] == name and _topic_length(record, at) == len(name)
+
+
+def is_plain_record_of(
+    record: memoryview, part: bytes, queue_id: int, queue_offset: int, physical_offset: int
+) -> bool:
+    """`check` and `belongs_to` in one for what we write: the hot path of small reads.
+
+    `part` is a `topic_part`. False may also mean a record of another form: ask those two.
+    """
+    size = len(record)
+    if size < RECORD_BYTES_MIN + CHECKSUM_BYTES:
+        return False
+    total, magic, queue, offset, position, flag, body = _PLACE.unpack_from(record)
+    topic = FIXED_BYTES + body
+    covered = size - CHECKSUM_BYTES
+    return (
+        total == size
+        and magic == MAGIC_V1
+        and queue == queue_id
+        and offset == queue_offset
+        and position == physical_offset
+        and not flag & _HOSTS_V6
+        and record[topic : topic + len(part)] == part
+        and record[covered:] == checksum_property(crc32(record[:covered]))
+    )
 
 
 def _topic_length(record: memoryview, topic_start: int) -> int:

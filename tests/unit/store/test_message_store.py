@@ -12,7 +12,7 @@ from app.domain.errors import DiskFull, StoreFailed
 from app.domain.limits import Limits
 from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
-from app.store import OsFiles, StoreLocked, StoreUnusable
+from app.store import OsFiles, StoreLocked, StoreUnusable, reading
 from app.store.formats.batch_frame import parse_request
 from app.store.formats.consume_queue import UNIT
 from tests.support.simulated_files import Fault, SimulatedFiles
@@ -236,6 +236,10 @@ class TestTrouble:
 
 class TestDamage:
     """Files changed behind the store's back."""
+
+    @pytest.fixture(autouse=True, params=[1, 1_000], ids="many from {}".format)
+    def _way(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(reading, "MANY", request.param)
 
     def segment(self, root: Path, number: int = 0) -> Path:
         return sorted((root / "commitlog").iterdir())[number]

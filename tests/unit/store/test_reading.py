@@ -7,12 +7,18 @@ import pytest
 
 from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
-from app.store import ColdRead, OsFiles
+from app.store import ColdRead, OsFiles, reading
 from app.store.formats.consume_queue import UNIT, UNIT_BYTES
 from tests.support.stores import OpenStore, open_store
 
 SIZES = [3, 40, 200, 900, 11, 350]
 COUNT = 90
+
+
+@pytest.fixture(autouse=True, params=[1, 12, 1_000], ids="many from {}".format)
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few records and many are read in two ways; each has to give the same."""
+    monkeypatch.setattr(reading, "MANY", request.param)
 
 
 @pytest.fixture
@@ -45,7 +51,7 @@ def numbers(opened: OpenStore, records: list[memoryview]) -> list[int]:
 def test_few_and_many_are_read_alike(
     opened: OpenStore, max_messages: int, max_bytes: int, tags: set[str] | None, flushed: bool
 ) -> None:
-    """From twelve units on another way is taken; this is what both should give."""
+    """What each way should give."""
     if flushed:
         opened.store.begin_checkpoint().run()
     hashes = None if tags is None else frozenset(java_hash(tag) for tag in tags)

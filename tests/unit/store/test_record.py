@@ -107,6 +107,31 @@ def test_every_flipped_bit_is_noticed() -> None:
     assert records.inspect(memoryview(data), 4096, left=len(data)).found is Found.RECORD
 
 
+def test_a_plain_record_is_known_by_its_place_and_by_every_bit() -> None:
+    record = encode(Message(b"body", tag="a"))
+    place = records.topic_part(b"orders"), 3, 77, 4096
+    assert records.is_plain_record_of(memoryview(record), *place)
+    for bit in range(8 * len(record)):
+        damaged = bytearray(record)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert not records.is_plain_record_of(memoryview(damaged), *place), bit
+    for end in range(len(record)):
+        assert not records.is_plain_record_of(memoryview(record)[:end], *place), end
+    for part, queue_id, offset, position in (
+        (records.topic_part(b"order"), 3, 77, 4096),
+        (records.topic_part(b"orderx"), 3, 77, 4096),
+        (place[0], 4, 77, 4096),
+        (place[0], 3, 78, 4096),
+        (place[0], 3, 77, 4097),
+    ):
+        assert not records.is_plain_record_of(memoryview(record), part, queue_id, offset, position)
+
+
+def test_a_record_of_rocketmq_is_not_plain() -> None:
+    place = records.topic_part(b"TopicA"), 0, 0, 0
+    assert not records.is_plain_record_of(memoryview(ROCKETMQ_RECORD), *place)
+
+
 def test_every_truncation_is_torn_and_not_damage() -> None:
     data = encode(Message(b"some body"))
     for size in range(1, len(data)):

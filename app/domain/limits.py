@@ -5,7 +5,9 @@ so that a reader can judge ours: SQS 10 per batch and 1 MiB, Pub/Sub 1,000 and 1
 bodies and 32 KiB properties.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -34,6 +36,16 @@ HANDLES_REMEMBERED_MAX = 16_384
 
 PROPERTIES_ENCODED_BYTES_MAX = 32_767
 """The record's properties length is a signed 16-bit integer."""
+
+
+FIXED_LIMITS: Final[Mapping[str, int]] = {
+    "client_id_chars_max": CLIENT_ID_CHARS_MAX,
+    "name_chars_max": NAME_CHARS_MAX,
+    "filter_chars_max": FILTER_CHARS_MAX,
+    "filter_depth_max": FILTER_DEPTH_MAX,
+    "properties_encoded_bytes_max": PROPERTIES_ENCODED_BYTES_MAX,
+}
+"""Bounds that nobody can configure and a client may meet."""
 
 
 @dataclass(frozen=True, slots=True)

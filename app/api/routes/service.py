@@ -17,6 +17,7 @@ from app.api.schemas import (
     NodeList,
     Readiness,
 )
+from app.domain.limits import FIXED_LIMITS
 
 router = APIRouter(tags=["service"])
 
@@ -70,7 +71,7 @@ async def get_metrics(services: WithServices) -> PlainTextResponse:
 )
 async def get_limits(services: WithServices) -> dict[str, int]:
     """Sizes in bytes, durations in milliseconds or seconds as named."""
-    return asdict(services.limits)
+    return {**asdict(services.limits), **FIXED_LIMITS}
 
 
 @router.get(

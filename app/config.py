@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from app.domain.limits import MIB
+from app.domain.limits import MIB, Limits
 from app.domain.names import nearest
 from app.domain.positions import FlushMode
 
@@ -44,6 +44,8 @@ class Config:
     log_level: str = "info"
     access_log: bool = False
     """One JSON line per request."""
+    limits: Limits = field(default_factory=Limits)
+    """Set by CURLEW_LIMIT_NAME, or in the table [limits] of the file."""
 
     @property
     def database(self) -> str:
@@ -107,7 +109,13 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "access_log": _boolean,
     "log_level": _choice("debug", "info", "warning", "error"),
 }
-assert set(_PARSERS) == {item.name for item in fields(Config)}
+assert {*_PARSERS, "limits"} == {item.name for item in fields(Config)}
+
+LIMITS_TABLE: Final = "limits"
+LIMIT_PREFIX: Final = "limit_"
+LIMIT_MAX: Final = 2**62
+_LIMIT_PARSERS: Final = {LIMIT_PREFIX + item.name: _number(1, LIMIT_MAX) for item in fields(Limits)}
+_ALL_PARSERS: Final = {**_PARSERS, **_LIMIT_PARSERS}
 
 NAMES: Final = tuple(_PARSERS)
 """Every setting, as in the file; CURLEW_NAME in the environment, --na-me as a flag."""
@@ -130,10 +138,13 @@ def load_config(
     parsed: dict[str, Any] = {}
     for name, text in values.items():
         try:
-            parsed[name] = _PARSERS[name](text)
+            parsed[name] = _ALL_PARSERS[name](text)
         except ValueError as error:
             problems.append(f"{name} = {text!r}: {error}")
-    config = Config() if problems else Config(**parsed)
+    limits = _limits(
+        {name: parsed.pop(name) for name in _LIMIT_PARSERS if name in parsed}, problems
+    )
+    config = Config() if problems else Config(**parsed, limits=limits)
     if not problems and not config.is_local and not config.insecure_anonymous:
         problems.append(
             f"host = {config.host!r} can be reached by other machines, and this version has no "
@@ -142,6 +153,15 @@ def load_config(
     if problems:
         raise ConfigError("\n".join(problems))
     return config
+
+
+def _limits(given: Mapping[str, int], problems: list[str]) -> Limits:
+    try:
+        return Limits(**{name.removeprefix(LIMIT_PREFIX): value for name, value in given.items()})
+    except AssertionError:
+        shown = ", ".join(f"{name} = {value}" for name, value in given.items())
+        problems.append(f"{shown}: contradicts other limits, for instance a body over a batch's")
+        return Limits()
 
 
 def _from_environment(environment: Mapping[str, str], problems: list[str]) -> dict[str, str]:
@@ -160,16 +180,21 @@ def _from_file(path: Path, problems: list[str]) -> dict[str, str]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         problems.append(f"configuration file {path}: {error}")
         return {}
+    limits = document.pop(LIMITS_TABLE, {})
+    if not isinstance(limits, dict):
+        problems.append(f"{LIMITS_TABLE} in {path} is a table: write [{LIMITS_TABLE}]")
+        limits = {}
+    values = document | {LIMIT_PREFIX + name: value for name, value in limits.items()}
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in document.items()
+        for name, value in values.items()
         if _is_known(name, f"{name} in {path}", problems)
     }
 
 
 def _is_known(name: str, shown: str, problems: list[str]) -> bool:
-    if name in _PARSERS:
+    if name in _ALL_PARSERS:
         return True
-    match = nearest(name, NAMES)
+    match = nearest(name, _ALL_PARSERS)
     problems.append(f"{shown} is not a setting" + (f"; did you mean {match!r}?" if match else ""))
     return False

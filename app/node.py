@@ -74,7 +74,7 @@ class Node:
 
         Raises `DataDirectoryUnusable`, `StoreLocked`, `StoreUnusable` or `MetadataUnavailable`.
         """
-        limits = limits or Limits()
+        limits = limits or config.limits
         clock = clock or SystemClock()
         async with AsyncExitStack() as stack:
             store = _open_store(config, limits, clock)

@@ -148,3 +148,33 @@ def test_a_transaction_that_is_not_there(http: httpx.Client) -> None:
     for method, path in (("GET", ""), ("POST", ":commit"), ("POST", ":rollback")):
         answer = http.request(method, f"/v1/transactions/nothing{path}")
         assert (answer.status_code, answer.json()["code"]) == (404, "TRANSACTION_NOT_FOUND")
+
+
+def test_a_half_message_is_nowhere_to_be_found(http: httpx.Client, topic: str) -> None:
+    half = http.post(
+        f"/v1/topics/{topic}/messages",
+        content=b"half",
+        headers={"MQ-Transaction": PREPARE, "MQ-Keys": "the-key", "MQ-Tag": "t"},
+    ).json()
+    ways: dict[str, dict[str, str]] = {
+        "browse": {},
+        "by key": {"key": "the-key"},
+        "by tag": {"tag": "t", "direction": "forward"},
+    }
+    for way, params in ways.items():
+        answer = http.get(f"/v1/topics/{topic}/messages", params=params)
+        assert (answer.status_code, answer.json()["messages"]) == (200, []), way
+    received = http.post(f"/v1/topics/{topic}/groups/g-{topic}/messages:receive").json()
+    assert received["messages"] == []
+    stream = http.get(
+        f"/v1/topics/{topic}/stream",
+        params={"at": "earliest", "duration": "200ms"},
+        headers={"Accept": "application/x-ndjson"},
+    )
+    assert stream.status_code == 200, stream.text
+    assert "half" not in stream.text
+    for system_topic in ("rmq_sys_trans_half", "rmq_sys_trans_op"):
+        assert http.get(f"/v1/topics/{system_topic}/messages").status_code == 400
+    http.post(f"/v1/transactions/{half['transaction_id']}:commit").raise_for_status()
+    found = http.get(f"/v1/topics/{topic}/messages", params={"key": "the-key"}).json()
+    assert [message["text"] for message in found["messages"]] == ["half"]

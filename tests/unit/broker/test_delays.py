@@ -7,7 +7,13 @@ import pytest
 
 from app.broker.confirming import Confirmation
 from app.domain.delays import Due
-from app.domain.errors import AlreadyDelivered, CurlewError, DiskFull, MessageNotFound, TimersNotReady
+from app.domain.errors import (
+    AlreadyDelivered,
+    CurlewError,
+    DiskFull,
+    MessageNotFound,
+    TimersNotReady,
+)
 from app.domain.message import Message
 from app.domain.names import TIMER_TOPIC, retry_topic
 from app.domain.positions import FlushMode

@@ -3,6 +3,7 @@
 import asyncio
 
 import httpx
+from typing_extensions import override
 
 
 class PatientTransport(httpx.AsyncHTTPTransport):
@@ -12,6 +13,7 @@ class PatientTransport(httpx.AsyncHTTPTransport):
     waiting longer than the node lets them. Bounded by whoever waits for the answer.
     """
 
+    @override
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         while True:
             answer = await super().handle_async_request(request)

@@ -46,5 +46,5 @@ def test_large_pieces_are_paid_for_once() -> None:
 def test_where_the_allocator_is_another_one_nothing_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _name: object())
+    monkeypatch.setattr("ctypes.CDLL", lambda _name: object())
     assert not allocator.keep_freed_memory()

@@ -25,7 +25,7 @@ from app.api.member_schemas import (
 )
 from app.api.routes.dead_letters import PurgeBody, RedriveBody
 from app.api.routes.parked import ReleaseBody
-from app.api.routes.producers import SealBody
+from app.api.routes.producers import PlanBody, SealBody
 from app.api.routes.scheduled import MoveBody
 from app.api.routes.schedules import ScheduleBody
 from app.api.schemas import GroupBody, TopicBody
@@ -35,7 +35,7 @@ Json = dict[str, Any]
 _REQUEST_MODELS: Final = (
     *(TopicBody, GroupBody, CommitBody, RedriveBody, PurgeBody),
     *(HeartbeatBody, LockBody, UnlockBody, ResetBody, RestoreBody, SealBody, MoveBody),
-    ReleaseBody,
+    *(PlanBody, ReleaseBody),
     ScheduleBody,
 )
 _STRUCTS: Final = (

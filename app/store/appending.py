@@ -161,7 +161,8 @@ class Appender:
         self.store_time_ms = 0
         self.index = index
         self.on_arrival = on_arrival
-        self._refusal: str | None = None
+        self.refusal: str | None = None
+        """Why no message of others is taken for now."""
         self._store_id = store_id
         self._id_prefix = encode_message_id(store_id, 0, 0)[:10]
         self._id_start = ""
@@ -185,7 +186,7 @@ class Appender:
 
     def refuse_because(self, reason: str | None) -> None:
         """Take no message while the disk is too full; None: take them again."""
-        self._refusal = reason
+        self.refusal = reason
 
     @property
     def end(self) -> int:
@@ -424,9 +425,9 @@ class Appender:
     def _admit(self, *, is_own: bool = False) -> None:
         if self._writer.failed is not None:
             self._writer.refuse_if_failed()
-        if self._refusal is not None and not is_own:
+        if self.refusal is not None and not is_own:
             raise DiskFull(
-                f"no messages are taken: {self._refusal}",
+                f"no messages are taken: {self.refusal}",
                 hint="free some space or shorten the retention; sending then works again",
                 outcome="not_stored",
                 retry_after_s=5,

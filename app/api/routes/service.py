@@ -10,6 +10,7 @@ from app.api.documentation import problem_responses
 from app.api.errors import error_codes
 from app.api.metrics import CONTENT_TYPE, Sources, render_metrics
 from app.api.schemas import (
+    ConditionDocument,
     ErrorCodeDocument,
     ErrorCodeList,
     Health,
@@ -28,8 +29,9 @@ router = APIRouter(tags=["service"])
     summary="Whether the process answers",
     responses=problem_responses(),
 )
-async def get_health() -> Health:
+async def get_health(response: Response) -> Health:
     """Always ok: a process that cannot answer does not answer."""
+    response.headers["cache-control"] = "no-store"
     return Health(status="ok")
 
 
@@ -43,11 +45,17 @@ async def get_health() -> Health:
     },
 )
 async def get_readiness(services: WithServices, response: Response) -> Readiness:
-    """Ready, or 503 with the reasons."""
-    reasons = services.broker.readiness()
+    """Ready, or 503 with the reasons; and what works in part only."""
+    response.headers["cache-control"] = "no-store"
+    health = services.broker.health
+    reasons = [ConditionDocument(**each._asdict()) for each in health.obstacles()]
     if reasons:
         response.status_code = 503
-    return Readiness(status="not_ready" if reasons else "ready", reasons=reasons)
+    return Readiness(
+        status="not_ready" if reasons else "ready",
+        reasons=reasons,
+        degraded=[ConditionDocument(**each._asdict()) for each in health.troubles()],
+    )
 
 
 @router.get(

@@ -150,6 +150,8 @@ class Delivery(Struct, eq=False, gc=False):
         """Whether a client would be told the same."""
         return isinstance(other, Delivery) and self._told() == other._told()
 
+    __hash__ = None  # type: ignore[assignment]  # its content changes
+
     def _told(self) -> tuple[StoredMessage, str, int, int, int]:
         lease = self.receipt_handle, self.attempt, self.max_attempts, self.invisible_until_ms
         return self.message, *lease

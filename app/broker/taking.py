@@ -210,7 +210,10 @@ class Taker:
         queue.is_being_read = True
         invisible_ms = round((take.expires_s - self._clock.monotonic_s()) * 1000)
         in_flight, reserved = take.subscription.in_flight, take.messages_left
+        holder = take.holder
         in_flight.count += reserved
+        if holder is not None:
+            holder.count += reserved
         try:
             if run:
                 read = await take.disk.hop(
@@ -224,6 +227,8 @@ class Taker:
             raise
         finally:
             in_flight.count -= reserved
+            if holder is not None:
+                holder.count -= reserved
             if queue.leases is leases:
                 queue.is_being_read = False
             self._groups.tell_of_room(in_flight, take.subscription.group)

@@ -112,9 +112,9 @@ class Timers:
         async with self._reading, self._looking:
             self.damage = None
             self.log.reset(self._store.bounds(TIMER_TOPIC, QUEUE).min_offset)
-            claims = self._claims
+            claims, watches = self._claims, self._watches
             self._begin()
-            self._claims = claims
+            self._claims, self._watches = claims, watches
 
     # --- reading back
 

@@ -134,6 +134,7 @@ def test_the_documentation_loads_nothing_from_elsewhere(http: httpx.Client) -> N
     page = http.get("/docs")
     assert page.headers["content-type"].startswith("text/html")
     assert "send_message" in page.text
+    assert "The disk is full" in page.text, "answers are described in full"
     for sign in ("src=", "http://", "https://", "<script"):
         assert sign not in page.text
     assert http.get("/openapi.json").json()["openapi"] == "3.1.0"

@@ -1,6 +1,7 @@
 """The service itself: health, readiness, limits, error codes, nodes."""
 
 from dataclasses import asdict
+from typing import Final
 
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
@@ -22,12 +23,14 @@ from app.domain.limits import FIXED_LIMITS
 
 router = APIRouter(tags=["service"])
 
+NOT_KEPT: Final = {"Cache-Control": {"schema": {"type": "string"}, "description": "no-store"}}
+
 
 @router.get(
     "/healthz",
     operation_id="get_health",
     summary="Whether the process answers",
-    responses=problem_responses(),
+    responses={**problem_responses(), 200: {"headers": NOT_KEPT}},
 )
 async def get_health(response: Response) -> Health:
     """Always ok: a process that cannot answer does not answer."""
@@ -41,7 +44,12 @@ async def get_health(response: Response) -> Health:
     summary="Whether the node takes requests",
     responses={
         **problem_responses(),
-        503: {"description": "Not ready; `reasons` says why", "model": Readiness},
+        200: {"headers": NOT_KEPT},
+        503: {
+            "description": "Not ready; `reasons` says why",
+            "model": Readiness,
+            "headers": NOT_KEPT,
+        },
     },
 )
 async def get_readiness(services: WithServices, response: Response) -> Readiness:

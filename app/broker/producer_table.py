@@ -21,6 +21,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from app.broker.claims import Claim, KeyClaim, Placed, ProducerClaim, family_of
+from app.broker.epoch_plans import EpochPlans, Plan
 from app.domain.errors import (
     AlreadyStored,
     IdempotencyKeyReused,
@@ -33,7 +34,7 @@ from app.domain.errors import (
 from app.domain.limits import MIB, Limits
 
 _CHUNK_BYTES: Final = MIB
-_PRODUCER, _KEY, _SEAL, _SEQUENCE = "p", "k", "s", "q"
+_PRODUCER, _KEY, _SEAL, _SEQUENCE, _PLAN = "p", "k", "s", "q", "n"
 
 EndOf = Callable[[str, int], int]
 """Topic and queue to one past the last readable offset."""
@@ -87,6 +88,7 @@ class ProducerTable:
         self._families: dict[str, set[str]] = {}
         self._seals: dict[str, tuple[int, int]] = {}
         """Family → sealed epoch and when."""
+        self._plans = EpochPlans()
         self._keys: dict[bytes, bytes] = {}
         """Digest of topic and key → the entry as it was written, oldest first."""
         self._unsafe_keys: set[bytes] = set()
@@ -123,15 +125,7 @@ class ProducerTable:
         return _first_result(claim, sequence, count)
 
     def _check_epoch(self, claim: ProducerClaim, now_ms: int) -> None:
-        sealed = self._seals.get(family_of(claim.producer_id))
-        if sealed is not None and claim.epoch <= sealed[0]:
-            raise ProducerSealed(
-                f"epoch {claim.epoch} of producer {claim.producer_id!r} is closed; what it sent"
-                " before is stored",
-                hint=f"send with an epoch above {sealed[0]}",
-                fields={"sealed_epoch": sealed[0]},
-                outcome="not_stored",
-            )
+        self._check_open(family_of(claim.producer_id), claim.epoch, claim.producer_id)
         producer = self._producers.get(claim.producer_id)
         if producer is None:
             self._expire_producers(now_ms)
@@ -144,6 +138,30 @@ class ProducerTable:
                 fields={"epoch": producer.epoch},
                 outcome="not_stored",
             )
+
+    def _check_open(self, family: str, epoch: int, producer_id: str) -> None:
+        sealed = self._seals.get(family)
+        if sealed is not None and epoch <= sealed[0]:
+            raise ProducerSealed(
+                f"epoch {epoch} of producer {producer_id!r} is closed; what it sent before is"
+                " stored",
+                hint=f"send with an epoch above {sealed[0]}",
+                fields={"sealed_epoch": sealed[0]},
+                outcome="not_stored",
+            )
+
+    def plan(self, family: str, epoch: int, topic: str, now_ms: int) -> Plan | None:
+        """What the epoch has planned for the topic; None when it has to be planned now.
+
+        Raises `ProducerFenced`, `ProducerSealed` or `TooManyRequests`.
+        """
+        self._check_open(family, epoch, family)
+        found = self._plans.find(family, epoch, topic)
+        if found is None and family not in self._plans:
+            self._plans.expire(now_ms - self._limits.producer_window_ms)
+            if len(self._plans) >= self._limits.producers_max:
+                raise _full("producers with plans", self._limits.producers_max)
+        return found
 
     def _look_for_key(self, claim: KeyClaim, topic: str, count: int, now_ms: int) -> Fresh | Placed:
         self._expire_keys(now_ms)
@@ -197,6 +215,10 @@ class ProducerTable:
         """The entry of a seal."""
         return _encode(_SEAL, family, epoch, now_ms)
 
+    def plan_entry(self, plan: Plan) -> bytes:
+        """The entry of a plan."""
+        return _encode(_PLAN, *plan)
+
     def taken(self, entry: bytes) -> Callable[[bool], None]:
         """Take an entry that has just been appended.
 
@@ -214,6 +236,9 @@ class ProducerTable:
             return self._apply_key(fields, entry)
         if kind == _SEAL:
             self._apply_seal(*fields[1:])
+        elif kind == _PLAN:
+            self._last = None
+            self._plans.add(Plan(*fields[1:]))
         else:
             self._apply_sequence(*fields[1:])
         return lambda _: None
@@ -266,6 +291,7 @@ class ProducerTable:
         if epoch >= self.sealed_epoch(family):
             self._seals.pop(family, None)
             self._seals[family] = epoch, now_ms
+        self._plans.drop_sealed(family, epoch)
         for producer_id in list(self._families.get(family, ())):
             if self._producers[producer_id].epoch <= epoch:
                 self._forget(producer_id)
@@ -321,6 +347,7 @@ class ProducerTable:
         self._producers.clear()
         self._families.clear()
         self._seals.clear()
+        self._plans.clear()
         self._keys.clear()
         self._unsafe_keys.clear()
         self._last = None
@@ -336,7 +363,9 @@ class ProducerTable:
     def dump(self) -> Iterable[bytes]:
         lines: list[bytes] = []
         size = 0
-        for line in chain(self._keys.values(), self._dump_seals(), self._dump_sequences()):
+        plans = (_encode(_PLAN, *plan) for plan in self._plans)
+        rest = chain(self._dump_seals(), plans, self._dump_sequences())
+        for line in chain(self._keys.values(), rest):
             if size + len(line) > _CHUNK_BYTES:
                 yield b"\n".join(lines)
                 lines, size = [], 0

@@ -23,6 +23,7 @@ from app.broker.claims import (
 )
 from app.broker.confirming import Confirmation, with_outcome
 from app.broker.delayed_sends import Delayed, DelayedSends, Waiting
+from app.broker.epoch_plans import Plan
 from app.broker.journal import Journal
 from app.broker.ports import Store, Topic
 from app.broker.producer_table import Fresh, ProducerState, ProducerTable
@@ -347,6 +348,27 @@ class Producers:
     def state(self, producer_id: str) -> ProducerState:
         """What is known of a producer."""
         return self._table.state(check_producer(producer_id))
+
+    async def plan(self, family: str, epoch: int, topic: Topic) -> int:
+        """Over how many queues of the topic an epoch spreads: as many as it has when the epoch
+        first asks, and the same whenever it asks again.
+
+        Not synced: in the log it stands before all that is sent by it, and is lost only with that.
+        """
+        self._check_open()
+        check_producer(family)
+        now_ms = self._clock.now_ms()
+        plan = self._table.plan(family, epoch, topic.name, now_ms)
+        if plan is None:
+            plan = Plan(family, epoch, topic.name, topic.queues, now_ms)
+            entry = self._table.plan_entry(plan)
+            confirmation = Confirmation()
+            self._store.append_step(
+                (self.journal.entry(entry),), FlushMode.ASYNC, confirmation.done
+            )
+            self._table.taken(entry)
+            await confirmation.wait()
+        return plan.queues
 
     async def seal(self, family: str, epoch: int) -> int:
         """Close an epoch and all before it, for the producer `family` and for all whose id is

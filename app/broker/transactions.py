@@ -33,7 +33,13 @@ from app.domain.errors import (
     TransactionNotFound,
 )
 from app.domain.limits import MIB, Limits
-from app.domain.message import Message, StoredMessage, check_message
+from app.domain.message import (
+    PROPERTY_REAL_QUEUE,
+    PROPERTY_REAL_TOPIC,
+    Message,
+    StoredMessage,
+    check_message,
+)
 from app.domain.names import DECISION_TOPIC, HALF_TOPIC, check_group
 from app.domain.positions import FlushMode
 from app.store import ReadResult, StepPart
@@ -41,8 +47,6 @@ from app.store import ReadResult, StepPart
 _LOG: Final = logging.getLogger(__name__)
 
 QUEUE: Final = 0
-REAL_TOPIC: Final = "REAL_TOPIC"
-REAL_QUEUE: Final = "REAL_QID"
 PRODUCER_GROUP: Final = "PGROUP"
 CHECK_AFTER: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 """RocketMQ's name; fractions are allowed here."""
@@ -139,10 +143,11 @@ class Transactions:
                     f"{len(self._table.pending)} transactions wait for their decision",
                     hint="commit or roll back some: GET /v1/transactions?state=PREPARED",
                     fields={"limit": self._limits.transactions_pending_max},
+                    retry_after_s=1,
                 )
             system = {
-                REAL_TOPIC: topic,
-                REAL_QUEUE: str(queue_id),
+                PROPERTY_REAL_TOPIC: topic,
+                PROPERTY_REAL_QUEUE: str(queue_id),
                 PRODUCER_GROUP: producer_group,
                 CHECK_AFTER: f"{after_ms / 1_000:g}",
             }
@@ -397,8 +402,8 @@ def _transaction_of(half: StoredMessage) -> Transaction:
     return Transaction(
         half.message_id,
         system[PRODUCER_GROUP],
-        system[REAL_TOPIC],
-        int(system[REAL_QUEUE]),
+        system[PROPERTY_REAL_TOPIC],
+        int(system[PROPERTY_REAL_QUEUE]),
         half.queue_offset,
         half.store_time_ms,
         round(float(system[CHECK_AFTER]) * 1_000),

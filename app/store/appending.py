@@ -187,7 +187,8 @@ class Appender:
         self.store_time_ms = 0
         self.index = index
         self.on_arrival = on_arrival
-        self._refusal: str | None = None
+        self.refusal: str | None = None
+        """Why no message of others is taken for now."""
         self._store_id = store_id
         self._id_prefix = encode_message_id(store_id, 0, 0)[:10]
         self._id_start = ""
@@ -212,7 +213,7 @@ class Appender:
 
     def refuse_because(self, reason: str | None) -> None:
         """Take no message while the disk is too full; None: take them again."""
-        self._refusal = reason
+        self.refusal = reason
 
     @property
     def end(self) -> int:
@@ -306,6 +307,14 @@ class Appender:
         Every record but a lone one says how many of the step follow it; all lie in one segment.
         """
         self._admit(is_own=any(is_system_topic(part.topic) for part in parts))
+        if len(parts) == 1 and len(parts[0].messages) == 1:
+            # One entry of the broker's own state: as any single message.
+            topic, queue_id, (message,) = parts[0]
+            if not message.reconsume_times and len(topic) <= _SIMPLE_TOPIC_CHARS_MAX:
+                queue = self._queues.get_or_make(topic, queue_id)
+                appended = self._append_one(queue, message, self._stamp(), flush, done)
+                if appended is not None:
+                    return [appended]
         left = sum(len(part.messages) for part in parts)
         is_marked = left > 1
         encoded: list[_Part] = []
@@ -454,9 +463,9 @@ class Appender:
     def _admit(self, *, is_own: bool = False) -> None:
         if self._writer.failed is not None:
             self._writer.refuse_if_failed()
-        if self._refusal is not None and not is_own:
+        if self.refusal is not None and not is_own:
             raise DiskFull(
-                f"no messages are taken: {self._refusal}",
+                f"no messages are taken: {self.refusal}",
                 hint="free some space or shorten the retention; sending then works again",
                 outcome="not_stored",
                 retry_after_s=5,

@@ -71,6 +71,9 @@ class StoreStatus(NamedTuple):
     """A look at the store. Ends are physical offsets, sizes bytes."""
 
     failed: str | None
+    """Why no write is taken until a restart."""
+    refusal: str | None
+    """Why no message is taken for now: the disk is full."""
     start: int
     written_end: int
     flushed_end: int
@@ -521,6 +524,7 @@ class MessageStore:
         marks = self._writer.watermarks
         return StoreStatus(
             self._writer.failed,
+            self._appender.refusal or self._writer.refusal,
             self._log.start,
             marks.written,
             marks.flushed,

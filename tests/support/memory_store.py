@@ -54,6 +54,7 @@ class MemoryStatus:
     """What the broker asks of a store's status."""
 
     failed: str | None = None
+    refusal: str | None = None
     start: int = 0
     written_end: int = 0
     flushed_end: int = 0

@@ -265,6 +265,45 @@ async def test_bounds_refuse_rather_than_forget() -> None:
             await send(world, b"a", KeyClaim("b", "f"))
 
 
+async def plan(world: World, epoch: int, family: str = "spark:q1", topic: str = TOPIC) -> int:
+    found = world.metadata.snapshot.topics[topic]
+    return await world.broker.producers.plan(family, epoch, found)
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+async def test_an_epoch_spreads_over_as_many_queues_as_when_it_began(snapshot: bool) -> None:
+    async with running(queues=2) as world:
+        await world.topic(1, "other")
+        assert (await plan(world, 7), await plan(world, 7, topic="other")) == (2, 1)
+        await world.topic(5)
+        assert (await plan(world, 7), await plan(world, 7, "spark:q2")) == (2, 5)
+        if snapshot:
+            await world.broker.producers.journal.write_snapshot()
+        await world.restart()
+        assert (await plan(world, 7), await plan(world, 7, topic="other")) == (2, 1)
+        assert await plan(world, 8) == 5
+        with pytest.raises(ProducerFenced) as fenced:
+            await plan(world, 7)
+        assert fenced.value.fields == {"epoch": 8}
+
+
+async def test_a_closed_epoch_plans_nothing_and_its_plans_are_forgotten() -> None:
+    async with running(limits=Limits(producers_max=1)) as world:
+        await plan(world, 7)
+        with pytest.raises(TooManyRequests, match="1 producers with plans"):
+            await plan(world, 0, "spark:q2")
+        assert await plan(world, 8) == 1
+        await world.broker.producers.seal("spark:q1", 7)
+        with pytest.raises(TooManyRequests):
+            await plan(world, 0, "spark:q2")
+        await world.broker.producers.seal("spark:q1", 8)
+        with pytest.raises(ProducerSealed):
+            await plan(world, 8)
+        assert await plan(world, 0, "spark:q2") == 1
+        world.clock.advance(ms=8 * DAY_MS)
+        assert await plan(world, 0, "spark:q3") == 1
+
+
 async def test_a_result_that_has_expired_is_said_to_be() -> None:
     async with running() as world:
         await send(world, b"a", claim(0))

@@ -112,6 +112,8 @@ class Transactions:
                 half = self._store.decode(record)
                 if not self._table.halves.is_acked(half.queue_offset):
                     self._take_up(_transaction_of(half))
+            for gap in read.gaps:  # nobody can decide what cannot be read, and it holds the log
+                self._table.halves.ack_range(gap.from_offset, gap.to_offset)
             at = max(read.next_offset, at + 1)
 
     def _take_up(self, transaction: Transaction) -> None:

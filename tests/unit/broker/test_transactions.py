@@ -284,3 +284,16 @@ async def test_the_bound_of_pending_ones_holds_for_those_that_come_together() ->
     async with running(limits=Limits(transactions_pending_max=2)) as world:
         results = await asyncio.gather(*[prepare(world) for _ in range(5)], return_exceptions=True)
         assert [type(result) for result in results] == [Transaction] * 2 + [TooManyRequests] * 3
+
+
+async def test_a_half_that_a_restart_finds_damaged_holds_nothing_back() -> None:
+    async with running() as world:
+        await prepare(world, b"lost")
+        kept = await prepare(world, b"kept")
+        world.store.damage(HALF_TOPIC, 0, 0)
+        await world.restart()
+        await transactions(world).turn()
+        assert world.store.bounds(HALF_TOPIC, 0).min_offset == 1
+        await transactions(world).decide(kept.transaction_id, COMMITTED)
+        await transactions(world).turn()
+        assert world.store.bounds(HALF_TOPIC, 0) == (2, 2)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from app.broker.confirming import Confirmation, with_outcome
 from app.broker.journal import Journal
+from app.broker.message_types import check_type
 from app.broker.origins import plain_copy
 from app.broker.ports import Metadata, Store, Topic
 from app.broker.pulling import check_wait
@@ -143,6 +144,7 @@ class Transactions:
             check_group(producer_group)
             after_ms = self._check_after(check_after_ms)
             view, queue_id = await self._place(topic, message.sharding_key, queue_id)
+            check_type(view, message, is_transactional=True)
             pending = len(self._table.pending) + self._preparing
             if pending >= self._limits.transactions_pending_max:
                 raise TooManyRequests(

@@ -14,12 +14,14 @@ from app.domain.errors import (
     ShuttingDown,
     TooManyRequests,
     TopicNotFound,
+    TopicTypeConflict,
     TransactionConflict,
     TransactionNotFound,
 )
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.names import HALF_TOPIC
+from app.domain.settings import TopicSettings, TopicType
 from tests.support.brokers import TOPIC, World, never_gone, running
 from tests.support.waiting import until
 
@@ -297,3 +299,15 @@ async def test_a_half_that_a_restart_finds_damaged_holds_nothing_back() -> None:
         await transactions(world).decide(kept.transaction_id, COMMITTED)
         await transactions(world).turn()
         assert world.store.bounds(HALF_TOPIC, 0) == (2, 2)
+
+
+@pytest.mark.parametrize("kind", list(TopicType))
+async def test_only_topics_for_it_take_a_transaction(kind: TopicType) -> None:
+    async with running() as world:
+        await world.metadata.put_topic(TOPIC, TopicSettings(queues=1, type=kind))
+        if kind in {TopicType.NORMAL, TopicType.TRANSACTION}:
+            assert (await prepare(world)).state == "PREPARED"
+        else:
+            with pytest.raises(TopicTypeConflict) as conflict:
+                await prepare(world)
+            assert conflict.value.outcome == "not_stored"

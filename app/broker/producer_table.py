@@ -4,7 +4,8 @@ A request is looked up, and if it is new its entry is written and taken here in 
 entry says where the messages go, so that a repetition gets the first result after a restart, too.
 
 An entry stands in the log right before its messages. After a crash the last one may have lost some
-or all of them; `repair` asks where the queues end and takes back what is not there.
+or all of them; `repair` asks where the queues end and takes back what is not there. That is written
+down before anything else: later, what others have sent stands in its place.
 
 Bounds: `producers_max` producers and seals for `producer_window_ms` after their last use, with the
 last `producer_results_max` results of each sequence; `idempotency_keys_max` keys for
@@ -275,7 +276,11 @@ class ProducerTable:
     def _apply_key(self, fields: list[Any], entry: bytes) -> Callable[[bool], None]:
         _, topic, key, fingerprint, now_ms, placed = fields
         digest = _digest(topic, key)
-        self._last = KeyClaim(key, fingerprint), topic, now_ms, _placed(placed)
+        where = _placed(placed)
+        self._last = KeyClaim(key, fingerprint), topic, now_ms, where
+        if not where.size:  # a crash has left nothing of it
+            self._keys.pop(digest, None)
+            return lambda _: None
         self._keys[digest] = entry
         self._unsafe_keys.add(digest)
 
@@ -306,6 +311,7 @@ class ProducerTable:
         next_seq: int,
         results: list[Any],
     ) -> None:
+        self._last = None
         sequence = self._sequence(producer_id, epoch, topic, scope, now_ms)
         sequence.next_seq = sequence.confirmed = next_seq
         sequence.results = deque((seq, _placed(placed)) for seq, placed in results)
@@ -380,17 +386,23 @@ class ProducerTable:
 
     def _dump_sequences(self) -> Iterator[bytes]:
         for producer_id, producer in self._producers.items():
-            for (topic, scope), each in producer.sequences.items():
-                row = topic, scope, producer.used_ms, each.next_seq, list(each.results)
-                yield _encode(_SEQUENCE, producer_id, producer.epoch, *row)
+            for topic, scope in producer.sequences:
+                yield self._sequence_entry(producer_id, topic, scope)
 
-    def repair(self, end_of: EndOf) -> None:
+    def _sequence_entry(self, producer_id: str, topic: str, scope: int) -> bytes:
+        producer = self._producers[producer_id]
+        each = producer.sequences[topic, scope]
+        row = topic, scope, producer.used_ms, each.next_seq, list(each.results)
+        return _encode(_SEQUENCE, producer_id, producer.epoch, *row)
+
+    def repair(self, end_of: EndOf) -> bytes | None:
         """After a replay: take back what the last entry promises and the queues do not have.
 
-        Only a frame is cut short, and it lies in one queue; other requests are whole or not there.
+        Returns the entry that says so, when there is something; it is to be written at once. Only a
+        frame is cut short, and it lies in one queue; other requests are whole or not there.
         """
         if self._last is None:
-            return
+            return None
         claim, topic, scope, placed = self._last
         kept = min(
             [
@@ -401,7 +413,7 @@ class ProducerTable:
             else [placed.size]
         )
         if kept == placed.size:
-            return
+            return None
         short = placed._replace(size=kept)
         if isinstance(claim, ProducerClaim):
             sequence = self._producers[claim.producer_id].sequences[topic, scope]
@@ -409,11 +421,10 @@ class ProducerTable:
             if kept:
                 sequence.results.append((claim.seq, short))
             sequence.next_seq = sequence.confirmed = claim.seq + kept
-            return
-        digest = _digest(topic, claim.key)
-        del self._keys[digest]
-        if kept:  # `scope` is the time of a key
-            self._keys[digest] = self.entry(claim, topic, scope, short, scope)
+            return self._sequence_entry(claim.producer_id, topic, scope)
+        entry = self.entry(claim, topic, scope, short, scope)  # `scope` is the time of a key
+        self.apply(entry)
+        return entry
 
 
 def _first_result(claim: ProducerClaim, sequence: _Sequence, count: int) -> Placed:

@@ -90,7 +90,10 @@ class Producers:
     async def start(self) -> None:
         """Bring back what was known before."""
         await self.journal.replay()
-        self._table.repair(lambda topic, queue_id: self._store.bounds(topic, queue_id).max_offset)
+        bounds = self._store.bounds
+        entry = self._table.repair(lambda topic, queue_id: bounds(topic, queue_id).max_offset)
+        if entry is not None:
+            await self.journal.write(entry, FlushMode.SYNC)
 
     # --- sending
 

@@ -237,6 +237,29 @@ async def test_a_frame_that_a_crash_cut_short_is_completed(
             assert await send_frame(world, 3, what) == (1, 3, True)
 
 
+@pytest.mark.parametrize("kept", [0, 1, 2])
+@pytest.mark.parametrize("what", [claim(0), KeyClaim("k", "f")])
+@pytest.mark.parametrize("other", [None, claim(0, producer="other"), KeyClaim("other", "f")])
+async def test_a_frame_that_was_cut_short_is_completed_after_another_restart(
+    kept: int, what: ProducerClaim | KeyClaim, other: ProducerClaim | KeyClaim | None
+) -> None:
+    """What others have stored behind it meanwhile is not taken for the rest of it."""
+    async with running() as world:
+        await send_frame(world, 3, what)
+        queue = world.store.queues[TOPIC, 0]
+        del queue.records[kept:]
+        queue.confirmed = kept
+        await world.restart()
+        for _ in range(3):
+            if other is None:
+                await world.send(b"other")
+            else:
+                await send(world, b"other", other)
+        others = stored(world) - kept
+        await world.restart()
+        assert await send_frame(world, 3, what) == (kept + others, 3 - kept, False)
+
+
 async def test_windows_end() -> None:
     async with running() as world:
         await send(world, b"a", KeyClaim("k", "f"))

@@ -89,6 +89,8 @@ class ProducerTable:
         self._families: dict[str, set[str]] = {}
         self._seals: dict[str, tuple[int, int]] = {}
         """Family → sealed epoch and when."""
+        self._unsafe_seals: dict[str, int] = {}
+        """Family → epoch of a seal that holds already and is not in the log, perhaps never will."""
         self._plans = EpochPlans()
         self._keys: dict[bytes, bytes] = {}
         """Digest of topic and key → the entry as it was written, oldest first."""
@@ -204,6 +206,10 @@ class ProducerTable:
         """The highest closed epoch; -1 when none is."""
         return self._seals.get(family, (-1, 0))[0]
 
+    def is_seal_safe(self, family: str) -> bool:
+        """Whether the log has it: not while it is being written, nor when that has failed."""
+        return family not in self._unsafe_seals
+
     # --- changing: the entry is appended in the same turn
 
     def entry(self, claim: Claim, topic: str, scope: int, placed: Placed, now_ms: int) -> bytes:
@@ -236,12 +242,10 @@ class ProducerTable:
         if kind == _KEY:
             return self._apply_key(fields, entry)
         if kind == _SEAL:
-            self._apply_seal(*fields[1:])
-        elif kind == _PLAN:
-            self._last = None
-            self._plans.add(Plan(*fields[1:]))
-        else:
-            self._apply_sequence(*fields[1:])
+            return self._apply_seal(*fields[1:])
+        if kind == _PLAN:
+            return self._apply_plan(Plan(*fields[1:]))
+        self._apply_sequence(*fields[1:])
         return lambda _: None
 
     def _apply_claim(
@@ -291,8 +295,20 @@ class ProducerTable:
 
         return settle
 
-    def _apply_seal(self, family: str, epoch: int, now_ms: int) -> None:
+    def _apply_plan(self, plan: Plan) -> Callable[[bool], None]:
         self._last = None
+        self._plans.add(plan)
+        return lambda is_safe: None if is_safe else self._plans.take_back(plan)
+
+    def _apply_seal(self, family: str, epoch: int, now_ms: int) -> Callable[[bool], None]:
+        """What it forgets cannot come back; so it holds also when it is not written."""
+        self._last = None
+        self._unsafe_seals[family] = max(epoch, self._unsafe_seals.get(family, epoch))
+
+        def settle(is_safe: bool) -> None:
+            if is_safe and self._unsafe_seals.get(family, epoch + 1) <= epoch:
+                del self._unsafe_seals[family]
+
         if epoch >= self.sealed_epoch(family):
             self._seals.pop(family, None)
             self._seals[family] = epoch, now_ms
@@ -300,6 +316,7 @@ class ProducerTable:
         for producer_id in list(self._families.get(family, ())):
             if self._producers[producer_id].epoch <= epoch:
                 self._forget(producer_id)
+        return settle
 
     def _apply_sequence(
         self,
@@ -338,6 +355,7 @@ class ProducerTable:
             if sealed_ms >= oldest_ms:
                 break
             del self._seals[family]
+            self._unsafe_seals.pop(family, None)
 
     def _expire_keys(self, now_ms: int) -> None:
         oldest_ms = now_ms - self._limits.idempotency_window_ms
@@ -353,6 +371,7 @@ class ProducerTable:
         self._producers.clear()
         self._families.clear()
         self._seals.clear()
+        self._unsafe_seals.clear()
         self._plans.clear()
         self._keys.clear()
         self._unsafe_keys.clear()

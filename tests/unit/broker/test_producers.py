@@ -260,6 +260,45 @@ async def test_a_frame_that_was_cut_short_is_completed_after_another_restart(
         assert await send_frame(world, 3, what) == (kept + others, 3 - kept, False)
 
 
+async def test_a_seal_that_was_not_written_is_written_again() -> None:
+    async with running() as world:
+        producers = world.broker.producers
+        world.store.failure = DiskFull("no room", outcome="not_stored")
+        with pytest.raises(DiskFull):
+            await producers.seal("spark:q1", 5)
+        world.store.failure = None
+        assert await producers.seal("spark:q1", 5) == 5
+        await world.restart()
+        with pytest.raises(ProducerSealed):
+            await send(world, b"a", claim(0, 5))
+
+
+async def test_a_seal_is_answered_when_it_is_safe() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        world.store.held = []
+        first = tasks.create_task(world.broker.producers.seal("spark:q1", 5))
+        await until(lambda: bool(world.store.held))
+        again = tasks.create_task(world.broker.producers.seal("spark:q1", 4))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        is_early = again.done()
+        world.store.confirm()
+        assert (await first, await again) == (5, 5)
+        assert not is_early
+
+
+async def test_a_plan_that_was_not_written_is_made_again() -> None:
+    async with running() as world:
+        world.store.failure = DiskFull("no room", outcome="not_stored")
+        with pytest.raises(DiskFull):
+            await plan(world, 7)
+        world.store.failure = None
+        assert await plan(world, 7) == 1
+        await world.topic(5)
+        await world.restart()
+        assert await plan(world, 7) == 1
+
+
 async def test_windows_end() -> None:
     async with running() as world:
         await send(world, b"a", KeyClaim("k", "f"))

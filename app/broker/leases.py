@@ -86,7 +86,7 @@ class Lease:
         self.holder: Holder | None = None
         """The client that holds it, where clients are counted."""
         self.failure = EXPIRED
-        """Why it failed, when it has."""
+        """Why it failed last, when it has."""
 
     def let_go(self) -> None:
         """Its client does not hold it any more."""
@@ -461,6 +461,7 @@ class LeaseTable:
                 if lease is not None and lease.expires_s <= now_s:
                     del leases[offset]
                     lease.let_go()
+                    lease.failure = EXPIRED
                     self._failing[offset] = lease
         visibilities, delayed = self._visibilities, self._delayed
         while visibilities and visibilities[0][0] <= now_s:

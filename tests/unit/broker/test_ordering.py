@@ -271,3 +271,21 @@ async def test_changing_the_order_ends_all_leases() -> None:
         await ordered(world)
         assert texts(await world.receive()) == ["a1"]
         assert await world.ack(*received) == [ReceiptHandleExpired] * 2
+
+
+async def test_a_lease_that_ran_out_after_a_nack_failed_because_it_ran_out() -> None:
+    async with running() as world:
+        await ordered(world, max_attempts=3)
+        await send(world, "a1")
+        [first] = await world.receive()
+        await world.broker.settle(TOPIC, GROUP, nacks=[Nack(first.receipt_handle, 60_000, "later")])
+        await world.lapse(s=60)
+        [second] = await world.receive()
+        assert second.attempt == 2
+        await world.lapse(s=31)
+        await world.lapse(s=5)  # the policy's delay, not that of the nack before
+        [third] = await world.receive()
+        assert third.attempt == 3
+        await world.lapse(s=31)
+        [letter] = (await world.broker.dead_letters.browse(GROUP, Selection())).letters
+        assert letter.reason == "not acknowledged in 3 deliveries; the last one: the lease ran out"

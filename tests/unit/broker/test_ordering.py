@@ -1,5 +1,7 @@
 """G9: of one sharding key one message at a time, in order; other keys go on."""
 
+import asyncio
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -289,3 +291,27 @@ async def test_a_lease_that_ran_out_after_a_nack_failed_because_it_ran_out() -> 
         await world.lapse(s=31)
         [letter] = (await world.broker.dead_letters.browse(GROUP, Selection())).letters
         assert letter.reason == "not acknowledged in 3 deliveries; the last one: the lease ran out"
+
+
+@pytest.mark.parametrize("meanwhile", ["commit", "reset", "delete"])
+@pytest.mark.parametrize("what", [WhenExhausted.SKIP, WhenExhausted.PARK])
+async def test_what_happens_while_one_is_given_up_holds_for_the_next(
+    what: WhenExhausted, meanwhile: str
+) -> None:
+    async with running() as world:
+        await ordered(world, on_exhausted=what, max_attempts=1)
+        await send(world, "a1", "b1")
+        received = await world.receive()
+        world.store.held = []
+        giving_up = asyncio.create_task(world.nack(*received))
+        await until(lambda: bool(world.store.held))  # that of the first is being written
+        held, world.store.held = world.store.held, None
+        if meanwhile == "delete":
+            await world.broker.delete_group(GROUP)
+        else:
+            await world.commit(2 if meanwhile == "commit" else 0, force=meanwhile == "reset")
+        world.store.held = held
+        world.store.confirm()
+        await giving_up
+        again = texts(await world.receive())
+        assert again == ([] if meanwhile == "commit" else ["a1", "b1"])

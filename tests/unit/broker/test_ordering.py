@@ -9,9 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from app.broker.dead_letters import Selection
 from app.broker.ordering import KeyOrder
-from app.broker.parking import Release
+from app.broker.parking import ParkedKey, Release
 from app.broker.results import Delivery, Nack
-from app.domain.errors import MessageNotFound, ReceiptHandleExpired
+from app.broker.subscriptions import Subscription
+from app.domain.errors import DiskFull, MessageNotFound, ReceiptHandleExpired
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.settings import (
@@ -315,3 +316,45 @@ async def test_what_happens_while_one_is_given_up_holds_for_the_next(
         await giving_up
         again = texts(await world.receive())
         assert again == ([] if meanwhile == "commit" else ["a1", "b1"])
+
+
+async def parked(world: World) -> Subscription:
+    """Park "a1", which stands at offset 0."""
+    await ordered(world, on_exhausted=WhenExhausted.PARK, max_attempts=1)
+    await send(world, "a1", "a2")
+    await world.nack(*await world.receive())
+    subscription = world.broker._groups.find(GROUP, TOPIC)
+    assert subscription is not None
+    assert [each.message.offset for each in world.broker.parking.parked(GROUP)] == [0]
+    return subscription
+
+
+async def test_of_two_releases_at_once_one_is_too_late() -> None:
+    async with running() as world:
+        subscription = await parked(world)
+        world.store.cold.add((TOPIC, 0))
+        release = world.broker.parking.release
+        found = await asyncio.gather(
+            *[release(GROUP, TOPIC, 0, 0, Release.DEAD_LETTER) for _ in range(2)],
+            return_exceptions=True,
+        )
+        assert [type(each) for each in found] == [ParkedKey, MessageNotFound]
+        assert subscription.in_flight.count == 0
+        assert len((await world.broker.dead_letters.browse(GROUP, Selection())).letters) == 1
+
+
+@pytest.mark.parametrize("how", list(Release))
+async def test_a_release_that_is_refused_can_be_repeated_or_goes_on_by_itself(how: Release) -> None:
+    async with running() as world:
+        subscription = await parked(world)
+        world.store.refusal = DiskFull("full")
+        with pytest.raises(DiskFull):
+            await world.broker.parking.release(GROUP, TOPIC, 0, 0, how)
+        world.store.refusal = None
+        if how is Release.DEAD_LETTER:
+            await world.lapse()
+        else:
+            await world.broker.parking.release(GROUP, TOPIC, 0, 0, how)
+        assert subscription.in_flight.count == 0
+        assert world.broker.parking.parked(GROUP) == []
+        assert texts(await world.receive()) == ["a1" if how is Release.RETRY else "a2"]

@@ -304,16 +304,16 @@ async def test_what_happens_while_one_is_given_up_holds_for_the_next(
         await send(world, "a1", "b1")
         received = await world.receive()
         world.store.held = []
-        giving_up = asyncio.create_task(world.nack(*received))
-        await until(lambda: bool(world.store.held))  # that of the first is being written
-        held, world.store.held = world.store.held, None
-        if meanwhile == "delete":
-            await world.broker.delete_group(GROUP)
-        else:
-            await world.commit(2 if meanwhile == "commit" else 0, force=meanwhile == "reset")
-        world.store.held = held
-        world.store.confirm()
-        await giving_up
+        async with asyncio.TaskGroup() as group:
+            group.create_task(world.nack(*received))
+            await until(lambda: bool(world.store.held))  # that of the first is being written
+            held, world.store.held = world.store.held, None
+            if meanwhile == "delete":
+                await world.broker.delete_group(GROUP)
+            else:
+                await world.commit(2 if meanwhile == "commit" else 0, force=meanwhile == "reset")
+            world.store.held = held
+            world.store.confirm()
         again = texts(await world.receive())
         assert again == ([] if meanwhile == "commit" else ["a1", "b1"])
 

@@ -29,6 +29,9 @@ from app.store import Page, ReadResult, Timer, TimerLog, TimerLogDamaged
 NEAR_MAX: Final = 8_192
 """Waiting records in memory, up to twice as many for a moment: about 2 MiB."""
 
+BEHIND_MAX: Final = 50_000
+"""Records of the timer topic that a request waits for; with more to read it is turned away."""
+
 FOREVER_MS: Final = 1 << 62
 EVERYTHING: Final = Timer(FOREVER_MS, 0)
 NOTHING: Final = Timer(-FOREVER_MS, -1)
@@ -101,6 +104,11 @@ class Timers:
     def behind(self) -> int:
         """Records of the timer topic that were not read yet."""
         return self._store.bounds(TIMER_TOPIC, QUEUE).max_offset - self.log.position
+
+    @property
+    def are_late(self) -> bool:
+        """Whether there is so much to read back that a request does not wait for it."""
+        return self.damage is not None or self.behind > BEHIND_MAX
 
     def load(self) -> None:
         """Open the timer log."""

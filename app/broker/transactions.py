@@ -151,6 +151,7 @@ class Transactions:
                     f"{pending} transactions wait for their decision",
                     hint="commit or roll back some: GET /v1/transactions?state=PREPARED",
                     fields={"limit": self._limits.transactions_pending_max},
+                    retry_after_s=1,
                 )
             system = {
                 PROPERTY_REAL_TOPIC: topic,

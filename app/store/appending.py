@@ -36,6 +36,7 @@ from app.store.formats.record import (
     topic_part,
 )
 from app.store.key_index import KeyIndex
+from app.store.known_blocks import BLOCK_RECORDS, KnownBlocks, block_sums, whole_blocks
 from app.store.queue_table import QueueTable
 from app.store.recovery import Recovery
 from app.store.writer import Block, Done, Write, Writer
@@ -125,6 +126,30 @@ class _Settle:
         self._appender.on_arrival(self._queue.topic, self._queue.queue_id)
 
 
+class _SettleFrame(_Settle):
+    """The same for a frame, whose blocks are known as soon as it is readable."""
+
+    __slots__ = ("blocks",)
+
+    blocks: tuple[KnownBlocks, int, list[int]]
+    """Where to note, the number of the first block, and the sums."""
+
+    @override
+    def __call__(self, error: CurlewError | None) -> None:
+        if error is None:
+            self._note()
+        super().__call__(error)
+
+    @override
+    def publish(self) -> None:
+        self._note()
+        super().publish()
+
+    def _note(self) -> None:
+        known, first, sums = self.blocks
+        known.note(self._queue.number, first, sums)
+
+
 class _SettleStep:
     """Settles the parts of a step together: all become readable in the same turn."""
 
@@ -157,6 +182,7 @@ class Appender:
         clock: Clock,
         limits: Limits,
         on_arrival: Callable[[str, int], object],
+        known: KnownBlocks,
     ) -> None:
         self.store_time_ms = 0
         self.index = index
@@ -170,6 +196,7 @@ class Appender:
         self._store_host = config.store_host
         self._writer = writer
         self._queues = queues
+        self._known = known
         self._clock = clock
         self._pending_bytes_max = limits.pending_append_bytes_max
         self._cursor = AppendCursor(0, config.segment_bytes)
@@ -408,13 +435,16 @@ class Appender:
         keyed: dict[int, list[str]] = {}
         for number, key in frame.keyed:
             keyed.setdefault(positions[number], []).append(key)
-        settle: Done
-        settle = _Settle(self, queue, frame.units(positions), list(keyed.items()), now, done)
+        units = frame.units(positions)
+        frame_settle = _SettleFrame(self, queue, units, list(keyed.items()), now, done)
+        sums = _sums_of(frame, units, first) if len(placement.stretches) == 1 else []
+        frame_settle.blocks = self._known, -(-first // BLOCK_RECORDS), sums
+        settle: Done = frame_settle
         records: list[bytes] = []
         if before is not None:
             at = placement.physical_offsets[: len(sizes)]
             records, entry_settle, _ = self._encode(before, at, now, done)
-            settle = _SettleStep([entry_settle, settle], done)
+            settle = _SettleStep([entry_settle, frame_settle], done)
         writes = _frame_writes(placement, records, frame)
         self._submit(writes, sum(sizes) + len(frame.records), flush, settle)
         return Appended(first, frame.count, now, _DerivedIds(self._store_id, now, positions))
@@ -511,6 +541,19 @@ def _frame_writes(
         if buffers:
             writes.append((stretch.start, buffers))
     return writes
+
+
+def _sums_of(frame: RequestFrame, units: bytes, first_offset: int) -> list[int]:
+    """The sums of the whole blocks of a frame that lies in one piece."""
+    blocks = whole_blocks(first_offset, frame.count)
+    ends = frame.positions + frame.sizes
+    return block_sums(
+        units,
+        memoryview(frame.records),
+        blocks,
+        frame.positions[blocks.start : blocks.stop : BLOCK_RECORDS].tolist(),
+        ends[blocks.start + BLOCK_RECORDS - 1 :: BLOCK_RECORDS].tolist(),
+    )
 
 
 def _keys_of(message: Message) -> list[str]:

@@ -81,7 +81,7 @@ class Lease(Struct, gc=False):
     holder: Holder | None = None
     """The client that holds it, where clients are counted."""
     failure: Failure = EXPIRED
-    """Why it failed, when it has."""
+    """Why it failed last, when it has."""
 
     @property
     def handles_end_s(self) -> float:
@@ -469,6 +469,7 @@ class LeaseTable:
                 if lease is not None and lease.expires_s <= now_s:
                     del leases[offset]
                     lease.let_go()
+                    lease.failure = EXPIRED
                     self._failing[offset] = lease
         visibilities, delayed = self._visibilities, self._delayed
         while visibilities and visibilities[0][0] <= now_s:

@@ -187,6 +187,8 @@ def _with_first_look(first: PullResult, waiting: PullRequest, result: PullResult
     """The result of the wait, with what the first look passed before the wait began."""
     start = waiting.offset
     assert start is not None
+    if first.clamped:
+        result = result._replace(clamped=True)
     passed = first.scanned - (first.next_offset - start)
     if not passed:
         return result

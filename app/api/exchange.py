@@ -121,8 +121,13 @@ class Exchange:
         self.pressure.hold(size)
         self.held_bytes += size
 
-    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        """Send the whole answer. `headers` is taken over; length and request id are added."""
+    async def answer(
+        self, status: int, headers: Headers, body: bytes, *, must_reach: bool = False
+    ) -> None:
+        """Send the whole answer. `headers` is taken over; length and request id are added.
+
+        With `must_reach` raises `ClientGone` when the client left before anything was sent.
+        """
         if self.held_bytes and self.pressure.are_bodies_near:
             headers += quota_headers(self.pressure.bodies)
         headers.append((b"content-length", b"%d" % len(body)))
@@ -130,7 +135,14 @@ class Exchange:
         self.started = True
         self.status = status
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+        event: Event = {"type": "http.response.body", "body": body}
+        if must_reach:
+            event[MUST_REACH] = True
+        try:
+            await self.send(event)
+        except ClientGone:
+            self.status = 0
+            raise
 
     async def answer_in_two(
         self, status: int, headers: Headers, first: bytes, rest: bytes | memoryview

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 from statistics import median
 
+from benchmarks.peer_rows import PEER_ROWS
+from benchmarks.peers import PeerFailed
+from benchmarks.row import Row
 from benchmarks.rows import ROWS
 from benchmarks.store_rows import store_rows
 
@@ -26,29 +29,34 @@ def main() -> None:
     options = parser.parse_args()
     results: list[dict[str, object]] = []
     print(f"{os.cpu_count()} cores, shared by server and load; Python {platform.python_version()}")
-    print(f"{'case':42} {'baseline':>12} {'Curlew':>12} {'ratio':>6}  target")
-    for row in [*ROWS, *store_rows(large=options.large)]:
-        if options.only not in row.name:
-            continue
-        runs = [row.measure(options.seconds) for _ in range(row.runs or options.runs)]
-        baseline = median(run[0] for run in runs)
-        ours = median(run[1] for run in runs)
-        ratio = median(run[1] / run[0] for run in runs)
-        print(f"{row.name:42} {baseline:12,.1f} {ours:12,.1f} {ratio:6.2f}  {row.target}"
-              f" ({row.unit}; baseline: {row.baseline})")  # fmt: skip
-        sys.stdout.flush()
-        results.append(
-            {
-                "case": row.name,
-                "unit": row.unit,
-                "baseline": baseline,
-                "ours": ours,
-                "ratio": round(ratio, 3),
-                "target": row.target,
-                "runs": runs,
-            }
-        )
+    print(f"{'case':43} {'baseline':>12} {'Curlew':>12} {'ratio':>6}  target")
+    for row in [*ROWS, *PEER_ROWS, *store_rows(large=options.large)]:
+        if options.only in row.name:
+            results.append(_result(row, row.runs or options.runs, options.seconds))
+            sys.stdout.flush()
     _remember(results)
+
+
+def _result(row: Row, runs_wanted: int, seconds: float) -> dict[str, object]:
+    """Measure a row and print its line."""
+    result: dict[str, object] = {"case": row.name, "unit": row.unit, "target": row.target}
+    runs: list[tuple[float, float]] = []
+    reason = f"install {' '.join(packages)}" if (packages := row.missing()) else ""
+    try:
+        while not reason and len(runs) < runs_wanted:
+            runs.append(row.measure(seconds))
+    except PeerFailed as error:
+        reason = str(error)
+    if reason:
+        print(f"{row.name:43} not run: {reason}")
+        return {**result, "not_run": reason}
+    baseline = median(run[0] for run in runs)
+    ours = median(run[1] for run in runs)
+    ratio = median(run[1] / run[0] for run in runs)
+    digits = ",.1f" if max(baseline, ours) >= 10 else ",.3f"
+    print(f"{row.name:43} {baseline:12{digits}} {ours:12{digits}} {ratio:6.2f}  {row.target}"
+          f" ({row.unit}; baseline: {row.baseline})")  # fmt: skip
+    return {**result, "baseline": baseline, "ours": ours, "ratio": round(ratio, 3), "runs": runs}
 
 
 def _remember(results: list[dict[str, object]]) -> None:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -27,13 +27,23 @@ class Rate:
     p99_ms: float = 0.0
 
 
-def wrk(url: str, body: bytes, connections: int, seconds: float) -> Rate:
-    """POST `body` again and again with wrk, one thread."""
+def wrk(
+    url: str,
+    body: bytes,
+    connections: int,
+    seconds: float,
+    *,
+    method: str = "POST",
+    headers: Mapping[str, str] | None = None,
+) -> Rate:
+    """Send `body` again and again with wrk, one thread."""
     program = shutil.which("wrk")
     if program is None:
         raise SystemExit("make bench needs wrk: apt-get install wrk")
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-        script.write(f'wrk.method = "POST"\nwrk.body = string.rep("x", {len(body)})\n')
+        script.write(f'wrk.method = "{method}"\nwrk.body = "{_lua(body)}"\n')
+        for name, value in (headers or {}).items():
+            script.write(f'wrk.headers["{_lua(name.encode())}"] = "{_lua(value.encode())}"\n')
         script.flush()
         output = subprocess.run(
             [
@@ -49,6 +59,11 @@ def wrk(url: str, body: bytes, connections: int, seconds: float) -> Rate:
     rate = re.search(r"Requests/sec: +([\d.]+)", output)
     assert rate, output
     return Rate(float(rate[1]), _percentile(output, 50), _percentile(output, 99))
+
+
+def _lua(text: bytes) -> str:
+    """The inside of a string in Lua, which wrk's script is in."""
+    return "".join(f"\\{byte:03}" for byte in text)
 
 
 def _percentile(output: str, percent: int) -> float:

@@ -15,3 +15,5 @@ class Row:
     measure: Callable[[float], tuple[float, float]]
     runs: int | None = None
     """Of rows that take long; None: as asked."""
+    missing: Callable[[], list[str]] = list
+    """Debian packages that the row needs and this machine does not have."""

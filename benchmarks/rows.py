@@ -14,6 +14,7 @@ from benchmarks.load import Connection, generate, wrk
 from benchmarks.row import Row
 from benchmarks.servers import node, running
 from benchmarks.timers import measure_lateness
+from benchmarks.waking import Waiting, delays_ms, pulling, receiving
 
 BODY = b"x" * 1024
 TOPIC = "bench"
@@ -24,7 +25,8 @@ LATE_SECONDS = 20.0
 """Some 200 messages, ten a second."""
 
 
-def _send_path() -> str:
+def send_path() -> str:
+    """Where single messages go; also the path that the sink is asked with."""
     return f"/v1/topics/{TOPIC}/messages"
 
 
@@ -34,12 +36,12 @@ def single_send(flush: str, connections: int) -> Callable[[float], tuple[float, 
     def measure(seconds: float) -> tuple[float, float]:
         if flush == "sync":
             with node("async") as (url, _):
-                baseline = wrk(url + _send_path(), BODY, connections, seconds)
+                baseline = wrk(url + send_path(), BODY, connections, seconds)
         else:
             with running("benchmarks.baselines", "sink") as (url, _):
-                baseline = wrk(url + _send_path(), BODY, connections, seconds)
+                baseline = wrk(url + send_path(), BODY, connections, seconds)
         with node(flush) as (url, _):
-            ours = wrk(url + _send_path(), BODY, connections, seconds)
+            ours = wrk(url + send_path(), BODY, connections, seconds)
         return baseline.per_second, ours.per_second
 
     return measure
@@ -60,21 +62,28 @@ def _posting(path: str, body: bytes, messages: int, *headers: str) -> Callable[.
 
 def batch_frames(seconds: float) -> tuple[float, float]:
     """Messages a second in request frames."""
-    body = request_frame([request_record(TOPIC, BODY)] * FRAME_MESSAGES)
-    post = _posting(f"{_send_path()}:batch", body, FRAME_MESSAGES, f"Content-Type: {FRAME}")
     with running("benchmarks.baselines", "sink") as (url, _):
-        baseline = generate(post, url, 1, seconds)
+        baseline = generate(_posting_frames(), url, 1, seconds)
+    return baseline.per_second, send_frames(seconds)
+
+
+def send_frames(seconds: float) -> float:
+    """The same, Curlew alone."""
     with node() as (url, _):
         _make_topic(url)
-        ours = generate(post, url, 1, seconds)
-    return baseline.per_second, ours.per_second
+        return generate(_posting_frames(), url, 1, seconds).per_second
+
+
+def _posting_frames() -> Callable[..., Iterator[int]]:
+    body = request_frame([request_record(TOPIC, BODY)] * FRAME_MESSAGES)
+    return _posting(f"{send_path()}:batch", body, FRAME_MESSAGES, f"Content-Type: {FRAME}")
 
 
 def batch_json(seconds: float) -> tuple[float, float]:
     """Messages a second in JSON batches."""
     document = {"messages": [{"text": BODY.decode()} for _ in range(100)]}
     body = json.dumps(document).encode()
-    post = _posting(f"{_send_path()}:batch", body, 100, "Content-Type: application/json")
+    post = _posting(f"{send_path()}:batch", body, 100, "Content-Type: application/json")
     with running("benchmarks.baselines", "sink") as (url, _):
         baseline = generate(post, url, 1, seconds)
     with node() as (url, _):
@@ -95,7 +104,7 @@ def _make_topic(url: str, queues: int = 4, name: str = TOPIC) -> None:
 def _fill(url: str, frames: int, queue_id: int = 0) -> None:
     connection = Connection(url)
     body = request_frame([request_record(TOPIC, BODY)] * FRAME_MESSAGES)
-    path = f"{_send_path()}:batch?queue_id={queue_id}"
+    path = f"{send_path()}:batch?queue_id={queue_id}"
     request = connection.build("POST", path, body, f"Content-Type: {FRAME}")
     for _ in range(frames):
         status, _, answer = connection.exchange(request)
@@ -173,7 +182,7 @@ def long_poll(_seconds: float) -> tuple[float, float]:
     with node() as (url, _):
         _make_topic(url, queues=1)
         sender, poller = Connection(url), Connection(url)
-        send = sender.build("POST", _send_path(), BODY)
+        send = sender.build("POST", send_path(), BODY)
         delays: list[float] = []
         for offset in range(200):
             path = f"/v1/topics/{TOPIC}/queues/0/messages?offset={offset}&wait=10"
@@ -195,6 +204,16 @@ def long_poll(_seconds: float) -> tuple[float, float]:
     return delays[int(len(delays) * 0.99)], median(delays)
 
 
+def wake_up(waiting: Waiting, *, sync: bool = False) -> Callable[[float], tuple[float, float]]:
+    """Milliseconds from an append's confirmation to whoever waited having it: (p99, p50)."""
+
+    def measure(_seconds: float) -> tuple[float, float]:
+        delays = delays_ms(waiting, sync=sync)
+        return delays[int(len(delays) * 0.99)], median(delays)
+
+    return measure
+
+
 def lateness(_seconds: float) -> tuple[float, float]:
     """How late 200 delayed messages come, sent ten a second: p99 and p50."""
     with tempfile.TemporaryDirectory() as directory:
@@ -206,7 +225,7 @@ def parked_polls(seconds: float) -> tuple[float, float]:
     """Sends per second without and with 1,000 parked long polls."""
     with node() as (url, _):
         _make_topic(url)
-        baseline = wrk(url + _send_path(), BODY, 32, seconds)
+        baseline = wrk(url + send_path(), BODY, 32, seconds)
         # Polls wait on another topic, so that sends do not wake them.
         other = Connection(url)
         other.exchange(other.build("PUT", "/v1/topics/parked", b"{}"))
@@ -214,7 +233,7 @@ def parked_polls(seconds: float) -> tuple[float, float]:
         for connection in parked:
             path = "/v1/topics/parked/queues/0/messages?offset=0&wait=60"
             connection.send(connection.build("GET", path))
-        ours = wrk(url + _send_path(), BODY, 32, seconds)
+        ours = wrk(url + send_path(), BODY, 32, seconds)
         for connection in parked:
             connection.close()
     return baseline.per_second, ours.per_second
@@ -224,7 +243,7 @@ def many_queues(seconds: float) -> tuple[float, float]:
     """Sends per second with 4 queues, and round 1,000 of 10,000 that all have messages."""
     with node() as (url, _):
         _make_topic(url)
-        baseline = wrk(url + _send_path(), BODY, 32, seconds)
+        baseline = wrk(url + send_path(), BODY, 32, seconds)
     with node() as (url, _):
         connection = Connection(url)
         batch = json.dumps({"messages": [{"text": "x"}] * QUEUES_A_TOPIC}).encode()
@@ -235,7 +254,7 @@ def many_queues(seconds: float) -> tuple[float, float]:
             status, _, answer = connection.exchange(request)
             assert status == 200, answer[:300]
         connection.close()
-        ours = wrk(url + _send_path(), BODY, 32, seconds)
+        ours = wrk(url + send_path(), BODY, 32, seconds)
     return baseline.per_second, ours.per_second
 
 
@@ -252,6 +271,11 @@ ROWS = [
     Row("receive + settle, JSON, 32 a batch", "msg/s", "the target", "≥ 40 k msg/s",
         receive_and_settle),
     Row("long poll, idle queue (p99 | p50)", "ms", "p99 ≤ 10", "p50 ≤ 2", long_poll),
+    Row("wake-up of a pull in process (p99 | p50)", "ms", "p99 ≤ 1", "p50 ≤ 1", wake_up(pulling)),
+    Row("wake-up of a receive in process (p99 | p50)", "ms", "p99 ≤ 1", "p50 ≤ 1",
+        wake_up(receiving)),
+    Row("wake-up of a pull, sync (p99 | p50)", "ms", "p99 ≤ 1", "p50 ≤ 1",
+        wake_up(pulling, sync=True)),
     Row("delay, lateness of 200 at rest (p99 | p50)", "ms", "p99 ≤ 100", "p50 ≤ 20", lateness,
         runs=1),
     Row("single send beside 1,000 parked polls", "req/s", "without them", "≥ 0.95", parked_polls),

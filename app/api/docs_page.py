@@ -23,18 +23,19 @@ def docs_page(document: Json) -> str:
         "<p><a href=/openapi.json>openapi.json</a> · <a href=/v1/error-codes>error codes</a> · "
         "<a href=/v1/limits>limits</a></p>",
     ]
+    shared = document["components"]["responses"]
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            parts.append(_operation(method.upper(), path, operation))
+            parts.append(_operation(method.upper(), path, operation, shared))
     return "\n".join(parts)
 
 
-def _operation(method: str, path: str, operation: Json) -> str:
+def _operation(method: str, path: str, operation: Json, shared: Json) -> str:
     rows = [_row(p["name"], p["in"], p.get("description", "")) for p in operation["parameters"]]
     bodies = operation.get("requestBody", {}).get("content", {})
     rows += [_row(media_type, "body", "") for media_type in bodies]
     rows += [
-        _row(status, "answer", answer["description"])
+        _row(status, "answer", _described(answer, shared))
         for status, answer in operation["responses"].items()
     ]
     return (
@@ -42,6 +43,12 @@ def _operation(method: str, path: str, operation: Json) -> str:
         f"<code>{escape(path)}</code> — {escape(operation['summary'])}</summary>"
         f"<p>{escape(operation.get('description', ''))}</p><table>{''.join(rows)}</table></details>"
     )
+
+
+def _described(answer: Json, shared: Json) -> str:
+    name = answer.get("$ref", "").rpartition("/")[2]
+    description: str = (shared[name] if name else answer)["description"]
+    return description
 
 
 def _row(name: str, kind: str, description: str) -> str:

@@ -84,13 +84,19 @@ _WITH_QUOTA: Final = (429, 503)
 
 def problem_responses(*statuses: int) -> dict[int | str, Json]:
     """The error answers of an operation: its own and those that any has."""
+    return {status: _problem_response(status) for status in sorted({*statuses, *ALWAYS})}
+
+
+def problem_components() -> Json:
+    """Every answer that `problem_responses` gives, by its name among the document's components."""
+    return {f"Problem{status}": _problem_response(status) for status in _REASONS}
+
+
+def _problem_response(status: int) -> Json:
     return {
-        status: {
-            "description": _REASONS[status],
-            "content": {PROBLEM: {"schema": {"$ref": PROBLEM_REF}}},
-            **({"headers": QUOTA_HEADERS} if status in _WITH_QUOTA else {}),
-        }
-        for status in sorted({*statuses, *ALWAYS})
+        "description": _REASONS[status],
+        "content": {PROBLEM: {"schema": {"$ref": PROBLEM_REF}}},
+        **({"headers": QUOTA_HEADERS} if status in _WITH_QUOTA else {}),
     }
 
 

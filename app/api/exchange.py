@@ -143,7 +143,9 @@ class Exchange:
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 
-    async def answer_in_two(self, status: int, headers: Headers, first: bytes, rest: bytes) -> None:
+    async def answer_in_two(
+        self, status: int, headers: Headers, first: bytes, rest: bytes | memoryview
+    ) -> None:
         """As `answer`, for a body of a few bytes and a large rest, which is not copied."""
         headers.append((b"content-length", b"%d" % (len(first) + len(rest))))
         await self.begin(status, headers)

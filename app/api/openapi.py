@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 
 from app.api import wire
 from app.api.control_plane import build_control_plane
-from app.api.documentation import schemas_of
+from app.api.documentation import problem_components, schemas_of
 from app.api.errors import STATUS_OF_CODE, EntryProblem, Problem
 from app.api.lane.document import lane_paths
 from app.api.member_schemas import (
@@ -25,7 +25,7 @@ from app.api.member_schemas import (
 )
 from app.api.routes.dead_letters import PurgeBody, RedriveBody
 from app.api.routes.parked import ReleaseBody
-from app.api.routes.producers import SealBody
+from app.api.routes.producers import PlanBody, SealBody
 from app.api.routes.scheduled import MoveBody
 from app.api.routes.schedules import ScheduleBody
 from app.api.schemas import GroupBody, TopicBody
@@ -35,7 +35,7 @@ Json = dict[str, Any]
 _REQUEST_MODELS: Final = (
     *(TopicBody, GroupBody, CommitBody, RedriveBody, PurgeBody),
     *(HeartbeatBody, LockBody, UnlockBody, ResetBody, RestoreBody, SealBody, MoveBody),
-    ReleaseBody,
+    *(PlanBody, ReleaseBody),
     ScheduleBody,
 )
 _STRUCTS: Final = (
@@ -69,6 +69,7 @@ def build_document() -> Json:
     for path, methods in lane_paths().items():
         paths.setdefault(path, {}).update(methods)
     document["paths"] = dict(sorted(paths.items()))
+    document["components"]["responses"] = _share_problems(paths)
     schemas: Json = document["components"]["schemas"]
     for name in _OURS_IN_FASTAPI:
         schemas.pop(name, None)
@@ -76,6 +77,26 @@ def build_document() -> Json:
     schemas.update(_struct_schemas())
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     return document
+
+
+def _share_problems(paths: Json) -> Json:
+    """Put references into `paths` for the error answers that operations have in common.
+
+    Written out under each operation they would be a third of the document. Done here, since FastAPI
+    adds a description to every answer of its routes, and a reference stands alone.
+    """
+    shared = problem_components()
+    used = set()
+    for methods in paths.values():
+        for operation in methods.values():
+            answers = dict(operation["responses"])
+            for status, answer in answers.items():
+                name = f"Problem{status}"
+                if answer == shared.get(name):
+                    answers[status] = {"$ref": f"#/components/responses/{name}"}
+                    used.add(name)
+            operation["responses"] = answers
+    return {name: shared[name] for name in sorted(used)}
 
 
 def _struct_schemas() -> Json:

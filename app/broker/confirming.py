@@ -24,6 +24,10 @@ class Confirmation(Resumable):
     def is_done(self) -> bool:
         return self._is_done
 
+    @property
+    def has_failed(self) -> bool:
+        return self._error is not None
+
     def done(self, error: CurlewError | None) -> None:
         """The store's callback."""
         self._is_done = True

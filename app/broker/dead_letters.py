@@ -164,7 +164,8 @@ class DeadLetters:
     def count(self, group: str) -> int:
         """Letters that are there now, including those that cannot be read any more for damage."""
         low, high = self._bounds(group)
-        return high - low - sum(end - start for start, end in self._removals.of(group).runs())
+        runs = self._removals.of(group).runs()
+        return high - low - sum(end - max(start, low) for start, end in runs if end > low)
 
     async def summary(self, group: str) -> DeadLetterSummary:
         """How many letters there are, and since when. Raises `GroupNotFound`."""

@@ -84,17 +84,17 @@ class Delays:
         self._clock = clock
         self._readers = readers
         self.upkeep = TimerUpkeep(store, clock, self.timers, self.end, readers)
-        self._service = Service("delays", config.delay_check_seconds, self.turn)
+        self.service = Service("delays", config.delay_check_seconds, self.turn)
 
     async def start(self) -> None:
         """Open the timer log and begin to deliver, as soon as it is up to date."""
         self.timers.load()
         self.upkeep.start()
-        await self._service.start()
+        await self.service.start()
 
     async def stop(self) -> None:
         """Deliver no more; write the timer log down, so that the next start has nothing to read."""
-        await self._service.stop()
+        await self.service.stop()
         await self.upkeep.stop()
 
     def part(self, message: Message, topic: str, queue_id: int, due_ms: int) -> StepPart:

@@ -26,7 +26,7 @@ from app.domain.errors import (
     OffsetOutOfRange,
 )
 from app.domain.limits import Limits
-from app.store import ColdRead, QueueBounds, ReadResult
+from app.store import ColdRead, QueueBounds, ReadResult, total_bytes
 
 _NOTHING: Final = ReadResult([], [], [], 0, 0, [])
 
@@ -89,15 +89,15 @@ class _Pull:
         count = len(read.records)
         self.messages_left -= count
         self.needed -= count
-        self.bytes_left -= sum(map(len, read.records))
+        self.bytes_left -= total_bytes(read.records)
         found = self.found
         if found is _NOTHING:
             self.found = read
             return
         self.found = ReadResult(
-            found.records + read.records,
+            [*found.records, *read.records],
             found.queue_offsets + read.queue_offsets,
-            found.tag_hashes + read.tag_hashes,
+            [*found.tag_hashes, *read.tag_hashes],
             read.next_offset,
             found.scanned + read.scanned,
             found.gaps + read.gaps,

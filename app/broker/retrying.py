@@ -157,6 +157,8 @@ class Retrier:
                     given_up.append((item, reason))
         subscription.expire(now_s)
         for item, reason in given_up:
+            if not item.queue.leases.is_moving(item.offset, item.lease):
+                continue  # a commit, reset or deletion was quicker, while another was written
             if group.on_exhausted is WhenExhausted.SKIP:
                 await self.skip(subscription, item)
             else:

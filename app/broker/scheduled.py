@@ -6,8 +6,9 @@ delivered: both keep the message's id and its identity. Cancelling races with de
 that ends the waiting does: by claiming (`timers`). Event loop only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from app.broker.delayed_sends import DelayedSends
@@ -40,9 +41,6 @@ from app.store import Timer, TimerLogDamaged
 
 KEY_NAME: Final = "recall-handles"
 """Under this name the metadata keeps the key that signs recall handles."""
-
-BEHIND_MAX: Final = 50_000
-"""Records of the timer topic that a request waits for; with more to read it is turned away."""
 
 NEWEST: Final = 64
 """Messages with one id that are looked at for the right one."""
@@ -107,10 +105,8 @@ class Scheduled:
         after = NOTHING if page_token is None else _timer_of(page_token)
         timers = self._delays.timers
         limit = self._limits.scheduled_scan_max
-        try:
+        with _damage_is_told():
             waiting = await timers.page(after, FOREVER_MS, limit)
-        except TimerLogDamaged as error:
-            raise _not_ready() from error
         found: list[ScheduledMessage] = []
         scanned = 0
         for timer in waiting:
@@ -129,7 +125,9 @@ class Scheduled:
         recall = self._read_handle(topic, handle)
         await self._be_up_to_date()
         for timer in await self._places(recall):
-            if await self._delays.timers.is_waiting(timer):
+            with _damage_is_told():
+                is_waiting = await self._delays.timers.is_waiting(timer)
+            if is_waiting:
                 message = await self._delays.read(timer)
                 if message is not None:
                     return self._scheduled(message)
@@ -164,15 +162,11 @@ class Scheduled:
         # Twice: it may move on while this looks.
         for _ in range(2):
             for timer in await self._places(recall):
-                if await self._claim_waiting(timer):
+                with _damage_is_told():
+                    is_claimed = await self._delays.timers.claim_waiting(timer)
+                if is_claimed:
                     return timer
         raise await self._absence(recall)
-
-    async def _claim_waiting(self, timer: Timer) -> bool:
-        try:
-            return await self._delays.timers.claim_waiting(timer)
-        except TimerLogDamaged as error:
-            raise _not_ready() from error
 
     async def _places(self, recall: RecallHandle) -> list[Timer]:
         """Where the message may wait: where it began to, and where it was moved to last."""
@@ -209,7 +203,7 @@ class Scheduled:
 
     async def _be_up_to_date(self) -> None:
         timers = self._delays.timers
-        if timers.damage is not None or timers.behind > BEHIND_MAX:
+        if timers.are_late:
             raise _not_ready()
         await timers.catch_up()
 
@@ -239,6 +233,15 @@ class Scheduled:
             int(system[PROPERTY_DUE]) if due_ms is None else due_ms,
             self._signer.issue(handle),
         )
+
+
+@contextmanager
+def _damage_is_told() -> Iterator[None]:
+    """A damaged timer log is being made again: ask later."""
+    try:
+        yield
+    except TimerLogDamaged as error:
+        raise _not_ready() from error
 
 
 def _not_ready() -> TimersNotReady:

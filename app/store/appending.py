@@ -36,6 +36,7 @@ from app.store.formats.record import (
     topic_part,
 )
 from app.store.key_index import KeyIndex
+from app.store.known_blocks import BLOCK_RECORDS, KnownBlocks, block_sums, whole_blocks
 from app.store.queue_table import QueueTable
 from app.store.recovery import Recovery
 from app.store.writer import Block, Done, Write, Writer
@@ -125,6 +126,30 @@ class _Settle:
         self._appender.on_arrival(self._queue.topic, self._queue.queue_id)
 
 
+class _SettleFrame(_Settle):
+    """The same for a frame, whose blocks are known as soon as it is readable."""
+
+    __slots__ = ("blocks",)
+
+    blocks: tuple[KnownBlocks, int, list[int]]
+    """Where to note, the number of the first block, and the sums."""
+
+    @override
+    def __call__(self, error: CurlewError | None) -> None:
+        if error is None:
+            self._note()
+        super().__call__(error)
+
+    @override
+    def publish(self) -> None:
+        self._note()
+        super().publish()
+
+    def _note(self) -> None:
+        known, first, sums = self.blocks
+        known.note(self._queue.number, first, sums)
+
+
 class _SettleStep:
     """Settles the parts of a step together: all become readable in the same turn."""
 
@@ -157,11 +182,13 @@ class Appender:
         clock: Clock,
         limits: Limits,
         on_arrival: Callable[[str, int], object],
+        known: KnownBlocks,
     ) -> None:
         self.store_time_ms = 0
         self.index = index
         self.on_arrival = on_arrival
-        self._refusal: str | None = None
+        self.refusal: str | None = None
+        """Why no message of others is taken for now."""
         self._store_id = store_id
         self._id_prefix = encode_message_id(store_id, 0, 0)[:10]
         self._id_start = ""
@@ -169,6 +196,7 @@ class Appender:
         self._store_host = config.store_host
         self._writer = writer
         self._queues = queues
+        self._known = known
         self._clock = clock
         self._pending_bytes_max = limits.pending_append_bytes_max
         self._cursor = AppendCursor(0, config.segment_bytes)
@@ -185,7 +213,7 @@ class Appender:
 
     def refuse_because(self, reason: str | None) -> None:
         """Take no message while the disk is too full; None: take them again."""
-        self._refusal = reason
+        self.refusal = reason
 
     @property
     def end(self) -> int:
@@ -279,6 +307,14 @@ class Appender:
         Every record but a lone one says how many of the step follow it; all lie in one segment.
         """
         self._admit(is_own=any(is_system_topic(part.topic) for part in parts))
+        if len(parts) == 1 and len(parts[0].messages) == 1:
+            # One entry of the broker's own state: as any single message.
+            topic, queue_id, (message,) = parts[0]
+            if not message.reconsume_times and len(topic) <= _SIMPLE_TOPIC_CHARS_MAX:
+                queue = self._queues.get_or_make(topic, queue_id)
+                appended = self._append_one(queue, message, self._stamp(), flush, done)
+                if appended is not None:
+                    return [appended]
         left = sum(len(part.messages) for part in parts)
         is_marked = left > 1
         encoded: list[_Part] = []
@@ -399,13 +435,16 @@ class Appender:
         keyed: dict[int, list[str]] = {}
         for number, key in frame.keyed:
             keyed.setdefault(positions[number], []).append(key)
-        settle: Done
-        settle = _Settle(self, queue, frame.units(positions), list(keyed.items()), now, done)
+        units = frame.units(positions)
+        frame_settle = _SettleFrame(self, queue, units, list(keyed.items()), now, done)
+        sums = _sums_of(frame, units, first) if len(placement.stretches) == 1 else []
+        frame_settle.blocks = self._known, -(-first // BLOCK_RECORDS), sums
+        settle: Done = frame_settle
         records: list[bytes] = []
         if before is not None:
             at = placement.physical_offsets[: len(sizes)]
             records, entry_settle, _ = self._encode(before, at, now, done)
-            settle = _SettleStep([entry_settle, settle], done)
+            settle = _SettleStep([entry_settle, frame_settle], done)
         writes = _frame_writes(placement, records, frame)
         self._submit(writes, sum(sizes) + len(frame.records), flush, settle)
         return Appended(first, frame.count, now, _DerivedIds(self._store_id, now, positions))
@@ -424,9 +463,9 @@ class Appender:
     def _admit(self, *, is_own: bool = False) -> None:
         if self._writer.failed is not None:
             self._writer.refuse_if_failed()
-        if self._refusal is not None and not is_own:
+        if self.refusal is not None and not is_own:
             raise DiskFull(
-                f"no messages are taken: {self._refusal}",
+                f"no messages are taken: {self.refusal}",
                 hint="free some space or shorten the retention; sending then works again",
                 outcome="not_stored",
                 retry_after_s=5,
@@ -502,6 +541,19 @@ def _frame_writes(
         if buffers:
             writes.append((stretch.start, buffers))
     return writes
+
+
+def _sums_of(frame: RequestFrame, units: bytes, first_offset: int) -> list[int]:
+    """The sums of the whole blocks of a frame that lies in one piece."""
+    blocks = whole_blocks(first_offset, frame.count)
+    ends = frame.positions + frame.sizes
+    return block_sums(
+        units,
+        memoryview(frame.records),
+        blocks,
+        frame.positions[blocks.start : blocks.stop : BLOCK_RECORDS].tolist(),
+        ends[blocks.start + BLOCK_RECORDS - 1 :: BLOCK_RECORDS].tolist(),
+    )
 
 
 def _keys_of(message: Message) -> list[str]:

@@ -264,6 +264,16 @@ class CommitLog:
             return b""
         return file.pread(size, physical_offset - base, wait_for_disk=wait_for_disk)
 
+    def read_view(
+        self, physical_offset: int, size: int, *, wait_for_disk: bool = True
+    ) -> memoryview:
+        """The same as `File.pread_view`."""
+        base = self.base_of(physical_offset)
+        file = self._find(base)
+        if file is None:
+            return memoryview(b"")
+        return file.pread_view(size, physical_offset - base, wait_for_disk=wait_for_disk)
+
     def next_data(self, physical_offset: int) -> int:
         """The next place that may hold anything but zeros, or the end of the segments."""
         while physical_offset < self.end_of_segments:

@@ -39,6 +39,7 @@ class ConsumeQueue:
         "max_offset",
         "min_offset",
         "next_offset",
+        "number",
         "queue_id",
         "topic",
     )
@@ -50,9 +51,12 @@ class ConsumeQueue:
         queue_id: int,
         file_units: int,
         repair: Repair | None = None,
+        number: int = 0,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
+        self.number = number
+        """Of this queue in its table, for as long as it is open; 0: it is in none."""
         self.min_offset = 0
         self.max_offset = 0
         """One past the last readable message."""

@@ -7,13 +7,13 @@ offsets have expired. Runs on the event loop or on one thread beside it.
 from dataclasses import dataclass, field
 
 from app.domain.names import is_system_topic
+from app.store.checking import Source
 from app.store.commit_log import CommitLog
 from app.store.files import FileSystem
 from app.store.key_index import KeyIndex
 from app.store.lookups import offset_for_time
 from app.store.pins import Held, Pins
 from app.store.queue_table import QueueTable
-from app.store.reading import Source
 from app.store.retention import FOREVER_MS, LogState, RetentionPolicy, Verdict, decide
 
 

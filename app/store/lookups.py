@@ -3,12 +3,12 @@
 from typing import NamedTuple
 
 from app.domain.message import PROPERTY_KEYS, PROPERTY_UNIQUE_KEY
+from app.store.checking import Source, is_intact
 from app.store.consume_queue import ConsumeQueue
 from app.store.files import ColdRead
 from app.store.formats.record import check, decode_fields, decode_properties
 from app.store.key_index import KeyIndex
 from app.store.queue_table import QueueTable
-from app.store.reading import Source, is_intact
 
 STORE_TIME_AT = 56
 _DAMAGED_STEPS_MAX = 64

@@ -18,6 +18,7 @@ from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
 from app.store import paths
 from app.store.appending import Appended, Appender, StepPart
+from app.store.checking import Source
 from app.store.checkpoints import Checkpointing, Checkpoints
 from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
@@ -32,6 +33,7 @@ from app.store.formats.record import (
 )
 from app.store.formats.state_file import Checkpoint, StoreMeta
 from app.store.key_index import KeyIndex
+from app.store.known_blocks import KnownBlocks
 from app.store.lookups import (
     KeyedRecords,
     average_bytes,
@@ -43,7 +45,7 @@ from app.store.mending import Mender
 from app.store.opening import load_or_make_meta, open_log, write_abort, write_clean_stop
 from app.store.pins import Pins
 from app.store.queue_table import QueueTable
-from app.store.reading import ReadResult, Source, Wanted, read_queue
+from app.store.reading import ReadResult, Wanted, read_queue
 from app.store.recovery import Recovery
 from app.store.retention import RetentionPolicy
 from app.store.timer_log import TimerLog
@@ -69,6 +71,9 @@ class StoreStatus(NamedTuple):
     """A look at the store. Ends are physical offsets, sizes bytes."""
 
     failed: str | None
+    """Why no write is taken until a restart."""
+    refusal: str | None
+    """Why no message is taken for now: the disk is full."""
     start: int
     written_end: int
     flushed_end: int
@@ -116,7 +121,15 @@ class MessageStore:
         self._writer = Writer(log, turns, recovery.end, self._roll_back, workers)
         self._checkpoints = Checkpoints(files, queues.cache)
         self._appender = Appender(
-            self.store_id, config, self._writer, queues, index, clock, limits, self._arrived
+            self.store_id,
+            config,
+            self._writer,
+            queues,
+            index,
+            clock,
+            limits,
+            self._arrived,
+            mender.source.known,
         )
         self._appender.start(recovery, meta.segment_bytes)
         self._closed = False
@@ -143,7 +156,8 @@ class MessageStore:
             queues = QueueTable(files, meta.queue_file_units)
             files.make_directory(paths.INDEX)
             index = KeyIndex(queues.cache, meta.index_slots, meta.index_entries)
-            mender = Mender(Source(log, meta.unchecked_end, config.coalesce_gap_bytes))
+            source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes, KnownBlocks())
+            mender = Mender(source)
             queues.repair = mender.repair
             recovery = open_log(files, meta, log, queues, index)
             store = cls(
@@ -510,6 +524,7 @@ class MessageStore:
         marks = self._writer.watermarks
         return StoreStatus(
             self._writer.failed,
+            self._appender.refusal or self._writer.refusal,
             self._log.start,
             marks.written,
             marks.flushed,

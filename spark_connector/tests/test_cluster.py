@@ -9,7 +9,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import pyspark
 import pytest
 
 from spark_connector.tests.support.real_node import run_real_node
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -60,18 +60,14 @@ def daemon(folder: Path, name: str, *arguments: str) -> Iterator[None]:
             process.wait()
 
 
-def wait_for_workers(page: int, count: int) -> None:
-    """The master's own page as JSON says how many workers have come."""
-    give_up = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://{LOOPBACK}:{page}/json/", timeout=5) as answer:
-                if json.loads(answer.read())["aliveworkers"] >= count:
-                    return
-        except (urllib.error.URLError, OSError):
-            pass
-        assert time.monotonic() < give_up
-        time.sleep(0.2)
+def workers_that_came(page: int) -> int:
+    """What the master's own page says, as JSON; none before it answers."""
+    try:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{page}/json/", timeout=5) as answer:
+            alive: int = json.loads(answer.read())["aliveworkers"]
+            return alive
+    except (urllib.error.URLError, OSError):
+        return 0
 
 
 def test_a_topic_is_copied_by_a_cluster(tmp_path: Path) -> None:
@@ -90,7 +86,7 @@ def test_a_topic_is_copied_by_a_cluster(tmp_path: Path) -> None:
         node.add_topic("copy", 3)
         for queue in range(4):
             node.send("orders", queue, *[b"%d-%d" % (queue, number) for number in range(100)])
-        wait_for_workers(page, 2)
+        wait_until(lambda: workers_that_came(page) >= 2, within_s=DEADLINE_S)
         conf = ["spark.ui.enabled=false", "spark.log.level=ERROR", "spark.executor.memory=512m"]
         finished = subprocess.run(
             [

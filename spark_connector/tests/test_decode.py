@@ -1,17 +1,23 @@
 """Frames to rows, against frames that were built by an independent encoder."""
 
 import datetime
+import json
 import struct
+from pathlib import Path
 
 import google_crc32c
 import numpy as np
 import pytest
+import urllib3
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark_curlew.columns import Origin, decode
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation, Unsupported
-from pyspark_curlew.frame import parse_frame
+from pyspark_curlew.frame import CONTENT_TYPE, parse_frame
+from pyspark_curlew.reserved import HIDDEN, SHOWN
 
+from app.domain.message import RESERVED_PROPERTIES
+from spark_connector.tests.support.real_node import run_real_node
 from spark_connector.tests.support.records import Record, frame, properties
 
 ORIGIN = Origin("orders", 3, bytes.fromhex("0a0b0c0d"))
@@ -222,10 +228,38 @@ def test_bodies_come_back_byte_for_byte(bodies: list[bytes]) -> None:
     assert [row["offset"] for row in found] == list(range(len(bodies)))
 
 
-def test_the_checksum_property_is_not_shown() -> None:
-    raw = properties(("a", "1"), ("__CRC32#", "0123456789"))
-    (row,) = rows_of(Record(0, properties=raw), include_properties=True)
-    assert row["properties"] == [("a", "1")]
+def test_properties_of_the_store_are_not_shown() -> None:
+    raw = properties(("a", "1"), ("MQ_STEP", "2"), ("TAGS", "t"), ("__CRC32#", "0123456789"))
+    found = rows_of(Record(0, properties=raw), Record(1), include_properties=True)
+    assert [row["properties"] for row in found] == [[("a", "1"), ("TAGS", "t")], []]
+
+
+def test_what_is_not_shown_is_what_the_service_reserves() -> None:
+    assert {name.decode() for name in HIDDEN | SHOWN} == RESERVED_PROPERTIES
+
+
+def test_a_batch_in_one_step_shows_what_was_sent(tmp_path: Path) -> None:
+    """A batch over several queues is written as a step, and its records say so to the store."""
+    with run_real_node(tmp_path) as node:
+        node.add_topic("orders", 2)
+        pool = urllib3.PoolManager()
+        sent = [{"text": "x", "queue_id": n % 2, "properties": {"n": str(n)}} for n in range(4)]
+        claim = {"Content-Type": "application/json", "Idempotency-Key": '"once"'}
+        address = f"{node.base_url}/v1/topics/orders/messages:batch"
+        answer = pool.request("POST", address, body=json.dumps({"messages": sent}), headers=claim)
+        assert answer.status in {200, 201}, answer.data
+        frames = [
+            pool.request(
+                "GET",
+                f"{node.base_url}/v1/topics/orders/queues/{queue}/messages?offset=0",
+                headers={"Accept": CONTENT_TYPE},
+            ).data
+            for queue in (0, 1)
+        ]
+    assert all(b"MQ_STEP\x01" in each for each in frames), "or this test shows nothing"
+    found = [row for each in frames for row in rows(each, include_properties=True)]
+    kind = ("MQ_CONTENT_TYPE", "text/plain; charset=utf-8")
+    assert [row["properties"] for row in found] == [[("n", n), kind] for n in "0213"]
 
 
 GOOD = frame([Record(0, body=b"first").encode(), Record(1, body=b"second").encode()])

@@ -345,25 +345,42 @@ def test_portions_do_not_depend_on_the_batches(
     assert sum(count for _, count, _ in sent(batches)) == len(whole)
 
 
-def task(endpoint: str, values: list[bytes], epoch: int, **given: str) -> Sent:
+def task(
+    endpoint: str,
+    values: list[bytes],
+    epoch: int,
+    keys: list[str] | None = None,
+    family: str = "spark:q1",
+    **given: str,
+) -> Sent:
     """A task of a micro-batch, as Spark would run it."""
     options = parse_sink_options({"endpoint": endpoint, "topic": "orders", **given})
-    producer = Producer("spark:q1", 0, epoch)
+    producer = Producer(family, 0, epoch)
     sender = Sender(options, CurlewClient(options.http), 0, producer)
-    parts = [batch(value=values[first : first + 7]) for first in range(0, len(values), 7)]
+    columns = {"value": values} if keys is None else {"value": values, "key": keys[: len(values)]}
+    whole = pa.RecordBatch.from_pydict(columns)
+    parts = [whole.slice(first, 7) for first in range(0, len(values), 7)]
     return Sent(send_all(sender, iter(parts)), producer.family)
 
 
-def values_at(endpoint: str) -> list[int]:
+def stored_at(endpoint: str, column: str) -> list[Any]:
     reader = source_of(endpoint, topic="orders").reader(
         source_of(endpoint, topic="orders").schema()
     )
-    return sorted(
-        int(value)
+    return [
+        value
         for task in reader.partitions()
         for part in reader.read(task)
-        for value in part.column("value").to_pylist()
-    )
+        for value in part.column(column).to_pylist()
+    ]
+
+
+def values_at(endpoint: str) -> list[int]:
+    return sorted(map(int, stored_at(endpoint, "value")))
+
+
+def queues_at(endpoint: str) -> set[int]:
+    return set(stored_at(endpoint, "queue"))
 
 
 def test_a_repeated_task_a_straggler_and_a_repeated_batch(tmp_path: Path) -> None:
@@ -423,6 +440,23 @@ def test_a_batch_that_is_repeated_after_its_seal_failed(tmp_path: Path) -> None:
         options = parse_sink_options({"endpoint": node.base_url, "topic": "orders"})
         CurlewStreamWriter(options).commit([Sent(50, "spark:q1")], 0)
         assert values_at(node.base_url) == list(range(50))
+
+
+def test_a_repeated_batch_finds_its_rows_although_queues_were_added(tmp_path: Path) -> None:
+    """By key, and in turn. Without the plan of the first time they would go to other queues."""
+    rows = [b"%d" % number for number in range(60)]
+    with run_real_node(tmp_path) as node:
+        for keys in (None, [f"k{number % 7}" for number in range(60)]):
+            node.add_topic("orders", 2)
+            family = f"spark:{'turns' if keys is None else 'keys'}"
+            task(node.base_url, rows[:40], 3, keys, family, sendMaxMessages="5")
+            node.add_topic("orders", 5)
+            task(node.base_url, rows, 3, keys, family, sendMaxMessages="5")
+            assert values_at(node.base_url) == list(range(60))
+            assert queues_at(node.base_url) == {0, 1}
+            task(node.base_url, rows, 4, keys, family, sendMaxMessages="5")
+            assert queues_at(node.base_url) == {0, 1, 2, 3, 4}, "the next batch takes all"
+            node.remove_topic("orders")
 
 
 def test_a_request_whose_answer_was_lost_is_stored_once(tmp_path: Path) -> None:

@@ -56,6 +56,9 @@ class Checker:
         operation = self._operation(operation_id, method, url)
         declared = operation["responses"].get(str(status))
         assert declared is not None, f"{operation_id} does not declare {status}"
+        if reference := declared.get("$ref"):
+            name = reference.removeprefix("#/components/responses/")
+            declared = self._document["components"]["responses"][name]
         self._check_headers(declared, answer)
         self._check_body(declared, answer)
         self.seen.add((operation_id, status))

@@ -30,6 +30,15 @@ def operations(document: Json) -> list[tuple[str, str, Json]]:
     ]
 
 
+def answers(document: Json, operation: Json) -> Json:
+    """The answers of an operation by status, in full."""
+    shared = document["components"]["responses"]
+    return {
+        status: shared[answer["$ref"].rpartition("/")[2]] if "$ref" in answer else answer
+        for status, answer in operation["responses"].items()
+    }
+
+
 def references(node: object) -> set[str]:
     """Every `$ref` below `node`."""
     if isinstance(node, dict):
@@ -44,8 +53,12 @@ def test_the_committed_document_is_fresh() -> None:
     assert COMMITTED.read_text() == render_document(), "run `make openapi`"
 
 
-def test_every_reference_has_a_schema_and_every_schema_is_referred_to(document: Json) -> None:
-    defined = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+def test_every_reference_is_defined_and_every_component_is_referred_to(document: Json) -> None:
+    defined = {
+        f"#/components/{kind}/{name}"
+        for kind, components in document["components"].items()
+        for name in components
+    }
     used = references(document)
     assert used - defined == set()
     # The lines of NDJSON are described in words.
@@ -74,13 +87,20 @@ def test_every_operation_of_the_lane_is_described(document: Json) -> None:
 
 def test_every_operation_declares_its_failures_as_problems(document: Json) -> None:
     for method, path, operation in operations(document):
-        responses = operation["responses"]
+        responses = answers(document, operation)
         failures = {status for status in responses if status >= "400"}
         assert {"400", "403", "431", "500", "503"} <= failures, (method, path)
         if operation["operationId"] not in {"send_message", "send_batch"}:  # idempotency keys
             assert "422" not in failures, "FastAPI's own failure is never answered"
         for status in failures - ({"503"} if path == "/readyz" else set()):
             assert list(responses[status]["content"]) == ["application/problem+json"]
+
+
+def test_common_failures_are_written_once(document: Json) -> None:
+    for _, path, operation in operations(document):
+        for status, answer in operation["responses"].items():
+            if status >= "400" and (path, status) != ("/readyz", "503"):
+                assert answer == {"$ref": f"#/components/responses/Problem{status}"}
 
 
 def test_request_bodies_name_every_form(document: Json) -> None:

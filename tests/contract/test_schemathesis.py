@@ -145,22 +145,23 @@ def test_the_node_keeps_its_document(fuzzed: Fuzzed) -> None:
     assert httpx.get(fuzzed.node.url + "/readyz").status_code == 200
 
 
-def forget_status(paths: dict[str, Any]) -> None:
-    del paths["/v1/topics/{topic}/stats"]["get"]["responses"]["404"]
+def forget_status(document: dict[str, Any]) -> None:
+    del document["paths"]["/v1/topics/{topic}/stats"]["get"]["responses"]["404"]
 
 
-def forget_media_type(paths: dict[str, Any]) -> None:
-    responses = paths["/v1/topics/{topic}/stats"]["get"]["responses"]
-    responses["404"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
+def forget_media_type(document: dict[str, Any]) -> None:
+    answer = document["components"]["responses"]["Problem404"]
+    answer["content"] = {"text/plain": {"schema": {"type": "string"}}}
 
 
-def want_another_shape(paths: dict[str, Any]) -> None:
-    content = paths["/v1/topics/{topic}/stats"]["get"]["responses"]["200"]["content"]
+def want_another_shape(document: dict[str, Any]) -> None:
+    answers = document["paths"]["/v1/topics/{topic}/stats"]["get"]["responses"]
+    content = answers["200"]["content"]
     content["application/json"]["schema"] = {"type": "object", "required": ["colour"]}
 
 
-def forbid_what_is_taken(paths: dict[str, Any]) -> None:
-    parameters = paths["/v1/topics"]["get"]["parameters"]
+def forbid_what_is_taken(document: dict[str, Any]) -> None:
+    parameters = document["paths"]["/v1/topics"]["get"]["parameters"]
     [page_size] = [each for each in parameters if each["name"] == "page_size"]
     page_size["schema"] = {"type": "integer", "minimum": 5, "maximum": 6}
 
@@ -182,7 +183,7 @@ def test_a_node_that_does_not_keep_it_is_noticed(
     complaint: str,
 ) -> None:
     document = json.loads(DOCUMENT.read_text())
-    falsify(document["paths"])
+    falsify(document)
     falsified = tmp_path / "openapi.json"
     falsified.write_text(json.dumps(document))
     run = fuzzed.run(falsified, "--include-operation-id", operation)

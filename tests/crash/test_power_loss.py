@@ -2,7 +2,7 @@
 
 A driver works on a loop-mounted disk when the power is cut under it (the shutdown ioctl); then the
 driver is killed, the disk mounted again, and everything is read. Needs root and loop devices; where
-they are missing these tests are reported as not run.
+they are missing these tests are reported as not run, and nothing else stops them.
 
 Positive controls: a process that does not sync, and one that tries a failed sync again.
 """

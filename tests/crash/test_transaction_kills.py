@@ -5,6 +5,8 @@ back as prepared after the kill, and this test sees it.
 """
 
 import json
+import signal
+import subprocess
 import threading
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -14,11 +16,19 @@ import pytest
 
 from tests.crash.test_node_kills import finish
 from tests.support.node import RunningNode, start_node
+from tests.support.waiting import wait_until
 
 CLIENTS: Final = 4
 LIVES: Final = 4
 DECISIONS: Final = 120
 WAIT_SECONDS: Final = 60
+
+POINTS: Final = (
+    *[("pwritev,pwritev2", nth) for nth in range(1, 11)],
+    *[("fdatasync", nth) for nth in range(1, 7)],
+    *[("write,writev,sendto,sendmsg", nth) for nth in range(1, 11)],
+)
+"""Before the n-th write of a half message or decision, before its sync, before its answer."""
 
 pytestmark = pytest.mark.crash
 
@@ -130,3 +140,44 @@ def test_decisions_hold_through_kills(tmp_path: Path) -> None:
         finally:
             finish(node)
     assert sum(len(producer.answered) for producer in producers) >= LIVES * DECISIONS
+
+
+def kill_at(node: RunningNode, calls: str, nth: int, log: Path) -> subprocess.Popen[bytes]:
+    """Let strace kill the node when one of its threads enters the n-th of these calls."""
+    strace = subprocess.Popen(
+        [
+            *("strace", "-f", "-qq", "-o", str(log), "-p", str(node.process.pid)),
+            *("-e", f"trace={calls}", "-e", f"inject={calls}:signal=SIGKILL:when={nth}"),
+        ]
+    )
+    status = Path(f"/proc/{node.process.pid}/status")
+    wait_until(lambda: "TracerPid:\t0\n" not in status.read_text())
+    return strace
+
+
+def test_decisions_hold_wherever_the_node_dies(tmp_path: Path) -> None:
+    """One producer after the other, killed between half, decision, sync and answer."""
+    producers: list[Producer] = []
+    killed = 0
+    for life, (calls, nth) in enumerate((*POINTS, ("", 0))):
+        node = start_node(tmp_path / "data", "--segment-mib", "5")
+        try:
+            check(node, producers)
+            if not calls:
+                break
+            strace = kill_at(node, calls, nth, tmp_path / "strace")
+            producer = Producer(node, f"{life}", threading.Semaphore(0))
+            producer.join()
+            killed += node.process.wait(WAIT_SECONDS) == -signal.SIGKILL
+            strace.wait(WAIT_SECONDS)
+            producers.append(producer)
+        finally:
+            finish(node)
+    assert killed == len(POINTS)
+    open_decisions = [
+        transaction_id
+        for each in producers
+        for transaction_id, verb in each.asked.items()
+        if verb and transaction_id not in each.answered
+    ]
+    assert open_decisions, "no decision was cut short"

@@ -54,6 +54,7 @@ class MemoryStatus:
     """What the broker asks of a store's status."""
 
     failed: str | None = None
+    refusal: str | None = None
     start: int = 0
     written_end: int = 0
     flushed_end: int = 0
@@ -193,20 +194,22 @@ class MemoryStore:
         assert offset <= queue.confirmed
         end = min(queue.confirmed, offset + self.scan_max)
         end = end if end_offset is None else min(end, end_offset)
-        result = ReadResult([], [], [], offset, 0, [])
+        records: list[memoryview] = []
+        hashes: list[int] = []
+        result = ReadResult(records, [], hashes, offset, 0, [])
         size = 0
         at = offset
-        while at < end and len(result.records) < max_messages:
+        while at < end and len(records) < max_messages:
             record = queue.records[at]
             if record is None or at < queue.min_offset:
                 result.gaps.append(Gap(at, at + 1, "CORRUPT"))
             elif tag_hashes is None or queue.tag_hashes[at] in tag_hashes:
-                if result.records and size + len(record) > max_bytes:
+                if records and size + len(record) > max_bytes:
                     break
                 size += len(record)
-                result.records.append(memoryview(record))
+                records.append(memoryview(record))
                 result.queue_offsets.append(at)
-                result.tag_hashes.append(queue.tag_hashes[at])
+                hashes.append(queue.tag_hashes[at])
             at += 1
         return result._replace(next_offset=at, scanned=at - offset)
 

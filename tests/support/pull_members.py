@@ -7,7 +7,7 @@ and drops everything when it is told that its generation is stale.
 """
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +28,9 @@ class History:
     leased_until_s: dict[str, float] = field(default_factory=dict)
     """Process → when it stops reading by itself, unless an answer comes before."""
     double: list[str] = field(default_factory=list)
-    refused: Counter[str] = field(default_factory=Counter)
+    lost: set[str] = field(default_factory=set)
+    """Processes that were frozen, killed or refused: what they read and did not commit is read
+    again."""
 
     def take(self, process: str, queue: Queue) -> None:
         owner = self.owning.get(queue)
@@ -88,6 +90,7 @@ class PullMember:
     def freeze(self) -> None:
         """It does nothing until `awake` is set, and believes what it believed."""
         self.awake.clear()
+        self.history.lost.add(self.name)
         self.die()
 
     # --- heartbeats
@@ -107,7 +110,7 @@ class PullMember:
         if not self.awake.is_set():
             return
         if answer.status_code == 409:
-            self._note_refusal(answer)
+            self.history.lost.add(self.name)
             for queue in list(self.offsets):
                 self._drop(queue)
             self.generation, self.assignment_id = 0, None
@@ -116,9 +119,6 @@ class PullMember:
         share = answer.json()
         self.history.leased_until_s[self.name] = sent_s + share["lease_ms"] / 1_000
         await self._obey(share, tasks)
-
-    def _note_refusal(self, answer: httpx.Response) -> None:
-        self.history.refused[answer.json()["code"]] += 1
 
     async def _obey(self, share: dict[str, Any], tasks: asyncio.TaskGroup) -> None:
         self.generation, self.assignment_id = share["generation"], share["assignment_id"]
@@ -177,7 +177,7 @@ class PullMember:
             },
         )
         if answer.status_code == 409:
-            self._note_refusal(answer)
+            self.history.lost.add(self.name)
             self.uncommitted.add(queue)
         else:
             answer.raise_for_status()
@@ -199,7 +199,12 @@ def checked(history: History, ends: dict[Queue, int], committed: dict[Queue, int
     return faults
 
 
-def repeated(reads: Iterable[tuple[str, Queue, int]]) -> int:
-    """How many readings were repetitions."""
-    counts = Counter((queue, offset) for _, queue, offset in reads)
-    return sum(count - 1 for count in counts.values())
+def repeated(reads: Iterable[tuple[str, Queue, int]]) -> set[str]:
+    """Whose readings were read again, by themselves or by another process."""
+    last: dict[tuple[Queue, int], str] = {}
+    found: set[str] = set()
+    for process, queue, offset in reads:
+        if (queue, offset) in last:
+            found.add(last[queue, offset])
+        last[queue, offset] = process
+    return found

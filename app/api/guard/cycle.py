@@ -164,7 +164,7 @@ class AnswerCycle(RequestResponseCycle):
             self.transport.close()
         self.on_response()
 
-    def _framed(self, body: bytes, more_body: bool) -> bytes:
+    def _framed(self, body: bytes | memoryview, more_body: bool) -> bytes | memoryview:
         """What to write for a part of the body, the head before the first."""
         head, self._head = self._head, b""
         if self.scope["method"] == "HEAD":
@@ -173,11 +173,11 @@ class AnswerCycle(RequestResponseCycle):
         if self._lasts_until_close:
             return head + body
         if self.chunked_encoding:
-            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            chunk = b"%x\r\n%b\r\n" % (len(body), bytes(body)) if body else b""
             return head + chunk if more_body else b"%b%b0\r\n\r\n" % (head, chunk)
         self.expected_content_length -= len(body)
         assert self.expected_content_length >= 0, "the body is longer than its length"
-        return head + body
+        return head + body if head else body
 
     def _head_of(self, status: int, headers: object) -> bytes:
         parts = [_STATUS_LINES[status]]

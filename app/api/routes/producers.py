@@ -1,4 +1,4 @@
-"""Producers that send in sequence: what is known of one, and closing its epochs."""
+"""Producers that send in sequence: what is known of one, planning and closing its epochs."""
 
 from typing import Annotated, Self
 
@@ -8,6 +8,7 @@ from app.api.dependencies import WithServices, json_body
 from app.api.documentation import json_request, problem_responses
 from app.api.schemas import AnswerModel, Count, RequestModel
 from app.broker.producer_table import ProducerState
+from app.broker.topics import find_topic
 
 router = APIRouter(tags=["producers"])
 
@@ -24,6 +25,23 @@ class SealDocument(AnswerModel):
 
     producer: str
     sealed_epoch: int
+
+
+class PlanBody(RequestModel):
+    """The producer, or the common name of several; an epoch of it; a topic that it fills."""
+
+    producer: str
+    epoch: Count
+    topic: str
+
+
+class PlanDocument(AnswerModel):
+    """The epoch spreads over queues 0 to `queues` - 1 of the topic."""
+
+    producer: str
+    epoch: int
+    topic: str
+    queues: int
 
 
 class SequenceDocument(AnswerModel):
@@ -61,6 +79,27 @@ class ProducerDocument(AnswerModel):
 async def get_producer(producer: str, services: WithServices) -> ProducerDocument:
     """Its epoch and the next number of each of its sequences: where to go on after a crash."""
     return ProducerDocument.of(producer, services.broker.producers.state(producer))
+
+
+@router.post(
+    "/v1/producers:plan",
+    operation_id="plan_epoch",
+    summary="Fix over how many queues of a topic an epoch spreads",
+    responses=problem_responses(403, 404, 409, 413, 415, 429, 507),
+    openapi_extra=json_request(PlanBody, required=True),
+)
+async def plan_epoch(
+    services: WithServices,
+    body: Annotated[PlanBody, Depends(json_body(PlanBody))],
+) -> PlanDocument:
+    """As many as the topic has when the epoch first asks, and the same ever after.
+
+    For producers that choose queues themselves, by key or in turn: when an epoch is repeated, each
+    message goes to the queue where it may be stored already, though the topic has more queues now.
+    """
+    topic = find_topic(services.metadata, body.topic)
+    queues = await services.broker.producers.plan(body.producer, body.epoch, topic)
+    return PlanDocument(producer=body.producer, epoch=body.epoch, topic=body.topic, queues=queues)
 
 
 @router.post(

@@ -152,8 +152,7 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 
 def stored_properties(record: memoryview) -> dict[str, str]:
     """All properties of one intact record, without the rest."""
-    hosts_v6 = SYSTEM_FLAG_BORN_HOST_V6 | SYSTEM_FLAG_STORE_HOST_V6
-    if record[7] != MAGIC_V1 & 0xFF or _I32.unpack_from(record, 36)[0] & hosts_v6:
+    if record[7] != MAGIC_V1 & 0xFF or _I32.unpack_from(record, 36)[0] & _HOSTS_V6:
         return decode_properties(decode_fields(record).properties)
     topic_at = FIXED_BYTES + int.from_bytes(record[84:88])
     return decode_properties(bytes(record[topic_at + record[topic_at] + 3 :]))

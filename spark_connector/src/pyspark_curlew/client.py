@@ -19,7 +19,7 @@ from pyspark_curlew.errors import (
 )
 from pyspark_curlew.frame import CONTENT_TYPE, Frame, parse_frame
 from pyspark_curlew.http_options import HttpOptions
-from pyspark_curlew.producing import Claim
+from pyspark_curlew.producing import Claim, Producer
 from pyspark_curlew.retry import RetryPolicy, TryLater
 from pyspark_curlew.transport import Answer, Request, Transport, describe, document_of
 
@@ -225,7 +225,7 @@ class CurlewClient:
         request = Request("POST", path, {"queue_id": queue}, headers, frame)
 
         def read(answer: Answer) -> None:
-            if claim is None or not _is_stored(answer, claim):
+            if claim is None or not _is_stored(answer, claim.producer):
                 self._transport.require_success(answer, f"topic {topic!r}")
 
         self._transport.run(f"sending to topic {topic!r} queue {queue}", request, read)
@@ -238,10 +238,28 @@ class CurlewClient:
         request = Request("POST", path, {"spread": "true"}, headers, lines)
 
         def read(answer: Answer) -> None:
-            if claim is None or not _is_stored(answer, claim):
+            if claim is None or not _is_stored(answer, claim.producer):
                 self._transport.require_success(answer, f"topic {topic!r}")
 
         self._transport.run(f"sending to topic {topic!r} for later", request, read)
+
+    def planned_queues(self, topic: str, producer: Producer) -> int:
+        """How many queues of the topic the producer's epoch fills; once asked, it stays.
+
+        Raises `EpochSealed`, `ProducerFenced` or `TopicNotFound`.
+        """
+        headers = {**_JSON, "Content-Type": "application/json"}
+        wanted = {"producer": producer.family, "epoch": producer.epoch, "topic": topic}
+        request = Request("POST", "/v1/producers:plan", {}, headers, json.dumps(wanted).encode())
+
+        def read(answer: Answer) -> int:
+            _is_stored(answer, producer)
+            queues = self._document(answer, f"topic {topic!r}").get("queues")
+            if not isinstance(queues, int):
+                raise ProtocolViolation(f"the plan cannot be read: {answer.body[:200]!r}")
+            return queues
+
+        return self._transport.run(f"planning batch {producer.epoch} to {topic!r}", request, read)
 
     def seal(self, family: str, epoch: int) -> None:
         """Close an epoch for all producers of a family. Repeating is harmless."""
@@ -258,7 +276,7 @@ class CurlewClient:
         return document_of(answer.body)
 
 
-def _is_stored(answer: Answer, claim: Claim) -> bool:
+def _is_stored(answer: Answer, producer: Producer) -> bool:
     """Whether a refusal means that the messages are stored already; raise when it means that this
     sender must not go on."""
     if answer.status not in {403, 409, 410}:
@@ -274,7 +292,7 @@ def _is_stored(answer: Answer, claim: Claim) -> bool:
     if code == "PRODUCER_FENCED":
         raise ProducerFenced(f"{describe(answer)}; a later batch of the query has sent")
     if code == "PRODUCER_SEALED":
-        if problem.get("sealed_epoch") == claim.producer.epoch:
+        if problem.get("sealed_epoch") == producer.epoch:
             raise EpochSealed(describe(answer))
         raise ProducerFenced(f"{describe(answer)}; a later batch of the query is done")
     return False

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pyspark_curlew.frame import Frame
 from pyspark_curlew.properties import Pairs, PropertyText, Spans, either
 from pyspark_curlew.records import Fields, read_fields
+from pyspark_curlew.reserved import HIDDEN
 
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -172,8 +173,9 @@ def _lower_six_bytes(values: Int64s) -> NDArray[np.void]:
 
 
 def _properties_map(properties: PropertyText, text: pa.Buffer) -> pa.Array:
-    """All properties but the store's checksum, which is no more the message's than its position."""
-    pairs = _last_of_each_name(properties.pairs(without=CHECKSUM), text)
+    """All properties but those of the store and the broker, which are no more the message's than
+    its position is. The checksum is left out first: every record has one."""
+    pairs = _shown(properties.pairs(without=CHECKSUM), text)
     names = _gather(pa.string(), text, _all(pairs.name_starts, pairs.name_ends))
     values = _gather(pa.string(), text, _all(pairs.name_ends + 1, pairs.value_ends))
     entries = pa.Array.from_buffers(_ENTRY, len(names), [None], children=[names, values])
@@ -187,13 +189,18 @@ _ENTRY: Final = pa.struct(
 )
 
 
-def _last_of_each_name(pairs: Pairs, text: pa.Buffer) -> Pairs:
-    """Spark's maps have a key once: of equal names in one record the last one stays."""
-    names = _gather(pa.string(), text, _all(pairs.name_starts, pairs.name_ends))
+def _shown(pairs: Pairs, text: pa.Buffer) -> Pairs:
+    """Without hidden names, and each name once, as in Spark's maps: of equal ones in one record the
+    last one stays."""
+    names = _gather(pa.binary(), text, _all(pairs.name_starts, pairs.name_ends))
     encoded = names.dictionary_encode()
+    known = encoded.dictionary.to_pylist()
     codes = np.frombuffer(encoded.indices.buffers()[1], dtype=np.int32, count=len(names))
-    identity = pairs.rows * (len(encoded.dictionary) + 1) + codes
+    identity = pairs.rows * (len(known) + 1) + codes
     _, last = np.unique(identity[::-1], return_index=True)
     chosen = np.zeros(len(names), dtype=np.bool_)
     chosen[len(names) - 1 - last] = True
+    hidden = [code for code, name in enumerate(known) if name in HIDDEN]
+    if hidden:
+        chosen &= ~np.isin(codes, hidden)
     return pairs if chosen.all() else pairs.keep(chosen)

@@ -115,7 +115,7 @@ class Sender:
 
     def _send_to(self, topic: str, batch: pa.RecordBatch) -> None:
         if topic not in self._queues:
-            self._queues[topic] = self._client.queue_count(topic)
+            self._queues[topic] = self._queue_count(topic)
         columns = {name: batch.column(name) for name in batch.schema.names}
         keys = columns.get("key")
         keys = None if keys is None else keys.cast(pa.binary())
@@ -130,6 +130,12 @@ class Sender:
             whole = len(chosen) == batch.num_rows
             part = records if whole else records.take(pa.array(chosen.astype(np.int32)))
             self._start(topic, queue, self._outbox(topic, queue).add(part))
+
+    def _queue_count(self, topic: str) -> int:
+        """A batch that is repeated goes to the queues of the first time, though there are more."""
+        if self._producer is None:
+            return self._client.queue_count(topic)
+        return self._client.planned_queues(topic, self._producer)
 
     def _outbox(self, topic: str, queue: int) -> Outbox:
         limits = self._options.send_max_messages, self._options.send_max_bytes

@@ -119,6 +119,8 @@ class FakeNode:
             seal = json.loads(body)
             self.seals.append((seal["producer"], seal["epoch"]))
             return _json(200, {})
+        if path[0] == "producers:plan":
+            return self._plan(json.loads(body))
         if path[0] == "topics:positions":
             return self._positions(query["topics"])
         if len(path) == 1:
@@ -137,6 +139,12 @@ class FakeNode:
             self.sent.append((name, int(query["queue_id"]), body))
             return _json(200, {"status": "SEND_OK"})
         return _pull(topic[int(path[3])], {key: int(value) for key, value in query.items()})
+
+    def _plan(self, wanted: dict[str, Any]) -> Reply:
+        topic = self.topics.get(wanted["topic"])
+        if topic is None:
+            return _problem(404, code="TOPIC_NOT_FOUND", detail=f"no topic {wanted['topic']!r}")
+        return _json(200, {"queues": len(topic)})
 
     def _positions(self, topics: str) -> Reply:
         names = topics.split(",")

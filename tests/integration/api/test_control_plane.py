@@ -121,7 +121,7 @@ def test_one_message_by_its_id(http: httpx.Client, topic: str) -> None:
 
 def test_the_service_describes_itself(http: httpx.Client) -> None:
     assert http.get("/healthz").json() == {"status": "ok"}
-    assert http.get("/readyz").json() == {"status": "ready", "reasons": []}
+    assert http.get("/readyz").json() == {"status": "ready", "reasons": [], "degraded": []}
     assert http.get("/v1/limits").json() == {**asdict(Limits()), **FIXED_LIMITS}
     codes = http.get("/v1/error-codes").json()["error_codes"]
     assert {each["code"]: each["status"] for each in codes} == dict(STATUS_OF_CODE)
@@ -134,6 +134,7 @@ def test_the_documentation_loads_nothing_from_elsewhere(http: httpx.Client) -> N
     page = http.get("/docs")
     assert page.headers["content-type"].startswith("text/html")
     assert "send_message" in page.text
+    assert "The disk is full" in page.text, "answers are described in full"
     for sign in ("src=", "http://", "https://", "<script"):
         assert sign not in page.text
     assert http.get("/openapi.json").json()["openapi"] == "3.1.0"

@@ -118,3 +118,23 @@ def test_frames_in_sequence_and_a_seal(http: httpx.Client, topic: str, producer:
     assert depth(http, topic) == 6
     assert seal(family, -1).status_code == 400
     assert seal("a b", 1).status_code == 400
+
+
+def test_an_epoch_keeps_its_number_of_queues(http: httpx.Client, topic: str, producer: str) -> None:
+    family = producer.rpartition(":")[0]
+    queues = http.get(f"/v1/topics/{topic}").json()["queues"]
+
+    def plan(epoch: int, topic: str = topic) -> httpx.Response:
+        body = {"producer": family, "epoch": epoch, "topic": topic}
+        return http.post("/v1/producers:plan", json=body)
+
+    expected = {"producer": family, "epoch": 3, "topic": topic, "queues": queues}
+    assert plan(3).json() == expected
+    http.put(f"/v1/topics/{topic}", json={"queues": queues + 2}).raise_for_status()
+    assert plan(3).json() == expected
+    assert plan(4).json()["queues"] == queues + 2
+    assert (plan(3).status_code, plan(3).json()["code"]) == (403, "PRODUCER_FENCED")
+    assert plan(4, "nothing-there").json()["code"] == "TOPIC_NOT_FOUND"
+    assert plan(-1).status_code == 400
+    http.post("/v1/producers:seal", json={"producer": family, "epoch": 4}).raise_for_status()
+    assert (plan(4).status_code, plan(4).json()["code"]) == (409, "PRODUCER_SEALED")

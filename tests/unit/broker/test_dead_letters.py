@@ -72,6 +72,14 @@ async def ended(operation: Operation) -> Operation:
     return operation
 
 
+async def test_a_removed_letter_that_retention_took_too_is_counted_once() -> None:
+    async with running() as world:
+        await bury(world, *[b"%d" % number for number in range(10)])
+        assert await letters(world).purge(GROUP, Selection(offsets=frozenset({2, 7}))) == 2
+        world.store.retain_from(dead_letter_topic(GROUP), 0, 5)
+        assert letters(world).count(GROUP) == len(await listed(world)) == 4
+
+
 async def test_a_letter_shows_the_original_and_why_it_died() -> None:
     async with running() as world:
         await bury(world, b"a", b"b")

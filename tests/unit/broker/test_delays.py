@@ -7,11 +7,18 @@ import pytest
 
 from app.broker.confirming import Confirmation
 from app.domain.delays import Due
-from app.domain.errors import AlreadyDelivered, CurlewError, DiskFull, MessageNotFound
+from app.domain.errors import (
+    AlreadyDelivered,
+    CurlewError,
+    DiskFull,
+    MessageNotFound,
+    TimersNotReady,
+)
 from app.domain.message import Message
 from app.domain.names import TIMER_TOPIC, retry_topic
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings
+from app.store import Timer
 from tests.support.brokers import TOPIC, World, running
 from tests.support.clock import START_MS
 from tests.support.waiting import until
@@ -214,9 +221,53 @@ async def test_a_cancel_that_fails_lets_the_message_go(world: World) -> None:
     assert await delivered(world) == [b"kept"]
 
 
-async def outcome(work: Awaitable[None]) -> type[CurlewError] | None:
+async def outcome(work: Awaitable[object]) -> type[CurlewError] | None:
     try:
         await work
     except CurlewError as error:
         return type(error)
     return None
+
+
+async def test_while_the_timer_log_is_damaged_all_questions_are_answered_later(
+    world: World,
+) -> None:
+    handle = await send_later(world, b"far", HOUR)
+    await world.broker.delays.catch_up()
+    await world.broker.delays.upkeep.flush()
+    files = world.store.files
+    for name in set(files.list("timerlog")) - {"manifest"}:
+        run = files.open(f"timerlog/{name}")
+        run.pwritev([bytes([run.pread(1, 0)[0] ^ 1])], 0)
+    scheduled = world.broker.scheduled
+    assert await outcome(scheduled.get(TOPIC, handle)) is TimersNotReady
+    assert await outcome(scheduled.cancel(TOPIC, handle)) is TimersNotReady
+    assert await outcome(scheduled.page(TOPIC, 10, None)) is TimersNotReady
+    await world.broker.delays.turn()  # makes it again
+    assert (await scheduled.get(TOPIC, handle)).recall_handle == handle
+
+
+async def test_who_waits_for_a_record_hears_of_its_end_through_a_rebuild(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await delay(world, Message(b"soon"), START_MS + 10)
+    timers = world.broker.delays.timers
+    await timers.catch_up()
+    timer = Timer(START_MS + 10, 0)
+    looking, go_on = asyncio.Event(), asyncio.Event()
+
+    async def look(_timer: Timer) -> bool:
+        looking.set()
+        await go_on.wait()
+        return True  # as of before the end
+
+    monkeypatch.setattr(timers, "is_waiting", look)
+    async with asyncio.TaskGroup() as tasks:
+        claim = tasks.create_task(timers.claim_waiting(timer))
+        await looking.wait()
+        await timers.rebuild()
+        world.clock.advance(ms=10)
+        assert await delivered(world) == [b"soon"]
+        await world.broker.delays.catch_up()
+        go_on.set()
+    assert claim.result() is False

@@ -76,6 +76,20 @@ async def test_a_member_holds_no_more_than_its_bound() -> None:
             await world.receive(client_id="")
 
 
+async def test_receives_of_one_member_on_cold_queues_share_its_bound() -> None:
+    async with running(queues=2) as world:
+        await world.group(GroupSettings(max_in_flight_per_member=3))
+        for queue_id in range(2):
+            world.store.fill(TOPIC, queue_id, numbered(5))
+            world.store.cold.add((TOPIC, queue_id))
+        both = await asyncio.gather(*[world.receive(10, client_id="a") for _ in range(2)])
+        held = [delivery for each in both for delivery in each]
+        assert len(held) == 3
+        assert await world.receive(1, client_id="b")
+        await world.ack(held[0])
+        assert len(await world.receive(10, client_id="a")) == 1  # what was reserved was given back
+
+
 async def test_a_member_that_waits_at_its_bound_is_woken_by_room() -> None:
     async with running() as world, asyncio.TaskGroup() as tasks:
         await world.group(GroupSettings(max_in_flight_per_member=1))

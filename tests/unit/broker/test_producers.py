@@ -237,6 +237,68 @@ async def test_a_frame_that_a_crash_cut_short_is_completed(
             assert await send_frame(world, 3, what) == (1, 3, True)
 
 
+@pytest.mark.parametrize("kept", [0, 1, 2])
+@pytest.mark.parametrize("what", [claim(0), KeyClaim("k", "f")])
+@pytest.mark.parametrize("other", [None, claim(0, producer="other"), KeyClaim("other", "f")])
+async def test_a_frame_that_was_cut_short_is_completed_after_another_restart(
+    kept: int, what: ProducerClaim | KeyClaim, other: ProducerClaim | KeyClaim | None
+) -> None:
+    """What others have stored behind it meanwhile is not taken for the rest of it."""
+    async with running() as world:
+        await send_frame(world, 3, what)
+        queue = world.store.queues[TOPIC, 0]
+        del queue.records[kept:]
+        queue.confirmed = kept
+        await world.restart()
+        for _ in range(3):
+            if other is None:
+                await world.send(b"other")
+            else:
+                await send(world, b"other", other)
+        others = stored(world) - kept
+        await world.restart()
+        assert await send_frame(world, 3, what) == (kept + others, 3 - kept, False)
+
+
+async def test_a_seal_that_was_not_written_is_written_again() -> None:
+    async with running() as world:
+        producers = world.broker.producers
+        world.store.failure = DiskFull("no room", outcome="not_stored")
+        with pytest.raises(DiskFull):
+            await producers.seal("spark:q1", 5)
+        world.store.failure = None
+        assert await producers.seal("spark:q1", 5) == 5
+        await world.restart()
+        with pytest.raises(ProducerSealed):
+            await send(world, b"a", claim(0, 5))
+
+
+async def test_a_seal_is_answered_when_it_is_safe() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        world.store.held = []
+        first = tasks.create_task(world.broker.producers.seal("spark:q1", 5))
+        await until(lambda: bool(world.store.held))
+        again = tasks.create_task(world.broker.producers.seal("spark:q1", 4))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        is_early = again.done()
+        world.store.confirm()
+        assert (await first, await again) == (5, 5)
+        assert not is_early
+
+
+async def test_a_plan_that_was_not_written_is_made_again() -> None:
+    async with running() as world:
+        world.store.failure = DiskFull("no room", outcome="not_stored")
+        with pytest.raises(DiskFull):
+            await plan(world, 7)
+        world.store.failure = None
+        assert await plan(world, 7) == 1
+        await world.topic(5)
+        await world.restart()
+        assert await plan(world, 7) == 1
+
+
 async def test_windows_end() -> None:
     async with running() as world:
         await send(world, b"a", KeyClaim("k", "f"))
@@ -263,6 +325,45 @@ async def test_bounds_refuse_rather_than_forget() -> None:
         await send(world, b"a", KeyClaim("a", "f"))
         with pytest.raises(TooManyRequests, match="1 idempotency keys"):
             await send(world, b"a", KeyClaim("b", "f"))
+
+
+async def plan(world: World, epoch: int, family: str = "spark:q1", topic: str = TOPIC) -> int:
+    found = world.metadata.snapshot.topics[topic]
+    return await world.broker.producers.plan(family, epoch, found)
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+async def test_an_epoch_spreads_over_as_many_queues_as_when_it_began(snapshot: bool) -> None:
+    async with running(queues=2) as world:
+        await world.topic(1, "other")
+        assert (await plan(world, 7), await plan(world, 7, topic="other")) == (2, 1)
+        await world.topic(5)
+        assert (await plan(world, 7), await plan(world, 7, "spark:q2")) == (2, 5)
+        if snapshot:
+            await world.broker.producers.journal.write_snapshot()
+        await world.restart()
+        assert (await plan(world, 7), await plan(world, 7, topic="other")) == (2, 1)
+        assert await plan(world, 8) == 5
+        with pytest.raises(ProducerFenced) as fenced:
+            await plan(world, 7)
+        assert fenced.value.fields == {"epoch": 8}
+
+
+async def test_a_closed_epoch_plans_nothing_and_its_plans_are_forgotten() -> None:
+    async with running(limits=Limits(producers_max=1)) as world:
+        await plan(world, 7)
+        with pytest.raises(TooManyRequests, match="1 producers with plans"):
+            await plan(world, 0, "spark:q2")
+        assert await plan(world, 8) == 1
+        await world.broker.producers.seal("spark:q1", 7)
+        with pytest.raises(TooManyRequests):
+            await plan(world, 0, "spark:q2")
+        await world.broker.producers.seal("spark:q1", 8)
+        with pytest.raises(ProducerSealed):
+            await plan(world, 8)
+        assert await plan(world, 0, "spark:q2") == 1
+        world.clock.advance(ms=8 * DAY_MS)
+        assert await plan(world, 0, "spark:q3") == 1
 
 
 async def test_a_result_that_has_expired_is_said_to_be() -> None:

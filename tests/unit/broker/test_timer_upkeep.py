@@ -134,3 +134,27 @@ async def test_counts_are_exact_after_a_restart_with_and_without_the_files() -> 
         await world.broker.delays.catch_up()
         assert world.broker.delays.waiting_count(TOPIC) == 4
         assert world.broker.delays.timers.count == 4
+
+
+async def test_what_waits_outlives_the_loss_of_the_timer_log_behind_a_trimmed_front() -> None:
+    """The record that says that others are done may outlive those that it tells of."""
+    async with running() as world:
+        for number in range(5):
+            await send_later(world, b"%d" % number, 1_000)
+        await send_later(world, b"far", DAY)
+        world.clock.advance(s=11)
+        delays = await settle(world)
+        await delays.upkeep.flush()
+        assert world.store.bounds(TIMER_TOPIC, 0) == (5, 7)
+        await world.broker.stop()
+        world.store.files.remove("timerlog/manifest")
+        world.broker = world.new_broker()
+        await world.broker.start()
+        delays = await settle(world)
+        assert (delays.timers.count, delays.waiting_count(TOPIC)) == (1, 1)
+        world.clock.advance(s=11)
+        await settle(world)
+        await delays.upkeep.flush()
+        world.clock.advance(ms=DAY)
+        await settle(world)
+        assert bodies(world)[-1] == b"far"

@@ -211,12 +211,14 @@ class TestTrouble:
         error = opened.outcomes[-1]
         assert isinstance(error, DiskFull)
         assert error.outcome == "not_stored"
+        assert opened.store.status().refusal == error.detail
         assert opened.bodies() == stored
         files.fault = None
         offset = opened.send(b"after").first_queue_offset
         assert offset == len(stored)
         assert opened.bodies() == [*stored, b"after"]
         assert opened.store.status().failed is None
+        assert opened.store.status().refusal is None
         opened.store.close()
 
     def test_everything_that_waits_for_a_full_disk_is_refused(self) -> None:

@@ -192,7 +192,7 @@ async def test_a_send_on_its_way_is_answered_when_the_node_drains(
     await connection.say(post(b"a") + post(b"b"))
     await until(lambda: bool(writes.held))
     draining = asyncio.ensure_future(server.node.drain())
-    await until(lambda: bool(server.node.broker.readiness()))
+    await until(lambda: bool(server.node.broker.health.obstacles()))
     writes.let_go()
     first, second = await connection.answer(), await connection.answer()
     assert first.status == 201

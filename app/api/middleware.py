@@ -40,7 +40,7 @@ from app.api.lane.metadata import refuse_mq_headers
 from app.api.lane.routing import Lane, Operation
 from app.api.pressure import Pressure
 from app.api.traffic import Traffic
-from app.domain.errors import CurlewError, InternalError, ShuttingDown
+from app.domain.errors import CurlewError, InternalError
 from app.domain.limits import Limits
 from app.runtime.direct import in_task
 
@@ -131,7 +131,11 @@ class RequestShell:
         if exchange.mq_headers and scope["path"].startswith(_API_PREFIX):
             refuse_mq_headers(exchange.mq_headers)
         scope[REQUEST_ID_KEY] = exchange.request_id
-        await self._fallback(scope, exchange.receive, exchange.send_with_request_id)
+        try:
+            await self._fallback(scope, exchange.receive, exchange.send_with_request_id)
+        except ClientGone:
+            exchange.status = 0  # the framework has answered 500 to nobody
+            raise
         return getattr(scope.get("route"), "operation_id", None) or _ELSEWHERE
 
     def _admit(self, exchange: Exchange) -> None:
@@ -192,8 +196,6 @@ async def _answer_problem(exchange: Exchange, error: CurlewError) -> None:
     status, headers, body = render_problem(
         error, instance=exchange.instance, request_id=exchange.request_id
     )
-    if isinstance(error, ShuttingDown):
-        headers.append((b"connection", b"close"))
     await exchange.answer(status, headers, body)
 
 

@@ -75,6 +75,7 @@ from app.domain.errors import (
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
+from app.runtime.direct import in_task
 
 BATCH_PARAMETERS: Final = frozenset({"idempotency_key", "spread", "split", *BATCH_HEADERS.values()})
 
@@ -114,6 +115,7 @@ class Sending:
             or kind != "raw"
             or not _SPECIAL_HEADERS.isdisjoint(headers)
         ):
+            await in_task()
             await self._send_with_options(exchange, topic, kind, content_type)
             return
         body = await exchange.read_body(self._limits.body_bytes_max, body_too_large)

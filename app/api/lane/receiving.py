@@ -88,11 +88,10 @@ class Receiving:
         views, body_bytes = delivered_views(
             result.deliveries, self._broker.store_id, force_base64=force_base64
         )
-        await exchange.answer(
+        await exchange.answer_or_tell(
             200,
             [media.JSON_HEADER, *headers],
             encode_line(ReceiveAnswer(views, result.backlog, result.is_paused or UNSET)),
-            must_reach=True,
         )
         return body_bytes
 
@@ -186,5 +185,5 @@ async def _answer_raw(exchange: Exchange, result: ReceiveResult, headers: Header
         (b"mq-invisible-until-ms", b"%d" % delivery.invisible_until_ms),
     ]
     body = delivery.message.body
-    await exchange.answer(200, headers, body, must_reach=True)
+    await exchange.answer_or_tell(200, headers, body)
     return len(body)

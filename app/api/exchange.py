@@ -24,6 +24,10 @@ AT_ONCE: Final = "curlew.at_once"
 """In an event of a body: to be written whether or not the client has read what came before."""
 MUST_REACH: Final = "curlew.must_reach"
 """In an event of a body: raise `ClientGone` when the client has left, instead of saying nothing."""
+WHOLE_ANSWER: Final = "curlew.whole_answer"
+"""An event with `status`, `headers` and the whole `body`; an ASGI extension of our server."""
+WHOLE_ANSWERS: Final[dict[str, dict[object, object]]] = {WHOLE_ANSWER: {}}
+"""In a scope, that the server knows it."""
 REQUEST_ID_KEY: Final = "curlew.request_id"
 """Where applications behind the shell find the request id in the scope."""
 
@@ -139,9 +143,16 @@ class Exchange:
         if self.held_bytes and self.pressure.are_bodies_near:
             headers += quota_headers(self.pressure.bodies)
         headers.append((b"content-length", b"%d" % len(body)))
+        await self._answer(status, headers, body)
+
+    async def _answer(self, status: int, headers: Headers, body: bytes) -> None:
         headers.append((REQUEST_ID, self.request_id))
         self.started = True
         self.status = status
+        if self.scope.get("extensions") is WHOLE_ANSWERS:
+            whole = {"type": WHOLE_ANSWER, "status": status, "headers": headers, "body": body}
+            await self.send(whole)
+            return
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 
@@ -159,11 +170,7 @@ class Exchange:
         """Send an answer without a body (204, 304, or `Prefer: return=minimal`)."""
         if status not in {204, 304}:
             headers.append((b"content-length", b"0"))
-        headers.append((REQUEST_ID, self.request_id))
-        self.started = True
-        self.status = status
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": b""})
+        await self._answer(status, headers, b"")
 
     async def begin(self, status: int, headers: Headers) -> None:
         """Begin an answer of unknown length; `go_on` sends its parts."""

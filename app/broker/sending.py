@@ -20,6 +20,7 @@ from app.domain.limits import Limits
 from app.domain.message import Message, check_message, queue_for_sharding_key
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicType
+from app.runtime.direct import in_task
 from app.store import Appended
 from app.store.formats.batch_frame import parse_request
 
@@ -338,6 +339,7 @@ class Sender:
         except TopicNotFound:
             if not self._config.auto_create_topics:
                 raise
+        await in_task()  # which drivers of databases need
         return await self._metadata.ensure_topic(name)
 
 

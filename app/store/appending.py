@@ -301,14 +301,21 @@ class Appender:
         return appended
 
     def append_step(
-        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+        self,
+        parts: Sequence[StepPart],
+        flush: FlushMode,
+        done: Done,
+        *,
+        is_send: bool = False,
     ) -> list[Appended]:
         """Append the parts as one block that a crash leaves whole or not at all.
 
         A step of the broker's own state is taken on a nearly full disk too: consuming goes on.
+        Not so one with which a client sends (`is_send`).
         Every record but a lone one says how many of the step follow it; all lie in one segment.
         """
-        self._admit(is_own=any(is_system_topic(part.topic) for part in parts))
+        is_own = not is_send and any(is_system_topic(part.topic) for part in parts)
+        self._admit(is_own=is_own)
         if len(parts) == 1 and len(parts[0].messages) == 1:
             # One entry of the broker's own state: as any single message.
             topic, queue_id, (message,) = parts[0]

@@ -4,10 +4,10 @@ A client that disconnects while it waits frees its waiter, and leases that could
 are given back at once.
 """
 
-from dataclasses import replace
 from typing import Final
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from app.api.decoding import receive_decoder
 from app.api.exchange import Exchange, Headers, batch_too_large
@@ -67,7 +67,7 @@ class Receiving:
             wait_s = wait_s_of(asked.wait, limits.wait_seconds_max)
         if wait_s is None:
             wait_s, headers = wished_wait(exchange, limits.wait_seconds_max)
-        request = replace(self._request_of(asked, query, raw=raw), wait_s=wait_s)
+        request = self._request_of(asked, query, wait_s, raw=raw)
         result = await self._lease(exchange, topic, group, request)
         if request.wait_s > 0:
             headers += near_quota_headers(self._broker.waiting_quota)
@@ -90,11 +90,12 @@ class Receiving:
         self, exchange: Exchange, topic: str, group: str, request: ReceiveRequest
     ) -> ReceiveResult:
         """What is ready now; only when nothing is, wait and watch the connection."""
-        if request.min_messages == 1 or request.wait_s == 0:
-            result = await self._broker.receive(
-                topic, group, replace(request, wait_s=0.0), gone=_never_gone
-            )
-            if result.deliveries or request.wait_s == 0:
+        if request.wait_s == 0:
+            return await self._broker.receive(topic, group, request, gone=_never_gone)
+        if request.min_messages == 1:
+            at_once = replace(request, wait_s=0.0)
+            result = await self._broker.receive(topic, group, at_once, gone=_never_gone)
+            if result.deliveries:
                 return result
         return await unless_gone(
             exchange.receive,
@@ -102,7 +103,9 @@ class Receiving:
             lambda late: self._broker.give_back(late.deliveries),
         )
 
-    def _request_of(self, asked: ReceiveBody, query: Query, *, raw: bool) -> ReceiveRequest:
+    def _request_of(
+        self, asked: ReceiveBody, query: Query, wait_s: float, *, raw: bool
+    ) -> ReceiveRequest:
         limits = self._limits
         max_messages = _bounded(
             "max_messages", asked.max_messages, query, limits.receive_messages_max
@@ -126,6 +129,7 @@ class Receiving:
         return ReceiveRequest(
             max_messages=max_messages,
             max_bytes=min(MIB, limits.receive_bytes_max) if max_bytes is None else max_bytes,
+            wait_s=wait_s,
             min_messages=min_messages,
             invisible_ms=invisible_ms_of(asked.invisible, asked.invisible_ms, query),
             filter=asked.filter if filter_text is None else filter_text,

@@ -87,6 +87,20 @@ class Exchange:
 
     async def read_body(self, limit: int, too_large: Callable[[int], InvalidRequest]) -> bytes:
         """The whole body; refused before it is read when `Content-Length` is over `limit`."""
+        body, more = await self._read_first(limit, too_large)
+        return b"".join(await self._read_rest(body, limit, too_large)) if more else body
+
+    async def read_own_body(
+        self, limit: int, too_large: Callable[[int], InvalidRequest]
+    ) -> bytes | bytearray:
+        """The same; what had to be joined is the caller's to write to."""
+        body, more = await self._read_first(limit, too_large)
+        return bytearray().join(await self._read_rest(body, limit, too_large)) if more else body
+
+    async def _read_first(
+        self, limit: int, too_large: Callable[[int], InvalidRequest]
+    ) -> tuple[bytes, bool]:
+        """The first part of the body, and whether more follows."""
         declared = self.headers.get(b"content-length")
         if declared is not None and int(declared) > limit:
             raise too_large(limit)
@@ -94,15 +108,14 @@ class Exchange:
         if event["type"] != "http.request":
             raise ClientGone
         body: bytes = event.get("body", b"")
-        if not event.get("more_body", False):
-            if len(body) > limit:
-                raise too_large(limit)
-            return body
-        return await self._read_rest(body, limit, too_large)
+        more: bool = event.get("more_body", False)
+        if not more and len(body) > limit:
+            raise too_large(limit)
+        return body, more
 
     async def _read_rest(
         self, first: bytes, limit: int, too_large: Callable[[int], InvalidRequest]
-    ) -> bytes:
+    ) -> list[bytes]:
         parts, size, more = [first], len(first), True
         self.hold(size)
         while more:
@@ -118,7 +131,7 @@ class Exchange:
             more = event.get("more_body", False)
         if size > limit:
             raise too_large(limit)
-        return b"".join(parts)
+        return parts
 
     def hold(self, size: int) -> None:
         """Count bytes that this request holds in memory; `SystemBusy` when the node has none."""

@@ -154,7 +154,9 @@ class _Taken:
     def __init__(self, queue: LeasedQueue, lease_ids: Mapping[int, int], now_s: float) -> None:
         self._queue = queue
         self._table = table = queue.leases
-        held = {offset: table.get(offset, lease_id, now_s) for offset, lease_id in lease_ids.items()}
+        held = {
+            offset: table.get(offset, lease_id, now_s) for offset, lease_id in lease_ids.items()
+        }
         self._leases = {offset: lease for offset, lease in held.items() if lease is not None}
 
     def give_back(self, first_lease_id: int) -> None:

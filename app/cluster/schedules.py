@@ -11,6 +11,7 @@ import msgspec
 from sqlalchemy import Row, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.cluster import versions
 from app.cluster.database import Database
 from app.cluster.preconditions import check_version
 from app.cluster.tables import schedule_firings, schedules
@@ -39,15 +40,21 @@ class Schedules:
         *,
         if_version: int | None = None,
     ) -> tuple[Schedule, bool]:
-        """Make or change a schedule; True: made. Equal settings change nothing."""
+        """Make or change a schedule; True: made. Equal settings change nothing.
+
+        `next_due_ms` is from now on; None: it is paused.
+        """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as connection:
+            await versions.lock(connection)  # what is read here stays true until the commit
             present = await _find(connection, name)
             check_version(f"schedule {name!r}", present.version if present else 0, if_version)
             if present is not None and present.settings == settings:
                 return present, False
             if present is None:
                 await self._check_room(connection)
+            else:
+                next_due_ms = present.next_due_after(settings, next_due_ms)
             made = Schedule(
                 name,
                 settings,

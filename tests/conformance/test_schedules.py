@@ -128,3 +128,15 @@ async def test_a_change_of_anything_but_the_times_goes_on_where_it_was(metadata:
     assert resumed.next_due_ms == 5
     moved, _ = await metadata.schedules.put("tick", replace(SETTINGS, timezone="UTC"), 7)
     assert moved.next_due_ms == 7
+
+
+async def test_a_due_time_that_is_claimed_already_is_passed_over(metadata: Metadata) -> None:
+    """Its node may never come back; the schedule must go on all the same."""
+    made, _ = await metadata.schedules.put("tick", SETTINGS, START_MS)
+    assert await metadata.schedules.move_on(made, START_MS + 60, "gone")
+    await metadata.schedules.remove("tick")
+    again, _ = await metadata.schedules.put("tick", OTHER, START_MS)
+    assert await metadata.schedules.move_on(again, START_MS + 60, "a") is None
+    assert (await metadata.schedules.get("tick")).next_due_ms == START_MS + 60
+    assert await metadata.schedules.firings("a") == []
+    assert await metadata.schedules.firings("gone") == [Firing("tick", START_MS, SETTINGS)]

@@ -147,7 +147,7 @@ class Producers:
     async def send_frame(
         self,
         topic_name: str,
-        body: bytes,
+        body: bytes | bytearray,
         claim: Claim,
         *,
         queue_id: int | None = None,

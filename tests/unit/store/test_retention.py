@@ -310,6 +310,17 @@ def test_a_topic_deleted_meanwhile_stays_deleted(
     assert (report.expired_messages, len(report.deleted_segments)) == (0, 6)
 
 
+def test_a_segment_that_was_never_synced_may_go(opened: OpenStore) -> None:
+    for _ in range(20):
+        opened.send(bytes(800), flush=FlushMode.ASYNC)
+    report = opened.store.apply_retention(replace(KEEP_ALL, log_bytes_max=4_096))
+    assert len(report.deleted_segments) == 4
+    opened.store.flush(opened.outcomes.append)
+    opened.settle()
+    assert opened.outcomes[-1] is None
+    assert opened.store.status().flushed_end == opened.store.status().written_end
+
+
 def test_a_queue_made_meanwhile_is_no_trouble(
     opened: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -227,13 +227,18 @@ class MessageStore:
         return 0 if queue is None else queue.next_offset
 
     def append_step(
-        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+        self,
+        parts: Sequence[StepPart],
+        flush: FlushMode,
+        done: Done,
+        *,
+        is_send: bool = False,
     ) -> list[Appended]:
         """Append messages to several queues as one step: all become readable together.
 
         `done` as for `append`. Raises also `BodyTooLarge` when the step is larger than a segment.
         """
-        return self._appender.append_step(parts, flush, done)
+        return self._appender.append_step(parts, flush, done, is_send=is_send)
 
     def _roll_back(self) -> None:
         self._appender.roll_back(self._writer.watermarks.written)

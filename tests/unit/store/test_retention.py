@@ -266,6 +266,8 @@ def test_a_nearly_full_disk_refuses_and_resumes_by_itself() -> None:
     step = [StepPart("orders", 0, [Message(b"refused")])]
     with pytest.raises(DiskFull):
         opened.store.append_step(step, FlushMode.SYNC, opened.outcomes.append)
+    with pytest.raises(DiskFull):
+        opened.store.append_step([own, *step], FlushMode.SYNC, opened.outcomes.append, is_send=True)
     assert opened.bodies() == [b"first"]
     files.usage = DiskUsage(1_000_000, 500_000)
     assert not opened.store.apply_retention(KEEP_ALL).refuse_writes

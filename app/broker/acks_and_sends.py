@@ -142,7 +142,7 @@ class AcksAndSends:
                 subscription.line.wake_one()
             step.confirmation.done(error)
 
-        appended = self._store.append_step((entry, *step.parts), strictest, done)
+        appended = self._store.append_step((entry, *step.parts), strictest, done, is_send=True)
         self._settler.take(subscription, looked, runs, now_s)
         step.appended = appended[1:]
         return step

@@ -460,7 +460,7 @@ class MessageStore:
         Blocks for one checkpoint, because it must survive a crash.
         """
         for queue in self._queues.of_topic(topic):
-            queue.min_offset = queue.max_offset
+            queue.expire_below(queue.max_offset)
         self.begin_checkpoint().run()
 
     def trim(self, topic: str, queue_id: int, min_offset: int) -> None:
@@ -470,7 +470,7 @@ class MessageStore:
         """
         queue = self._queues.find(topic, queue_id)
         if queue is not None:
-            queue.min_offset = max(queue.min_offset, min(min_offset, queue.max_offset))
+            queue.expire_below(min(min_offset, queue.max_offset))
 
     def apply_retention(self, policy: RetentionPolicy) -> RetentionReport:
         """Expire messages and delete files as `policy` says; refuse or take writes again.

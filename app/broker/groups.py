@@ -76,7 +76,8 @@ class Groups:
         if len(subscription.queues) < topic.queues:
             added = range(len(subscription.queues), topic.queues)
             firsts = {queue: self._store.bounds(topic.name, queue).min_offset for queue in added}
-            subscription.placed = self._place(group.name, topic.name, firsts)
+            placed = self._place(group.name, topic.name, firsts)
+            subscription.placed = placed or subscription.placed
             self._add_queues(subscription, len(added))
         if subscription.placed is not None:
             await self._wait_until_placed(subscription)
@@ -86,6 +87,10 @@ class Groups:
         """Nothing is delivered before it is written down where the group began."""
         placed = subscription.placed
         assert placed is not None
+        if placed.has_failed:  # the disk was full
+            rows = [(*queue.key[1:], queue.committed) for queue in subscription.sources]
+            placed = self._progress.skip(subscription.group, rows, FlushMode.ASYNC)
+            subscription.placed = placed
         await placed.wait()
         if subscription.placed is placed:
             subscription.placed = None

@@ -81,7 +81,7 @@ class Lease(Struct, gc=False):
     holder: Holder | None = None
     """The client that holds it, where clients are counted."""
     failure: Failure = EXPIRED
-    """Why it failed, when it has."""
+    """Why it failed last, when it has."""
 
     @property
     def handles_end_s(self) -> float:
@@ -299,6 +299,12 @@ class LeaseTable:
         self._in_flight.count -= acked
         return acked
 
+    def restore(self, offset: int, lease: Lease) -> None:
+        """Undo an ack that could not be written down: the same handle holds the message again."""
+        self._acked.pop(offset, None)
+        tie = -lease.lease_id  # not that of its first entry
+        self._hold((offset,), (lease,), tie, lease.expires_s)
+
     def was_acked_by(self, offset: int, lease_id: int, is_first: bool) -> bool:
         """Whether a settled message was settled by this lease. The caller knows that it is settled
         and that the lease has not run out."""
@@ -469,6 +475,7 @@ class LeaseTable:
                 if lease is not None and lease.expires_s <= now_s:
                     del leases[offset]
                     lease.let_go()
+                    lease.failure = EXPIRED
                     self._failing[offset] = lease
         visibilities, delayed = self._visibilities, self._delayed
         while visibilities and visibilities[0][0] <= now_s:

@@ -19,7 +19,7 @@ from app.api.packing import VARY, pack, wanted_packing
 from app.api.parameters import Query, integer_of
 from app.api.ports import DataPlane
 from app.api.quota_headers import near_quota_headers
-from app.api.rendering import view_of
+from app.api.rendering import record_views
 from app.api.traffic import Traffic
 from app.api.validators import IF_NONE_MATCH, UNSEALED, is_known, sealed_headers, tag_of_range
 from app.api.wire import GapView, MessageView, PullAnswer, encode, encode_line
@@ -134,20 +134,23 @@ class Pulling:
                 headers.append((b"content-encoding", packing))
                 await exchange.answer(200, headers, await pack(packing, lead + records))
             return
-        decode = self._broker.decode
-        messages = [decode(record) for record in result.read.records]
-        self._traffic.sent_out(len(messages), sum([len(each.body) for each in messages]))
+        decode, found = self._broker.decode, result.read.records
         if kind == "events":
+            messages = [decode(record) for record in found]
+            body_bytes = sum([len(each.body) for each in messages])
             body = encode_line([event_of(m, force_base64=force_base64) for m in messages])
             headers += [media.EVENTS_HEADER, *_pull_headers(result)]
         else:
-            views = [view_of(message, force_base64=force_base64) for message in messages]
+            views, body_bytes = record_views(
+                found, self._broker.store_id, decode, force_base64=force_base64
+            )
             if kind == "ndjson":
                 body = b"".join([encode_line(view) for view in views])
                 headers += [media.NDJSON_HEADER, *_pull_headers(result)]
             else:
                 body = encode_line(_answer_of(result, views))
                 headers.append(media.JSON_HEADER)
+        self._traffic.sent_out(len(found), body_bytes)
         await exchange.answer(200, headers, body)
 
 
@@ -184,6 +187,8 @@ def _with_first_look(first: PullResult, waiting: PullRequest, result: PullResult
     """The result of the wait, with what the first look passed before the wait began."""
     start = waiting.offset
     assert start is not None
+    if first.clamped:
+        result = result._replace(clamped=True)
     passed = first.scanned - (first.next_offset - start)
     if not passed:
         return result

@@ -4,6 +4,7 @@ Lossless: `text` and `body_base64` give the exact bytes back, and so does `body`
 between JSON tokens; `?body=base64` avoids even that.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -16,6 +17,9 @@ from app.broker.dead_letters import DeadLetter
 from app.broker.requests import Reply, expectation_of
 from app.broker.results import Delivery
 from app.domain.message import StoredMessage
+from app.store.formats.plain_record import read_plain
+
+_Body = tuple[Raw | UnsetType, str | UnsetType, bytes | UnsetType]
 
 _check_json: Final = msgspec.json.Decoder(Raw).decode
 
@@ -27,9 +31,7 @@ def is_json(content_type: str) -> bool:
     return media_type in {"application/json", "text/json"} or media_type.endswith("+json")
 
 
-def body_members(
-    body: bytes, content_type: str | None, *, force_base64: bool
-) -> tuple[Raw | UnsetType, str | UnsetType, bytes | UnsetType]:
+def body_members(body: bytes, content_type: str | None, *, force_base64: bool) -> _Body:
     """`body`, `text` and `body_base64` of a message, one of them set.
 
     JSON is spliced as it was sent, so that numbers keep all their digits; only line breaks, which
@@ -132,6 +134,44 @@ def delivered_view(delivery: Delivery, *, force_base64: bool = False) -> Deliver
         max_attempts=delivery.max_attempts,
         invisible_until_ms=delivery.invisible_until_ms,
     )
+
+
+def delivered_views(
+    deliveries: Sequence[Delivery], store_id: bytes, *, force_base64: bool = False
+) -> tuple[list[DeliveredMessage], int]:
+    """`delivered_view` of each, and the bytes of all bodies. Most need no message for it."""
+    views: list[DeliveredMessage] = []
+    body_bytes = 0
+    for delivery in deliveries:
+        content = delivery.content
+        plain = read_plain(content, store_id) if isinstance(content, memoryview) else None
+        if plain is None:
+            views.append(delivered_view(delivery, force_base64=force_base64))
+            body_bytes += len(delivery.message.body)
+            continue
+        message_id, topic, queue_id, queue_offset, born_ms, store_ms, content_type, body = plain
+        body_bytes += len(body)
+        views.append(
+            DeliveredMessage(
+                message_id,
+                topic,
+                queue_id,
+                queue_offset,
+                born_ms,
+                store_ms,
+                (),
+                {},
+                UNSET,
+                UNSET,
+                UNSET if content_type is None else content_type,
+                *body_members(body, content_type, force_base64=force_base64),
+                receipt_handle=delivery.receipt_handle,
+                delivery_attempt=delivery.attempt,
+                max_attempts=delivery.max_attempts,
+                invisible_until_ms=delivery.invisible_until_ms,
+            )
+        )
+    return views, body_bytes
 
 
 def dead_letter_view(letter: DeadLetter, *, force_base64: bool = False) -> DeadLetterView:

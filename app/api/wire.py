@@ -6,6 +6,7 @@ schemas of the hot operations from these structs, so a field added here is docum
 Requests refuse unknown fields; answers may grow.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -404,6 +405,18 @@ class SettleAnswer(Struct, frozen=True):
     succeeded: int
     failed: int
     sends: list[BatchResult] | UnsetType = UNSET
+
+
+_ACKED_NEXT: Final = '","action":"ack","status":200},{"receipt_handle":"'
+
+
+def all_acked(handles: Sequence[str]) -> bytes:
+    """The `SettleAnswer` to acks that all succeeded, by far the most frequent one, as a line.
+
+    Only for handles of ours, which JSON has as they are: they are Base64.
+    """
+    results = '{"receipt_handle":"' + _ACKED_NEXT.join(handles) + '","action":"ack","status":200}'
+    return f'{{"results":[{results}],"succeeded":{len(handles)},"failed":0}}\n'.encode()
 
 
 class ReceiptAnswer(Struct, frozen=True):

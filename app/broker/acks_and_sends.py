@@ -10,6 +10,8 @@ again, so it is refused. Event loop only.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from app.broker.confirming import Confirmation, with_outcome
 from app.broker.delayed_sends import Delayed, DelayedSends, Waiting
 from app.broker.groups import Groups
@@ -124,11 +126,12 @@ class AcksAndSends:
     ) -> "_Step":
         """The entry of the acks and all messages as one step, and the acks, in this turn."""
         step = _Step(self._delayed, chosen)
-        entry = self._progress.part(settled_by(subscription, looked))
+        runs = looked.runs()
+        entry = self._progress.part(settled_by(subscription, runs))
         modes = {flush, *(each.topic.flush for each in chosen)}
         strictest = FlushMode.SYNC if FlushMode.SYNC in modes else FlushMode.ASYNC
         appended = self._store.append_step((entry, *step.parts), strictest, step.confirmation.done)
-        self._settler.take(subscription, looked, self._clock.monotonic_s())
+        self._settler.take(subscription, looked, runs, self._clock.monotonic_s())
         step.appended = appended[1:]
         return step
 
@@ -193,7 +196,7 @@ def _refused(looked: Acks, errors: Sequence[CurlewError | None]) -> AckedAndSent
         outcome="not_stored",
     )
     return AckedAndSent(
-        [result._replace(error=result.error or other) for result in looked.results],
+        [replace(result, error=result.error or other) for result in looked.results],
         [error or other for error in errors],
         with_outcome(leading, "not_stored"),
     )

@@ -139,21 +139,27 @@ class QueueState:
         for offset in offsets:
             ack(offset)
             forget(offset, None)
-        if self.parked:
-            for offset in list(self.parked):
-                if self.progress.is_acked(offset):
-                    del self.parked[offset]
+        self._drop_done_parked()
 
     def ack_runs(self, runs: Sequence[int]) -> None:
         """As above, for what `runs_of` gave."""
         end = 0
+        forget = self.deliveries.pop
         for index in range(0, len(runs), 2):
             start = end + runs[index]
             end = start + runs[index + 1]
-            self.progress.ack_range(start, end)
+            if end - start == 1:
+                self.progress.ack(start)
+            else:
+                self.progress.ack_range(start, end)
             for offset in range(start, end) if self.deliveries else ():
-                self.deliveries.pop(offset, None)
-        self.ack_all(())
+                forget(offset, None)
+        self._drop_done_parked()
+
+    def _drop_done_parked(self) -> None:
+        for offset in list(self.parked) if self.parked else ():
+            if self.progress.is_acked(offset):
+                del self.parked[offset]
 
     def skip_to(self, offset: int) -> None:
         """Everything below `offset` is done."""
@@ -240,6 +246,9 @@ class GroupProgress:
     def _hand_out(self, state: QueueState, deliveries: Iterable[Delivered]) -> None:
         is_acked = state.progress.is_acked
         for first, count, attempts in deliveries:
+            if attempts and not state.progress.has_acked(first, first + count):
+                state.deliveries.update(dict.fromkeys(range(first, first + count), attempts))
+                continue
             for offset in range(first, first + count):
                 if attempts == 0 or is_acked(offset):
                     state.deliveries.pop(offset, None)

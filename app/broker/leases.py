@@ -19,11 +19,13 @@ Times are monotonic seconds. Event loop only.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from app.broker.retry_policy import EXPIRED, LOST, Failure
 
@@ -62,31 +64,29 @@ class Holder:
         self.count = 0
 
 
-class Lease:
-    """The newest delivery of one message; owned and changed by its table only."""
+class Lease(Struct, gc=False):
+    """The newest delivery of one message; owned and changed by its table only.
 
-    __slots__ = (
-        "attempt",
-        "expires_s",
-        "failure",
-        "handles_end_s",
-        "holder",
-        "is_first",
-        "lease_id",
-    )
+    A struct that the garbage collector does not look at: there may be millions, and what a lease
+    holds leads back to none.
+    """
 
-    def __init__(self, lease_id: int, expires_s: float) -> None:
-        self.lease_id = lease_id
-        self.expires_s = expires_s
-        self.handles_end_s = expires_s
+    lease_id: int
+    expires_s: float
+    former_end_s: float = 0.0
+    """The latest end of the earlier leases of this message."""
+    attempt: int = 1
+    is_first: bool = True
+    """No other lease of this message came before. True for nearly all."""
+    holder: Holder | None = None
+    """The client that holds it, where clients are counted."""
+    failure: Failure = EXPIRED
+    """Why it failed, when it has."""
+
+    @property
+    def handles_end_s(self) -> float:
         """The latest end of all leases of this message so far."""
-        self.attempt = 1
-        self.is_first = True
-        """No other lease of this message came before. True for nearly all."""
-        self.holder: Holder | None = None
-        """The client that holds it, where clients are counted."""
-        self.failure = EXPIRED
-        """Why it failed, when it has."""
+        return max(self.expires_s, self.former_end_s)
 
     def let_go(self) -> None:
         """Its client does not hold it any more."""
@@ -96,9 +96,9 @@ class Lease:
 
     def renew(self, lease_id: int, expires_s: float) -> None:
         """Replace by another lease of the same message."""
+        self.former_end_s = self.handles_end_s
         self.lease_id = lease_id
         self.expires_s = expires_s
-        self.handles_end_s = max(self.handles_end_s, expires_s)
         self.is_first = False
 
 
@@ -279,17 +279,25 @@ class LeaseTable:
 
     def ack(self, offset: int, lease_id: int, now_s: float) -> bool:
         """End the lease for good. False when this handle does not hold the message."""
-        lease = self._leases.get(offset)
-        if lease is None or lease.lease_id != lease_id or lease.expires_s <= now_s:
-            return False
-        del self._leases[offset]
-        self._in_flight.count -= 1
-        if lease.holder is not None:
-            lease.let_go()
-        if not lease.is_first:
-            self._remember_ack(offset, lease, lease.lease_id)
-            self._forget_acks(now_s)
-        return True
+        return self.ack_all({offset: lease_id}, now_s) == 1
+
+    def ack_all(self, lease_ids: Mapping[int, int], now_s: float) -> int:
+        """`ack` of offset → lease id; how many held their message."""
+        leases = self._leases
+        acked = 0
+        for offset, lease_id in lease_ids.items():
+            lease = leases.get(offset)
+            if lease is None or lease.lease_id != lease_id or lease.expires_s <= now_s:
+                continue
+            del leases[offset]
+            acked += 1
+            if lease.holder is not None:
+                lease.let_go()
+            if not lease.is_first:
+                self._remember_ack(offset, lease, lease_id)
+                self._forget_acks(now_s)
+        self._in_flight.count -= acked
+        return acked
 
     def was_acked_by(self, offset: int, lease_id: int, is_first: bool) -> bool:
         """Whether a settled message was settled by this lease. The caller knows that it is settled
@@ -487,9 +495,12 @@ class LeaseTable:
 
     def _sweep_expiries(self) -> None:
         """Drop entries of settled leases: paid for by the grants that made them."""
+        leases = self._leases.keys()
         kept: list[tuple[float, int, Sequence[int]]] = []
         count = 0
         for expires_s, tie, offsets in self._expiries:
+            if leases.isdisjoint(offsets):
+                continue
             live = [offset for offset in offsets if self._ends_at(offset, expires_s)]
             if live:
                 kept.append((expires_s, tie, live))

@@ -38,6 +38,22 @@ class QueueProgress:
         page = self._pages.get(offset >> _PAGE_SHIFT)
         return page is not None and page & _BITS[offset & _PAGE_MASK] != 0
 
+    def has_acked(self, start: int, end: int) -> bool:
+        """Whether anything in `[start, end)` is acked."""
+        if start < self.committed:
+            return start < end
+        pages = self._pages
+        if not pages:
+            return False
+        for number in range(start >> _PAGE_SHIFT, ((end - 1) >> _PAGE_SHIFT) + 1):
+            page = pages.get(number)
+            if page is not None:
+                page_start = number << _PAGE_SHIFT
+                first, stop = max(start - page_start, 0), min(end - page_start, _PAGE_BITS)
+                if page >> first & ((1 << (stop - first)) - 1):
+                    return True
+        return False
+
     def ack(self, offset: int) -> None:
         """Record one ack. Repeating it changes nothing."""
         committed = self.committed

@@ -9,9 +9,12 @@ Invariant: memory takes a change in the turn in which its entry is appended (`jo
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
+from itertools import groupby
+from operator import itemgetter
 
 from app.broker.confirming import Confirmation
 from app.broker.group_progress import (
+    Delivered,
     Entry,
     Forgotten,
     GroupProgress,
@@ -27,7 +30,7 @@ from app.broker.group_progress import (
 from app.broker.journal import Journal
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Snapshot, Store
-from app.broker.subscriptions import Held, LeasedQueue, Subscription
+from app.broker.subscriptions import Held, Subscription
 from app.domain.names import PROGRESS_TOPIC
 from app.domain.positions import FlushMode
 from app.domain.receipt import RETRY_QUEUE_ID
@@ -114,14 +117,17 @@ class ProgressJournal:
         self._count(subscription, leased, -1)
 
     def _count(self, subscription: Subscription, leased: Sequence[Held], by: int) -> Confirmation:
-        changes: dict[LeasedQueue, dict[int, int]] = {}
-        for queue, offset, _ in leased:
-            count = queue.state.deliveries.get(offset, 0) + by
-            changes.setdefault(queue, {})[offset] = count
-        rows = [
-            (subscription.topic, queue.queue_id, list(delivered_runs(counts.items())))
-            for queue, counts in changes.items()
-        ]
+        rows: list[tuple[str, int, list[Delivered]]] = []
+        for queue, run in groupby(leased, itemgetter(0)):
+            offsets = [offset for _, offset, _ in run]
+            known = queue.state.deliveries
+            first, count = offsets[0], len(offsets)
+            is_new = by == 1 and known.keys().isdisjoint(offsets)
+            if is_new and offsets == list(range(first, first + count)):
+                runs = [(first, count, 1)]
+            else:
+                runs = list(delivered_runs([(each, known.get(each, 0) + by) for each in offsets]))
+            rows.append((subscription.topic, queue.queue_id, runs))
         return self.change(HandedOut(subscription.group, rows), FlushMode.ASYNC)
 
     def unsubscribe(self, group: str, topic: str) -> Confirmation:

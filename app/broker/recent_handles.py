@@ -1,6 +1,6 @@
 """Receipt handles with a memory: most come back to the process that issued them, and soon.
 
-Reading such a handle is a look-up instead of a signature and the unpacking of what it signs. What
+Recalling such a handle is a look-up instead of a signature and the unpacking of what it signs. What
 is remembered is what was signed, by its whole text, so nothing is accepted that the signature would
 not prove; a handle that is not remembered (another node's, an old one) is read from its own bytes.
 Event loop only.
@@ -8,12 +8,10 @@ Event loop only.
 
 from collections.abc import Sequence
 
-from typing_extensions import override
-
 from app.broker.leases import Lease
-from app.broker.subscriptions import Subscription
+from app.broker.subscriptions import Held
 from app.domain.limits import HANDLES_REMEMBERED_MAX
-from app.domain.receipt import ATTEMPT_MAX, ReceiptHandle, ReceiptSigner
+from app.domain.receipt import ReceiptSigner
 
 
 class RecentHandles(ReceiptSigner):
@@ -24,39 +22,34 @@ class RecentHandles(ReceiptSigner):
     def __init__(self, key: bytes) -> None:
         super().__init__(key)
         # Two halves, so that forgetting the oldest is one assignment for thousands.
-        self._newest: dict[str, ReceiptHandle] = {}
-        self._earlier: dict[str, ReceiptHandle] = {}
+        self._newest: dict[str, Held] = {}
+        self._earlier: dict[str, Held] = {}
 
     @property
     def remembered_count(self) -> int:
         return len(self._newest) + len(self._earlier)
 
     def issue_all(
-        self,
-        subscription: Subscription,
-        queue_id: int,
-        offsets: Sequence[int],
-        leases: Sequence[Lease],
-        expires_monotonic_ms: int,
+        self, prefix: bytes, held: Sequence[Held], leases: Sequence[Lease], end_monotonic_ms: int
     ) -> list[str]:
-        """A handle for each lease of one queue, all with the same end."""
-        if len(self._newest) + len(offsets) > HANDLES_REMEMBERED_MAX // 2:
+        """A handle for each of the leases of one queue, all with the same end.
+
+        `prefix` is from `receipt_prefix`.
+        """
+        rows = [
+            (offset, lease_id, lease.attempt, lease.is_first)
+            for (_, offset, lease_id), lease in zip(held, leases, strict=True)
+        ]
+        texts = self.issue_rows(prefix, held[0][0].queue_id, rows, end_monotonic_ms)
+        if len(self._newest) + len(held) > HANDLES_REMEMBERED_MAX // 2:
             self._earlier, self._newest = self._newest, {}
-        issue, remember = self.issue, self._newest.__setitem__
-        topic, group, prefix = subscription.topic, subscription.group, subscription.handle_prefix
-        texts: list[str] = []
-        for offset, lease in zip(offsets, leases, strict=True):
-            lease_id, is_first = lease.lease_id, lease.is_first
-            attempt = min(ATTEMPT_MAX, lease.attempt)
-            end = expires_monotonic_ms
-            text = issue(prefix, queue_id, offset, lease_id, attempt, is_first, end)
-            handle = ReceiptHandle(topic, group, queue_id, offset, lease_id, attempt, is_first, end)
-            remember(text, handle)
-            texts.append(text)
+        self._newest.update(zip(texts, held, strict=True))
         return texts
 
-    @override
-    def read(self, handle: str) -> ReceiptHandle:
-        """As the signer's. A handle is forgotten when it is read: few are read twice."""
-        found = self._newest.pop(handle, None) or self._earlier.pop(handle, None)
-        return super().read(handle) if found is None else found
+    def recall(self, handle: str) -> Held | None:
+        """What a handle was issued for, when it is remembered still; else `read` it.
+
+        It is forgotten with that: few are asked for twice. Whether the lease lasts is not known
+        here, nor whether the queue is still the group's.
+        """
+        return self._newest.pop(handle, None) or self._earlier.pop(handle, None)

@@ -3,10 +3,13 @@
 Used by `api` and by tests. Wall times end in `_ms`, waiting times in `_s`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
+
+from msgspec import Struct
+from typing_extensions import override
 
 from app.domain.delays import Due
 from app.domain.errors import CurlewError
@@ -119,14 +122,39 @@ class ReceiveRequest:
     """Who receives, for the bound of one member."""
 
 
-class Delivery(NamedTuple):
-    """One leased message. `attempt` is 1 for the first delivery."""
+class Delivery(Struct, eq=False, gc=False):
+    """One leased message. `attempt` is 1 for the first delivery.
 
-    message: StoredMessage
+    It is the record as stored, and becomes a message when somebody asks for it.
+    """
+
+    content: StoredMessage | memoryview
     receipt_handle: str
     attempt: int
     max_attempts: int
     invisible_until_ms: int
+    decode: Callable[[memoryview], StoredMessage] | None = None
+    """Goes with a record."""
+
+    @property
+    def message(self) -> StoredMessage:
+        content = self.content
+        if isinstance(content, StoredMessage):
+            return content
+        assert self.decode is not None
+        self.content = message = self.decode(content)
+        return message
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        """Whether a client would be told the same."""
+        return isinstance(other, Delivery) and self._told() == other._told()
+
+    __hash__ = None  # type: ignore[assignment]  # its content changes
+
+    def _told(self) -> tuple[StoredMessage, str, int, int, int]:
+        lease = self.receipt_handle, self.attempt, self.max_attempts, self.invisible_until_ms
+        return self.message, *lease
 
 
 class ReceiveResult(NamedTuple):
@@ -156,14 +184,14 @@ class Extend(NamedTuple):
 SettleAction = Literal["ack", "nack", "extend", "dead_letter"]
 
 
-class SettleResult(NamedTuple):
+class SettleResult(Struct, frozen=True):
     """What became of one handle. `error` is None when it succeeded."""
 
     receipt_handle: str
     action: SettleAction
-    error: CurlewError | None
-    new_handle: str | None
-    invisible_until_ms: int | None
+    error: CurlewError | None = None
+    new_handle: str | None = None
+    invisible_until_ms: int | None = None
 
 
 class Send(NamedTuple):

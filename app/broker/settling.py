@@ -8,20 +8,21 @@ handle and changing its lease there is no await. Event loop only.
 Acks that are one step with sends go through `acks_and_sends`, by `look_at` and `take`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from app.broker.confirming import Confirmation
-from app.broker.group_progress import Settled, runs_of
+from app.broker.group_progress import Settled, offsets_of, runs_of
 from app.broker.groups import Groups
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group
 from app.broker.progress_journal import ProgressJournal
 from app.broker.receiving import check_invisible
+from app.broker.recent_handles import RecentHandles
 from app.broker.results import Extend, Nack, SettleAction, SettleResult
 from app.broker.retry_policy import NACKED_REASON, REJECTED_REASON, Failure
 from app.broker.retrying import FailedDelivery, Retrier
-from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
+from app.broker.subscriptions import Held, LeasedQueue, LeaseIds, Subscription
 from app.broker.trails import TraceKind, Trails
 from app.domain.clock import Clock
 from app.domain.errors import (
@@ -32,7 +33,7 @@ from app.domain.errors import (
 )
 from app.domain.limits import Limits
 from app.domain.positions import FlushMode
-from app.domain.receipt import ReceiptHandle, ReceiptSigner
+from app.domain.receipt import ReceiptHandle
 
 
 class Acks(NamedTuple):
@@ -41,6 +42,10 @@ class Acks(NamedTuple):
     acked: dict[LeasedQueue, dict[int, int]]
     """Offset → lease id."""
     results: list[SettleResult]
+
+    def runs(self) -> dict[LeasedQueue, list[int]]:
+        """The offsets as `runs_of` has them."""
+        return {queue: runs_of(sorted(leases)) for queue, leases in self.acked.items()}
 
 
 class Settler:
@@ -51,7 +56,7 @@ class Settler:
         clock: Clock,
         limits: Limits,
         *,
-        signer: ReceiptSigner,
+        signer: RecentHandles,
         lease_ids: LeaseIds,
         book: OffsetBook,
         groups: Groups,
@@ -112,8 +117,9 @@ class Settler:
         results += looked.results
         if not looked.acked:
             return None
-        written = self._progress.append(settled_by(subscription, looked), flush)
-        self.take(subscription, looked, now_s)
+        runs = looked.runs()
+        written = self._progress.append(settled_by(subscription, runs), flush)
+        self.take(subscription, looked, runs, now_s)
         return written
 
     def look_at(
@@ -128,31 +134,53 @@ class Settler:
 
         Unless `is_repeatable`, a handle that has acked its message before cannot do it again.
         """
-        looked = Acks({}, [])
+        acked: dict[LeasedQueue, dict[int, int]] = {}
+        results: list[SettleResult] = []
+        recall = self._signer.recall
         for text in handles:
             error: CurlewError | None = None
-            try:
-                queue, handle = self._locate(subscription, text)
-                offset, lease_id = handle.queue_offset, handle.lease_id
-                if not queue.leases.get(offset, lease_id, now_s):
-                    if not _is_repeated_ack(queue, handle, now_s):
-                        raise _expired()
-                    if not is_repeatable:
-                        raise _acked_before()
-                looked.acked.setdefault(queue, {})[offset] = lease_id
-            except CurlewError as bad:
-                error = bad
-            looked.results.append(SettleResult(text, "ack", error, None, None))
-        return looked
+            held = recall(text)
+            if held is None or not _is_live(subscription, held, now_s):
+                try:
+                    held = self._look_closer(subscription, text, now_s, is_repeatable)
+                except CurlewError as bad:
+                    error = bad
+            if error is None and held is not None:
+                queue, offset, lease_id = held
+                if queue in acked:
+                    acked[queue][offset] = lease_id
+                else:
+                    acked[queue] = {offset: lease_id}
+            results.append(SettleResult(text, "ack", error))
+        return Acks(acked, results)
 
-    def take(self, subscription: Subscription, looked: Acks, now_s: float) -> None:
+    def _look_closer(
+        self, subscription: Subscription, text: str, now_s: float, is_repeatable: bool
+    ) -> Held:
+        """What a handle acks by what it says itself, or why it cannot."""
+        queue, handle = self._locate(subscription, text)
+        offset, lease_id = handle.queue_offset, handle.lease_id
+        if not queue.leases.get(offset, lease_id, now_s):
+            if not _is_repeated_ack(queue, handle, now_s):
+                raise _expired()
+            if not is_repeatable:
+                raise _acked_before()
+        return queue, offset, lease_id
+
+    def take(
+        self,
+        subscription: Subscription,
+        looked: Acks,
+        runs: Mapping[LeasedQueue, Sequence[int]],
+        now_s: float,
+    ) -> None:
         """Ack, in the turn in which `settled_by` of it is appended."""
         for queue, leases in looked.acked.items():
-            for offset, lease_id in leases.items():
-                queue.leases.ack(offset, lease_id, now_s)
-            queue.finish(leases)
+            queue.leases.ack_all(leases, now_s)
+            queue.finish_runs(runs[queue])
             self._book.track(queue)
-            self._note(TraceKind.ACKED, queue, sorted(leases))
+            if self._trails.is_kept(queue.key[1]):
+                self._note(TraceKind.ACKED, queue, list(offsets_of(runs[queue])))
         if subscription.is_ordered:
             subscription.line.wake_one()
 
@@ -177,7 +205,7 @@ class Settler:
                 failed.append(FailedDelivery(queue, handle.queue_offset, lease))
             except CurlewError as bad:
                 error = bad
-            results.append(SettleResult(nack.receipt_handle, action, error, None, None))
+            results.append(SettleResult(nack.receipt_handle, action, error))
         return failed
 
     def _failure_of(self, nack: Nack, action: SettleAction) -> Failure:
@@ -200,7 +228,7 @@ class Settler:
             if lease is None:
                 raise _expired()
         except CurlewError as error:
-            return SettleResult(text, "extend", error, None, None)
+            return SettleResult(text, "extend", error)
         self._note(TraceKind.EXTENDED, queue, (offset,))
         new_handle = self._signer.issue(
             subscription.handle_prefix,
@@ -232,13 +260,21 @@ class Settler:
         return queue, handle
 
 
-def settled_by(subscription: Subscription, looked: Acks) -> Settled:
+def settled_by(subscription: Subscription, runs: Mapping[LeasedQueue, list[int]]) -> Settled:
     """The entry that writes these acks down."""
     topic = subscription.topic
-    rows = [
-        (topic, queue.queue_id, runs_of(sorted(leases))) for queue, leases in looked.acked.items()
-    ]
-    return Settled(subscription.group, rows)
+    return Settled(
+        subscription.group, [(topic, queue.queue_id, acked) for queue, acked in runs.items()]
+    )
+
+
+def _is_live(subscription: Subscription, held: Held, now_s: float) -> bool:
+    """Whether a handle that was recalled holds its message still, for this subscription."""
+    queue, offset, lease_id = held
+    return (
+        queue.leases.get(offset, lease_id, now_s) is not None
+        and subscription.find(queue.queue_id) is queue
+    )
 
 
 def _is_repeated_ack(queue: LeasedQueue, handle: ReceiptHandle, now_s: float) -> bool:

@@ -7,11 +7,11 @@ Invariants: committed <= fetch_offset; every offset from committed up to fetch_o
 delayed, returned or acked.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from app.broker.confirming import Confirmation
-from app.broker.group_progress import QueueState
+from app.broker.group_progress import QueueState, offsets_of
 from app.broker.leases import InFlight, LeaseTable
 from app.broker.ordering import KeyOrder, Turn
 from app.broker.waiters import ReceiverLine
@@ -118,6 +118,13 @@ class LeasedQueue:
                 turn = self.order.done(offset)
                 if turn is not None:
                     self.give_turn(turn)
+
+    def finish_runs(self, runs: Sequence[int]) -> None:
+        """As above, for what `runs_of` gave."""
+        if self.order is not None:
+            self.finish(list(offsets_of(runs)))
+        else:
+            self.state.ack_runs(runs)
 
     def give_turn(self, turn: Turn) -> None:
         """It is this message's turn: it is ready, unless it was parked before a restart."""

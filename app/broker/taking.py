@@ -363,7 +363,6 @@ class Taker:
         if not offsets:
             return
         decode = self._store.decode
-        messages = [decode(record) for record in read.records]
         first_lease_id = self._lease_ids.take(len(offsets))
         leases = grant(offsets, first_lease_id, take.expires_s)
         if earlier is not None:
@@ -373,48 +372,68 @@ class Taker:
             take.holder.count += len(leases)
             for lease in leases:
                 lease.holder = take.holder
+        contents: Sequence[StoredMessage | memoryview] = read.records
         if queue.is_retry:
-            messages = [as_original(message) for message in messages]
-        self._note(take, queue, offsets, messages, leases)
+            contents = originals = [as_original(decode(record)) for record in read.records]
+            self._note_retries(take, queue, offsets, originals, leases)
+        elif self._trails.is_kept(queue.stored_topic):
+            self._note(take, queue, offsets, leases)
+        held = [
+            (queue, offset, lease_id) for lease_id, offset in enumerate(offsets, first_lease_id)
+        ]
         handles = self._signer.issue_all(
-            take.subscription, queue.queue_id, offsets, leases, take.expires_ms
+            take.subscription.handle_prefix, held, leases, take.expires_ms
         )
         until_ms, attempts_max = take.until_ms, take.attempts_max
         take.deliveries += [
-            Delivery(message, handle, lease.attempt, attempts_max, until_ms)
-            for message, handle, lease in zip(messages, handles, leases, strict=True)
+            Delivery(content, handle, lease.attempt, attempts_max, until_ms, decode)
+            for content, handle, lease in zip(contents, handles, leases, strict=True)
         ]
-        take.leased += [
-            (queue, offset, lease_id) for lease_id, offset in enumerate(offsets, first_lease_id)
-        ]
+        take.leased += held
         take.messages_left -= len(offsets)
         take.bytes_left -= sum(map(len, read.records))
 
     def _note(
+        self, take: Take, queue: LeasedQueue, offsets: Sequence[int], leases: Sequence[Lease]
+    ) -> None:
+        """Note the deliveries, neighbours of one attempt together."""
+        group, topic, queue_id = queue.key
+        attempts = [lease.attempt for lease in leases]
+        at = 0
+        for attempt, run in groupby(attempts):
+            end = at + len(list(run))
+            noted, at = offsets[at:end], end
+            self._trails.note(
+                TraceKind.DELIVERED,
+                topic,
+                (topic, queue_id),
+                noted,
+                group=group,
+                attempt=attempt,
+                client_id=take.client_id,
+            )
+
+    def _note_retries(
         self,
         take: Take,
         queue: LeasedQueue,
         offsets: Sequence[int],
-        messages: Sequence[StoredMessage],
+        originals: Sequence[StoredMessage],
         leases: Sequence[Lease],
     ) -> None:
-        """Note the deliveries under the original messages, neighbours of one attempt together."""
-        group, topic, queue_id = queue.key
-        client_id = take.client_id
-        note = partial(
-            self._trails.note, TraceKind.DELIVERED, topic, group=group, client_id=client_id
-        )
-        if queue.is_retry:
-            for offset, message, lease in zip(offsets, messages, leases, strict=True):
-                place = topic, message.queue_id
-                note(place, (message.queue_offset,), attempt=lease.attempt, copy=offset)
-            return
-        for attempt, run in groupby(zip(leases, offsets, strict=True), _attempt):
-            note((topic, queue_id), [offset for _, offset in run], attempt=attempt)
-
-
-def _attempt(delivery: tuple[Lease, int]) -> int:
-    return delivery[0].attempt
+        """Note the deliveries under the original messages."""
+        group, topic, _ = queue.key
+        for offset, message, lease in zip(offsets, originals, leases, strict=True):
+            self._trails.note(
+                TraceKind.DELIVERED,
+                topic,
+                (topic, message.queue_id),
+                (message.queue_offset,),
+                group=group,
+                attempt=lease.attempt,
+                client_id=take.client_id,
+                copy=offset,
+            )
 
 
 def _fitting(take: Take, read: ReadResult) -> ReadResult:

@@ -9,7 +9,7 @@ A trail is for people: what was noted in the last half second before a kill is l
 come faster than they can be written, some are dropped and counted. Event loop only.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -100,6 +100,11 @@ class Trails:
         self.dropped = 0
         """Notes that were not written since the start."""
 
+    def is_kept(self, topic: str) -> bool:
+        """Whether the topic is traced; what is noted of another one is passed over."""
+        view = self._metadata.snapshot.topics.get(topic)
+        return view is not None and view.trace
+
     def note(
         self,
         kind: TraceKind,
@@ -119,8 +124,7 @@ class Trails:
         it was the retry of this offset that was delivered, and what follows is noted there.
         Cheapest for offsets in rising order and without holes.
         """
-        view = self._metadata.snapshot.topics.get(topic)
-        if view is None or not view.trace or not offsets:
+        if not offsets or not self.is_kept(topic):
             return
         at_ms = self._clock.now_ms()
         for first, end in _runs(offsets):
@@ -198,8 +202,13 @@ def _event(note: _Note) -> TraceEvent:
     )
 
 
-def _runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
+def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Half-open runs of rising offsets; none crosses a page."""
+    first, last = offsets[0], offsets[-1]
+    is_whole = last - first == len(offsets) - 1 and first >> _PAGE_SHIFT == last >> _PAGE_SHIFT
+    if is_whole and offsets == list(range(first, last + 1)):
+        yield first, last + 1
+        return
     first = end = -1
     for offset in offsets:
         if offset == end and offset >> _PAGE_SHIFT == first >> _PAGE_SHIFT:

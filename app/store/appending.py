@@ -279,6 +279,14 @@ class Appender:
         Every record but a lone one says how many of the step follow it; all lie in one segment.
         """
         self._admit(is_own=any(is_system_topic(part.topic) for part in parts))
+        if len(parts) == 1 and len(parts[0].messages) == 1:
+            # One entry of the broker's own state: as any single message.
+            topic, queue_id, (message,) = parts[0]
+            if not message.reconsume_times and len(topic) <= _SIMPLE_TOPIC_CHARS_MAX:
+                queue = self._queues.get_or_make(topic, queue_id)
+                appended = self._append_one(queue, message, self._stamp(), flush, done)
+                if appended is not None:
+                    return [appended]
         left = sum(len(part.messages) for part in parts)
         is_marked = left > 1
         encoded: list[_Part] = []

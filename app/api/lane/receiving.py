@@ -18,7 +18,7 @@ from app.api.lane.waiting import unless_gone
 from app.api.parameters import Query, duration_ms_of, wait_s_of
 from app.api.ports import DataPlane
 from app.api.quota_headers import near_quota_headers
-from app.api.rendering import delivered_view
+from app.api.rendering import delivered_views
 from app.api.traffic import Traffic
 from app.api.unpacking import read_unpacked
 from app.api.wire import ReceiveAnswer, ReceiveBody, encode_line
@@ -71,12 +71,15 @@ class Receiving:
         result = await self._lease(exchange, topic, group, request)
         if request.wait_s > 0:
             headers += near_quota_headers(self._broker.waiting_quota)
-        sizes = [len(delivery.message.body) for delivery in result.deliveries]
-        self._traffic.sent_out(len(sizes), sum(sizes))
         if raw:
+            sizes = [len(delivery.message.body) for delivery in result.deliveries]
+            self._traffic.sent_out(len(sizes), sum(sizes))
             await _answer_raw(exchange, result, headers)
             return
-        views = [delivered_view(d, force_base64=force_base64) for d in result.deliveries]
+        views, body_bytes = delivered_views(
+            result.deliveries, self._broker.store_id, force_base64=force_base64
+        )
+        self._traffic.sent_out(len(views), body_bytes)
         await exchange.answer(
             200,
             [media.JSON_HEADER, *headers],

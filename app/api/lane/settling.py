@@ -31,6 +31,7 @@ from app.api.wire import (
     SettleAnswer,
     SettleBody,
     SettleResult,
+    all_acked,
     encode_line,
 )
 from app.broker import results
@@ -176,6 +177,9 @@ class Settling:
             topic, group, acks=acks, nacks=nacks, extends=extends, dead_letters=dead_letters
         )
         failures = [each.error for each in settled if each.error is not None]
+        if not failures and len(acks) == len(settled):
+            await exchange.answer(200, [media.JSON_HEADER], all_acked(acks))
+            return
         views = [_view_of(each) for each in settled]
         answer = SettleAnswer(views, len(settled) - len(failures), len(failures))
         await answer_results(exchange, [media.JSON_HEADER], answer, failures)

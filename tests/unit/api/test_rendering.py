@@ -8,11 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.decoding import envelope_decoder, message_of
-from app.api.rendering import delivered_view, view_of
-from app.api.wire import encode
+from app.api.rendering import delivered_view, delivered_views, view_of
+from app.api.wire import SettleAnswer, SettleResult, all_acked, encode, encode_line
 from app.broker.results import Delivery
-from app.domain.message import StoredMessage
+from app.domain.message import PROPERTY_TIMER, Message, StoredMessage
 from app.domain.positions import PhysicalOffset, QueueOffset, TimestampMs
+from app.store.formats.message_id import encode_message_id
+from app.store.formats.record import (
+    LOOPBACK_HOST,
+    decode_message,
+    encode_properties,
+    encode_record,
+)
 
 
 def stored(body: bytes, content_type: str | None = None) -> StoredMessage:
@@ -32,6 +39,28 @@ def stored(body: bytes, content_type: str | None = None) -> StoredMessage:
         store_time_ms=TimestampMs(2),
         reconsume_times=0,
     )
+
+
+STORE_ID = bytes.fromhex("a1b2c3d4")
+
+
+def record_of(message: Message) -> bytes:
+    return encode_record(
+        topic=b"orders",
+        queue_id=3,
+        queue_offset=88,
+        physical_offset=4096,
+        body=message.body,
+        properties=encode_properties(message),
+        born_time_ms=4,
+        store_time_ms=5,
+        store_host=LOOPBACK_HOST,
+        reconsume_times=message.reconsume_times,
+    )
+
+
+def decode(record: memoryview) -> StoredMessage:
+    return decode_message(record, STORE_ID)
 
 
 def rendered(body: bytes, content_type: str | None = None, *, base64: bool = False) -> bytes:
@@ -101,6 +130,55 @@ def test_a_delivery_has_the_lease_too() -> None:
     assert document["receipt_handle"] == "handle"
     assert (document["delivery_attempt"], document["max_attempts"]) == (2, 16)
     assert document["queue_offset"] == 88
+
+
+TEXTS = st.text(
+    st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=20
+)
+
+
+@given(
+    st.lists(
+        st.builds(
+            Message,
+            body=st.binary(max_size=40) | st.sampled_from([b'{"a": 1}', b"{\r\n}", b"{"]),
+            tag=st.none() | TEXTS,
+            message_id=st.none() | TEXTS,
+            properties=st.sampled_from([{}, {"a": "b"}]),
+            content_type=st.none() | TEXTS | st.sampled_from([JSON, "text/plain"]),
+            system=st.sampled_from([{}, {PROPERTY_TIMER: "7"}]),
+            reconsume_times=st.integers(0, 2),
+        ),
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_views_of_records_are_those_of_their_messages(
+    messages: list[Message], force_base64: bool
+) -> None:
+    deliveries = [
+        Delivery(memoryview(record_of(each)), f"h{n}", n + 1, 16, 99, decode)
+        for n, each in enumerate(messages)
+    ]
+    views, body_bytes = delivered_views(deliveries, STORE_ID, force_base64=force_base64)
+    assert [encode(view) for view in views] == [
+        encode(delivered_view(each, force_base64=force_base64)) for each in deliveries
+    ]
+    assert body_bytes == sum(len(each.body) for each in messages)
+
+
+def test_a_plain_record_needs_no_message_for_its_view() -> None:
+    for message in (Message(b"x"), Message(b"{}", content_type=JSON)):
+        delivery = Delivery(memoryview(record_of(message)), "h", 1, 16, 99)
+        views, _ = delivered_views([delivery], STORE_ID)
+        assert views[0].message_id == encode_message_id(STORE_ID, 5, 4096)
+
+
+def test_the_answer_to_acks_is_the_general_one() -> None:
+    for count in (1, 2, 33):
+        handles = [f"AbC-_{number}" for number in range(count)]
+        results = [SettleResult(handle, "ack", 200) for handle in handles]
+        assert all_acked(handles) == encode_line(SettleAnswer(results, count, 0))
 
 
 @given(st.binary(), st.sampled_from([None, "text/plain", "application/octet-stream"]))

@@ -49,6 +49,10 @@ def test_it_agrees_with_a_plain_set(
         assert progress.committed == model.committed
     for offset in touched:
         assert progress.is_acked(offset) == (offset in model.acked or offset < START)
+        for count in (0, 1, 3, 1_100):
+            end = offset + count
+            is_known = any(each in model.acked or each < START for each in range(offset, end))
+            assert progress.has_acked(offset, end) == is_known
     runs = [offset for start, end in progress.runs() for offset in range(start, end)]
     assert runs == sorted(offset for offset in model.acked if offset > progress.committed)
 

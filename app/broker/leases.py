@@ -299,6 +299,12 @@ class LeaseTable:
         self._in_flight.count -= acked
         return acked
 
+    def restore(self, offset: int, lease: Lease) -> None:
+        """Undo an ack that could not be written down: the same handle holds the message again."""
+        self._acked.pop(offset, None)
+        tie = -lease.lease_id  # not that of its first entry
+        self._hold((offset,), (lease,), tie, lease.expires_s)
+
     def was_acked_by(self, offset: int, lease_id: int, is_first: bool) -> bool:
         """Whether a settled message was settled by this lease. The caller knows that it is settled
         and that the lease has not run out."""

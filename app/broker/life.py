@@ -253,6 +253,7 @@ class BrokerLife:
             sender=self._sender,
             delayed=self.scheduled.sends,
             groups=self._groups,
+            lease_ids=self._lease_ids,
             progress=self.progress,
         )
 

@@ -75,6 +75,7 @@ from app.domain.errors import (
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
+from app.runtime.direct import in_task
 
 BATCH_PARAMETERS: Final = frozenset({"idempotency_key", "spread", "split", *BATCH_HEADERS.values()})
 
@@ -114,6 +115,7 @@ class Sending:
             or kind != "raw"
             or not _SPECIAL_HEADERS.isdisjoint(headers)
         ):
+            await in_task()
             await self._send_with_options(exchange, topic, kind, content_type)
             return
         body = await exchange.read_body(self._limits.body_bytes_max, body_too_large)
@@ -242,25 +244,33 @@ class Sending:
         wishes = wishes_of(exchange)
         if ASYNC in wishes:
             wishes, options.flush = _answered_early(wishes, options.flush)
-        body = await self._read(exchange, self._limits.batch_bytes_max, batch_too_large, packing)
         if kind == "frames":
+            frame = await self._read_frame(exchange, packing)
             if spread:
                 raise UnsupportedFeature(
                     "a batch frame goes to one queue", hint="leave out spread, or send JSON"
                 )
-            await self._send_frame(exchange, topic, body, options, wishes)
+            await self._send_frame(exchange, topic, frame, options, wishes)
             return
+        body = await self._read(exchange, self._limits.batch_bytes_max, batch_too_large, packing)
         entries = _entries_of(kind, body, line_type, self._limits.batch_messages_max)
         if trace := read_trace(headers):
             entries = [traced(entry, trace) for entry in entries]
         claim = claim_of(options, exchange, body)
         await self._send_entries(exchange, topic, entries, options, spread, wishes, claim)
 
+    async def _read_frame(self, exchange: Exchange, packing: Packing | None) -> bytes | bytearray:
+        """The body, to be written to when it came in parts: the store fills it in place."""
+        limit = self._limits.batch_bytes_max
+        if packing is None:
+            return await exchange.read_own_body(limit, batch_too_large)
+        return await self._read(exchange, limit, batch_too_large, packing)
+
     async def _send_frame(
         self,
         exchange: Exchange,
         topic: str,
-        body: bytes,
+        body: bytes | bytearray,
         options: SendOptions,
         wishes: frozenset[str],
     ) -> None:

@@ -544,7 +544,7 @@ async def test_deleting_ends_waiting_though_the_store_cannot_note_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running() as world:
-        pull = asyncio.create_task(world.pull(wait_s=60))
+        pull = asyncio.ensure_future(world.pull(wait_s=60))
         await until(lambda: world.broker.waiting_count == 1)
 
         def fail(_topic: str) -> None:

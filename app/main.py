@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import resource
 import signal
 import socket
@@ -47,6 +48,7 @@ def create_app(node: Node, connections: Connections | None = None) -> ASGIApp:
         web=build_web(node.broker, node.metadata, node.clock),
         connections=connections,
         access_log=node.config.access_log,
+        trusted_proxies=os.environ.get("FORWARDED_ALLOW_IPS"),
     )
 
 
@@ -92,6 +94,7 @@ class NodeServer(uvicorn.Server):
                 http=guarded(self.open_connections),
                 ws="none",
                 access_log=False,
+                proxy_headers=False,  # the application reads them
                 log_config=None,
                 server_header=False,
                 date_header=False,

@@ -95,6 +95,7 @@ class Node:
             node = cls(config, limits, clock, store, metadata, broker, stack)
             await node._register()
             for service in node._services():
+                broker.health.watch(service)
                 await service.start()
                 stack.push_async_callback(service.stop)
             node._stack = stack.pop_all()
@@ -168,7 +169,12 @@ class Node:
         try:
             await self.metadata.refresh()
         except CurlewError as error:
-            _LOG.warning("the metadata is not refreshed: %s", error.detail)
+            problem = f"the metadata is not refreshed: {error.detail}"
+            if problem != self.broker.health.metadata_problem:
+                _LOG.warning("%s", problem)
+            self.broker.health.metadata_problem = problem
+        else:
+            self.broker.health.metadata_problem = None
 
     async def _register(self) -> None:
         address = f"{self.config.host}:{self.config.port}"

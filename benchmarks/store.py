@@ -18,9 +18,8 @@ import google_crc32c
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode, TimestampMs
-from app.store import MessageStore, OsFiles, StoreConfig
+from app.store import MessageStore, OsFiles, StoreConfig, as_one_piece
 from app.store.formats.batch_frame import (
-    EMPTY_CHECKSUM,
     FLAG_TAG_HASHES,
     HEADER,
     MAGIC,
@@ -29,6 +28,7 @@ from app.store.formats.batch_frame import (
     parse_request,
 )
 from app.store.formats.checksum import crc32
+from app.store.formats.frame_checks import EMPTY_CHECKSUM
 from app.store.formats.record import CHECKSUM_BYTES, encode_record
 from tests.support.turns import ManualTurns
 
@@ -151,7 +151,8 @@ def pull(max_messages: int, *, answer: bool = False) -> float:
                     wait_for_disk=True,
                 )  # fmt: skip
                 if answer:
-                    encode_answer(read.records, read.tag_hashes, offset)
+                    sizes, records = as_one_piece(read.records)
+                    encode_answer(sizes, read.tag_hashes, records, offset)
                 offset = read.next_offset
 
         run()

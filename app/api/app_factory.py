@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from app.api.control_plane import build_control_plane
 from app.api.dependencies import Services
 from app.api.docs_page import docs_page
+from app.api.forwarded import Forwarded
 from app.api.lane.operations import build_lane
 from app.api.metrics import ConnectionCounts
 from app.api.middleware import RequestShell
@@ -33,13 +34,15 @@ def build_api(
     web: ASGIApp | None = None,
     connections: ConnectionCounts | None = None,
     access_log: bool = False,
+    trusted_proxies: str | None = None,
 ) -> RequestShell:
     """The ASGI application.
 
     `local_only` refuses Host names that are not local and foreign Origins; it is for an open server
     on loopback, and off when authentication or the operator's `--insecure-anonymous` takes its
     place. `web` is mounted at `/ui`, behind the same shell. `connections` are those of the server,
-    for the metrics.
+    for the metrics. `trusted_proxies` are addresses whose `X-Forwarded-*` headers count, separated
+    by commas; None: those of this machine.
     """
     traffic = Traffic()
     pressure = Pressure(limits) if connections is None else connections.pressure
@@ -60,6 +63,7 @@ def build_api(
         traffic=traffic,
         access_log=access_log,
         pressure=pressure,
+        forwarded=None if trusted_proxies is None else Forwarded(trusted_proxies),
     )
 
 

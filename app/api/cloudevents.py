@@ -17,6 +17,7 @@ from app.api.decoding import (
     DECODE_FAULTS,
     JSON_CONTENT_TYPE,
     check_content_type,
+    check_count,
 )
 from app.api.errors import FieldError, InvalidBody
 from app.api.exchange import Headers
@@ -100,12 +101,16 @@ def decode_event(source: bytes | Raw) -> Message:
     )
 
 
-def decode_events(body: bytes) -> list[Message | CurlewError]:
-    """The messages of a batch of events; a faulty one is an error in its place."""
+def decode_events(body: bytes, count_max: int) -> list[Message | CurlewError]:
+    """The messages of a batch of events; a faulty one is an error in its place.
+
+    `BatchTooLarge` when there are more than `count_max`.
+    """
     try:
         sources = _decode_list(body)
     except DECODE_FAULTS as error:
         raise InvalidBody(f"the batch of CloudEvents cannot be read: {error}") from error
+    check_count(len(sources), count_max)
     return [_event_or_error(source) for source in sources]
 
 

@@ -4,7 +4,9 @@ Every fault becomes a problem with a JSON pointer and, for a misspelt field, the
 In a batch a faulty entry is an error in its own place, so that the others can be stored.
 """
 
+import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -27,7 +29,7 @@ from app.api.wire import (
     SendEntry,
     SettleBody,
 )
-from app.domain.errors import CurlewError
+from app.domain.errors import BatchTooLarge, CurlewError
 from app.domain.message import Message
 from app.domain.positions import TimestampMs
 
@@ -41,6 +43,9 @@ FIELDS_OF_LATER_VERSIONS: Final = frozenset(
 
 JSON_CONTENT_TYPE: Final = "application/json"
 TEXT_CONTENT_TYPE: Final = "text/plain; charset=utf-8"
+
+_LINE: Final = re.compile(rb"[^\n]+")
+_LINE_THAT_SAYS_SOMETHING: Final = re.compile(rb"\s*+([^\n]+)")
 
 DECODE_FAULTS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises on bytes that are not the JSON asked for."""
@@ -126,17 +131,47 @@ class _RawEntries(Struct, forbid_unknown_fields=True):
 _raw_entries: Final = BodyDecoder(_RawEntries)
 
 
-def decode_batch(body: bytes) -> list[BatchEntry | CurlewError]:
-    """The entries of a JSON batch; a faulty entry is an error in its place, the rest is kept."""
+def decode_batch(body: bytes, count_max: int) -> list[BatchEntry | CurlewError]:
+    """The entries of a JSON batch; a faulty entry is an error in its place, the rest is kept.
+
+    `BatchTooLarge` when there are more than `count_max`, before anything is made of them.
+    """
+    if body.count(b",") >= count_max:
+        check_count(len(_raw_entries.decode(body).messages), count_max)
     try:
         return list(batch_decoder.decode(body).messages)
     except CurlewError:
         return [_decode_entry(raw) for raw in _raw_entries.decode(body).messages]
 
 
-def decode_lines(body: bytes) -> list[BatchEntry | CurlewError]:
-    """The entries of an NDJSON batch, one per line; empty lines are skipped."""
-    return [_decode_entry(line) for line in body.split(b"\n") if line.strip()]
+def decode_lines(body: bytes, count_max: int) -> list[BatchEntry | CurlewError]:
+    """The entries of an NDJSON batch, one per line; empty lines are skipped. As `decode_batch`."""
+    if body.count(b"\n") <= count_max:
+        lines = [line for line in body.split(b"\n") if line.strip()]
+    else:  # without trailing space, each search ends where it begins
+        found = _LINE_THAT_SAYS_SOMETHING.finditer(body.rstrip())
+        lines = [each[1] for each in islice(found, count_max + 1)]
+    check_count(len(lines), count_max)
+    return [_decode_entry(line) for line in lines]
+
+
+def lines_of(body: bytes, count_max: int) -> list[bytes]:
+    """The lines that are not empty, without their line feeds. As `decode_batch`."""
+    if body.count(b"\n") <= count_max:
+        lines = [line for line in body.split(b"\n") if line]
+    else:
+        lines = [each[0] for each in islice(_LINE.finditer(body), count_max + 1)]
+    check_count(len(lines), count_max)
+    return lines
+
+
+def check_count(count: int, count_max: int) -> None:
+    """Raise `BatchTooLarge` for a batch of more than `count_max` messages."""
+    if count > count_max:
+        raise BatchTooLarge(
+            f"the batch has more than {count_max} messages",
+            fields={"limit_messages": count_max},
+        )
 
 
 def _decode_entry(source: bytes | Raw) -> BatchEntry | CurlewError:

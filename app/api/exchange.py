@@ -24,6 +24,10 @@ AT_ONCE: Final = "curlew.at_once"
 """In an event of a body: to be written whether or not the client has read what came before."""
 MUST_REACH: Final = "curlew.must_reach"
 """In an event of a body: raise `ClientGone` when the client has left, instead of saying nothing."""
+WHOLE_ANSWER: Final = "curlew.whole_answer"
+"""An event with `status`, `headers` and the whole `body`; an ASGI extension of our server."""
+WHOLE_ANSWERS: Final[dict[str, dict[object, object]]] = {WHOLE_ANSWER: {}}
+"""In a scope, that the server knows it."""
 REQUEST_ID_KEY: Final = "curlew.request_id"
 """Where applications behind the shell find the request id in the scope."""
 
@@ -83,6 +87,20 @@ class Exchange:
 
     async def read_body(self, limit: int, too_large: Callable[[int], InvalidRequest]) -> bytes:
         """The whole body; refused before it is read when `Content-Length` is over `limit`."""
+        body, more = await self._read_first(limit, too_large)
+        return b"".join(await self._read_rest(body, limit, too_large)) if more else body
+
+    async def read_own_body(
+        self, limit: int, too_large: Callable[[int], InvalidRequest]
+    ) -> bytes | bytearray:
+        """The same; what had to be joined is the caller's to write to."""
+        body, more = await self._read_first(limit, too_large)
+        return bytearray().join(await self._read_rest(body, limit, too_large)) if more else body
+
+    async def _read_first(
+        self, limit: int, too_large: Callable[[int], InvalidRequest]
+    ) -> tuple[bytes, bool]:
+        """The first part of the body, and whether more follows."""
         declared = self.headers.get(b"content-length")
         if declared is not None and int(declared) > limit:
             raise too_large(limit)
@@ -90,15 +108,14 @@ class Exchange:
         if event["type"] != "http.request":
             raise ClientGone
         body: bytes = event.get("body", b"")
-        if not event.get("more_body", False):
-            if len(body) > limit:
-                raise too_large(limit)
-            return body
-        return await self._read_rest(body, limit, too_large)
+        more: bool = event.get("more_body", False)
+        if not more and len(body) > limit:
+            raise too_large(limit)
+        return body, more
 
     async def _read_rest(
         self, first: bytes, limit: int, too_large: Callable[[int], InvalidRequest]
-    ) -> bytes:
+    ) -> list[bytes]:
         parts, size, more = [first], len(first), True
         self.hold(size)
         while more:
@@ -114,7 +131,7 @@ class Exchange:
             more = event.get("more_body", False)
         if size > limit:
             raise too_large(limit)
-        return b"".join(parts)
+        return parts
 
     def hold(self, size: int) -> None:
         """Count bytes that this request holds in memory; `SystemBusy` when the node has none."""
@@ -126,13 +143,37 @@ class Exchange:
         if self.held_bytes and self.pressure.are_bodies_near:
             headers += quota_headers(self.pressure.bodies)
         headers.append((b"content-length", b"%d" % len(body)))
+        await self._answer(status, headers, body)
+
+    async def answer_or_tell(self, status: int, headers: Headers, body: bytes) -> None:
+        """As `answer`; raises `ClientGone` when the client has left and nothing was sent."""
+        if self.held_bytes and self.pressure.are_bodies_near:
+            headers += quota_headers(self.pressure.bodies)
+        headers.append((b"content-length", b"%d" % len(body)))
+        try:
+            await self._answer(status, headers, body, must_reach=True)
+        except ClientGone:
+            self.status = 0
+            raise
+
+    async def _answer(
+        self, status: int, headers: Headers, body: bytes, *, must_reach: bool = False
+    ) -> None:
         headers.append((REQUEST_ID, self.request_id))
         self.started = True
         self.status = status
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+        if self.scope.get("extensions") is WHOLE_ANSWERS:
+            last: Event = {"type": WHOLE_ANSWER, "status": status, "headers": headers, "body": body}
+        else:
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+            last = {"type": "http.response.body", "body": body}
+        if must_reach:
+            last[MUST_REACH] = True
+        await self.send(last)
 
-    async def answer_in_two(self, status: int, headers: Headers, first: bytes, rest: bytes) -> None:
+    async def answer_in_two(
+        self, status: int, headers: Headers, first: bytes, rest: bytes | memoryview
+    ) -> None:
         """As `answer`, for a body of a few bytes and a large rest, which is not copied."""
         headers.append((b"content-length", b"%d" % (len(first) + len(rest))))
         await self.begin(status, headers)
@@ -144,11 +185,7 @@ class Exchange:
         """Send an answer without a body (204, 304, or `Prefer: return=minimal`)."""
         if status not in {204, 304}:
             headers.append((b"content-length", b"0"))
-        headers.append((REQUEST_ID, self.request_id))
-        self.started = True
-        self.status = status
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": b""})
+        await self._answer(status, headers, b"")
 
     async def begin(self, status: int, headers: Headers) -> None:
         """Begin an answer of unknown length; `go_on` sends its parts."""

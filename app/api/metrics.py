@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from app.api.ports import Broker
 from app.api.pressure import Pressure
 from app.api.traffic import LATENCY_BUCKETS_S, Traffic
+from app.broker.health import TROUBLES
 from app.broker.ports import Metadata
 from app.broker.streaming import StreamEnd
 
@@ -98,7 +99,14 @@ def _traffic(traffic: Traffic) -> Iterator[_Family]:
 def _state(sources: Sources) -> Iterator[_Family]:
     broker, snapshot = sources.broker, sources.metadata.snapshot
     store = broker.store_status()
-    yield _one("curlew_ready", "gauge", "1: takes requests.", not broker.readiness())
+    yield _one("curlew_ready", "gauge", "1: takes requests.", not broker.health.obstacles())
+    troubles = {trouble.code for trouble in broker.health.troubles()}
+    yield _Family(
+        "curlew_degraded",
+        "gauge",
+        "1: this is the matter, although requests are served.",
+        [(f'{{code="{code.value}"}}', code in troubles) for code in TROUBLES],
+    )
     yield _one(
         "curlew_waiting_requests", "gauge", "Long polls and requests waiting.", broker.waiting_count
     )

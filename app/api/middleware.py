@@ -34,12 +34,15 @@ from app.api.exchange import (
     Scope,
     Send,
 )
+from app.api.forwarded import HEADERS as FORWARDED_HEADERS
+from app.api.forwarded import Forwarded
 from app.api.lane.metadata import refuse_mq_headers
-from app.api.lane.routing import Lane
+from app.api.lane.routing import Lane, Operation
 from app.api.pressure import Pressure
 from app.api.traffic import Traffic
-from app.domain.errors import CurlewError, InternalError, ShuttingDown
+from app.domain.errors import CurlewError, InternalError
 from app.domain.limits import Limits
+from app.runtime.direct import in_task
 
 _log: Final = logging.getLogger(__name__)
 
@@ -63,6 +66,7 @@ class RequestShell:
         traffic: Traffic | None = None,
         access_log: bool = False,
         pressure: Pressure | None = None,
+        forwarded: Forwarded | None = None,
     ) -> None:
         self._lane = lane
         self._pressure = pressure or Pressure(Limits())
@@ -71,28 +75,32 @@ class RequestShell:
         self._local_only = local_only
         self._traffic = traffic or Traffic()
         self._log_access = access_log
+        self._forwarded = forwarded or Forwarded()
         self._id_prefix = secrets.token_hex(4).encode("ascii")
         self._numbers = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
+            await in_task()
             await self._fallback(scope, receive, send)
             return
         request_id = b"%b-%x" % (self._id_prefix, next(self._numbers))
         exchange = Exchange(scope, receive, send, request_id, self._pressure)
         sends, operation_id = False, _ELSEWHERE
+        if not FORWARDED_HEADERS.isdisjoint(exchange.headers):
+            await self._forwarded.note(scope)
         try:
             self._admit(exchange)
             found = self._lane.find(scope)
             if found is None:
+                await in_task()
                 operation_id = await self._fall_back(exchange)
                 return
             operation, names = found
             sends, operation_id = operation.sends, operation.operation_id
-            if operation.reads:
-                self._pressure.refuse_reads()
-            if exchange.mq_headers and not operation.takes_mq_headers:
-                refuse_mq_headers(exchange.mq_headers)
+            if not operation.is_direct:
+                await in_task()
+            self._check(exchange, operation)
             await operation.handler(exchange, *names)
         except CurlewError as error:
             await _answer_problem(exchange, with_outcome_of_send(error) if sends else error)
@@ -108,6 +116,13 @@ class RequestShell:
             if self._log_access:
                 log_access(exchange, operation_id, seconds)
 
+    def _check(self, exchange: Exchange, operation: Operation) -> None:
+        """Raise when the operation cannot be carried out for this request, or not now."""
+        if operation.reads:
+            self._pressure.refuse_reads()
+        if exchange.mq_headers and not operation.takes_mq_headers:
+            refuse_mq_headers(exchange.mq_headers)
+
     async def _fall_back(self, exchange: Exchange) -> str:
         """Let the control plane answer; the operation that it found."""
         scope = exchange.scope
@@ -116,7 +131,11 @@ class RequestShell:
         if exchange.mq_headers and scope["path"].startswith(_API_PREFIX):
             refuse_mq_headers(exchange.mq_headers)
         scope[REQUEST_ID_KEY] = exchange.request_id
-        await self._fallback(scope, exchange.receive, exchange.send_with_request_id)
+        try:
+            await self._fallback(scope, exchange.receive, exchange.send_with_request_id)
+        except ClientGone:
+            exchange.status = 0  # the framework has answered 500 to nobody
+            raise
         return getattr(scope.get("route"), "operation_id", None) or _ELSEWHERE
 
     def _admit(self, exchange: Exchange) -> None:
@@ -177,8 +196,6 @@ async def _answer_problem(exchange: Exchange, error: CurlewError) -> None:
     status, headers, body = render_problem(
         error, instance=exchange.instance, request_id=exchange.request_id
     )
-    if isinstance(error, ShuttingDown):
-        headers.append((b"connection", b"close"))
     await exchange.answer(status, headers, body)
 
 

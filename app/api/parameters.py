@@ -5,6 +5,7 @@ a name that the operation does not know is an error with the nearest known name 
 """
 
 from collections.abc import Collection, Mapping
+from math import inf
 from typing import Final, Literal
 from urllib.parse import parse_qsl
 
@@ -143,6 +144,8 @@ def wait_s_of(wait: float | str, wait_seconds_max: int) -> float:
     """Seconds of a `wait`: a number of seconds (`20`, `0.5`) or a duration (`20s`)."""
     try:
         seconds = float(wait)
+    except OverflowError:
+        seconds = inf
     except ValueError:
         try:
             seconds = parse_duration_ms(str(wait)) / 1_000

@@ -12,6 +12,7 @@ from app.broker.browsing import Browser
 from app.broker.dead_letters import DeadLetters
 from app.broker.group_flow import GroupFlow
 from app.broker.group_positions import Committer, GroupPositions
+from app.broker.health import Health
 from app.broker.lag import LagReader
 from app.broker.members import Members
 from app.broker.operations import Operations
@@ -93,7 +94,7 @@ class DataPlane(Protocol):
     async def send_frame(
         self,
         topic: str,
-        body: bytes,
+        body: bytes | bytearray,
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
@@ -247,9 +248,8 @@ class Broker(DataPlane, Protocol):
     @property
     def waiting_count(self) -> int: ...
 
-    def readiness(self) -> list[str]:
-        """Why the node is not ready; empty when it is."""
-        ...
+    @property
+    def health(self) -> Health: ...
 
 
 _Item_co = TypeVar("_Item_co", covariant=True)

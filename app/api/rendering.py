@@ -4,7 +4,7 @@ Lossless: `text` and `body_base64` give the exact bytes back, and so does `body`
 between JSON tokens; `?body=base64` avoids even that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -17,7 +17,7 @@ from app.broker.dead_letters import DeadLetter
 from app.broker.requests import Reply, expectation_of
 from app.broker.results import Delivery
 from app.domain.message import StoredMessage
-from app.store.formats.plain_record import read_plain
+from app.store.formats.plain_record import PlainRecord, read_plain
 
 _Body = tuple[Raw | UnsetType, str | UnsetType, bytes | UnsetType]
 
@@ -142,15 +142,14 @@ def delivered_views(
     """`delivered_view` of each, and the bytes of all bodies. Most need no message for it."""
     views: list[DeliveredMessage] = []
     body_bytes = 0
-    for delivery in deliveries:
-        content = delivery.content
-        plain = read_plain(content, store_id) if isinstance(content, memoryview) else None
+    for delivery, plain in zip(deliveries, _plain_of(deliveries, store_id), strict=True):
         if plain is None:
             views.append(delivered_view(delivery, force_base64=force_base64))
             body_bytes += len(delivery.message.body)
             continue
         message_id, topic, queue_id, queue_offset, born_ms, store_ms, content_type, body = plain
         body_bytes += len(body)
+        json, text, base64 = _plain_body(body, content_type, force_base64)
         views.append(
             DeliveredMessage(
                 message_id,
@@ -164,7 +163,9 @@ def delivered_views(
                 UNSET,
                 UNSET,
                 UNSET if content_type is None else content_type,
-                *body_members(body, content_type, force_base64=force_base64),
+                json,
+                text,
+                base64,
                 receipt_handle=delivery.receipt_handle,
                 delivery_attempt=delivery.attempt,
                 max_attempts=delivery.max_attempts,
@@ -172,6 +173,67 @@ def delivered_views(
             )
         )
     return views, body_bytes
+
+
+def record_views(
+    records: Sequence[memoryview],
+    store_id: bytes,
+    decode: Callable[[memoryview], StoredMessage],
+    *,
+    force_base64: bool = False,
+) -> tuple[list[MessageView], int]:
+    """`view_of` the message of each record, and the bytes of all bodies."""
+    views: list[MessageView] = []
+    body_bytes = 0
+    for record, plain in zip(records, read_plain(records, store_id), strict=True):
+        if plain is None:
+            message = decode(record)
+            views.append(view_of(message, force_base64=force_base64))
+            body_bytes += len(message.body)
+            continue
+        message_id, topic, queue_id, queue_offset, born_ms, store_ms, content_type, body = plain
+        body_bytes += len(body)
+        json, text, base64 = _plain_body(body, content_type, force_base64)
+        views.append(
+            MessageView(
+                message_id,
+                topic,
+                queue_id,
+                queue_offset,
+                born_ms,
+                store_ms,
+                (),
+                {},
+                UNSET,
+                UNSET,
+                UNSET if content_type is None else content_type,
+                json,
+                text,
+                base64,
+            )
+        )
+    return views, body_bytes
+
+
+def _plain_body(body: bytes, content_type: str | None, force_base64: bool) -> _Body:
+    """`body_members`, its frequent case first."""
+    if content_type is not None or force_base64:
+        return body_members(body, content_type, force_base64=force_base64)
+    try:
+        return UNSET, str(body, "utf-8"), UNSET
+    except UnicodeDecodeError:
+        return UNSET, UNSET, body
+
+
+def _plain_of(deliveries: Sequence[Delivery], store_id: bytes) -> list[PlainRecord | None]:
+    """The fields of each delivery that is a plain record still."""
+    contents = [delivery.content for delivery in deliveries]
+    records = [content for content in contents if isinstance(content, memoryview)]
+    rows = read_plain(records, store_id)
+    if len(rows) == len(contents):
+        return rows
+    found = iter(rows)
+    return [next(found) if isinstance(content, memoryview) else None for content in contents]
 
 
 def dead_letter_view(letter: DeadLetter, *, force_base64: bool = False) -> DeadLetterView:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from app.api.durations import DURATION_PATTERN, format_duration, parse_duration_ms
+from app.broker.health import ConditionCode
 from app.broker.ports import Group, Topic
 from app.broker.results import QueuePosition, QueueRange
 from app.domain.limits import (
@@ -366,11 +367,22 @@ class Health(AnswerModel):
     status: Literal["ok"]
 
 
+class ConditionDocument(AnswerModel):
+    """One thing that is the matter, and what to do about it."""
+
+    code: ConditionCode
+    detail: str
+    hint: str
+
+
 class Readiness(AnswerModel):
     """Whether the node takes requests, and why not."""
 
     status: Literal["ready", "not_ready"]
-    reasons: list[str]
+    reasons: list[ConditionDocument]
+    """Why it is not ready; empty when it is."""
+    degraded: list[ConditionDocument]
+    """What works in part only, or mends itself; requests are served."""
 
 
 class ErrorCodeDocument(AnswerModel):

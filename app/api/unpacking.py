@@ -21,6 +21,8 @@ CONTENT_ENCODING: Final = b"content-encoding"
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _INLINE_BYTES_MAX: Final = 32_768
+_FIRST_STEP_BYTES: Final = 1_024
+"""Of a gzip member, doubled with each step: zlib copies what it was given behind a member's end."""
 _FREE_BYTES: Final = MIB
 """Up to here the ratio does not matter: text of few different lines packs 1,000 to 1."""
 _ZSTD_WINDOW_BYTES_MAX: Final = 8 * MIB
@@ -88,21 +90,25 @@ def _gunzip(body: bytes, limit: int, limits: Limits, too_large: TooLarge) -> byt
     """All members of `body`, one after the other, as RFC 1952 has it."""
     allowed = _allowed(body, limit, limits)
     parts: list[bytes] = []
-    size = 0
-    rest = body
-    while rest:
+    size = at = 0
+    whole = memoryview(body)
+    while at < len(body):
         stream = zlib.decompressobj(_GZIP)
-        try:
-            part = stream.decompress(rest, allowed - size + 1)
-        except zlib.error as error:
-            raise MalformedBody(f"the body is not gzip: {error}") from error
-        size += len(part)
-        if size > allowed:
-            raise _refusal(allowed, limit, limits, too_large)
-        if not stream.eof:
-            raise MalformedBody("the gzip stream ends too early")
-        parts.append(part)
-        rest = stream.unused_data
+        step = _FIRST_STEP_BYTES
+        while not stream.eof:
+            if at >= len(body):
+                raise MalformedBody("the gzip stream ends too early")
+            piece = whole[at : at + step]
+            try:
+                part = stream.decompress(piece, allowed - size + 1)
+            except zlib.error as error:
+                raise MalformedBody(f"the body is not gzip: {error}") from error
+            size += len(part)
+            if size > allowed:
+                raise _refusal(allowed, limit, limits, too_large)
+            parts.append(part)
+            at += len(piece) - len(stream.unused_data)
+            step *= 2
     return b"".join(parts)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from app.domain.errors import TooManyRequests
+from app.domain.errors import Quota, TooManyRequests
 
 
 class Bells:
@@ -24,6 +24,7 @@ class Bells:
                 f"{self.count} members are waiting already",
                 hint="ask again without waiting, or wait on another node",
                 fields={"limit": self._waiters_max},
+                quota=Quota("members", self._waiters_max, "concurrent-requests", 0),
                 retry_after_s=1,
             )
         loop = asyncio.get_running_loop()

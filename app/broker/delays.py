@@ -15,7 +15,7 @@ Event loop only.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
@@ -84,17 +84,17 @@ class Delays:
         self._clock = clock
         self._readers = readers
         self.upkeep = TimerUpkeep(store, clock, self.timers, self.end, readers)
-        self._service = Service("delays", config.delay_check_seconds, self.turn)
+        self.service = Service("delays", config.delay_check_seconds, self.turn)
 
     async def start(self) -> None:
         """Open the timer log and begin to deliver, as soon as it is up to date."""
         self.timers.load()
         self.upkeep.start()
-        await self._service.start()
+        await self.service.start()
 
     async def stop(self) -> None:
         """Deliver no more; write the timer log down, so that the next start has nothing to read."""
-        await self._service.stop()
+        await self.service.stop()
         await self.upkeep.stop()
 
     def part(self, message: Message, topic: str, queue_id: int, due_ms: int) -> StepPart:
@@ -189,7 +189,8 @@ class Delays:
 
         try:
             step = [*parts, done_part(claimed)]
-            self._store.append_step(step, self._flush_mode(parts), settled)
+            topics = {part.topic for part in parts} or set(claimed.values())
+            self._store.append_step(step, self._flush_mode(topics), settled)
         except CurlewError:
             self.timers.release(list(claimed))
             raise
@@ -275,11 +276,10 @@ class Delays:
             return None
         return topic, queue_id % view.queues
 
-    def _flush_mode(self, parts: Sequence[StepPart]) -> FlushMode:
-        """As durable as the strictest topic of the step wants it."""
-        topics = self._metadata.snapshot.topics
-        for part in parts:
-            view = topics.get(part.topic)
+    def _flush_mode(self, topics: Collection[str]) -> FlushMode:
+        """As durable as the strictest of the topics wants it."""
+        for topic in topics:
+            view = self._metadata.snapshot.topics.get(topic)
             if view is None or view.flush is FlushMode.SYNC:
                 return FlushMode.SYNC
         return FlushMode.ASYNC

@@ -56,12 +56,20 @@ class EpochPlans:
         plans = self._families.pop(plan.family, {})
         self._families[plan.family] = {**plans, plan.topic: plan}
 
+    def take_back(self, plan: Plan) -> None:
+        """Forget a plan that was not written. One that it replaced stays forgotten: it is over."""
+        plans = self._families.get(plan.family, {})
+        if plans.get(plan.topic) is plan:
+            self._keep(plan.family, {topic: each for topic, each in plans.items() if each != plan})
+
     def drop_sealed(self, family: str, epoch: int) -> None:
         """Forget the plans of closed epochs, which nobody can ask for any more."""
         plans = self._families.get(family, {})
-        left = {topic: plan for topic, plan in plans.items() if plan.epoch > epoch}
-        if left:
-            self._families[family] = left
+        self._keep(family, {topic: plan for topic, plan in plans.items() if plan.epoch > epoch})
+
+    def _keep(self, family: str, plans: dict[str, Plan]) -> None:
+        if plans:
+            self._families[family] = plans
         else:
             self._families.pop(family, None)
 

@@ -47,6 +47,8 @@ class Groups:
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         """Group → topic → subscription."""
         self._in_flight: dict[str, InFlight] = {}
+        self._followed = metadata.snapshot
+        """The settings that parked receives have seen."""
 
     def find(self, group: str, topic: str) -> Subscription | None:
         topics = self._subscriptions.get(group)
@@ -76,7 +78,8 @@ class Groups:
         if len(subscription.queues) < topic.queues:
             added = range(len(subscription.queues), topic.queues)
             firsts = {queue: self._store.bounds(topic.name, queue).min_offset for queue in added}
-            subscription.placed = self._place(group.name, topic.name, firsts)
+            placed = self._place(group.name, topic.name, firsts)
+            subscription.placed = placed or subscription.placed
             self._add_queues(subscription, len(added))
         if subscription.placed is not None:
             await self._wait_until_placed(subscription)
@@ -86,6 +89,10 @@ class Groups:
         """Nothing is delivered before it is written down where the group began."""
         placed = subscription.placed
         assert placed is not None
+        if placed.has_failed:  # the disk was full
+            rows = [(*queue.key[1:], queue.committed) for queue in subscription.sources]
+            placed = self._progress.skip(subscription.group, rows, FlushMode.ASYNC)
+            subscription.placed = placed
         await placed.wait()
         if subscription.placed is placed:
             subscription.placed = None
@@ -272,6 +279,18 @@ class Groups:
         """Let all parked receives of the group look again: what they may take has changed."""
         for subscription in self._subscriptions.get(group, {}).values():
             subscription.line.wake_everybody()
+
+    def follow_settings(self) -> None:
+        """Let parked receives of changed groups look again. A change that was made here has woken
+        them at once; one of another node shows in the metadata. Costs a comparison when there is
+        none."""
+        before, now = self._followed, self._metadata.snapshot
+        if before is now:
+            return
+        self._followed = now
+        for group in self._subscriptions:
+            if before.groups.get(group) != now.groups.get(group):
+                self.wake_everybody(group)
 
     def tell_of_room(self, in_flight: InFlight, group: str) -> None:
         """The group holds fewer messages than before: whoever got too few looks again."""

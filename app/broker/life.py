@@ -17,6 +17,7 @@ from app.broker.delays import Delays
 from app.broker.group_flow import GroupFlow
 from app.broker.group_positions import GroupPositions
 from app.broker.groups import Groups
+from app.broker.health import Health
 from app.broker.lag import LagReader
 from app.broker.members import Members
 from app.broker.offset_book import OffsetBook
@@ -115,6 +116,8 @@ class BrokerLife:
         )
         self._make_readers_of_groups()
         self._services = self._make_services(config)
+        self.health = Health(store, self._book, self.delays, lambda: self._closed_because)
+        self.health.watch(*self._services, self.delays.service, self.schedules.service)
         self._closed_because = "the broker has not started"
         """Empty while the broker works."""
 
@@ -250,6 +253,7 @@ class BrokerLife:
             sender=self._sender,
             delayed=self.scheduled.sends,
             groups=self._groups,
+            lease_ids=self._lease_ids,
             progress=self.progress,
         )
 
@@ -258,6 +262,7 @@ class BrokerLife:
         if self._closed_because:
             return
         self._closed_because = "the node is shutting down"
+        self.health.is_stopped = True
         self._waiters.close()
         self.requests.close()
         self.streams.close()
@@ -276,18 +281,6 @@ class BrokerLife:
         if self._book.problem is not None:
             _LOG.warning("%s; the log has them", self._book.problem)
         self._readers.shutdown(wait=False)
-
-    def readiness(self) -> list[str]:
-        """Why this node should get no requests; empty when it should."""
-        reasons = [self._closed_because] if self._closed_because else []
-        failed = self._store.status().failed
-        if failed is not None:
-            reasons.append(f"the store takes no writes: {failed}")
-        return reasons
-
-    def degraded(self) -> list[str]:
-        """What an operator should look at although requests are served."""
-        return [self._book.problem] if self._book.problem is not None else []
 
     def store_status(self) -> StoreStatus:
         """A look at the store, for metrics."""
@@ -323,6 +316,7 @@ class BrokerLife:
 
     async def expire_leases(self) -> None:
         """Deal with leases that have ended, and wake parked receives. A service calls this."""
+        self._groups.follow_settings()
         for subscription in self._groups.expire(self._clock.monotonic_s()):
             await self.retries.watch(subscription)
             self._groups.tell_of_room(subscription.in_flight, subscription.group)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from app.domain.clock import Clock
-from app.domain.errors import CurlewError, OperationNotFound, TooManyRequests
+from app.domain.errors import CurlewError, OperationNotFound, Quota, TooManyRequests
 from app.domain.limits import Limits
 
 _LOG: Final = logging.getLogger(__name__)
@@ -75,10 +75,14 @@ class Operations:
 
     def start(self, kind: str, total: int, work: Work) -> Operation:
         """Run `work` beside the request. Raises `TooManyRequests`."""
-        if len(self._tasks) >= self._limits.operations_running_max:
+        limit = self._limits.operations_running_max
+        if len(self._tasks) >= limit:
             raise TooManyRequests(
                 f"{len(self._tasks)} operations run already",
                 hint="wait for one to end, or cancel one: GET /v1/operations",
+                fields={"limit": limit},
+                quota=Quota("operations", limit, "concurrent-requests", 0),
+                retry_after_s=1,
             )
         self._number += 1
         now_ms = self._clock.now_ms()

@@ -16,7 +16,7 @@ from app.broker.retry_policy import Failure
 from app.broker.retrying import FailedDelivery, Retrier
 from app.broker.subscriptions import LeasedQueue, Subscription
 from app.broker.topics import find_topic
-from app.domain.errors import GroupNotFound, MessageNotFound
+from app.domain.errors import CurlewError, GroupNotFound, MessageNotFound
 from app.domain.names import check_group
 from app.domain.positions import FlushMode
 
@@ -75,13 +75,12 @@ class Parking:
         state = self._progress.find((group, topic, queue_id))
         message = None if state is None else state.parked.get(offset)
         if message is None:
-            raise MessageNotFound(
-                f"no message is parked at offset {offset} of queue {queue_id}",
-                hint=f"see GET /v1/groups/{group}/parked",
-            )
+            raise _not_parked(group, queue_id, offset)
         subscription = await self._groups.subscribe(settings, view)
         queue = subscription.find(queue_id)
         assert queue is not None, "a topic never loses queues"
+        if offset not in queue.state.parked or queue.leases.state_of(offset) is not None:
+            raise _not_parked(group, queue_id, offset)  # another call was quicker
         is_known = queue.leases.is_parked(offset)  # else nobody has looked since a restart
         if how is Release.RETRY:
             released = Released(group, topic, queue_id, offset)
@@ -107,7 +106,12 @@ class Parking:
         lease = queue.leases.move_parked(offset, Failure("released by an operator", is_final=True))
         item = FailedDelivery(queue, offset, lease)
         if how is Release.SKIP:
-            await self._retries.skip(subscription, item)
+            try:
+                await self._retries.skip(subscription, item)
+            except CurlewError:
+                if queue.leases.is_moving(offset, lease):
+                    queue.leases.park(offset)  # nothing was written
+                raise
         else:
             await self._retries.deal_with(subscription, group, [item])
 
@@ -119,3 +123,10 @@ class Parking:
                 f"consumer group {name!r} does not exist", hint="see GET /v1/groups"
             )
         return group
+
+
+def _not_parked(group: str, queue_id: int, offset: int) -> MessageNotFound:
+    return MessageNotFound(
+        f"no message is parked at offset {offset} of queue {queue_id}",
+        hint=f"see GET /v1/groups/{group}/parked",
+    )

@@ -4,7 +4,8 @@ A request is looked up, and if it is new its entry is written and taken here in 
 entry says where the messages go, so that a repetition gets the first result after a restart, too.
 
 An entry stands in the log right before its messages. After a crash the last one may have lost some
-or all of them; `repair` asks where the queues end and takes back what is not there.
+or all of them; `repair` asks where the queues end and takes back what is not there. That is written
+down before anything else: later, what others have sent stands in its place.
 
 Bounds: `producers_max` producers and seals for `producer_window_ms` after their last use, with the
 last `producer_results_max` results of each sequence; `idempotency_keys_max` keys for
@@ -88,6 +89,8 @@ class ProducerTable:
         self._families: dict[str, set[str]] = {}
         self._seals: dict[str, tuple[int, int]] = {}
         """Family → sealed epoch and when."""
+        self._unsafe_seals: dict[str, int] = {}
+        """Family → epoch of a seal that holds already and is not in the log, perhaps never will."""
         self._plans = EpochPlans()
         self._keys: dict[bytes, bytes] = {}
         """Digest of topic and key → the entry as it was written, oldest first."""
@@ -203,6 +206,10 @@ class ProducerTable:
         """The highest closed epoch; -1 when none is."""
         return self._seals.get(family, (-1, 0))[0]
 
+    def is_seal_safe(self, family: str) -> bool:
+        """Whether the log has it: not while it is being written, nor when that has failed."""
+        return family not in self._unsafe_seals
+
     # --- changing: the entry is appended in the same turn
 
     def entry(self, claim: Claim, topic: str, scope: int, placed: Placed, now_ms: int) -> bytes:
@@ -235,12 +242,10 @@ class ProducerTable:
         if kind == _KEY:
             return self._apply_key(fields, entry)
         if kind == _SEAL:
-            self._apply_seal(*fields[1:])
-        elif kind == _PLAN:
-            self._last = None
-            self._plans.add(Plan(*fields[1:]))
-        else:
-            self._apply_sequence(*fields[1:])
+            return self._apply_seal(*fields[1:])
+        if kind == _PLAN:
+            return self._apply_plan(Plan(*fields[1:]))
+        self._apply_sequence(*fields[1:])
         return lambda _: None
 
     def _apply_claim(
@@ -275,7 +280,11 @@ class ProducerTable:
     def _apply_key(self, fields: list[Any], entry: bytes) -> Callable[[bool], None]:
         _, topic, key, fingerprint, now_ms, placed = fields
         digest = _digest(topic, key)
-        self._last = KeyClaim(key, fingerprint), topic, now_ms, _placed(placed)
+        where = _placed(placed)
+        self._last = KeyClaim(key, fingerprint), topic, now_ms, where
+        if not where.size:  # a crash has left nothing of it
+            self._keys.pop(digest, None)
+            return lambda _: None
         self._keys[digest] = entry
         self._unsafe_keys.add(digest)
 
@@ -286,8 +295,20 @@ class ProducerTable:
 
         return settle
 
-    def _apply_seal(self, family: str, epoch: int, now_ms: int) -> None:
+    def _apply_plan(self, plan: Plan) -> Callable[[bool], None]:
         self._last = None
+        self._plans.add(plan)
+        return lambda is_safe: None if is_safe else self._plans.take_back(plan)
+
+    def _apply_seal(self, family: str, epoch: int, now_ms: int) -> Callable[[bool], None]:
+        """What it forgets cannot come back; so it holds also when it is not written."""
+        self._last = None
+        self._unsafe_seals[family] = max(epoch, self._unsafe_seals.get(family, epoch))
+
+        def settle(is_safe: bool) -> None:
+            if is_safe and self._unsafe_seals.get(family, epoch + 1) <= epoch:
+                del self._unsafe_seals[family]
+
         if epoch >= self.sealed_epoch(family):
             self._seals.pop(family, None)
             self._seals[family] = epoch, now_ms
@@ -295,6 +316,7 @@ class ProducerTable:
         for producer_id in list(self._families.get(family, ())):
             if self._producers[producer_id].epoch <= epoch:
                 self._forget(producer_id)
+        return settle
 
     def _apply_sequence(
         self,
@@ -306,6 +328,7 @@ class ProducerTable:
         next_seq: int,
         results: list[Any],
     ) -> None:
+        self._last = None
         sequence = self._sequence(producer_id, epoch, topic, scope, now_ms)
         sequence.next_seq = sequence.confirmed = next_seq
         sequence.results = deque((seq, _placed(placed)) for seq, placed in results)
@@ -332,6 +355,7 @@ class ProducerTable:
             if sealed_ms >= oldest_ms:
                 break
             del self._seals[family]
+            self._unsafe_seals.pop(family, None)
 
     def _expire_keys(self, now_ms: int) -> None:
         oldest_ms = now_ms - self._limits.idempotency_window_ms
@@ -347,6 +371,7 @@ class ProducerTable:
         self._producers.clear()
         self._families.clear()
         self._seals.clear()
+        self._unsafe_seals.clear()
         self._plans.clear()
         self._keys.clear()
         self._unsafe_keys.clear()
@@ -380,17 +405,23 @@ class ProducerTable:
 
     def _dump_sequences(self) -> Iterator[bytes]:
         for producer_id, producer in self._producers.items():
-            for (topic, scope), each in producer.sequences.items():
-                row = topic, scope, producer.used_ms, each.next_seq, list(each.results)
-                yield _encode(_SEQUENCE, producer_id, producer.epoch, *row)
+            for topic, scope in producer.sequences:
+                yield self._sequence_entry(producer_id, topic, scope)
 
-    def repair(self, end_of: EndOf) -> None:
+    def _sequence_entry(self, producer_id: str, topic: str, scope: int) -> bytes:
+        producer = self._producers[producer_id]
+        each = producer.sequences[topic, scope]
+        row = topic, scope, producer.used_ms, each.next_seq, list(each.results)
+        return _encode(_SEQUENCE, producer_id, producer.epoch, *row)
+
+    def repair(self, end_of: EndOf) -> bytes | None:
         """After a replay: take back what the last entry promises and the queues do not have.
 
-        Only a frame is cut short, and it lies in one queue; other requests are whole or not there.
+        Returns the entry that says so, when there is something; it is to be written at once. Only a
+        frame is cut short, and it lies in one queue; other requests are whole or not there.
         """
         if self._last is None:
-            return
+            return None
         claim, topic, scope, placed = self._last
         kept = min(
             [
@@ -401,7 +432,7 @@ class ProducerTable:
             else [placed.size]
         )
         if kept == placed.size:
-            return
+            return None
         short = placed._replace(size=kept)
         if isinstance(claim, ProducerClaim):
             sequence = self._producers[claim.producer_id].sequences[topic, scope]
@@ -409,11 +440,10 @@ class ProducerTable:
             if kept:
                 sequence.results.append((claim.seq, short))
             sequence.next_seq = sequence.confirmed = claim.seq + kept
-            return
-        digest = _digest(topic, claim.key)
-        del self._keys[digest]
-        if kept:  # `scope` is the time of a key
-            self._keys[digest] = self.entry(claim, topic, scope, short, scope)
+            return self._sequence_entry(claim.producer_id, topic, scope)
+        entry = self.entry(claim, topic, scope, short, scope)  # `scope` is the time of a key
+        self.apply(entry)
+        return entry
 
 
 def _first_result(claim: ProducerClaim, sequence: _Sequence, count: int) -> Placed:

@@ -90,7 +90,10 @@ class Producers:
     async def start(self) -> None:
         """Bring back what was known before."""
         await self.journal.replay()
-        self._table.repair(lambda topic, queue_id: self._store.bounds(topic, queue_id).max_offset)
+        bounds = self._store.bounds
+        entry = self._table.repair(lambda topic, queue_id: bounds(topic, queue_id).max_offset)
+        if entry is not None:
+            await self.journal.write(entry, FlushMode.SYNC)
 
     # --- sending
 
@@ -144,7 +147,7 @@ class Producers:
     async def send_frame(
         self,
         topic_name: str,
-        body: bytes,
+        body: bytes | bytearray,
         claim: Claim,
         *,
         queue_id: int | None = None,
@@ -209,7 +212,7 @@ class Producers:
         ]
         pending = _Pending()
         steps = (self.journal.entry(entry), *parts)
-        appended = self._store.append_step(steps, flush or topic.flush, pending.done)
+        appended = self._store.append_step(steps, flush or topic.flush, pending.done, is_send=True)
         pending.settle = self._table.taken(entry)
         return _Stored(topic.name, chosen, appended[1:], pending.confirmation)
 
@@ -361,31 +364,30 @@ class Producers:
         plan = self._table.plan(family, epoch, topic.name, now_ms)
         if plan is None:
             plan = Plan(family, epoch, topic.name, topic.queues, now_ms)
-            entry = self._table.plan_entry(plan)
-            confirmation = Confirmation()
-            self._store.append_step(
-                (self.journal.entry(entry),), FlushMode.ASYNC, confirmation.done
-            )
-            self._table.taken(entry)
-            await confirmation.wait()
+            await self._write(self._table.plan_entry(plan), FlushMode.ASYNC)
         return plan.queues
 
     async def seal(self, family: str, epoch: int) -> int:
         """Close an epoch and all before it, for the producer `family` and for all whose id is
         `family`, a colon, and a part without one. Return the highest closed epoch.
 
-        What is on its way when this is called is stored or refused, never both.
+        What is on its way when this is called is stored or refused, never both. A seal that cannot
+        be written holds until the node stops; ask again.
         """
         self._check_open()
         check_producer(family)
         sealed = self._table.sealed_epoch(family)
-        if epoch > sealed:
-            entry = self._table.seal_entry(family, epoch, self._clock.now_ms())
-            confirmation = Confirmation()
-            self._store.append_step((self.journal.entry(entry),), FlushMode.SYNC, confirmation.done)
-            self._table.taken(entry)
-            await confirmation.wait()
+        if epoch > sealed or not self._table.is_seal_safe(family):
+            entry = self._table.seal_entry(family, max(epoch, sealed), self._clock.now_ms())
+            await self._write(entry, FlushMode.SYNC)
         return self._table.sealed_epoch(family)
+
+    async def _write(self, entry: bytes, flush: FlushMode) -> None:
+        """Write an entry that belongs to no message, and take it in this turn."""
+        pending = _Pending()
+        self._store.append_step((self.journal.entry(entry),), flush, pending.done)
+        pending.settle = self._table.taken(entry)
+        await pending.confirmation.wait()
 
 
 class _Pending:

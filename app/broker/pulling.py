@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final
 
-from app.broker.filtered_reading import read_matching
+from app.broker.filtered_reading import first_records, read_matching
 from app.broker.filters import Filter, parse_filter
 from app.broker.ports import Metadata, Store
 from app.broker.reading import DiskAccess, find_offset_at
@@ -26,7 +26,7 @@ from app.domain.errors import (
     OffsetOutOfRange,
 )
 from app.domain.limits import Limits
-from app.store import ColdRead, QueueBounds, ReadResult
+from app.store import ColdRead, QueueBounds, ReadResult, total_bytes
 
 _NOTHING: Final = ReadResult([], [], [], 0, 0, [])
 
@@ -85,19 +85,23 @@ class _Pull:
 
     def add(self, read: ReadResult) -> None:
         """Take in what one read has found."""
+        if self.found.records and read.records and len(read.records[0]) > self.bytes_left:
+            # A read gives at least one message, however large; only the first one may be that.
+            read = first_records(read, 0)
+            self.bytes_left = 0
         self.offset = read.next_offset
         count = len(read.records)
         self.messages_left -= count
         self.needed -= count
-        self.bytes_left -= sum(map(len, read.records))
+        self.bytes_left -= total_bytes(read.records)
         found = self.found
         if found is _NOTHING:
             self.found = read
             return
         self.found = ReadResult(
-            found.records + read.records,
+            [*found.records, *read.records],
             found.queue_offsets + read.queue_offsets,
-            found.tag_hashes + read.tag_hashes,
+            [*found.tag_hashes, *read.tag_hashes],
             read.next_offset,
             found.scanned + read.scanned,
             found.gaps + read.gaps,
@@ -246,6 +250,8 @@ class Puller:
             return pull.end_offset
         high = pull.bounds.max_offset
         is_over = until_ms <= self._clock.now_ms()
+        # What was appended before may be on its way to be readable; looked at behind the clock.
+        is_over &= self._store.next_offset(pull.topic, pull.queue_id) == high
         found = find_offset_at(
             self._store,
             pull.topic,

@@ -4,7 +4,7 @@ A request makes at most one hop. What needs a second one is left to the caller's
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
@@ -60,7 +60,7 @@ def find_offset_at(
     low, high = bounds
     while low < high:
         middle = probe = (low + high) // 2
-        records: list[memoryview] = []
+        records: Sequence[memoryview] = []
         while probe < high and not records:
             # One step, unless records are damaged here: look for the next whole one.
             read = store.read(

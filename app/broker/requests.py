@@ -22,6 +22,7 @@ from app.domain.clock import Clock
 from app.domain.errors import (
     IllegalWait,
     NoReply,
+    Quota,
     RequestExpired,
     RequestNotFound,
     ShuttingDown,
@@ -182,8 +183,11 @@ class Requests:
         if len(self._waiting) >= limits.requests_waiting_max:
             raise TooManyRequests(
                 f"{limits.requests_waiting_max} requests wait for replies already",
-                hint="send again later",
+                hint="send again after a pause, or to another node",
+                fields={"limit": limits.requests_waiting_max},
+                quota=Quota("requests", limits.requests_waiting_max, "concurrent-requests", 0),
                 outcome="not_stored",
+                retry_after_s=1,
             )
 
 

@@ -104,8 +104,7 @@ class PullResult(NamedTuple):
     """The range that was asked for is read; nothing more can come into it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiveRequest:
+class ReceiveRequest(Struct, frozen=True):
     """How much to lease, for how long, and how long to wait for it."""
 
     max_messages: int = DEFAULT_RECEIVE_MESSAGES

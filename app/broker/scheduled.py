@@ -42,9 +42,6 @@ from app.store import Timer, TimerLogDamaged
 KEY_NAME: Final = "recall-handles"
 """Under this name the metadata keeps the key that signs recall handles."""
 
-BEHIND_MAX: Final = 50_000
-"""Records of the timer topic that a request waits for; with more to read it is turned away."""
-
 NEWEST: Final = 64
 """Messages with one id that are looked at for the right one."""
 
@@ -206,7 +203,7 @@ class Scheduled:
 
     async def _be_up_to_date(self) -> None:
         timers = self._delays.timers
-        if timers.damage is not None or timers.behind > BEHIND_MAX:
+        if timers.are_late:
             raise _not_ready()
         await timers.catch_up()
 

@@ -70,15 +70,15 @@ class Schedules:
         self._node_id = store.store_id.hex()
         self._claimed: list[Firing] | None = None
         """Claimed and not reported; None: to be read from the database."""
-        self._service = Service("schedules", config.schedule_check_seconds, self.turn)
+        self.service = Service("schedules", config.schedule_check_seconds, self.turn)
 
     async def start(self) -> None:
         """Begin to fire."""
-        await self._service.start()
+        await self.service.start()
 
     async def stop(self) -> None:
         """Fire no more."""
-        await self._service.stop()
+        await self.service.stop()
 
     # --- control plane
 

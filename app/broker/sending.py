@@ -20,6 +20,7 @@ from app.domain.limits import Limits
 from app.domain.message import Message, check_message, queue_for_sharding_key
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicType
+from app.runtime.direct import in_task
 from app.store import Appended
 from app.store.formats.batch_frame import parse_request
 
@@ -88,7 +89,11 @@ class Sender:
         return (await waiting.results())[0]
 
     async def send_frame(
-        self, topic_name: str, body: bytes, queue_id: int | None, flush: FlushMode | None
+        self,
+        topic_name: str,
+        body: bytes | bytearray,
+        queue_id: int | None,
+        flush: FlushMode | None,
     ) -> FrameResult:
         try:
             topic = await self.find_or_create(topic_name)
@@ -334,6 +339,7 @@ class Sender:
         except TopicNotFound:
             if not self._config.auto_create_topics:
                 raise
+        await in_task()  # which drivers of databases need
         return await self._metadata.ensure_topic(name)
 
 

@@ -29,6 +29,9 @@ from app.store import Page, ReadResult, Timer, TimerLog, TimerLogDamaged
 NEAR_MAX: Final = 8_192
 """Waiting records in memory, up to twice as many for a moment: about 2 MiB."""
 
+BEHIND_MAX: Final = 50_000
+"""Records of the timer topic that a request waits for; with more to read it is turned away."""
+
 FOREVER_MS: Final = 1 << 62
 EVERYTHING: Final = Timer(FOREVER_MS, 0)
 NOTHING: Final = Timer(-FOREVER_MS, -1)
@@ -102,6 +105,11 @@ class Timers:
         """Records of the timer topic that were not read yet."""
         return self._store.bounds(TIMER_TOPIC, QUEUE).max_offset - self.log.position
 
+    @property
+    def are_late(self) -> bool:
+        """Whether there is so much to read back that a request does not wait for it."""
+        return self.damage is not None or self.behind > BEHIND_MAX
+
     def load(self) -> None:
         """Open the timer log."""
         self.log.load(*self._store.bounds(TIMER_TOPIC, QUEUE))
@@ -128,8 +136,9 @@ class Timers:
                 read = await DiskAccess(self._readers).run(self._reader(self.log.position, end))
                 for gap in read.gaps:
                     self._damaged.update(range(gap.from_offset, gap.to_offset))
+                first = self._store.bounds(TIMER_TOPIC, QUEUE).min_offset
                 for record in read.records:
-                    self._take(self._store.decode(record))
+                    self._take(self._store.decode(record), first)
                 self.log.position = max(read.next_offset, self.log.position + 1)
                 self._shrink()
                 await asyncio.sleep(0)
@@ -149,14 +158,19 @@ class Timers:
 
         return read
 
-    def _take(self, record: StoredMessage) -> None:
+    def _take(self, record: StoredMessage, first: int) -> None:
+        """Take a record; `first` is the offset of the first one that there is.
+
+        A timer log that is made again never hears of what was trimmed, only of its end.
+        """
         due_ms = due_of(record)
         if due_ms is not None:
             self._begin_waiting(Timer(due_ms, record.queue_offset), target_of(record))
             return
         for timer, topic in done_in(record):
-            if timer.offset not in self._damaged:
-                self._end_waiting(timer, topic)
+            if timer.offset >= first and timer.offset not in self._damaged:
+                self.log.remove(timer, topic)
+            self._end_waiting(timer)
 
     def _begin_waiting(self, timer: Timer, topic: str) -> None:
         self.log.add(timer, topic)
@@ -165,8 +179,7 @@ class Timers:
         elif self._news is not None:
             self._news.append(timer)
 
-    def _end_waiting(self, timer: Timer, topic: str) -> None:
-        self.log.remove(timer, topic)
+    def _end_waiting(self, timer: Timer) -> None:
         self._near_offsets.discard(timer.offset)
         if self._news is not None:
             self._olds.add(timer.offset)

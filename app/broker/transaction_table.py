@@ -132,18 +132,29 @@ class TransactionTable:
     def decide(
         self, transaction: Transaction, state: TransactionState, now_ms: int, reason: str | None
     ) -> None:
-        """Decide a pending transaction."""
+        """Decide a pending transaction; `confirm` or `take_back` when its fate in the log is known.
+
+        Until then its half message counts as undecided, so that nobody trims it.
+        """
         transaction.state = state
         transaction.decided_ms = now_ms
         transaction.reason = reason
-        self._close(transaction)
-
-    def _close(self, transaction: Transaction) -> None:
         self.pending.pop(transaction.transaction_id, None)
-        self.halves.ack(transaction.half_offset)
         self.decided[transaction.transaction_id] = transaction
+
+    def confirm(self, transaction: Transaction) -> None:
+        """The decision is in the log."""
+        self.halves.ack(transaction.half_offset)
         if len(self.decided) > self._remembered_max:
             self.decided.popitem(last=False)
+
+    def take_back(self, transaction: Transaction) -> None:
+        """The decision was not written: the transaction is pending again."""
+        del self.decided[transaction.transaction_id]
+        transaction.state = TransactionState.PREPARED
+        transaction.decided_ms = transaction.reason = transaction.queue_offset = None
+        self.pending[transaction.transaction_id] = transaction
+        heappush(self._schedule, (transaction.next_check_s, transaction.transaction_id))
 
     # --- checks
 
@@ -214,7 +225,9 @@ class TransactionTable:
         self._checked.update(content.checked)
         for row in content.decisions:
             self._checked.pop(row.transaction_id, None)
-            self._close(_transaction(row))
+            decided = _transaction(row)
+            self.decided[decided.transaction_id] = decided
+            self.confirm(decided)
 
     def dump(self) -> Iterable[bytes]:
         halves = [(0, self.halves.committed), *self.halves.runs()]

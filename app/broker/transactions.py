@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from app.broker.confirming import Confirmation, with_outcome
 from app.broker.journal import Journal
+from app.broker.message_types import check_type
 from app.broker.origins import plain_copy
 from app.broker.ports import Metadata, Store, Topic
 from app.broker.pulling import check_wait
@@ -96,7 +97,10 @@ class Transactions:
             remembered_max=limits.transactions_remembered_max,
         )
         self.journal = Journal(store, DECISION_TOPIC, self._table, readers)
+        self._preparing = 0
+        """Half messages that were appended and are not confirmed yet."""
         self._deciding: dict[str, tuple[Decision, asyncio.Future[None]]] = {}
+        """Until the decision is confirmed, or has failed."""
 
     async def start(self) -> None:
         """Read the decisions, then the half messages that have none."""
@@ -109,6 +113,8 @@ class Transactions:
                 half = self._store.decode(record)
                 if not self._table.halves.is_acked(half.queue_offset):
                     self._take_up(_transaction_of(half))
+            for gap in read.gaps:  # nobody can decide what cannot be read, and it holds the log
+                self._table.halves.ack_range(gap.from_offset, gap.to_offset)
             at = max(read.next_offset, at + 1)
 
     def _take_up(self, transaction: Transaction) -> None:
@@ -138,11 +144,14 @@ class Transactions:
             check_group(producer_group)
             after_ms = self._check_after(check_after_ms)
             view, queue_id = await self._place(topic, message.sharding_key, queue_id)
-            if len(self._table.pending) >= self._limits.transactions_pending_max:
+            check_type(view, message, is_transactional=True)
+            pending = len(self._table.pending) + self._preparing
+            if pending >= self._limits.transactions_pending_max:
                 raise TooManyRequests(
-                    f"{len(self._table.pending)} transactions wait for their decision",
+                    f"{pending} transactions wait for their decision",
                     hint="commit or roll back some: GET /v1/transactions?state=PREPARED",
                     fields={"limit": self._limits.transactions_pending_max},
+                    retry_after_s=1,
                 )
             system = {
                 PROPERTY_REAL_TOPIC: topic,
@@ -152,11 +161,17 @@ class Transactions:
             }
             half = replace(message, system=system, message_id=None)
             confirmation = Confirmation()
-            appended = self._store.append(
-                HALF_TOPIC, QUEUE, (half,), flush or view.flush, confirmation.done
-            )
+
+            def settled(error: CurlewError | None) -> None:
+                self._preparing -= 1
+                if error is None:  # also when nobody waits for the answer any more
+                    self._take_up(transaction)
+                confirmation.done(error)
+
+            appended = self._store.append(HALF_TOPIC, QUEUE, (half,), flush or view.flush, settled)
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from error.__cause__
+        self._preparing += 1
         transaction = Transaction(
             appended.message_ids[0],
             producer_group,
@@ -167,7 +182,6 @@ class Transactions:
             after_ms,
         )
         await confirmation.wait()
-        self._take_up(transaction)
         return transaction
 
     def _check_after(self, check_after_ms: int | None) -> int:
@@ -205,29 +219,36 @@ class Transactions:
         self._check_open()
         while True:
             transaction = self.find(transaction_id)
-            if transaction.state is not TransactionState.PREPARED:
-                if transaction.state is not decision:
-                    raise _conflict(transaction_id, transaction.state)
+            in_progress = self._deciding.get(transaction_id)
+            if in_progress is not None:
+                if in_progress[0] is not decision:
+                    raise _conflict(transaction_id, in_progress[0])
+                await asyncio.shield(in_progress[1])
+            elif transaction.state is TransactionState.PREPARED:
+                break
+            elif transaction.state is decision:
                 await self._find_offset(transaction)
                 return transaction
-            in_progress = self._deciding.get(transaction_id)
-            if in_progress is None:
-                break
-            if in_progress[0] is not decision:
-                raise _conflict(transaction_id, in_progress[0])
-            await asyncio.shield(in_progress[1])
+            else:
+                raise _conflict(transaction_id, transaction.state)
         done = asyncio.get_running_loop().create_future()
         self._deciding[transaction_id] = decision, done
         try:
-            await self._carry_out(transaction, decision, reason)
-        finally:
-            del self._deciding[transaction_id]
-            done.set_result(None)
+            confirmation = await self._append_decision(transaction, decision, reason)
+        except BaseException:
+            self._end_deciding(transaction_id)
+            raise
+        await confirmation.wait()
         return transaction
 
-    async def _carry_out(
+    def _end_deciding(self, transaction_id: str) -> None:
+        _, done = self._deciding.pop(transaction_id)
+        done.set_result(None)
+
+    async def _append_decision(
         self, transaction: Transaction, decision: Decision, reason: str | None
-    ) -> None:
+    ) -> Confirmation:
+        """Whoever is cancelled while it is being confirmed leaves that to finish."""
         parts: list[StepPart] = []
         flush = FlushMode.SYNC
         if decision is TransactionState.COMMITTED:
@@ -238,17 +259,24 @@ class Transactions:
         now_ms = self._clock.now_ms()
         entry = self._table.entry(transaction, decision, now_ms, reason)
         confirmation = Confirmation()
+
+        def settled(error: CurlewError | None) -> None:
+            if error is None:
+                self._table.confirm(transaction)
+            else:
+                self._table.take_back(transaction)
+            self._end_deciding(transaction.transaction_id)
+            confirmation.done(error)
+
         try:
-            appended = self._store.append_step(
-                (*parts, self.journal.entry(entry)), flush, confirmation.done
-            )
+            appended = self._store.append_step((*parts, self.journal.entry(entry)), flush, settled)
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from error.__cause__
         # In the turn of the append: see the journal's rule.
         self._table.decide(transaction, decision, now_ms, reason)
         if parts:
             transaction.queue_offset = appended[0].first_queue_offset
-        await confirmation.wait()
+        return confirmation
 
     async def _find_offset(self, transaction: Transaction) -> None:
         """After a restart the journal knows that it was committed; the topic knows where."""

@@ -24,6 +24,8 @@ class Service:
         assert interval_s > 0
         self.name = name
         self.failures = 0
+        self.problem: str | None = None
+        """Why the last turn failed; None when it did not."""
         self._interval_s = interval_s
         self._turn = turn
         self._task: asyncio.Task[None] | None = None
@@ -79,9 +81,12 @@ class Service:
             waiting, self._waiting = self._waiting, []
             try:
                 await self._turn()
-            except Exception:  # noqa: BLE001  # one bad turn must not end the service
+            except Exception as error:  # noqa: BLE001  # one bad turn must not end the service
                 self.failures += 1
+                self.problem = f"{type(error).__name__}: {error}"
                 _LOG.exception("service %s failed; it goes on", self.name)
+            else:
+                self.problem = None
             finally:
                 _release(waiting)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 from typing_extensions import override
 
 from app.domain.clock import Clock
@@ -35,7 +36,9 @@ from app.store.formats.record import (
     record_size,
     topic_part,
 )
+from app.store.formats.record_block import Ints
 from app.store.key_index import KeyIndex
+from app.store.known_blocks import BLOCK_RECORDS, KnownBlocks, block_sums, whole_blocks
 from app.store.queue_table import QueueTable
 from app.store.recovery import Recovery
 from app.store.writer import Block, Done, Write, Writer
@@ -125,6 +128,30 @@ class _Settle:
         self._appender.on_arrival(self._queue.topic, self._queue.queue_id)
 
 
+class _SettleFrame(_Settle):
+    """The same for a frame, whose blocks are known as soon as it is readable."""
+
+    __slots__ = ("blocks",)
+
+    blocks: tuple[KnownBlocks, int, list[int]]
+    """Where to note, the number of the first block, and the sums."""
+
+    @override
+    def __call__(self, error: CurlewError | None) -> None:
+        if error is None:
+            self._note()
+        super().__call__(error)
+
+    @override
+    def publish(self) -> None:
+        self._note()
+        super().publish()
+
+    def _note(self) -> None:
+        known, first, sums = self.blocks
+        known.note(self._queue.number, first, sums)
+
+
 class _SettleStep:
     """Settles the parts of a step together: all become readable in the same turn."""
 
@@ -157,11 +184,13 @@ class Appender:
         clock: Clock,
         limits: Limits,
         on_arrival: Callable[[str, int], object],
+        known: KnownBlocks,
     ) -> None:
         self.store_time_ms = 0
         self.index = index
         self.on_arrival = on_arrival
-        self._refusal: str | None = None
+        self.refusal: str | None = None
+        """Why no message of others is taken for now."""
         self._store_id = store_id
         self._id_prefix = encode_message_id(store_id, 0, 0)[:10]
         self._id_start = ""
@@ -169,6 +198,7 @@ class Appender:
         self._store_host = config.store_host
         self._writer = writer
         self._queues = queues
+        self._known = known
         self._clock = clock
         self._pending_bytes_max = limits.pending_append_bytes_max
         self._cursor = AppendCursor(0, config.segment_bytes)
@@ -185,7 +215,7 @@ class Appender:
 
     def refuse_because(self, reason: str | None) -> None:
         """Take no message while the disk is too full; None: take them again."""
-        self._refusal = reason
+        self.refusal = reason
 
     @property
     def end(self) -> int:
@@ -271,14 +301,21 @@ class Appender:
         return appended
 
     def append_step(
-        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+        self,
+        parts: Sequence[StepPart],
+        flush: FlushMode,
+        done: Done,
+        *,
+        is_send: bool = False,
     ) -> list[Appended]:
         """Append the parts as one block that a crash leaves whole or not at all.
 
         A step of the broker's own state is taken on a nearly full disk too: consuming goes on.
+        Not so one with which a client sends (`is_send`).
         Every record but a lone one says how many of the step follow it; all lie in one segment.
         """
-        self._admit(is_own=any(is_system_topic(part.topic) for part in parts))
+        is_own = not is_send and any(is_system_topic(part.topic) for part in parts)
+        self._admit(is_own=is_own)
         if len(parts) == 1 and len(parts[0].messages) == 1:
             # One entry of the broker's own state: as any single message.
             topic, queue_id, (message,) = parts[0]
@@ -391,8 +428,9 @@ class Appender:
         before = None if entry is None else self._part(entry)
         sizes = [] if before is None else before.sizes
         now = self._stamp()
-        placement = self._cursor.place([*sizes, *frame.sizes.tolist()])
-        positions = placement.physical_offsets[len(sizes) :]
+        every = np.concatenate((np.array(sizes, np.int64), frame.sizes)) if sizes else frame.sizes
+        places, placement = self._cursor.place_all(every)
+        positions = places[len(sizes) :]
         first = queue.next_offset
         queue.next_offset += frame.count
         place(
@@ -406,14 +444,17 @@ class Appender:
         )
         keyed: dict[int, list[str]] = {}
         for number, key in frame.keyed:
-            keyed.setdefault(positions[number], []).append(key)
-        settle: Done
-        settle = _Settle(self, queue, frame.units(positions), list(keyed.items()), now, done)
+            keyed.setdefault(int(positions[number]), []).append(key)
+        units = frame.units(positions)
+        frame_settle = _SettleFrame(self, queue, units, list(keyed.items()), now, done)
+        sums = _sums_of(frame, units, first) if len(placement.stretches) == 1 else []
+        frame_settle.blocks = self._known, -(-first // BLOCK_RECORDS), sums
+        settle: Done = frame_settle
         records: list[bytes] = []
         if before is not None:
-            at = placement.physical_offsets[: len(sizes)]
+            at = places[: len(sizes)].tolist()
             records, entry_settle, _ = self._encode(before, at, now, done)
-            settle = _SettleStep([entry_settle, settle], done)
+            settle = _SettleStep([entry_settle, frame_settle], done)
         writes = _frame_writes(placement, records, frame)
         self._submit(writes, sum(sizes) + len(frame.records), flush, settle)
         return Appended(first, frame.count, now, _DerivedIds(self._store_id, now, positions))
@@ -432,9 +473,9 @@ class Appender:
     def _admit(self, *, is_own: bool = False) -> None:
         if self._writer.failed is not None:
             self._writer.refuse_if_failed()
-        if self._refusal is not None and not is_own:
+        if self.refusal is not None and not is_own:
             raise DiskFull(
-                f"no messages are taken: {self._refusal}",
+                f"no messages are taken: {self.refusal}",
                 hint="free some space or shorten the retention; sending then works again",
                 outcome="not_stored",
                 retry_after_s=5,
@@ -498,18 +539,31 @@ def _frame_writes(
     placement: Placement, before: Sequence[bytes], frame: RequestFrame
 ) -> list[Write]:
     """The writes of a frame whose records follow those of `before`."""
-    view = memoryview(frame.records)
-    ends = [*frame.positions.tolist(), len(view)]
+    view = frame.records
     lead = len(before)
     writes: list[Write] = [(at, [record]) for at, record in placement.closing]
     for stretch in placement.stretches:
         buffers: list[Buffer] = [*before[stretch.first : stretch.end]]
         first, end = max(stretch.first - lead, 0), stretch.end - lead
         if end > first:
-            buffers.append(view[ends[first] : ends[end]])
+            behind = int(frame.positions[end]) if end < frame.count else len(view)
+            buffers.append(view[int(frame.positions[first]) : behind])
         if buffers:
             writes.append((stretch.start, buffers))
     return writes
+
+
+def _sums_of(frame: RequestFrame, units: bytes, first_offset: int) -> list[int]:
+    """The sums of the whole blocks of a frame that lies in one piece."""
+    blocks = whole_blocks(first_offset, frame.count)
+    ends = frame.positions + frame.sizes
+    return block_sums(
+        units,
+        frame.records,
+        blocks,
+        frame.positions[blocks.start : blocks.stop : BLOCK_RECORDS].tolist(),
+        ends[blocks.start + BLOCK_RECORDS - 1 :: BLOCK_RECORDS].tolist(),
+    )
 
 
 def _keys_of(message: Message) -> list[str]:
@@ -520,7 +574,7 @@ def _keys_of(message: Message) -> list[str]:
 class _DerivedIds(Sequence[str]):
     """Ids of a frame's messages, made when asked for."""
 
-    def __init__(self, store_id: bytes, store_time_ms: int, offsets: list[int]) -> None:
+    def __init__(self, store_id: bytes, store_time_ms: int, offsets: Ints) -> None:
         self._store_id = store_id
         self._store_time_ms = store_time_ms
         self._offsets = offsets
@@ -531,4 +585,4 @@ class _DerivedIds(Sequence[str]):
 
     @override
     def __getitem__(self, index: int) -> str:  # type: ignore[override]  # no slices
-        return encode_message_id(self._store_id, self._store_time_ms, self._offsets[index])
+        return encode_message_id(self._store_id, self._store_time_ms, int(self._offsets[index]))

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+import numpy as np
 from typing_extensions import override
 
 Buffer = bytes | bytearray | memoryview
@@ -58,6 +59,10 @@ class File(Protocol):
     def pread(self, size: int, offset: int, *, wait_for_disk: bool = True) -> bytes:
         """Up to `size` bytes, fewer only at the end. `ColdRead` if it would have to wait."""
         ...
+
+    def pread_view(self, size: int, offset: int, *, wait_for_disk: bool = True) -> memoryview:
+        """The same, in memory that nobody writes to; spares large reads a copy."""
+        return memoryview(self.pread(size, offset, wait_for_disk=wait_for_disk))
 
     def next_data(self, offset: int) -> int | None:
         """The next place at or behind `offset` that may hold anything but zeros; None: no more."""
@@ -141,18 +146,25 @@ class OsFile(File):
     def pread(self, size: int, offset: int, *, wait_for_disk: bool = True) -> bytes:
         if wait_for_disk:
             return self._read_fully(size, offset)
-        buffer = bytearray(size)
+        return bytes(self.pread_view(size, offset, wait_for_disk=False))
+
+    @override
+    def pread_view(self, size: int, offset: int, *, wait_for_disk: bool = True) -> memoryview:
+        if wait_for_disk:
+            return memoryview(self._read_fully(size, offset))
+        # Not a bytearray, whose zeros would be written first.
+        buffer = np.empty(size, np.uint8)
         try:
-            got = os.preadv(self._descriptor, [buffer], offset, os.RWF_NOWAIT)
+            got = os.preadv(self._descriptor, [buffer.data], offset, os.RWF_NOWAIT)
         except BlockingIOError as error:
             raise ColdRead from error
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            return self._read_fully(size, offset)
+            return memoryview(self._read_fully(size, offset))
         if got < size and offset + got < self.size():
             raise ColdRead
-        return bytes(memoryview(buffer)[:got]) if got < size else bytes(buffer)
+        return buffer.data[:got].toreadonly()
 
     def _read_fully(self, size: int, offset: int) -> bytes:
         first = os.pread(self._descriptor, size, offset)

@@ -16,12 +16,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from app.domain.limits import MIB
+from app.store.checking import Source, is_intact
 from app.store.consume_queue import ConsumeQueue, Unit
 from app.store.dispatching import has_unit, unit_of
 from app.store.formats.consume_queue import UNIT
 from app.store.formats.record import decode_fields, decode_properties
 from app.store.log_scan import LogScanner
-from app.store.reading import GAP_CORRUPT, Gap, Source, is_intact
+from app.store.reading import GAP_CORRUPT, Gap
 
 STRETCH_BYTES_MAX: Final = 256 * MIB
 NEIGHBOUR_UNITS_MAX: Final = 8192

@@ -8,6 +8,7 @@ All methods are for the event loop, except `read` and `read_message`, which may 
 reader threads, and `Checkpointing.run`.
 """
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
 from app.store import paths
 from app.store.appending import Appended, Appender, StepPart
+from app.store.checking import Source
 from app.store.checkpoints import Checkpointing, Checkpoints
 from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
@@ -32,6 +34,7 @@ from app.store.formats.record import (
 )
 from app.store.formats.state_file import Checkpoint, StoreMeta
 from app.store.key_index import KeyIndex
+from app.store.known_blocks import KnownBlocks
 from app.store.lookups import (
     KeyedRecords,
     average_bytes,
@@ -43,7 +46,7 @@ from app.store.mending import Mender
 from app.store.opening import load_or_make_meta, open_log, write_abort, write_clean_stop
 from app.store.pins import Pins
 from app.store.queue_table import QueueTable
-from app.store.reading import ReadResult, Source, Wanted, read_queue
+from app.store.reading import ReadResult, Wanted, read_queue
 from app.store.recovery import Recovery
 from app.store.retention import RetentionPolicy
 from app.store.timer_log import TimerLog
@@ -54,6 +57,10 @@ MAX_TIME_MS = 1 << 62
 
 MENDING_ROUNDS_MAX = 16
 """Times that one read looks into gaps; each round may bring others to light."""
+
+NAMESAKES_PER_PAGE = 16
+NAMESAKE_PAGES_MAX = 16
+"""Newer messages with an id among their keys that a look-up by that id passes over."""
 
 assert PROPERTIES_ENCODED_BYTES_MAX > CHECKSUM_BYTES
 
@@ -69,6 +76,9 @@ class StoreStatus(NamedTuple):
     """A look at the store. Ends are physical offsets, sizes bytes."""
 
     failed: str | None
+    """Why no write is taken until a restart."""
+    refusal: str | None
+    """Why no message is taken for now: the disk is full."""
     start: int
     written_end: int
     flushed_end: int
@@ -116,7 +126,15 @@ class MessageStore:
         self._writer = Writer(log, turns, recovery.end, self._roll_back, workers)
         self._checkpoints = Checkpoints(files, queues.cache)
         self._appender = Appender(
-            self.store_id, config, self._writer, queues, index, clock, limits, self._arrived
+            self.store_id,
+            config,
+            self._writer,
+            queues,
+            index,
+            clock,
+            limits,
+            self._arrived,
+            mender.source.known,
         )
         self._appender.start(recovery, meta.segment_bytes)
         self._closed = False
@@ -143,7 +161,8 @@ class MessageStore:
             queues = QueueTable(files, meta.queue_file_units)
             files.make_directory(paths.INDEX)
             index = KeyIndex(queues.cache, meta.index_slots, meta.index_entries)
-            mender = Mender(Source(log, meta.unchecked_end, config.coalesce_gap_bytes))
+            source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes, KnownBlocks())
+            mender = Mender(source)
             queues.repair = mender.repair
             recovery = open_log(files, meta, log, queues, index)
             store = cls(
@@ -213,13 +232,18 @@ class MessageStore:
         return 0 if queue is None else queue.next_offset
 
     def append_step(
-        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+        self,
+        parts: Sequence[StepPart],
+        flush: FlushMode,
+        done: Done,
+        *,
+        is_send: bool = False,
     ) -> list[Appended]:
         """Append messages to several queues as one step: all become readable together.
 
         `done` as for `append`. Raises also `BodyTooLarge` when the step is larger than a segment.
         """
-        return self._appender.append_step(parts, flush, done)
+        return self._appender.append_step(parts, flush, done, is_send=is_send)
 
     def _roll_back(self) -> None:
         self._appender.roll_back(self._writer.watermarks.written)
@@ -361,7 +385,6 @@ class MessageStore:
             max_messages=max_messages,
             max_bytes=max_bytes,
             probes_max=self._config.key_probes_max,
-            record_bytes_max=self._config.record_bytes_max,
             wait_for_disk=wait_for_disk,
         )
 
@@ -396,7 +419,6 @@ class MessageStore:
             self._source,
             physical_offset,
             self._writer.watermarks.confirmed,
-            self._config.record_bytes_max,
             wait_for_disk=wait_for_disk,
         )
 
@@ -411,11 +433,29 @@ class MessageStore:
 
         With `topic` an id that a client gave is found as well, the newest if there are several.
         """
-        if topic is not None:
-            found = self.find_by_key(topic, message_id, max_messages=1, wait_for_disk=wait_for_disk)
-            if found:
-                message = self.decode(found[-1])
-                return message if message.message_id == message_id else None
+        placed = self._read_placed(message_id, wait_for_disk=wait_for_disk)
+        if topic is None or (placed is not None and placed.message_id == message_id):
+            return placed
+        before: int | None = None
+        for _ in range(NAMESAKE_PAGES_MAX):  # other messages may have the id among their keys
+            found = self.find_by_key_before(
+                (topic, message_id, 0, MAX_TIME_MS),
+                before,
+                max_messages=NAMESAKES_PER_PAGE,
+                max_bytes=self._config.record_bytes_max,
+                wait_for_disk=wait_for_disk,
+            )
+            messages = [self.decode(record) for record in found.records]
+            for message in reversed(messages):
+                if message.message_id == message_id:
+                    return message
+            if found.is_complete or not messages:
+                break
+            before = messages[0].physical_offset
+        return placed
+
+    def _read_placed(self, message_id: str, *, wait_for_disk: bool) -> StoredMessage | None:
+        """The message at the place that an id of this store names."""
         placed = decode_message_id(message_id)
         if placed is None or placed.store_id != self.store_id:
             return None
@@ -438,11 +478,18 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Make all messages of a topic unreadable for ever; its offsets go on if it comes again.
 
-        Blocks for one checkpoint, because it must survive a crash.
+        Blocks for one checkpoint, because it must survive a crash; when the disk has no room for
+        it, the next one that has makes it last. Raises `StoreFailed`.
         """
         for queue in self._queues.of_topic(topic):
-            queue.min_offset = queue.max_offset
-        self.begin_checkpoint().run()
+            queue.expire_below(queue.max_offset)
+        try:
+            self.begin_checkpoint().run()
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                reason = f"{error.strerror} while writing a checkpoint"
+                self.fail(reason)
+                raise StoreFailed(reason) from error
 
     def trim(self, topic: str, queue_id: int, min_offset: int) -> None:
         """Make what lies below `min_offset` of a queue unreadable; retention may delete it.
@@ -451,7 +498,7 @@ class MessageStore:
         """
         queue = self._queues.find(topic, queue_id)
         if queue is not None:
-            queue.min_offset = max(queue.min_offset, min(min_offset, queue.max_offset))
+            queue.expire_below(min(min_offset, queue.max_offset))
 
     def apply_retention(self, policy: RetentionPolicy) -> RetentionReport:
         """Expire messages and delete files as `policy` says; refuse or take writes again.
@@ -510,6 +557,7 @@ class MessageStore:
         marks = self._writer.watermarks
         return StoreStatus(
             self._writer.failed,
+            self._appender.refusal or self._writer.refusal,
             self._log.start,
             marks.written,
             marks.flushed,

@@ -29,7 +29,10 @@ class QueueTable:
         """The queue; a new one begins at `first_offset`."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            queue = ConsumeQueue(self.cache, topic, queue_id, self._file_units, self._repair)
+            number = len(self._queues) + 1
+            queue = ConsumeQueue(
+                self.cache, topic, queue_id, self._file_units, self._repair, number
+            )
             queue.begin(first_offset, first_offset)
             self._queues[topic, queue_id] = queue
         return queue

@@ -1,26 +1,29 @@
-"""Reading a queue: units, tag prefilter, coalesced reads of the log, every record checked.
+"""Reading a queue: units, tag prefilter, coalesced reads of the log; every byte is checked.
 
-A few messages are read one by one; from `MANY` on everything but the checksums is done for all at
-once. What cannot be read is a gap; whether a wrong unit is to blame is for `mending` to find out.
+A few messages are read one by one; from `MANY` on all at once. What cannot be read is a gap;
+whether a wrong unit is to blame is for `mending` to find out. What is good is for `checking`.
 """
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from app.store.commit_log import CommitLog
-from app.store.consume_queue import ConsumeQueue, Unit
-from app.store.formats.consume_queue import UNIT, UNITS
-from app.store.formats.record import (
-    RECORD_BYTES_MIN,
-    belongs_to,
-    check,
-    is_plain_record_of,
-    topic_part,
+from app.store.checking import (
+    FewRun,
+    ManyRun,
+    Source,
+    bad_of_few,
+    bad_of_many,
+    bad_one_by_one,
 )
-from app.store.formats.record_block import Ints, Owner, intact
+from app.store.consume_queue import ConsumeQueue, Unit
+from app.store.formats.consume_queue import UNIT, UNIT_BYTES, UNITS
+from app.store.formats.record import RECORD_BYTES_MIN
+from app.store.formats.record_block import Ints
+from app.store.record_views import RecordViews
 
 GAP_CORRUPT: Final = "CORRUPT"
 GAP_EXPIRED: Final = "EXPIRED"
@@ -37,12 +40,12 @@ class Gap(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """What a read found. The lists run in parallel; offsets rise, not always by one."""
+    """What a read found. The sequences run in parallel; offsets rise, not always by one."""
 
-    records: list[memoryview]
+    records: Sequence[memoryview]
     """Whole records in the log's layout, checked."""
     queue_offsets: list[int]
-    tag_hashes: list[int]
+    tag_hashes: Sequence[int]
     next_offset: int
     """Where to go on."""
     scanned: int
@@ -60,21 +63,6 @@ class Wanted(NamedTuple):
     tag_hashes: frozenset[int] | None = None
 
 
-class Source(NamedTuple):
-    """Where records come from, and how they are read."""
-
-    log: CommitLog
-    unchecked_end: int
-    """Records below may lack our checksum."""
-    gap_bytes: int
-    """Wanted records closer than this are read in one piece."""
-
-
-class _Item(NamedTuple):
-    queue_offset: int
-    unit: Unit
-
-
 def read_queue(
     source: Source, queue: ConsumeQueue, wanted: Wanted, *, wait_for_disk: bool
 ) -> ReadResult:
@@ -82,131 +70,145 @@ def read_queue(
     offset, end, max_messages, _, tag_hashes = wanted
     step = end - offset if tag_hashes is not None else min(end - offset, max_messages)
     data = queue.unit_bytes(offset, offset + max(step, 0), wait_for_disk=wait_for_disk)
-    if step < MANY:
-        units = list(UNIT.iter_unpack(data))
-        return _read_few(source, queue, wanted, units, wait_for_disk=wait_for_disk)
-    return _read_many(source, queue, wanted, data, wait_for_disk=wait_for_disk)
+    read = _read_few if step < MANY else _read_many
+    return read(source, queue, wanted, data, wait_for_disk=wait_for_disk)
 
 
 def _read_few(
-    source: Source, queue: ConsumeQueue, wanted: Wanted, units: list[Unit], *, wait_for_disk: bool
+    source: Source, queue: ConsumeQueue, wanted: Wanted, data: bytes, *, wait_for_disk: bool
 ) -> ReadResult:
-    chosen: list[_Item] = []
-    total = 0
-    next_offset = wanted.offset
-    for unit in units:
-        if wanted.tag_hashes is None or unit[2] in wanted.tag_hashes:
-            full = len(chosen) >= wanted.max_messages or total + unit[1] > wanted.max_bytes
-            if chosen and full:
-                break
-            chosen.append(_Item(next_offset, unit))
-            total += unit[1]
-        next_offset += 1
+    offsets, units, next_offset = _chosen(list(UNIT.iter_unpack(data)), wanted)
+    encoded = memoryview(data) if wanted.tag_hashes is None else None
     records: list[memoryview] = []
+    bad: list[int] = []
+    for low, high in _runs(source, units):
+        piece = _read_piece(source, units[low][0], sum(units[high - 1][:2]), wait_for_disk)
+        start = units[low][0]
+        chosen = units[low:high]
+        found = [piece[at - start : at - start + size] for at, size, _ in chosen]
+        exact = encoded[low * UNIT_BYTES :] if encoded is not None else None
+        run = FewRun(offsets[low:high], chosen, found, piece, exact)
+        bad += [low + index for index in bad_of_few(source, queue, run)]
+        records += found
+    hashes = [unit[2] for unit in units]
+    scanned = next_offset - wanted.offset
+    if not bad:
+        return ReadResult(records, offsets, hashes, next_offset, scanned, [])
+    gaps = _gaps(source, [(offsets[index], *units[index][:2]) for index in bad])
+    for index in reversed(bad):
+        del records[index], offsets[index], hashes[index]
+    return ReadResult(records, offsets, hashes, next_offset, scanned, gaps)
+
+
+def _chosen(units: list[Unit], wanted: Wanted) -> tuple[list[int], list[Unit], int]:
+    """Queue offsets and units of what is wanted and within the bounds, and where to go on."""
+    first, hashes, end = wanted.offset, wanted.tag_hashes, wanted.offset + len(units)
+    if hashes is None and sum([size for _, size, _ in units]) <= wanted.max_bytes:
+        return list(range(first, end)), units, end
     offsets: list[int] = []
-    hashes: list[int] = []
-    bad: list[tuple[int, str]] = []
-    part, queue_id = topic_part(queue.topic.encode()), queue.queue_id
-    for item, record in _read_records(source, chosen, wait_for_disk=wait_for_disk):
-        offset, unit = item
-        is_plain = is_plain_record_of(record, part, queue_id, offset, unit[0])
-        if (is_plain and unit[1] == len(record)) or is_intact(source, queue, record, unit, offset):
-            records.append(record)
+    chosen: list[Unit] = []
+    total = 0
+    for offset, unit in enumerate(units, first):
+        if hashes is None or unit[2] in hashes:
+            total += unit[1]
+            if chosen and (total > wanted.max_bytes or len(chosen) >= wanted.max_messages):
+                return offsets, chosen, offset
+            chosen.append(unit)
             offsets.append(offset)
-            hashes.append(unit[2])
-        else:
-            bad.append((offset, _reason(source, unit[0], unit[1])))
-    return ReadResult(
-        records, offsets, hashes, next_offset, next_offset - wanted.offset, _gaps(bad)
-    )
+    return offsets, chosen, end
 
 
-def is_intact(
-    source: Source, queue: ConsumeQueue, record: memoryview, unit: Unit, queue_offset: int
-) -> bool:
-    """Whether `record` is what the unit of `queue_offset` should point at."""
-    if len(record) != unit[1] or len(record) < RECORD_BYTES_MIN:
-        return False
-    if check(record, unit[0], checksum_required=unit[0] >= source.unchecked_end):
-        return False
-    return belongs_to(record, queue.topic, queue.queue_id, queue_offset)
+def _runs(source: Source, units: list[Unit]) -> list[tuple[int, int]]:
+    """Half-open ranges of units whose records are read in one piece."""
+    log, gap_bytes = source.log, source.gap_bytes
+    runs: list[tuple[int, int]] = []
+    low = end = segment_end = 0
+    for index, (at, size, _) in enumerate(units):
+        if at != end or at >= segment_end:
+            if index and not end <= at <= min(end + gap_bytes, segment_end - 1):
+                runs.append((low, index))
+                low = index
+            if low == index:
+                segment_end = log.base_of(at) + log.segment_bytes
+        end = at + size
+    if units:
+        runs.append((low, len(units)))
+    return runs
 
 
-def _reason(source: Source, physical_offset: int, size: int) -> str:
-    return GAP_EXPIRED if size > 0 and physical_offset < source.log.start else GAP_CORRUPT
-
-
-def _read_records(
-    source: Source, chosen: list[_Item], *, wait_for_disk: bool
-) -> Iterator[tuple[_Item, memoryview]]:
-    """Each wanted record; neighbours in the log are read in one piece."""
+def _read_piece(source: Source, start: int, end: int, wait_for_disk: bool) -> memoryview:
+    """`[start, end)` of the log, as far as it lies in the segment of `start`."""
     log = source.log
-    for run in _runs(log, chosen, source.gap_bytes):
-        start = run[0].unit[0]
-        last = run[-1].unit
-        size = min(last[0] + last[1], log.base_of(start) + log.segment_bytes) - start
-        data = memoryview(log.read(start, size, wait_for_disk=wait_for_disk) if size > 0 else b"")
-        for item in run:
-            at = item.unit[0] - start
-            yield item, data[at : at + item.unit[1]]
+    size = min(end, log.base_of(start) + log.segment_bytes) - start
+    if size <= 0:
+        return memoryview(b"")
+    return log.read_view(start, size, wait_for_disk=wait_for_disk)
 
 
-def _runs(log: CommitLog, chosen: list[_Item], gap_bytes: int) -> Iterator[list[_Item]]:
-    run: list[_Item] = []
-    end = segment_end = 0
-    for item in chosen:
-        physical_offset, size, _ = item.unit
-        if run and not end <= physical_offset <= min(end + gap_bytes, segment_end - 1):
-            yield run
-            run = []
-        if not run:
-            segment_end = log.base_of(physical_offset) + log.segment_bytes
-        run.append(item)
-        end = physical_offset + size
-    if run:
-        yield run
+class _Columns(NamedTuple):
+    """Units of wanted messages; the arrays run in parallel."""
+
+    offsets: Ints
+    positions: Ints
+    sizes: Ints
+    hashes: Ints
 
 
 def _read_many(
     source: Source, queue: ConsumeQueue, wanted: Wanted, data: bytes, *, wait_for_disk: bool
 ) -> ReadResult:
+    columns, next_offset = _chosen_columns(data, wanted)
+    encoded = memoryview(data) if wanted.tag_hashes is None else None
+    parts: list[Sequence[memoryview]] = []
+    bad: list[int] = []
+    for low, high in _array_runs(source, columns):
+        run = _Columns(*(column[low:high] for column in columns))
+        exact = encoded[low * UNIT_BYTES :] if encoded is not None else None
+        records, spoilt = _read_run(source, queue, run, exact, wait_for_disk=wait_for_disk)
+        parts.append(records)
+        bad += [low + index for index in spoilt]
+    records = parts[0] if len(parts) == 1 else [each for part in parts for each in part]
+    offsets, hashes = columns.offsets, columns.hashes
+    gaps: list[Gap] = []
+    if bad:
+        lost = (columns.offsets[bad], columns.positions[bad], columns.sizes[bad])
+        gaps = _gaps(source, list(zip(*(column.tolist() for column in lost), strict=True)))
+        offsets, hashes = np.delete(offsets, bad), np.delete(hashes, bad)
+    scanned = next_offset - wanted.offset
+    tag_hashes = array("q", hashes.tobytes())
+    return ReadResult(records, offsets.tolist(), tag_hashes, next_offset, scanned, gaps)
+
+
+def _chosen_columns(data: bytes, wanted: Wanted) -> tuple[_Columns, int]:
+    """What is wanted and within the bounds, and where to go on."""
     units = np.frombuffer(data, UNITS)
-    chosen = np.arange(len(units))
+    offsets = np.arange(wanted.offset, wanted.offset + len(units))
+    next_offset = wanted.offset + len(units)
     if wanted.tag_hashes is not None:
         hashes = np.array(sorted(wanted.tag_hashes), np.int64)
-        chosen = np.flatnonzero(np.isin(units["tag_hash"].astype(np.int64), hashes))
-    taken = min(len(chosen), wanted.max_messages)
-    totals = np.cumsum(units["size"][chosen[:taken]].astype(np.int64))
+        chosen = np.isin(units["tag_hash"].astype(np.int64), hashes)
+        units, offsets = units[chosen], offsets[chosen]
+    taken = min(len(units), wanted.max_messages)
+    totals = np.cumsum(units["size"][:taken].astype(np.int64))
     taken = min(taken, max(int(np.searchsorted(totals, wanted.max_bytes, "right")), 1))
-    scanned = int(chosen[taken]) if taken < len(chosen) else len(units)
-    chosen = chosen[:taken]
-    result = ReadResult([], [], [], wanted.offset + scanned, scanned, [])
-    positions = units["physical_offset"][chosen].astype(np.int64)
-    sizes = units["size"][chosen].astype(np.int64)
-    offsets = chosen + wanted.offset
-    hashes = units["tag_hash"][chosen].astype(np.int64)
-    bad: list[tuple[int, str]] = []
-    for first, last in _array_runs(source, positions, sizes):
-        _read_run(
-            source,
-            queue,
-            (positions[first:last], sizes[first:last], offsets[first:last], hashes[first:last]),
-            result,
-            bad,
-            wait_for_disk=wait_for_disk,
-        )
-    result.gaps.extend(_gaps(bad))
-    return result
+    if taken < len(units):
+        next_offset = int(offsets[taken])
+    units = units[:taken]
+    names = ("physical_offset", "size", "tag_hash")
+    columns = _Columns(offsets[:taken], *(units[name].astype(np.int64) for name in names))
+    return columns, next_offset
 
 
-def _array_runs(source: Source, positions: Ints, sizes: Ints) -> list[tuple[int, int]]:
+def _array_runs(source: Source, columns: _Columns) -> list[tuple[int, int]]:
     """Half-open ranges of records that are read in one piece."""
+    positions, sizes = columns.positions, columns.sizes
     if not len(positions):
         return []
     distances = positions[1:] - (positions + sizes)[:-1]
     bases = positions // source.log.segment_bytes
     apart = (distances < 0) | (distances > source.gap_bytes) | (bases[1:] != bases[:-1])
-    apart |= (sizes[1:] < RECORD_BYTES_MIN) | (sizes[:-1] < RECORD_BYTES_MIN)
+    short = sizes < RECORD_BYTES_MIN
+    apart |= short[1:] | short[:-1]
     cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(positions)]
     return list(pairwise(cuts))
 
@@ -214,49 +216,36 @@ def _array_runs(source: Source, positions: Ints, sizes: Ints) -> list[tuple[int,
 def _read_run(
     source: Source,
     queue: ConsumeQueue,
-    run: tuple[Ints, Ints, Ints, Ints],
-    result: ReadResult,
-    bad: list[tuple[int, str]],
+    run: _Columns,
+    encoded: memoryview | None,
     *,
     wait_for_disk: bool,
-) -> None:
-    """Read and check one run; the good records go into `result`, the others into `bad`."""
-    positions, sizes, offsets, hashes = run
-    start = int(positions[0])
-    log = source.log
-    end = min(int(positions[-1] + sizes[-1]), log.base_of(start) + log.segment_bytes)
-    length = end - start
-    data = b""
-    if int(sizes[0]) >= RECORD_BYTES_MIN and start >= 0:
-        data = log.read(start, length, wait_for_disk=wait_for_disk)
-    view = memoryview(data)
-    starts: list[int] = (positions - start).tolist()
-    lengths: list[int] = sizes.tolist()
-    whole = len(data) == length == int(positions[-1] + sizes[-1]) - start
-    if whole and int(sizes.min()) >= RECORD_BYTES_MIN:
-        owner = Owner(queue.queue_id, topic_part(queue.topic.encode()), offsets)
-        good = intact(view, starts, lengths, positions, owner)
-        if good.all():
-            result.records.extend(
-                [view[at : at + size] for at, size in zip(starts, lengths, strict=True)]
-            )
-            result.queue_offsets.extend(offsets.tolist())
-            result.tag_hashes.extend(hashes.tolist())
-            return
-    rows = zip(starts, lengths, offsets.tolist(), hashes.tolist(), strict=True)
-    for at, size, offset, tag_hash in rows:
-        record = view[at : at + size]
-        if is_intact(source, queue, record, (start + at, size, tag_hash), offset):
-            result.records.append(record)
-            result.queue_offsets.append(offset)
-            result.tag_hashes.append(tag_hash)
-        else:
-            bad.append((offset, _reason(source, start + at, size)))
+) -> tuple[Sequence[memoryview], list[int]]:
+    """Read and check one run: the good records, and the numbers of the others."""
+    start, length = int(run.positions[0]), 0
+    piece = memoryview(b"")
+    is_sound = int(run.sizes[0]) >= RECORD_BYTES_MIN and start >= 0
+    if is_sound:
+        end = int(run.positions[-1] + run.sizes[-1])
+        length = end - start
+        piece = _read_piece(source, start, end, wait_for_disk)
+    starts = run.positions - start
+    many = ManyRun(run.offsets, run.positions, starts, run.sizes, piece, encoded)
+    bad = bad_of_many(source, queue, many) if is_sound and len(piece) == length else None
+    if bad is None:
+        bad = bad_one_by_one(source, queue, many, range(len(run.sizes)))
+    if not bad and int(run.sizes.sum()) == length:
+        return RecordViews(piece, run.sizes), bad
+    lost = frozenset(bad)
+    rows = enumerate(zip(starts.tolist(), run.sizes.tolist(), strict=True))
+    return [piece[at : at + size] for index, (at, size) in rows if index not in lost], bad
 
 
-def _gaps(bad: list[tuple[int, str]]) -> list[Gap]:
+def _gaps(source: Source, bad: Iterable[tuple[int, int, int]]) -> list[Gap]:
+    """Gaps for records that are not good: queue offset, physical offset, size."""
     gaps: list[Gap] = []
-    for offset, reason in bad:
+    for offset, at, size in bad:
+        reason = GAP_EXPIRED if size > 0 and at < source.log.start else GAP_CORRUPT
         if gaps and gaps[-1].to_offset == offset and gaps[-1].reason == reason:
             gaps[-1] = Gap(gaps[-1].from_offset, offset + 1, reason)
         else:

@@ -31,6 +31,7 @@ Done = Callable[[CurlewError | None], None]
 """Called on the event loop: None when the block is confirmed, else why it failed."""
 
 THREAD_NAME: Final = "curlew-writer"
+NO_ROOM: Final = "the disk has no room for another segment of the log"
 RESTART_HINT: Final = "reading goes on; mend the disk and restart the node"
 
 
@@ -154,6 +155,8 @@ class Writer:
         self.failed: str | None = None
         """Why no write is taken any more."""
         self.pending_bytes = 0
+        self._no_room_at: int | None = None
+        """What was written when there was no room for a segment last."""
         self._log = log
         self._turns = turns
         self._on_rollback = on_rollback
@@ -175,6 +178,11 @@ class Writer:
         if not self._turn_ending:
             self._turn_ending = True
             self._turns.call_soon(self._end_turn)
+
+    @property
+    def refusal(self) -> str | None:
+        """That the last segment found no room; None since something was written again."""
+        return NO_ROOM if self._no_room_at == self.watermarks.written else None
 
     def refuse_if_failed(self) -> None:
         """Raise `StoreFailed` when nothing is written any more."""
@@ -316,11 +324,12 @@ class Writer:
             batch = batch + self._pending
             self._pending = []
             self._halted = False
+        self._no_room_at = self.watermarks.written
         self._on_rollback()
         self._settle(
             batch,
             DiskFull(
-                "the disk has no room for another segment of the log",
+                NO_ROOM,
                 hint="free some space or shorten the retention; sending then works again",
                 outcome="not_stored",
                 retry_after_s=5,

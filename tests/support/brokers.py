@@ -1,8 +1,11 @@
 """A broker on a store and metadata in memory, on a clock that stands still."""
 
+import dataclasses
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import structs
 
 from app.broker import Broker, BrokerConfig
 from app.broker.results import (
@@ -99,7 +102,7 @@ class World:
     async def pull(
         self, offset: int | None = 0, *, queue_id: int = 0, **more: object
     ) -> PullResult:
-        request = replace(PullRequest(offset=offset), **more)  # type: ignore[arg-type]
+        request = dataclasses.replace(PullRequest(offset=offset), **more)  # type: ignore[arg-type]
         return await self.broker.pull(TOPIC, queue_id, request)
 
     async def receive(
@@ -111,7 +114,7 @@ class World:
         gone: Callable[[], bool] = never_gone,
         **more: object,
     ) -> list[Delivery]:
-        request = replace(ReceiveRequest(max_messages=max_messages), **more)  # type: ignore[arg-type]
+        request = structs.replace(ReceiveRequest(max_messages=max_messages), **more)
         return (await self.broker.receive(topic, group, request, gone=gone)).deliveries
 
     async def ack(self, *deliveries: Delivery, group: str = GROUP) -> list[type | None]:

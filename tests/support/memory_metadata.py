@@ -73,7 +73,7 @@ class MemoryMetadata:
     ) -> tuple[GroupView, bool]:
         self.check()
         now, version = self._clock.now_ms(), self.snapshot.version + 1
-        is_new = name not in self.snapshot.groups
+        present = self.snapshot.groups.get(name)
         group = GroupView(
             name,
             settings.max_attempts,
@@ -86,12 +86,12 @@ class MemoryMetadata:
             settings.on_exhausted,
             settings.max_in_flight_per_member,
             settings.paused,
-            created_ms=now,
+            created_ms=present.created_ms if present else now,
             updated_ms=now,
             version=version,
         )
         self.snapshot = self.snapshot.with_group(group)
-        return group, is_new
+        return group, present is None
 
     async def ensure_group(self, name: str) -> GroupView:
         present = self.snapshot.groups.get(name)
@@ -222,6 +222,8 @@ class MemorySchedules:
         if present is not None and present.settings == settings:
             return present, False
         version = present.version + 1 if present else 1
+        if present is not None:
+            next_due_ms = present.next_due_after(settings, next_due_ms)
         self.kept[name] = Schedule(name, settings, next_due_ms, 0, 0, version)
         return self.kept[name], present is None
 

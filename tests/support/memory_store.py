@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.domain.clock import Clock
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, DiskFull
 from app.domain.message import Message, StoredMessage, java_hash
+from app.domain.names import is_system_topic
 from app.domain.positions import FlushMode
 from app.store import (
     Appended,
@@ -54,6 +55,7 @@ class MemoryStatus:
     """What the broker asks of a store's status."""
 
     failed: str | None = None
+    refusal: str | None = None
     start: int = 0
     written_end: int = 0
     flushed_end: int = 0
@@ -74,6 +76,8 @@ class MemoryStore:
         """A list here takes the confirmations, until `confirm`."""
         self.refusal: CurlewError | None = None
         """Appends raise this."""
+        self.is_nearly_full = False
+        """Takes the broker's own steps only."""
         self.failure: CurlewError | None = None
         """Appends are accepted and then fail with this."""
         self.cold: set[tuple[str, int]] = set()
@@ -94,6 +98,8 @@ class MemoryStore:
     ) -> Appended:
         if self.refusal is not None:
             raise self.refusal
+        if self.is_nearly_full:
+            raise DiskFull("nearly full")
         self.flushes.append(flush)
         queue = self.queues.setdefault((topic, queue_id), MemoryQueue())
         first = len(queue.records)
@@ -147,8 +153,14 @@ class MemoryStore:
         return len(queue.records) if queue else 0
 
     def append_step(
-        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+        self,
+        parts: Sequence[StepPart],
+        flush: FlushMode,
+        done: Done,
+        *,
+        is_send: bool = False,
     ) -> list[Appended]:
+        is_own = not is_send and any(is_system_topic(part.topic) for part in parts)
         errors: list[CurlewError | None] = []
 
         def part_done(error: CurlewError | None) -> None:
@@ -156,7 +168,11 @@ class MemoryStore:
             if len(errors) == len(parts):
                 done(next((error for error in errors if error is not None), None))
 
-        return [self.append(*part, flush, part_done) for part in parts]
+        is_full, self.is_nearly_full = self.is_nearly_full, self.is_nearly_full and not is_own
+        try:
+            return [self.append(*part, flush, part_done) for part in parts]
+        finally:
+            self.is_nearly_full = is_full
 
     def trim(self, topic: str, queue_id: int, min_offset: int) -> None:
         queue = self.queues.get((topic, queue_id))
@@ -193,20 +209,22 @@ class MemoryStore:
         assert offset <= queue.confirmed
         end = min(queue.confirmed, offset + self.scan_max)
         end = end if end_offset is None else min(end, end_offset)
-        result = ReadResult([], [], [], offset, 0, [])
+        records: list[memoryview] = []
+        hashes: list[int] = []
+        result = ReadResult(records, [], hashes, offset, 0, [])
         size = 0
         at = offset
-        while at < end and len(result.records) < max_messages:
+        while at < end and len(records) < max_messages:
             record = queue.records[at]
             if record is None or at < queue.min_offset:
                 result.gaps.append(Gap(at, at + 1, "CORRUPT"))
             elif tag_hashes is None or queue.tag_hashes[at] in tag_hashes:
-                if result.records and size + len(record) > max_bytes:
+                if records and size + len(record) > max_bytes:
                     break
                 size += len(record)
-                result.records.append(memoryview(record))
+                records.append(memoryview(record))
                 result.queue_offsets.append(at)
-                result.tag_hashes.append(queue.tag_hashes[at])
+                hashes.append(queue.tag_hashes[at])
             at += 1
         return result._replace(next_offset=at, scanned=at - offset)
 

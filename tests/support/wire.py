@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -99,9 +100,12 @@ def parse(data: bytes) -> RawAnswer:
 
 
 @contextlib.asynccontextmanager
-async def served_node(data_dir: Path, limits: Limits) -> AsyncIterator[Served]:
-    """A node with a topic `orders` of one queue, served on a free port. The directory is there."""
-    config = Config(data_dir=data_dir, port=0)
+async def served_node(data_dir: Path, limits: Limits, **settings: Any) -> AsyncIterator[Served]:
+    """A node with a topic `orders` of one queue, served on a free port. The directory is there.
+
+    `settings` go into its configuration.
+    """
+    config = Config(data_dir=data_dir, port=0, **settings)
     migrate(config.database)
     node = await Node.open(config, limits=limits)
     try:

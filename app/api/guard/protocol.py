@@ -22,22 +22,25 @@ from urllib.parse import unquote
 import httptools
 import uvicorn
 from typing_extensions import override
+from uvicorn._types import ASGIVersions, HTTPScope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from app.api.errors import HeadersTooLarge, MalformedRequest, RequestTooSlow, render_problem
-from app.api.exchange import batch_too_large
+from app.api.exchange import WHOLE_ANSWERS, batch_too_large
 from app.api.guard.connections import NEVER, Connections
 from app.api.guard.cycle import AnswerCycle
 from app.api.guard.head import check_head
 from app.api.guard.lingering import LingeringTransport
 from app.domain.errors import CurlewError
 from app.domain.limits import MIB
+from app.runtime.direct import DirectRun, Run
 
 _log: Final = logging.getLogger(__name__)
 _ID_PREFIX: Final = b"guard-" + secrets.token_hex(4).encode("ascii")
 _NUMBERS: Final = itertools.count(1)
 _JUST_BEGUN: Final = -1
+_ASGI: Final[ASGIVersions] = {"version": "3.0", "spec_version": "2.3"}
 _SEND_PATHS: Final = ("/messages", "/messages:batch")
 
 
@@ -77,7 +80,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self._phase = _IDLE
         self._refusal: CurlewError | None = None
         self._address = ""
+        self.cycle: AnswerCycle
         self.url = b""
+        self._came: AnswerCycle | None = None
         self._head_bytes = 0
         self._header_bytes = 0
         self._body_bytes = 0
@@ -119,8 +124,10 @@ class GuardedProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             pass  # an offer of another protocol, which may be ignored; the request has come whole
         except httptools.HttpParserError as error:
+            self._start_what_came()
             self._refuse(self._refusal or MalformedRequest(f"not HTTP/1.1: {error}"))
             return
+        self._start_what_came()
         phase = self._phase
         if phase is _BUSY:
             self.deadline = NEVER
@@ -163,7 +170,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._phase = _HEAD
         self._head_bytes = _JUST_BEGUN
         self._header_bytes = 0
-        super().on_message_begin()
+        self.url = b""
+        self.headers = []
 
     @override
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -185,37 +193,50 @@ class GuardedProtocol(HttpToolsProtocol):
             raise
         self._phase = _BODY
         self._body_bytes = _JUST_BEGUN
-        self._fill_scope(version)
         earlier: RequestResponseCycle | None = self.cycle
         self.cycle = AnswerCycle(
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=False,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=expects,
+            self._scope_of(version),
+            self.transport,
+            self.flow,
+            self.logger,
+            self.on_response_complete,
+            expects=expects,
             keep_alive=version == "1.1" and self.parser.should_keep_alive(),
-            on_response=self.on_response_complete,
         )
         if earlier is None or earlier.response_complete:
-            self._start_asgi_task(self.cycle, self.app)
+            self._came = self.cycle
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
 
-    def _fill_scope(self, version: str) -> None:
-        target = httptools.parse_url(self.url)
-        raw_path = target.path or b"/"
+    def _scope_of(self, version: str) -> HTTPScope:
+        target = self.url
+        if target[:1] == b"/" and b"#" not in target:
+            raw_path, _, query = target.partition(b"?")
+        else:
+            url = httptools.parse_url(target)
+            raw_path, query = url.path or b"/", url.query or b""
         path = raw_path.decode("ascii")
-        scope = self.scope
-        scope["method"] = self.parser.get_method().decode("ascii")
-        scope["http_version"] = version
-        scope["path"] = unquote(path) if "%" in path else path
-        scope["raw_path"] = raw_path
-        scope["query_string"] = target.query or b""
+        return {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": "http",
+            "method": self.parser.get_method().decode("ascii"),
+            "root_path": "",
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "headers": self.headers,
+            "extensions": WHOLE_ANSWERS,
+        }
+
+    @override
+    def on_body(self, body: bytes) -> None:
+        if not self.cycle.response_complete:
+            self.cycle.take(body)
 
     @override
     def on_message_complete(self) -> None:
@@ -225,8 +246,27 @@ class GuardedProtocol(HttpToolsProtocol):
             cycle.keep_alive = self.parser.should_keep_alive()
         self._phase = _BUSY
         if not cycle.response_complete:
-            cycle.more_body = False
-            cycle.message_event.set()
+            cycle.end_body()
+
+    # Starting
+
+    def _start_what_came(self) -> None:
+        """Start the request whose head has come with this read, unless it stands in the queue.
+
+        Not before the read is over: most requests have come whole by then.
+        """
+        cycle, self._came = self._came, None
+        if cycle is None:
+            return
+        if cycle.more_body:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            DirectRun(cycle.run_asgi(self.app), self._start_task).go_on()
+
+    def _start_task(self, run: Run) -> None:
+        task = self.loop.create_task(run)
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
 
     # Answers
 

@@ -36,7 +36,7 @@ def _sends(broker: DataPlane, limits: Limits, traffic: Traffic) -> list[Operatio
     messages, replies = f"{_TOPIC}/messages", "/v1/replies/{correlation_id}"
     send = partial(Operation, sends=True, takes_mq_headers=True)
     return [
-        send("send_message", "POST", messages, sending.send),
+        send("send_message", "POST", messages, sending.send, is_direct=True),
         send("send_batch", "POST", f"{messages}:batch", sending.send_batch),
         send("request_reply", "POST", f"{messages}:request", requesting.request),
         Operation("reply_to_request", "POST", replies, requesting.reply, takes_mq_headers=True),

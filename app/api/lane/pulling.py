@@ -19,13 +19,14 @@ from app.api.packing import VARY, pack, wanted_packing
 from app.api.parameters import Query, integer_of
 from app.api.ports import DataPlane
 from app.api.quota_headers import near_quota_headers
-from app.api.rendering import view_of
+from app.api.rendering import record_views
 from app.api.traffic import Traffic
 from app.api.validators import IF_NONE_MATCH, UNSEALED, is_known, sealed_headers, tag_of_range
 from app.api.wire import GapView, MessageView, PullAnswer, encode, encode_line
 from app.broker.results import PullRequest, PullResult, PullStatus
 from app.domain.errors import IllegalOffset, InvalidRequest
 from app.domain.limits import DEFAULT_PULL_MESSAGES, MIB, Limits
+from app.store import as_one_piece
 from app.store.formats.batch_frame import encode_answer
 
 PULL_PARAMETERS: Final = frozenset(
@@ -121,31 +122,35 @@ class Pulling:
         if kind == "frames":
             read = result.read
             first = read.queue_offsets[0] if read.queue_offsets else read.next_offset
-            head, body = encode_answer(read.records, read.tag_hashes, first)
+            sizes, records = as_one_piece(read.records)
+            lead = encode_answer(sizes, read.tag_hashes, records, first)
             store_id = (b"mq-store-id", self._broker.store_id.hex().encode("ascii"))
-            self._traffic.sent_out(len(read.records), len(head) + len(body))
+            self._traffic.sent_out(len(read.records), len(lead) + len(records))
             headers += [media.FRAMES_HEADER, *_pull_headers(result), store_id, VARY]
             packing = wanted_packing(exchange.headers.get(b"accept-encoding"))
             if packing is None:
-                await exchange.answer_in_two(200, headers, head, body)
+                await exchange.answer_in_two(200, headers, lead, records)
             else:
                 headers.append((b"content-encoding", packing))
-                await exchange.answer(200, headers, await pack(packing, head + body))
+                await exchange.answer(200, headers, await pack(packing, lead + records))
             return
-        decode = self._broker.decode
-        messages = [decode(record) for record in result.read.records]
-        self._traffic.sent_out(len(messages), sum([len(each.body) for each in messages]))
+        decode, found = self._broker.decode, result.read.records
         if kind == "events":
+            messages = [decode(record) for record in found]
+            body_bytes = sum([len(each.body) for each in messages])
             body = encode_line([event_of(m, force_base64=force_base64) for m in messages])
             headers += [media.EVENTS_HEADER, *_pull_headers(result)]
         else:
-            views = [view_of(message, force_base64=force_base64) for message in messages]
+            views, body_bytes = record_views(
+                found, self._broker.store_id, decode, force_base64=force_base64
+            )
             if kind == "ndjson":
                 body = b"".join([encode_line(view) for view in views])
                 headers += [media.NDJSON_HEADER, *_pull_headers(result)]
             else:
                 body = encode_line(_answer_of(result, views))
                 headers.append(media.JSON_HEADER)
+        self._traffic.sent_out(len(found), body_bytes)
         await exchange.answer(200, headers, body)
 
 
@@ -182,6 +187,8 @@ def _with_first_look(first: PullResult, waiting: PullRequest, result: PullResult
     """The result of the wait, with what the first look passed before the wait began."""
     start = waiting.offset
     assert start is not None
+    if first.clamped:
+        result = result._replace(clamped=True)
     passed = first.scanned - (first.next_offset - start)
     if not passed:
         return result

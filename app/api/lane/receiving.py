@@ -4,13 +4,13 @@ A client that disconnects while it waits frees its waiter, and leases that could
 are given back at once.
 """
 
-from dataclasses import replace
 from typing import Final
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from app.api.decoding import receive_decoder
-from app.api.exchange import Exchange, Headers, batch_too_large
+from app.api.exchange import ClientGone, Exchange, Headers, batch_too_large
 from app.api.lane import media
 from app.api.lane.preferences import wished_wait
 from app.api.lane.raw_message import raw_headers
@@ -67,34 +67,44 @@ class Receiving:
             wait_s = wait_s_of(asked.wait, limits.wait_seconds_max)
         if wait_s is None:
             wait_s, headers = wished_wait(exchange, limits.wait_seconds_max)
-        request = replace(self._request_of(asked, query, raw=raw), wait_s=wait_s)
+        request = self._request_of(asked, query, wait_s, raw=raw)
         result = await self._lease(exchange, topic, group, request)
         if request.wait_s > 0:
             headers += near_quota_headers(self._broker.waiting_quota)
-        if raw:
-            sizes = [len(delivery.message.body) for delivery in result.deliveries]
-            self._traffic.sent_out(len(sizes), sum(sizes))
-            await _answer_raw(exchange, result, headers)
-            return
+        try:
+            if raw:
+                body_bytes = await _answer_raw(exchange, result, headers)
+            else:
+                body_bytes = await self._answer(exchange, result, headers, force_base64)
+        except ClientGone:  # it left while the log was told of the deliveries
+            self._broker.give_back(result.deliveries)
+            raise
+        self._traffic.sent_out(len(result.deliveries), body_bytes)
+
+    async def _answer(
+        self, exchange: Exchange, result: ReceiveResult, headers: Headers, force_base64: bool
+    ) -> int:
+        """Send the messages as JSON; the bytes of their bodies."""
         views, body_bytes = delivered_views(
             result.deliveries, self._broker.store_id, force_base64=force_base64
         )
-        self._traffic.sent_out(len(views), body_bytes)
-        await exchange.answer(
+        await exchange.answer_or_tell(
             200,
             [media.JSON_HEADER, *headers],
             encode_line(ReceiveAnswer(views, result.backlog, result.is_paused or UNSET)),
         )
+        return body_bytes
 
     async def _lease(
         self, exchange: Exchange, topic: str, group: str, request: ReceiveRequest
     ) -> ReceiveResult:
         """What is ready now; only when nothing is, wait and watch the connection."""
-        if request.min_messages == 1 or request.wait_s == 0:
-            result = await self._broker.receive(
-                topic, group, replace(request, wait_s=0.0), gone=_never_gone
-            )
-            if result.deliveries or request.wait_s == 0:
+        if request.wait_s == 0:
+            return await self._broker.receive(topic, group, request, gone=_never_gone)
+        if request.min_messages == 1:
+            at_once = replace(request, wait_s=0.0)
+            result = await self._broker.receive(topic, group, at_once, gone=_never_gone)
+            if result.deliveries:
                 return result
         return await unless_gone(
             exchange.receive,
@@ -102,7 +112,9 @@ class Receiving:
             lambda late: self._broker.give_back(late.deliveries),
         )
 
-    def _request_of(self, asked: ReceiveBody, query: Query, *, raw: bool) -> ReceiveRequest:
+    def _request_of(
+        self, asked: ReceiveBody, query: Query, wait_s: float, *, raw: bool
+    ) -> ReceiveRequest:
         limits = self._limits
         max_messages = _bounded(
             "max_messages", asked.max_messages, query, limits.receive_messages_max
@@ -126,6 +138,7 @@ class Receiving:
         return ReceiveRequest(
             max_messages=max_messages,
             max_bytes=min(MIB, limits.receive_bytes_max) if max_bytes is None else max_bytes,
+            wait_s=wait_s,
             min_messages=min_messages,
             invisible_ms=invisible_ms_of(asked.invisible, asked.invisible_ms, query),
             filter=asked.filter if filter_text is None else filter_text,
@@ -158,10 +171,11 @@ def _never_gone() -> bool:
     return False
 
 
-async def _answer_raw(exchange: Exchange, result: ReceiveResult, headers: Headers) -> None:
+async def _answer_raw(exchange: Exchange, result: ReceiveResult, headers: Headers) -> int:
+    """Send the one message, if there is one; the bytes of its body."""
     if not result.deliveries:
         await exchange.answer_empty(204, headers)
-        return
+        return 0
     delivery = result.deliveries[0]
     headers += raw_headers(delivery.message)
     headers += [
@@ -170,4 +184,6 @@ async def _answer_raw(exchange: Exchange, result: ReceiveResult, headers: Header
         (b"mq-max-attempts", b"%d" % delivery.max_attempts),
         (b"mq-invisible-until-ms", b"%d" % delivery.invisible_until_ms),
     ]
-    await exchange.answer(200, headers, delivery.message.body)
+    body = delivery.message.body
+    await exchange.answer_or_tell(200, headers, body)
+    return len(body)

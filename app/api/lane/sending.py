@@ -17,7 +17,7 @@ from app.api.cloudevents import (
     decode_event,
     decode_events,
 )
-from app.api.decoding import decode_batch, decode_lines, envelope_decoder, message_of
+from app.api.decoding import decode_batch, decode_lines, envelope_decoder, lines_of, message_of
 from app.api.delivery_times import due_of
 from app.api.errors import (
     InvalidBody,
@@ -69,13 +69,13 @@ from app.broker.producers import Once
 from app.broker.results import BatchItem, SendResult
 from app.domain.delays import Due
 from app.domain.errors import (
-    BatchTooLarge,
     CurlewError,
     InvalidRequest,
 )
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
+from app.runtime.direct import in_task
 
 BATCH_PARAMETERS: Final = frozenset({"idempotency_key", "spread", "split", *BATCH_HEADERS.values()})
 
@@ -115,6 +115,7 @@ class Sending:
             or kind != "raw"
             or not _SPECIAL_HEADERS.isdisjoint(headers)
         ):
+            await in_task()
             await self._send_with_options(exchange, topic, kind, content_type)
             return
         body = await exchange.read_body(self._limits.body_bytes_max, body_too_large)
@@ -243,25 +244,33 @@ class Sending:
         wishes = wishes_of(exchange)
         if ASYNC in wishes:
             wishes, options.flush = _answered_early(wishes, options.flush)
-        body = await self._read(exchange, self._limits.batch_bytes_max, batch_too_large, packing)
         if kind == "frames":
+            frame = await self._read_frame(exchange, packing)
             if spread:
                 raise UnsupportedFeature(
                     "a batch frame goes to one queue", hint="leave out spread, or send JSON"
                 )
-            await self._send_frame(exchange, topic, body, options, wishes)
+            await self._send_frame(exchange, topic, frame, options, wishes)
             return
-        entries = _entries_of(kind, body, line_type)
+        body = await self._read(exchange, self._limits.batch_bytes_max, batch_too_large, packing)
+        entries = _entries_of(kind, body, line_type, self._limits.batch_messages_max)
         if trace := read_trace(headers):
             entries = [traced(entry, trace) for entry in entries]
         claim = claim_of(options, exchange, body)
         await self._send_entries(exchange, topic, entries, options, spread, wishes, claim)
 
+    async def _read_frame(self, exchange: Exchange, packing: Packing | None) -> bytes | bytearray:
+        """The body, to be written to when it came in parts: the store fills it in place."""
+        limit = self._limits.batch_bytes_max
+        if packing is None:
+            return await exchange.read_own_body(limit, batch_too_large)
+        return await self._read(exchange, limit, batch_too_large, packing)
+
     async def _send_frame(
         self,
         exchange: Exchange,
         topic: str,
-        body: bytes,
+        body: bytes | bytearray,
         options: SendOptions,
         wishes: frozenset[str],
     ) -> None:
@@ -304,7 +313,8 @@ class Sending:
         claim: Claim | None,
     ) -> None:
         strict = STRICT in wishes
-        self._check_count(len(entries))
+        if not entries:
+            raise InvalidBody("the batch has no messages", hint='send {"messages":[…]}')
         items = [entry.item for entry in entries]
         began_s = perf_counter()
         if claim is not None:
@@ -366,16 +376,6 @@ class Sending:
             if isinstance(outcome, SendResult) and isinstance(item, BatchItem)
         ]
         self._traffic.taken_in(len(sizes), sum(sizes))
-
-    def _check_count(self, count: int) -> None:
-        if count == 0:
-            raise InvalidBody("the batch has no messages", hint='send {"messages":[…]}')
-        if count > self._limits.batch_messages_max:
-            raise BatchTooLarge(
-                f"the batch has {count} messages; at most {self._limits.batch_messages_max} are "
-                "taken",
-                fields={"limit_messages": self._limits.batch_messages_max},
-            )
 
 
 def _answer_of(result: SendResult) -> SendAnswer:
@@ -459,15 +459,19 @@ def _position_headers(result: SendResult) -> Headers:
     return [*headers, (b"mq-store-time-ms", b"%d" % result.store_time_ms)]
 
 
-def _entries_of(kind: media.BatchKind, body: bytes, line_type: str | None) -> list[Entry]:
+def _entries_of(
+    kind: media.BatchKind, body: bytes, line_type: str | None, count_max: int
+) -> list[Entry]:
+    """At most `count_max`, or `BatchTooLarge`: small faults must not become large errors."""
     if kind == "lines":
-        lines = [line for line in body.split(b"\n") if line]
         return [
-            Entry(None, BatchItem(Message(line, content_type=line_type), None)) for line in lines
+            Entry(None, BatchItem(Message(line, content_type=line_type), None))
+            for line in lines_of(body, count_max)
         ]
     if kind == "events":
-        return [_entry_of_event(event) for event in decode_events(body)]
-    return [entry_of(each) for each in (decode_batch if kind == "json" else decode_lines)(body)]
+        return [_entry_of_event(event) for event in decode_events(body, count_max)]
+    decode = decode_batch if kind == "json" else decode_lines
+    return [entry_of(each) for each in decode(body, count_max)]
 
 
 def traced(entry: Entry, trace: dict[str, str]) -> Entry:

@@ -11,7 +11,7 @@ from app.api.lane.waiting import unless_gone
 from app.api.parameters import point_of, wait_s_of
 from app.api.schemas import AnswerModel, TopicOffsets
 from app.broker.topic_positions import QueueState, TopicState, TopicStates
-from app.domain.errors import InvalidRequest
+from app.domain.errors import InvalidRequest, TopicNotFound
 
 router = APIRouter(tags=["topics"])
 
@@ -125,13 +125,15 @@ async def get_offsets_of_topics(
     """As `get_topic_offsets`, for several topics; those that do not exist are in `missing`."""
     found = await services.broker.positions.look(_names(topics))
     moment = point_of(at)
-    return OffsetsOfTopics(
-        topics=[
-            TopicOffsets.of(each.topic, at, await services.broker.offsets(each.topic, moment))
-            for each in found.topics
-        ],
-        missing=found.missing,
-    )
+    offsets, missing = [], list(found.missing)
+    for each in found.topics:
+        try:
+            positions = await services.broker.offsets(each.topic, moment)
+        except TopicNotFound:  # deleted since the look
+            missing.append(each.topic)
+        else:
+            offsets.append(TopicOffsets.of(each.topic, at, positions))
+    return OffsetsOfTopics(topics=offsets, missing=missing)
 
 
 def _names(topics: str) -> Sequence[str]:

@@ -1,6 +1,7 @@
 """The service itself: health, readiness, limits, error codes, nodes."""
 
 from dataclasses import asdict
+from typing import Final
 
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
@@ -10,6 +11,7 @@ from app.api.documentation import problem_responses
 from app.api.errors import error_codes
 from app.api.metrics import CONTENT_TYPE, Sources, render_metrics
 from app.api.schemas import (
+    ConditionDocument,
     ErrorCodeDocument,
     ErrorCodeList,
     Health,
@@ -21,15 +23,18 @@ from app.domain.limits import FIXED_LIMITS
 
 router = APIRouter(tags=["service"])
 
+NOT_KEPT: Final = {"Cache-Control": {"schema": {"type": "string"}, "description": "no-store"}}
+
 
 @router.get(
     "/healthz",
     operation_id="get_health",
     summary="Whether the process answers",
-    responses=problem_responses(),
+    responses={**problem_responses(), 200: {"headers": NOT_KEPT}},
 )
-async def get_health() -> Health:
+async def get_health(response: Response) -> Health:
     """Always ok: a process that cannot answer does not answer."""
+    response.headers["cache-control"] = "no-store"
     return Health(status="ok")
 
 
@@ -39,15 +44,26 @@ async def get_health() -> Health:
     summary="Whether the node takes requests",
     responses={
         **problem_responses(),
-        503: {"description": "Not ready; `reasons` says why", "model": Readiness},
+        200: {"headers": NOT_KEPT},
+        503: {
+            "description": "Not ready; `reasons` says why",
+            "model": Readiness,
+            "headers": NOT_KEPT,
+        },
     },
 )
 async def get_readiness(services: WithServices, response: Response) -> Readiness:
-    """Ready, or 503 with the reasons."""
-    reasons = services.broker.readiness()
+    """Ready, or 503 with the reasons; and what works in part only."""
+    response.headers["cache-control"] = "no-store"
+    health = services.broker.health
+    reasons = [ConditionDocument(**each._asdict()) for each in health.obstacles()]
     if reasons:
         response.status_code = 503
-    return Readiness(status="not_ready" if reasons else "ready", reasons=reasons)
+    return Readiness(
+        status="not_ready" if reasons else "ready",
+        reasons=reasons,
+        degraded=[ConditionDocument(**each._asdict()) for each in health.troubles()],
+    )
 
 
 @router.get(

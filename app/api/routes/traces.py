@@ -8,6 +8,7 @@ from app.api.dependencies import WithServices
 from app.api.documentation import problem_responses
 from app.api.schemas import AnswerModel
 from app.broker.origins import origin_of
+from app.broker.topics import find_topic
 from app.broker.trails import TraceEvent
 
 router = APIRouter(tags=["messages"])
@@ -68,6 +69,7 @@ async def get_trace(
     group: Annotated[str | None, Query(description="of this group only")] = None,
 ) -> TraceDocument:
     """When it was stored, and what happened to it since, for each group; as long as it is kept."""
+    is_traced = find_topic(services.metadata, topic).trace
     message = await services.broker.message(topic, message_id)
     origin = origin_of(message)
     trail = await services.broker.trails.trail(
@@ -80,7 +82,7 @@ async def get_trace(
         queue_offset=message.queue_offset,
         born_time_ms=message.born_time_ms,
         store_time_ms=message.store_time_ms,
-        is_traced=services.metadata.snapshot.topics[topic].trace,
+        is_traced=is_traced,
         is_complete=trail.is_complete,
         events=[TraceEventDocument.of(event) for event in trail.events],
     )

@@ -6,7 +6,7 @@ want the fields once and in another form; what is not plain goes through `decode
 """
 
 import struct
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Final
 
 from app.domain.message import NAME_VALUE_SEPARATOR, PROPERTY_CONTENT_TYPE, PROPERTY_SEPARATOR
@@ -22,50 +22,64 @@ _FIELDS: Final = struct.Struct(">4xI4xI4xqqIq8xq20xI")
 assert _FIELDS.size == FIXED_BYTES
 _CONTENT_TYPE: Final = (PROPERTY_CONTENT_TYPE + NAME_VALUE_SEPARATOR).encode()
 _END: Final = PROPERTY_SEPARATOR.encode()
+_DIGITS_BYTES: Final = CHECKSUM_BYTES - len(CHECKSUM_NAME)
+"""Of the checksum, with the end of its property: all that differs from record to record there."""
 _ID_VERSION: Final = bytes((VERSION,))
 _ID_BITS: Final = 48
 """What an id keeps of store time and physical offset."""
+_TAILS_MAX: Final = 1_024
+"""Pairs of topic and content type that are remembered; when full, remembering starts anew."""
+_TAIL_BYTES_MAX: Final = 256
+"""Longer ones are read each time."""
+
+_tails: Final[dict[bytes, tuple[str, str | None]]] = {}
+"""What stands behind the body, but for the digits → topic and content type, of plain records."""
 
 
-@lru_cache(maxsize=256)
-def _only_content_type(properties: bytes) -> str | None:
-    """The content type, with which the properties begin; None when there is more, or it is none."""
-    if properties.find(_END) != len(properties) - 1:
+def read_plain(records: Sequence[memoryview], store_id: bytes) -> list[PlainRecord | None]:
+    """The fields of intact records; None for one that is not plain. Event loop only."""
+    rows: list[PlainRecord | None] = []
+    unpack, known = _FIELDS.unpack_from, _tails.get
+    id_start = _ID_VERSION + store_id
+    for record in records:
+        raw = bytes(record)
+        magic, queue_id, queue_offset, position, flag, born_ms, store_ms, size = unpack(raw)
+        end = FIXED_BYTES + size
+        tail = raw[end:-_DIGITS_BYTES]
+        names = known(tail) or _read_tail(tail)
+        if names is None or magic != MAGIC_V1 or flag or (store_ms | position) >> _ID_BITS:
+            rows.append(None)
+            continue
+        # Store time and physical offset stand in the record as in the id, but for zeros in front.
+        message_id = (id_start + raw[58:64] + raw[30:36]).hex().upper()
+        topic, content_type = names
+        body = raw[FIXED_BYTES:end]
+        rows.append(
+            (message_id, topic, queue_id, queue_offset, born_ms, store_ms, content_type, body)
+        )
+    return rows
+
+
+def _read_tail(tail: bytes) -> tuple[str, str | None] | None:
+    """Topic and content type of a plain record, which are remembered; None: it is not plain."""
+    size = tail[0] if tail else 0
+    start = 1 + size + 2
+    properties_end = len(tail) - len(CHECKSUM_NAME)
+    if start > properties_end or not tail.endswith(CHECKSUM_NAME):
+        return None
+    if tail[start - 2] << 8 | tail[start - 1] != properties_end - start + CHECKSUM_BYTES:
+        return None
+    properties = tail[start:properties_end]
+    is_typed = properties.startswith(_CONTENT_TYPE)
+    if properties and not (is_typed and properties.find(_END) == len(properties) - 1):
         return None
     try:
-        return str(properties[len(_CONTENT_TYPE) : -1], "utf-8") or None
+        topic = str(tail[1 : 1 + size], "utf-8")
+        content_type = str(properties[len(_CONTENT_TYPE) : -1], "utf-8") or None
     except UnicodeDecodeError:
         return None
-
-
-def read_plain(record: memoryview, store_id: bytes) -> PlainRecord | None:
-    """The fields of an intact record; None: not plain, or its lengths do not add up."""
-    raw = bytes(record)
-    magic, queue_id, queue_offset, position, flag, born_ms, store_ms, size = _FIELDS.unpack_from(
-        raw
-    )
-    body_end = FIXED_BYTES + size
-    properties_end = len(raw) - CHECKSUM_BYTES
-    if magic != MAGIC_V1 or flag or body_end >= properties_end:
-        return None
-    topic_end = body_end + 1 + raw[body_end]
-    start = topic_end + 2
-    if (
-        start > properties_end
-        or raw[topic_end] << 8 | raw[topic_end + 1] != len(raw) - start
-        or not raw.startswith(CHECKSUM_NAME, properties_end)
-        or (store_ms | position) >> _ID_BITS
-    ):
-        return None
-    content_type = None
-    if start < properties_end:
-        if not raw.startswith(_CONTENT_TYPE, start):
-            return None
-        content_type = _only_content_type(raw[start:properties_end])
-        if content_type is None:
-            return None
-    # Store time and physical offset stand in the record as in the id, but for two bytes of zeros.
-    message_id = (_ID_VERSION + store_id + raw[58:64] + raw[30:36]).hex().upper()
-    topic = str(raw[body_end + 1 : topic_end], "utf-8")
-    body = raw[FIXED_BYTES:body_end]
-    return message_id, topic, queue_id, queue_offset, born_ms, store_ms, content_type, body
+    if len(tail) <= _TAIL_BYTES_MAX:
+        if len(_tails) >= _TAILS_MAX:
+            _tails.clear()
+        _tails[tail] = topic, content_type
+    return topic, content_type

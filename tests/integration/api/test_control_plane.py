@@ -121,7 +121,7 @@ def test_one_message_by_its_id(http: httpx.Client, topic: str) -> None:
 
 def test_the_service_describes_itself(http: httpx.Client) -> None:
     assert http.get("/healthz").json() == {"status": "ok"}
-    assert http.get("/readyz").json() == {"status": "ready", "reasons": []}
+    assert http.get("/readyz").json() == {"status": "ready", "reasons": [], "degraded": []}
     assert http.get("/v1/limits").json() == {**asdict(Limits()), **FIXED_LIMITS}
     codes = http.get("/v1/error-codes").json()["error_codes"]
     assert {each["code"]: each["status"] for each in codes} == dict(STATUS_OF_CODE)

@@ -278,6 +278,8 @@ def test_clamp_moves_and_says_so(http: httpx.Client, topic: str) -> None:
     send(http, topic, b"x", params={"queue_id": 0})
     document = pull(http, topic, offset=99, clamp="true")
     assert (document["clamped"], document["next_offset"]) == (True, 1)
+    waited = pull(http, topic, offset=99, clamp="true", wait="50ms")
+    assert (waited["clamped"], waited["next_offset"]) == (True, 1)
     answer = http.get(
         f"/v1/topics/{topic}/queues/0/messages?offset=99&clamp", headers={"Accept": FRAMES}
     )

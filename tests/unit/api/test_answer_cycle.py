@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from app.api.exchange import AT_ONCE, MUST_REACH, ClientGone
+from app.api.exchange import AT_ONCE, MUST_REACH, WHOLE_ANSWER, ClientGone
 from app.api.guard.cycle import AnswerCycle
 
 pytestmark = pytest.mark.anyio
@@ -28,19 +28,14 @@ class Wire:
 
 
 def cycle_on(wire: Wire, method: str = "GET", *, keep_alive: bool = True) -> AnswerCycle:
-    logger = logging.getLogger("test")
     return AnswerCycle(
-        scope={"method": method},  # type: ignore[typeddict-item]
-        transport=wire,  # type: ignore[arg-type]
-        flow=FlowControl(wire),  # type: ignore[arg-type]
-        logger=logger,
-        access_logger=logger,
-        access_log=False,
-        default_headers=[],
-        message_event=asyncio.Event(),
-        expect_100_continue=False,
+        {"method": method},  # type: ignore[typeddict-item]
+        wire,  # type: ignore[arg-type]
+        FlowControl(wire),  # type: ignore[arg-type]
+        logging.getLogger("test"),
+        lambda: None,
+        expects=False,
         keep_alive=keep_alive,
-        on_response=lambda: None,
     )
 
 
@@ -137,3 +132,66 @@ async def test_a_last_word_does_not_wait_for_room() -> None:
     assert wire.writes[-1] == b"3\r\nend\r\n0\r\n\r\n"
     waiting.cancel()
     await asyncio.wait([waiting])
+
+
+def whole(status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Any:
+    return {"type": WHOLE_ANSWER, "status": status, "headers": headers, "body": body}
+
+
+OK = [(b"a", b"b"), (b"content-length", b"2")]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("keep_alive", [True, False])
+@pytest.mark.parametrize("extra", [[], [(b"connection", b"close")]])
+async def test_a_whole_answer_is_what_two_events_would_be(
+    method: str, keep_alive: bool, extra: list[tuple[bytes, bytes]]
+) -> None:
+    at_once, in_events = Wire(), Wire()
+    await cycle_on(at_once, method, keep_alive=keep_alive).send(whole(200, OK + extra, b"ok"))
+    await answer(cycle_on(in_events, method, keep_alive=keep_alive), 200, OK + extra, b"ok")
+    assert b"".join(at_once.writes) == b"".join(in_events.writes)
+    assert at_once.closed == in_events.closed
+
+
+async def test_a_whole_answer_with_a_header_that_would_break_its_line_is_not_sent() -> None:
+    cycle = cycle_on(wire := Wire())
+    with pytest.raises(ValueError, match="break its line"):
+        await cycle.send(whole(200, [(b"a", b"b\r\nc: d")], b""))
+    assert not wire.writes
+
+
+async def test_a_whole_answer_is_the_only_one() -> None:
+    cycle = cycle_on(Wire())
+    await cycle.send(whole(200, OK, b"ok"))
+    with pytest.raises(AssertionError):
+        await cycle.send(whole(200, OK, b"ok"))
+
+
+async def test_a_body_that_came_whole_is_handed_over_as_it_is() -> None:
+    cycle = cycle_on(Wire(), "POST")
+    body = b"x" * 100
+    cycle.take(body)
+    cycle.end_body()
+    event: Any = await cycle.receive()
+    assert event["body"] is body
+    assert event == {"type": "http.request", "body": body, "more_body": False}
+
+
+async def test_a_body_in_parts_is_waited_for_until_its_end() -> None:
+    cycle = cycle_on(Wire(), "POST")
+    cycle.take(b"a")
+    assert await cycle.receive() == {"type": "http.request", "body": b"a", "more_body": True}
+    waiting = asyncio.ensure_future(cycle.receive())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    cycle.take(b"b")
+    cycle.take(b"c")
+    cycle.end_body()
+    assert await waiting == {"type": "http.request", "body": b"bc", "more_body": False}
+    waiting = asyncio.ensure_future(cycle.receive())
+    await asyncio.sleep(0)
+    assert not waiting.done(), "the end of the body was told twice"
+    cycle.disconnected = True
+    cycle.message_event.set()
+    assert await waiting == {"type": "http.disconnect"}

@@ -140,11 +140,11 @@ def test_what_is_no_json_object_is_refused(source: bytes) -> None:
 
 
 def test_in_a_batch_only_the_faulty_one_is_refused() -> None:
-    first, second = decode_events(msgspec.json.encode([LEAST, {**LEAST, "id": ""}]))
+    first, second = decode_events(msgspec.json.encode([LEAST, {**LEAST, "id": ""}]), 2)
     assert isinstance(first, Message)
     assert isinstance(second, CurlewError)
     with pytest.raises(CurlewError):
-        decode_events(b"{}")
+        decode_events(b"{}", 2)
 
 
 def test_binary_mode_reads_percent_encoded_headers() -> None:

@@ -1,19 +1,24 @@
 """Request bodies: what they become, and where a fault points."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
+from app.api import decoding
+from app.api.cloudevents import decode_events
 from app.api.decoding import (
     batch_decoder,
     decode_batch,
     decode_lines,
     entry_decoder,
     envelope_decoder,
+    lines_of,
     message_of,
     settle_decoder,
 )
 from app.api.errors import InvalidBody, UnsupportedFeature, error_entries
-from app.domain.errors import CurlewError
+from app.domain.errors import BatchTooLarge, CurlewError
 from app.domain.message import Message
 
 
@@ -100,7 +105,7 @@ def test_a_field_of_a_later_version_is_refused_by_name(field: str) -> None:
 
 
 def test_a_faulty_entry_leaves_the_others_alone() -> None:
-    entries = decode_batch(b'{"messages":[{"text":"a"},{"tex":"b"},{"id":"c","body":[1]}]}')
+    entries = decode_batch(b'{"messages":[{"text":"a"},{"tex":"b"},{"id":"c","body":[1]}]}', 3)
     assert [type(entry).__name__ for entry in entries] == [
         "BatchEntry",
         "InvalidBody",
@@ -112,16 +117,44 @@ def test_a_faulty_entry_leaves_the_others_alone() -> None:
 def test_a_fault_outside_the_entries_refuses_the_batch() -> None:
     for body in (b'{"messages":1}', b'{"message":[]}', b'{"messages":[{"text":"a"}]'):
         with pytest.raises(InvalidBody):
-            decode_batch(body)
+            decode_batch(body, 10)
 
 
 def test_lines_are_entries_of_their_own() -> None:
-    entries = decode_lines(b'{"text":"a"}\n\n{"text":\r\n  {"body":2}\r\n')
+    entries = decode_lines(b'{"text":"a"}\n\n{"text":\r\n  {"body":2}\r\n \n', 3)
     assert [type(entry).__name__ for entry in entries] == [
         "BatchEntry",
         "InvalidBody",
         "BatchEntry",
     ]
+
+
+@pytest.mark.parametrize(
+    ("decode", "entry", "glue", "around"),
+    [
+        (decode_batch, b"1", b",", b'{"messages":[%b]}'),
+        (decode_batch, b'{"text":""}', b",", b'{"messages":[%b]}'),
+        (decode_lines, b"1", b"\n \n", b"\n%b\n\n"),
+        (lines_of, b" ", b"\n\n", b"\n%b\n"),
+        (decode_events, b"1", b",", b"[%b]"),
+    ],
+)
+def test_a_batch_of_too_many_is_refused_before_its_faults_are_looked_at(
+    decode: Callable[[bytes, int], list[object]],
+    entry: bytes,
+    glue: bytes,
+    around: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert len(decode(around % glue.join([entry] * 5), 5)) == 5
+    monkeypatch.setattr(decoding, "decode_fault", None)
+    with pytest.raises(BatchTooLarge) as caught:
+        decode(around % glue.join([entry] * 6), 5)
+    assert caught.value.fields == {"limit_messages": 5}
+
+
+def test_commas_in_messages_are_no_messages() -> None:
+    assert len(decode_batch(b'{"messages":[{"body":[1,2,3]},{"text":",,,"}]}', 2)) == 2
 
 
 def test_the_field_names_of_nested_structs_are_known() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.decoding import envelope_decoder, message_of
-from app.api.rendering import delivered_view, delivered_views, view_of
+from app.api.rendering import delivered_view, delivered_views, record_views, view_of
 from app.api.wire import SettleAnswer, SettleResult, all_acked, encode, encode_line
 from app.broker.results import Delivery
 from app.domain.message import PROPERTY_TIMER, Message, StoredMessage
@@ -165,6 +165,10 @@ def test_views_of_records_are_those_of_their_messages(
         encode(delivered_view(each, force_base64=force_base64)) for each in deliveries
     ]
     assert body_bytes == sum(len(each.body) for each in messages)
+    records = [memoryview(record_of(each)) for each in messages]
+    pulled, pulled_bytes = record_views(records, STORE_ID, decode, force_base64=force_base64)
+    assert pulled == [view_of(decode(each), force_base64=force_base64) for each in records]
+    assert pulled_bytes == body_bytes
 
 
 def test_a_plain_record_needs_no_message_for_its_view() -> None:

@@ -1,15 +1,19 @@
 """What holds for every request, whoever answers it."""
 
 import logging
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from app.api.control_plane import build_control_plane
+from app.api.dependencies import Services
 from app.api.exchange import Exchange, Receive, Scope, Send, batch_too_large
 from app.api.lane.routing import Lane, Operation
 from app.api.middleware import RequestShell
 from app.api.traffic import Traffic
 from app.domain.errors import ShuttingDown, TopicNotFound
+from app.domain.limits import Limits
 from tests.support.asgi import LOCAL, call, events_of
 
 pytestmark = pytest.mark.anyio
@@ -252,3 +256,20 @@ async def test_a_client_that_left_is_counted_as_such() -> None:
     traffic = Traffic()
     await call(shell(traffic=traffic), "POST", TOPIC, receive=gone)
     assert traffic.operations["send"].statuses == {499: 1}
+
+
+async def test_a_client_that_left_the_control_plane_is_counted_as_such() -> None:
+    async def gone() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    traffic = Traffic()
+    services = Services(cast("Any", None), cast("Any", None), Limits(), traffic=traffic)
+    app = RequestShell(
+        Lane([]),
+        build_control_plane(services),
+        header_block_bytes_max=9_999,
+        local_only=True,
+        traffic=traffic,
+    )
+    await call(app, "PUT", "/v1/topics/orders", receive=gone)
+    assert traffic.operations["other"].statuses == {499: 1}

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import zlib
 from collections.abc import Callable
 
 import pytest
@@ -137,3 +138,27 @@ def test_other_encodings_are_refused_with_the_list_of_those_that_are_taken() -> 
             packing_of(encoding)
         status, headers, _ = render_problem(refused.value, instance="/", request_id=b"1")
         assert (status, dict(headers)[b"accept-encoding"]) == (415, b"gzip, zstd")
+
+
+async def test_many_members_cost_no_more_than_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed: list[int] = []
+    real = zlib.decompressobj
+
+    class Counting:
+        """Counts what is given to zlib, which copies what it does not use."""
+
+        def __init__(self, wbits: int) -> None:
+            self._stream = real(wbits)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._stream, name)
+
+        def decompress(self, data: bytes, size: int) -> bytes:
+            fed.append(len(data))
+            return self._stream.decompress(data, size)
+
+    monkeypatch.setattr(zlib, "decompressobj", Counting)
+    members = 1_500
+    assert await unpacked(gzip.compress(b"x") * members) == b"x" * members
+    assert len(fed) == members
+    assert sum(fed) <= members * 1_024

@@ -119,6 +119,21 @@ async def test_a_start_at_the_end_is_kept_over_a_kill() -> None:
         assert offsets(await world.receive()) == [5]
 
 
+async def test_where_a_group_begins_is_written_again_after_a_full_disk() -> None:
+    async with running() as world:
+        await world.send(b"before")
+        await world.group(GroupSettings(start="latest"))
+        world.store.failure = DiskFull("no room for another segment", outcome="not_stored")
+        for _ in range(2):
+            with pytest.raises(DiskFull):
+                await world.receive()
+        world.store.failure = None
+        assert await world.receive() == []
+        await world.send(b"behind")
+        await world.kill()
+        assert offsets(await world.receive()) == [1]
+
+
 async def test_commits_and_resets_survive_a_kill() -> None:
     async with running() as world:
         world.store.fill(TOPIC, 0, numbered(9))

@@ -8,6 +8,7 @@ from app.broker.group_stream import GroupStream, GroupStreamRequest
 from app.broker.results import Extend
 from app.broker.streaming import StreamEnd, StreamEnded
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest, TopicNotFound
+from app.domain.settings import GroupSettings
 from tests.support.brokers import GROUP, TOPIC, World, bodies, running
 from tests.support.waiting import until
 
@@ -126,6 +127,42 @@ async def test_it_says_why_it_ends(reason: str, has_credit: bool) -> None:
             else:
                 await world.broker.stop()
             assert await waiting == reason
+
+
+@pytest.mark.parametrize("has_credit", [True, False])
+@pytest.mark.parametrize("what", ["topic", "group"])
+async def test_it_ends_when_what_it_reads_is_deleted_and_made_again(
+    what: str, has_credit: bool
+) -> None:
+    """It must not go on with leases and credit of the one that is gone."""
+    async with running() as world:
+        with await opened(world, credit=1) as stream:
+            if not has_credit:
+                await world.send(b"1")
+                assert len(await stream.next(0)) == 1
+            waiting = asyncio.ensure_future(ending(stream))
+            await until(lambda: world.waiting == 1 or stream._waiting is not None)
+            world.clock.advance(ms=1)
+            if what == "topic":
+                await world.broker.delete_topic(TOPIC)
+                await world.topic()
+            else:
+                await world.broker.delete_group(GROUP)
+                await world.group(GroupSettings())
+            await world.send(b"later")
+            assert await asyncio.wait_for(waiting, 10) == f"{what}_deleted"
+        assert world.broker.streams.credits.held_count == 0
+        assert b"later" in bodies(await world.receive())
+
+
+async def test_it_goes_on_when_the_group_is_changed() -> None:
+    """The control of the one above."""
+    async with running() as world:
+        with await opened(world) as stream:
+            world.clock.advance(ms=1)
+            await world.broker.put_group(GROUP, GroupSettings(max_attempts=3))
+            await world.send(b"more")
+            assert bodies(await stream.next(0)) == [b"more"]
 
 
 async def test_what_is_not_possible_is_refused() -> None:

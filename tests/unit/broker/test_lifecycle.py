@@ -1,4 +1,4 @@
-"""Starting, stopping, readiness, look-up by id, and whether the real neighbours fit the ports."""
+"""Starting, stopping, look-up by id, and whether the real neighbours fit the ports."""
 
 import asyncio
 
@@ -41,7 +41,6 @@ async def test_a_stopped_broker_refuses_work() -> None:
     async with running() as world:
         await world.broker.stop()
         await world.broker.stop()
-        assert world.broker.readiness() == ["the node is shutting down"]
         for send in (
             world.broker.send(TOPIC, Message(b"a")),
             world.broker.send_batch(TOPIC, []),
@@ -71,9 +70,8 @@ async def test_a_send_in_progress_is_answered_while_stopping() -> None:
         assert (await send).queue_offset == 0
 
 
-async def test_a_broker_that_has_not_started_is_not_ready() -> None:
+async def test_a_broker_that_has_not_started_refuses_work() -> None:
     world = World()
-    assert world.broker.readiness() == ["the broker has not started"]
     with pytest.raises(ShuttingDown):
         await world.pull(0)
     await world.broker.stop()
@@ -83,16 +81,7 @@ async def test_a_broker_that_has_not_started_is_not_ready() -> None:
     world.metadata.is_down = False
     await world.broker.start()
     await world.broker.start()
-    assert world.broker.readiness() == []
     await world.broker.stop()
-
-
-async def test_a_failed_store_is_not_ready_and_says_why() -> None:
-    async with running() as world:
-        world.store.state.failed = "fdatasync: input/output error"
-        assert world.broker.readiness() == [
-            "the store takes no writes: fdatasync: input/output error"
-        ]
 
 
 async def test_services_run_by_themselves() -> None:

@@ -148,13 +148,14 @@ async def test_a_database_that_is_down_stops_nobody() -> None:
         world.metadata.is_down = True
         await world.ack(*first)
         await write(world)
-        assert "cannot be written" in world.broker.degraded()[0]
-        assert world.broker.readiness() == []
+        [trouble] = world.broker.health.troubles()
+        assert "cannot be written" in trouble.detail
+        assert world.broker.health.obstacles() == []
         await world.ack(*await world.receive(2))
         await write(world)
         world.metadata.is_down = False
         await write(world)
-        assert world.broker.degraded() == []
+        assert world.broker.health.troubles() == []
         assert world.metadata.committed(GROUP, TOPIC) == {0: 4}
 
 
@@ -164,7 +165,7 @@ async def test_stopping_without_a_database_ends_all_the_same() -> None:
         await world.ack(*await world.receive())
         world.metadata.is_down = True
         await world.broker.stop()
-        assert world.broker.degraded()
+        assert world.broker.health.troubles()
 
 
 async def test_stopping_does_not_wait_for_a_database_that_hangs(

@@ -1,5 +1,7 @@
 """G9: of one sharding key one message at a time, in order; other keys go on."""
 
+import asyncio
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -7,9 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from app.broker.dead_letters import Selection
 from app.broker.ordering import KeyOrder
-from app.broker.parking import Release
+from app.broker.parking import ParkedKey, Release
 from app.broker.results import Delivery, Nack
-from app.domain.errors import MessageNotFound, ReceiptHandleExpired
+from app.broker.subscriptions import Subscription
+from app.domain.errors import DiskFull, MessageNotFound, ReceiptHandleExpired
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.settings import (
@@ -271,3 +274,87 @@ async def test_changing_the_order_ends_all_leases() -> None:
         await ordered(world)
         assert texts(await world.receive()) == ["a1"]
         assert await world.ack(*received) == [ReceiptHandleExpired] * 2
+
+
+async def test_a_lease_that_ran_out_after_a_nack_failed_because_it_ran_out() -> None:
+    async with running() as world:
+        await ordered(world, max_attempts=3)
+        await send(world, "a1")
+        [first] = await world.receive()
+        await world.broker.settle(TOPIC, GROUP, nacks=[Nack(first.receipt_handle, 60_000, "later")])
+        await world.lapse(s=60)
+        [second] = await world.receive()
+        assert second.attempt == 2
+        await world.lapse(s=31)
+        await world.lapse(s=5)  # the policy's delay, not that of the nack before
+        [third] = await world.receive()
+        assert third.attempt == 3
+        await world.lapse(s=31)
+        [letter] = (await world.broker.dead_letters.browse(GROUP, Selection())).letters
+        assert letter.reason == "not acknowledged in 3 deliveries; the last one: the lease ran out"
+
+
+@pytest.mark.parametrize("meanwhile", ["commit", "reset", "delete"])
+@pytest.mark.parametrize("what", [WhenExhausted.SKIP, WhenExhausted.PARK])
+async def test_what_happens_while_one_is_given_up_holds_for_the_next(
+    what: WhenExhausted, meanwhile: str
+) -> None:
+    async with running() as world:
+        await ordered(world, on_exhausted=what, max_attempts=1)
+        await send(world, "a1", "b1")
+        received = await world.receive()
+        world.store.held = []
+        async with asyncio.TaskGroup() as group:
+            group.create_task(world.nack(*received))
+            await until(lambda: bool(world.store.held))  # that of the first is being written
+            held, world.store.held = world.store.held, None
+            if meanwhile == "delete":
+                await world.broker.delete_group(GROUP)
+            else:
+                await world.commit(2 if meanwhile == "commit" else 0, force=meanwhile == "reset")
+            world.store.held = held
+            world.store.confirm()
+        again = texts(await world.receive())
+        assert again == ([] if meanwhile == "commit" else ["a1", "b1"])
+
+
+async def parked(world: World) -> Subscription:
+    """Park "a1", which stands at offset 0."""
+    await ordered(world, on_exhausted=WhenExhausted.PARK, max_attempts=1)
+    await send(world, "a1", "a2")
+    await world.nack(*await world.receive())
+    subscription = world.broker._groups.find(GROUP, TOPIC)
+    assert subscription is not None
+    assert [each.message.offset for each in world.broker.parking.parked(GROUP)] == [0]
+    return subscription
+
+
+async def test_of_two_releases_at_once_one_is_too_late() -> None:
+    async with running() as world:
+        subscription = await parked(world)
+        world.store.cold.add((TOPIC, 0))
+        release = world.broker.parking.release
+        found = await asyncio.gather(
+            *[release(GROUP, TOPIC, 0, 0, Release.DEAD_LETTER) for _ in range(2)],
+            return_exceptions=True,
+        )
+        assert [type(each) for each in found] == [ParkedKey, MessageNotFound]
+        assert subscription.in_flight.count == 0
+        assert len((await world.broker.dead_letters.browse(GROUP, Selection())).letters) == 1
+
+
+@pytest.mark.parametrize("how", list(Release))
+async def test_a_release_that_is_refused_can_be_repeated_or_goes_on_by_itself(how: Release) -> None:
+    async with running() as world:
+        subscription = await parked(world)
+        world.store.refusal = DiskFull("full")
+        with pytest.raises(DiskFull):
+            await world.broker.parking.release(GROUP, TOPIC, 0, 0, how)
+        world.store.refusal = None
+        if how is Release.DEAD_LETTER:
+            await world.lapse()
+        else:
+            await world.broker.parking.release(GROUP, TOPIC, 0, 0, how)
+        assert subscription.in_flight.count == 0
+        assert world.broker.parking.parked(GROUP) == []
+        assert texts(await world.receive()) == ["a1" if how is Release.RETRY else "a2"]

@@ -219,6 +219,20 @@ async def test_everything_is_known_after_a_restart(snapshot: bool) -> None:
         assert stored(world) == 4
 
 
+@pytest.mark.parametrize("due", [None, Due(10, is_delay=True)])
+@pytest.mark.parametrize("what", [claim(0), KeyClaim("k", "f")])
+async def test_a_nearly_full_disk_refuses_sends_under_a_claim_as_all_others(
+    what: ProducerClaim | KeyClaim, due: Due | None
+) -> None:
+    async with running() as world:
+        world.store.is_nearly_full = True
+        with pytest.raises(DiskFull) as full:
+            await world.broker.producers.send(TOPIC, Message(b"a"), what, due=due)
+        assert full.value.outcome == "not_stored"
+        world.store.is_nearly_full = False
+        assert not (await world.broker.producers.send(TOPIC, Message(b"a"), what)).is_repeated
+
+
 @pytest.mark.parametrize("kept", [0, 1, 2])
 @pytest.mark.parametrize("what", [claim(0), KeyClaim("k", "f")])
 async def test_a_frame_that_a_crash_cut_short_is_completed(
@@ -235,6 +249,68 @@ async def test_a_frame_that_a_crash_cut_short_is_completed(
         assert stored(world) == 4
         if isinstance(what, KeyClaim):
             assert await send_frame(world, 3, what) == (1, 3, True)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+@pytest.mark.parametrize("what", [claim(0), KeyClaim("k", "f")])
+@pytest.mark.parametrize("other", [None, claim(0, producer="other"), KeyClaim("other", "f")])
+async def test_a_frame_that_was_cut_short_is_completed_after_another_restart(
+    kept: int, what: ProducerClaim | KeyClaim, other: ProducerClaim | KeyClaim | None
+) -> None:
+    """What others have stored behind it meanwhile is not taken for the rest of it."""
+    async with running() as world:
+        await send_frame(world, 3, what)
+        queue = world.store.queues[TOPIC, 0]
+        del queue.records[kept:]
+        queue.confirmed = kept
+        await world.restart()
+        for _ in range(3):
+            if other is None:
+                await world.send(b"other")
+            else:
+                await send(world, b"other", other)
+        others = stored(world) - kept
+        await world.restart()
+        assert await send_frame(world, 3, what) == (kept + others, 3 - kept, False)
+
+
+async def test_a_seal_that_was_not_written_is_written_again() -> None:
+    async with running() as world:
+        producers = world.broker.producers
+        world.store.failure = DiskFull("no room", outcome="not_stored")
+        with pytest.raises(DiskFull):
+            await producers.seal("spark:q1", 5)
+        world.store.failure = None
+        assert await producers.seal("spark:q1", 5) == 5
+        await world.restart()
+        with pytest.raises(ProducerSealed):
+            await send(world, b"a", claim(0, 5))
+
+
+async def test_a_seal_is_answered_when_it_is_safe() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        world.store.held = []
+        first = tasks.create_task(world.broker.producers.seal("spark:q1", 5))
+        await until(lambda: bool(world.store.held))
+        again = tasks.create_task(world.broker.producers.seal("spark:q1", 4))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        is_early = again.done()
+        world.store.confirm()
+        assert (await first, await again) == (5, 5)
+        assert not is_early
+
+
+async def test_a_plan_that_was_not_written_is_made_again() -> None:
+    async with running() as world:
+        world.store.failure = DiskFull("no room", outcome="not_stored")
+        with pytest.raises(DiskFull):
+            await plan(world, 7)
+        world.store.failure = None
+        assert await plan(world, 7) == 1
+        await world.topic(5)
+        await world.restart()
+        assert await plan(world, 7) == 1
 
 
 async def test_windows_end() -> None:

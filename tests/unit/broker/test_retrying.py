@@ -213,6 +213,21 @@ async def test_what_cannot_be_written_fails_and_is_tried_again() -> None:
         assert world.store.bounds(RETRY, 0).max_offset == 2
 
 
+async def test_a_client_that_goes_before_its_nack_fails_loses_nothing() -> None:
+    async with running() as world:
+        await world.retry_at_once()
+        world.store.fill(TOPIC, 0, numbered(1))
+        received = await world.receive()
+        world.store.failure = DiskFull("no room for another segment", outcome="not_stored")
+        nacking = asyncio.ensure_future(world.nack(*received))
+        await asyncio.sleep(0)
+        nacking.cancel()
+        await asyncio.wait([nacking])
+        world.store.failure = None
+        await world.lapse()
+        assert bodies(await world.receive()) == [b"0"]
+
+
 async def test_many_leases_that_run_out_are_dealt_with_in_bounded_steps() -> None:
     async with running(queues=2) as world:
         await world.retry_at_once()

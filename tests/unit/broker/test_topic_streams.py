@@ -222,6 +222,32 @@ async def test_it_ends_when_the_topic_is_deleted() -> None:
             assert await waiting is StreamEnd.TOPIC_DELETED
 
 
+@pytest.mark.parametrize("is_waiting", [True, False])
+async def test_it_ends_when_the_topic_is_deleted_and_made_again(is_waiting: bool) -> None:
+    """The offsets that the stream has counted are not those of the new topic."""
+    async with running(1) as world:
+        filled(world, 2)
+        with await opened(world) as stream:
+            assert len((await stream.next(0)).messages) == 2
+            waiting = asyncio.ensure_future(ending(stream)) if is_waiting else None
+            await until(lambda: world.waiting == (1 if is_waiting else 0))
+            await world.broker.delete_topic(TOPIC)
+            await world.topic(1)
+            await world.send(b"of the new topic", b"too", b"and this")
+            ended = await asyncio.wait_for(waiting or ending(stream), 10)
+            assert ended is StreamEnd.TOPIC_DELETED
+
+
+async def test_it_goes_on_when_the_topic_is_changed() -> None:
+    """The control of the one above."""
+    async with running(1) as world:
+        with await opened(world) as stream:
+            world.clock.advance(ms=1)
+            await world.topic(1)
+            await world.send(b"more")
+            assert bodies(await stream.next(0)) == [b"more"]
+
+
 async def test_it_ends_when_the_node_drains() -> None:
     async with running(1) as world:
         hurried = []

@@ -60,6 +60,7 @@ class Harness:
         chosen = pending[number % len(pending)]
         self.entries.append(self.table.entry(chosen, state, self.now_ms, None))
         self.table.decide(chosen, state, self.now_ms, None)
+        self.table.confirm(chosen)
         self.states[chosen.transaction_id] = state
         self.fetchable.discard(chosen.transaction_id)
 
@@ -162,6 +163,7 @@ def test_only_the_last_decided_ones_are_remembered_and_none_comes_back() -> None
         one = Transaction(f"tx{number}", "pg", "t", 0, number, 0, AFTER_MS)
         table.add(one, now_s=0, now_ms=0)
         table.decide(one, TransactionState.COMMITTED, 0, None)
+        table.confirm(one)
     assert len(table.decided) == 10
     assert table.find("tx1") is None
     chunks = list(table.dump())

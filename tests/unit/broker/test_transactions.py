@@ -14,12 +14,14 @@ from app.domain.errors import (
     ShuttingDown,
     TooManyRequests,
     TopicNotFound,
+    TopicTypeConflict,
     TransactionConflict,
     TransactionNotFound,
 )
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.names import HALF_TOPIC
+from app.domain.settings import TopicSettings, TopicType
 from tests.support.brokers import TOPIC, World, never_gone, running
 from tests.support.waiting import until
 
@@ -230,3 +232,83 @@ async def test_refusals() -> None:
         await world.broker.stop()
         with pytest.raises(ShuttingDown):
             await transactions(world).decide(prepared.transaction_id, ROLLED_BACK)
+
+
+async def test_a_decision_that_was_not_written_is_taken_back() -> None:
+    """The writer can find the disk full after the decision was appended."""
+    async with running() as world:
+        prepared = await prepare(world)
+        world.store.failure = DiskFull("no room", outcome="not_stored")
+        with pytest.raises(DiskFull):
+            await transactions(world).decide(prepared.transaction_id, COMMITTED)
+        world.store.failure = None
+        assert transactions(world).find(prepared.transaction_id).state == "PREPARED"
+        assert transactions(world).pending_count == 1
+        world.clock.advance(s=6)
+        await transactions(world).turn()
+        assert await checks(world) == [("x", 1)]
+        committed = await transactions(world).decide(prepared.transaction_id, COMMITTED)
+        assert (committed.state, committed.queue_offset) == ("COMMITTED", 0)
+        assert await visible(world) == [b"x"]
+
+
+async def test_a_repeated_decision_is_answered_when_the_first_one_is_safe() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        transaction_id = (await prepare(world)).transaction_id
+        world.store.held = []
+        first = tasks.create_task(transactions(world).decide(transaction_id, COMMITTED))
+        await until(lambda: bool(world.store.held))
+        again = tasks.create_task(transactions(world).decide(transaction_id, COMMITTED))
+        first.cancel()  # its client has gone
+        await asyncio.wait({first})
+        await asyncio.sleep(0)
+        is_early = again.done()
+        world.store.confirm()
+        assert (await again).queue_offset == 0
+        assert not is_early
+        assert await visible(world) == [b"x"]
+
+
+async def test_what_was_prepared_is_asked_about_though_its_client_has_gone() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        world.store.held = []
+        preparing = tasks.create_task(prepare(world))
+        await until(lambda: bool(world.store.held))
+        preparing.cancel()
+        await asyncio.wait({preparing})
+        world.store.confirm()
+        await asyncio.sleep(0)
+        world.clock.advance(s=6)
+        await transactions(world).turn()
+        assert await checks(world) == [("x", 1)]
+
+
+async def test_the_bound_of_pending_ones_holds_for_those_that_come_together() -> None:
+    async with running(limits=Limits(transactions_pending_max=2)) as world:
+        results = await asyncio.gather(*[prepare(world) for _ in range(5)], return_exceptions=True)
+        assert [type(result) for result in results] == [Transaction] * 2 + [TooManyRequests] * 3
+
+
+async def test_a_half_that_a_restart_finds_damaged_holds_nothing_back() -> None:
+    async with running() as world:
+        await prepare(world, b"lost")
+        kept = await prepare(world, b"kept")
+        world.store.damage(HALF_TOPIC, 0, 0)
+        await world.restart()
+        await transactions(world).turn()
+        assert world.store.bounds(HALF_TOPIC, 0).min_offset == 1
+        await transactions(world).decide(kept.transaction_id, COMMITTED)
+        await transactions(world).turn()
+        assert world.store.bounds(HALF_TOPIC, 0) == (2, 2)
+
+
+@pytest.mark.parametrize("kind", list(TopicType))
+async def test_only_topics_for_it_take_a_transaction(kind: TopicType) -> None:
+    async with running() as world:
+        await world.metadata.put_topic(TOPIC, TopicSettings(queues=1, type=kind))
+        if kind in {TopicType.NORMAL, TopicType.TRANSACTION}:
+            assert (await prepare(world)).state == "PREPARED"
+        else:
+            with pytest.raises(TopicTypeConflict) as conflict:
+                await prepare(world)
+            assert conflict.value.outcome == "not_stored"

@@ -1,13 +1,13 @@
 """Reading in numbers, by time, by place and backwards; wrong units are put right while reading."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
-from app.store import ColdRead, OsFiles, reading
+from app.store import ColdRead, OsFiles, checking, reading
 from app.store.formats.consume_queue import UNIT, UNIT_BYTES
 from tests.support.stores import OpenStore, open_store
 
@@ -19,6 +19,7 @@ COUNT = 90
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few records and many are read in two ways; each has to give the same."""
     monkeypatch.setattr(reading, "MANY", request.param)
+    monkeypatch.setattr(checking, "VECTOR_RECORDS_MIN", request.param)
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def opened(tmp_path: Path) -> Iterator[OpenStore]:
     opened.store.close()
 
 
-def numbers(opened: OpenStore, records: list[memoryview]) -> list[int]:
+def numbers(opened: OpenStore, records: Sequence[memoryview]) -> list[int]:
     return [int(opened.store.decode(record).body.split()[0]) for record in records]
 
 

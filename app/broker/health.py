@@ -1,0 +1,131 @@
+"""Whether a node takes requests, and what an operator should look at meanwhile.
+
+What keeps a node from its work altogether makes it not ready: whoever spreads requests over nodes
+should take another one. What fails in part, or mends itself, is reported beside it: a node with a
+full disk goes on to serve readers, and the data that they wait for is on no other node.
+Event loop only.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from app.broker.delays import Delays
+from app.broker.offset_book import OffsetBook
+from app.broker.ports import Store
+from app.runtime.service import Service
+
+
+class ConditionCode(StrEnum):
+    """What may be the matter. The texts are part of the HTTP contract.
+
+    Those that stand in the table of errors mean the same as there.
+    """
+
+    STARTING = "STARTING"
+    """Seen only by who asks inside the process: the port is opened when all is read back."""
+    SHUTTING_DOWN = "SHUTTING_DOWN"
+    STORE_FAILED = "STORE_FAILED"
+    DISK_FULL = "DISK_FULL"
+    METADATA_UNAVAILABLE = "METADATA_UNAVAILABLE"
+    TIMERS_NOT_READY = "TIMERS_NOT_READY"
+    DELIVERY_FAILING = "DELIVERY_FAILING"
+    SERVICE_FAILING = "SERVICE_FAILING"
+
+
+TROUBLES: Final = (
+    ConditionCode.DISK_FULL,
+    ConditionCode.METADATA_UNAVAILABLE,
+    ConditionCode.TIMERS_NOT_READY,
+    ConditionCode.DELIVERY_FAILING,
+    ConditionCode.SERVICE_FAILING,
+)
+"""What does not make a node unready."""
+
+
+class Condition(NamedTuple):
+    """One thing that is the matter, and what to do about it."""
+
+    code: ConditionCode
+    detail: str
+    hint: str
+
+
+_HINTS: Final = {
+    ConditionCode.STARTING: "ask another node, or again later",
+    ConditionCode.SHUTTING_DOWN: "ask another node, or again later",
+    ConditionCode.STORE_FAILED: "sends are refused, reading goes on; mend the disk and restart "
+    "the node",
+    ConditionCode.DISK_FULL: "sends are refused, reading goes on; free some space or shorten the "
+    "retention, and sending works again by itself",
+    ConditionCode.METADATA_UNAVAILABLE: "messages go on by what the node knows, changes of topics "
+    "and groups fail; look at the database",
+    ConditionCode.TIMERS_NOT_READY: "delayed messages are delivered late until they are read back "
+    "from the log; nothing has to be done",
+    ConditionCode.DELIVERY_FAILING: "what is due is kept and tried again; mend what the detail "
+    "names",
+    ConditionCode.SERVICE_FAILING: "it is tried again at its usual time; the log of the node has "
+    "the trace",
+}
+
+
+class Health:
+    """Looks at the parts of one broker when it is asked."""
+
+    def __init__(
+        self, store: Store, book: OffsetBook, delays: Delays, closed_because: Callable[[], str]
+    ) -> None:
+        self.metadata_problem: str | None = None
+        """Set by whoever reads the database again and again; None while that works."""
+        self.is_stopped = False
+        self._store = store
+        self._book = book
+        self._delays = delays
+        self._closed_because = closed_because
+        self._services: list[Service] = []
+
+    def watch(self, *services: Service) -> None:
+        """Report these when their last turn has failed."""
+        self._services += services
+
+    def obstacles(self) -> list[Condition]:
+        """Why this node should get no requests; empty when it should."""
+        found: list[Condition] = []
+        closed_because = self._closed_because()
+        if closed_because:
+            code = ConditionCode.SHUTTING_DOWN if self.is_stopped else ConditionCode.STARTING
+            found.append(_condition(code, closed_because))
+        failed = self._store.status().failed
+        if failed is not None:
+            detail = f"the store takes no writes: {failed}"
+            found.append(_condition(ConditionCode.STORE_FAILED, detail))
+        return found
+
+    def troubles(self) -> list[Condition]:
+        """What an operator should look at although requests are served."""
+        found: list[Condition] = []
+        refusal = self._store.status().refusal
+        if refusal is not None:
+            detail = f"no messages are taken: {refusal}"
+            found.append(_condition(ConditionCode.DISK_FULL, detail))
+        found += [
+            _condition(ConditionCode.METADATA_UNAVAILABLE, problem)
+            for problem in (self.metadata_problem, self._book.problem)
+            if problem is not None
+        ]
+        timers = self._delays.timers
+        if timers.are_late:
+            detail = f"{timers.behind} entries of delayed messages are still to be read back"
+            found.append(_condition(ConditionCode.TIMERS_NOT_READY, detail))
+        if self._delays.problem is not None:
+            found.append(_condition(ConditionCode.DELIVERY_FAILING, self._delays.problem))
+        found += [
+            _condition(ConditionCode.SERVICE_FAILING, f"{service.name}: {service.problem}")
+            for service in self._services
+            if service.problem is not None
+        ]
+        return found
+
+
+def _condition(code: ConditionCode, detail: str) -> Condition:
+    return Condition(code, detail, _HINTS[code])

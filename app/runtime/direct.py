@@ -1,0 +1,93 @@
+"""Running a coroutine at once, without a task, for as long as it waits for nothing but callbacks.
+
+A task costs more than a small request does: it is registered, gets a context, and each of its steps
+takes a turn of the event loop. A `DirectRun` takes the first step in its caller's turn. Where the
+coroutine waits for a `Resumable`, that calls it back; where it waits for anything else, it goes on
+as a task, which is made only then.
+
+Without a task `asyncio.timeout`, `TaskGroup` and some database drivers refuse to work. Who may come
+to one of them before any other wait says `await in_task()`. Event loop only.
+"""
+
+import asyncio
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+Run = Coroutine[Any, Any, None]
+"""What it yields is asyncio's own affair."""
+
+
+class Resumable:
+    """What can be waited for without a task."""
+
+    __slots__ = ()
+
+    def then(self, go_on: Callable[[], None]) -> None:
+        """Call `go_on` once, when the wait is over; never before this returns."""
+        raise NotImplementedError
+
+
+@types.coroutine
+def called_back_by(resumable: Resumable) -> Generator[Resumable, None, None]:
+    """Wait for `resumable`; only where there is no task."""
+    yield resumable
+
+
+def has_task() -> bool:
+    """Whether what runs now is a task, so that it waits with futures."""
+    return asyncio.current_task() is not None
+
+
+async def in_task() -> None:
+    """Go on as a task. Costs nothing to speak of where there is one."""
+    if not has_task():
+        await asyncio.sleep(0)
+
+
+class DirectRun:
+    """One coroutine, and how it goes on."""
+
+    __slots__ = ("_coroutine", "_start_task")
+
+    def __init__(self, coroutine: Run, start_task: Callable[[Run], object]) -> None:
+        self._coroutine = coroutine
+        self._start_task = start_task
+
+    def go_on(self) -> None:
+        """Run until the next wait, or to the end. Raises what the coroutine raises."""
+        try:
+            awaited = self._coroutine.send(None)
+        except StopIteration:
+            return
+        if isinstance(awaited, Resumable):
+            awaited.then(self.go_on)
+        else:
+            self._start_task(_rest(self._coroutine, awaited))
+
+
+async def _rest(coroutine: Run, awaited: object) -> None:
+    await _resumed(coroutine, awaited)
+
+
+@types.coroutine
+def _resumed(coroutine: Run, awaited: object) -> Generator[Any, Any, None]:
+    """What is left of `coroutine`, which has come to a wait for `awaited`.
+
+    None stands for a turn of the loop, which the start of the task has taken.
+    """
+    is_first = awaited is None
+    try:
+        while True:
+            try:
+                result = None if is_first else (yield awaited)
+            except GeneratorExit:
+                coroutine.close()
+                raise
+            except BaseException as error:  # noqa: BLE001  # handed on, a cancellation too
+                awaited = coroutine.throw(error)
+            else:
+                awaited = coroutine.send(result)
+            is_first = False
+    except StopIteration:
+        return

@@ -1,0 +1,114 @@
+"""`/readyz` of a real node, each reason made for real: what keeps it from work, what only hurts."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.api.errors import STATUS_OF_CODE
+from app.broker.health import ConditionCode
+from app.domain.limits import Limits
+from app.domain.message import Message
+from app.store import RetentionPolicy
+from tests.support.metadata_failures import execute
+from tests.support.wire import Served, served_node
+
+pytestmark = pytest.mark.anyio
+
+ORDERS = "/v1/topics/orders"
+HOUR_MS = 3_600_000
+NEVER_ENOUGH = RetentionPolicy(
+    default_ms=HOUR_MS, warn_ratio=1e-9, delete_ratio=1e-9, refuse_ratio=1e-9
+)
+"""Every disk is too full for it."""
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Served]:
+    async with served_node(tmp_path, Limits()) as served:
+        yield served
+
+
+@pytest.fixture
+async def http(server: Served) -> AsyncIterator[httpx.AsyncClient]:
+    base_url = f"http://127.0.0.1:{server.port}"
+    async with httpx.AsyncClient(base_url=base_url, timeout=10) as client:
+        yield client
+
+
+async def look(http: httpx.AsyncClient) -> tuple[int, list[str], list[str]]:
+    """The status, the codes of what keeps the node from work, and of what only hurts."""
+    answer = await http.get("/readyz")
+    found = answer.json()
+    assert found["status"] == ("ready" if answer.status_code == 200 else "not_ready")
+    assert answer.headers["cache-control"] == "no-store"
+    for condition in (*found["reasons"], *found["degraded"]):
+        assert condition.keys() == {"code", "detail", "hint"}
+        assert all(condition.values())
+    return (
+        answer.status_code,
+        [each["code"] for each in found["reasons"]],
+        [each["code"] for each in found["degraded"]],
+    )
+
+
+async def test_a_failed_store(server: Served, http: httpx.AsyncClient) -> None:
+    await server.node.broker.send("orders", Message(b"x"))
+    server.node.store.fail("Input/output error while writing a checkpoint")
+    assert await look(http) == (503, ["STORE_FAILED"], [])
+    refused = await http.post(f"{ORDERS}/messages", content=b"x")
+    assert (refused.status_code, refused.json()["code"]) == (503, "STORE_FAILED")
+    assert (await http.get(f"{ORDERS}/queues/0/messages?offset=0")).status_code == 200
+    assert "curlew_ready 0" in (await http.get("/metrics")).text
+
+
+async def test_draining(server: Served, http: httpx.AsyncClient) -> None:
+    assert await look(http) == (200, [], [])
+    await server.node.drain()
+    assert await look(http) == (503, ["SHUTTING_DOWN"], [])
+    assert (await http.get("/healthz")).status_code == 200
+
+
+async def test_a_full_disk(server: Served, http: httpx.AsyncClient) -> None:
+    await server.node.broker.send("orders", Message(b"x"))
+    server.node.store.apply_retention(NEVER_ENOUGH)
+    assert await look(http) == (200, [], ["DISK_FULL"])
+    refused = await http.post(f"{ORDERS}/messages", content=b"x")
+    assert (refused.status_code, refused.json()["code"]) == (507, "DISK_FULL")
+    assert (await http.get(f"{ORDERS}/queues/0/messages?offset=0")).status_code == 200
+    assert 'curlew_degraded{code="DISK_FULL"} 1' in (await http.get("/metrics")).text
+    server.node.store.apply_retention(RetentionPolicy(default_ms=HOUR_MS, refuse_ratio=1.0))
+    assert await look(http) == (200, [], [])
+
+
+async def test_metadata_that_is_gone(server: Served, http: httpx.AsyncClient) -> None:
+    url = server.node.config.database
+    execute(url, "ALTER TABLE metadata_version RENAME TO lost")
+    await server.node._refresh()
+    assert await look(http) == (200, [], ["METADATA_UNAVAILABLE"])
+    assert (await http.post(f"{ORDERS}/messages", content=b"x")).status_code == 201
+    assert (await http.put("/v1/topics/new", json={})).json()["code"] == "METADATA_UNAVAILABLE"
+    execute(url, "ALTER TABLE lost RENAME TO metadata_version")
+    await server.node._refresh()
+    assert await look(http) == (200, [], [])
+
+
+async def test_timers_that_are_read_back(server: Served, http: httpx.AsyncClient) -> None:
+    await server.node.broker.delays.service.stop()  # its next turn would mend it
+    server.node.broker.delays.timers.damage = "a run has a wrong checksum"
+    assert await look(http) == (200, [], ["TIMERS_NOT_READY"])
+    scheduled = await http.get(f"{ORDERS}/scheduled")
+    assert scheduled.json()["code"] == "TIMERS_NOT_READY"
+
+
+async def test_a_service_that_fails(server: Served, http: httpx.AsyncClient) -> None:
+    schedules = server.node.broker.schedules.service
+    schedules.problem = "OSError: no such luck"
+    assert await look(http) == (200, [], ["SERVICE_FAILING"])
+
+
+def test_the_codes_mean_the_same_as_in_the_table_of_errors() -> None:
+    """But for those that no request is refused with."""
+    own = {ConditionCode.STARTING, ConditionCode.DELIVERY_FAILING, ConditionCode.SERVICE_FAILING}
+    assert {code.value for code in set(ConditionCode) - own} <= set(STATUS_OF_CODE)

@@ -1,0 +1,58 @@
+"""What is answered when a topic is deleted while the answer is being made."""
+
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar
+
+import pytest
+
+from app.api.control_plane import build_control_plane
+from app.api.dependencies import Services
+from app.api.exchange import AsgiApp
+from app.api.lane.routing import Lane
+from app.api.middleware import RequestShell
+from tests.support.asgi import call
+from tests.support.brokers import TOPIC, World, running
+
+pytestmark = pytest.mark.anyio
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def control_plane(world: World) -> AsgiApp:
+    services = Services(world.broker, world.metadata, world.limits)  # type: ignore[arg-type]
+    inner = build_control_plane(services)
+    return RequestShell(Lane([]), inner, header_block_bytes_max=9_999, local_only=True)
+
+
+def after_deletion(world: World, step: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """`step`, with the topic deleted before its first call."""
+
+    async def late(*args: P.args, **named: P.kwargs) -> T:
+        if TOPIC in world.metadata.snapshot.topics:
+            await world.broker.delete_topic(TOPIC)
+        return await step(*args, **named)
+
+    return late
+
+
+async def test_a_trail_is_shown_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as world:
+        (sent,) = await world.send(b"x")
+        trails = world.broker.trails
+        monkeypatch.setattr(trails, "trail", after_deletion(world, trails.trail))
+        path = f"/v1/topics/{TOPIC}/messages/{sent.message_id}/trace"
+        answer = await call(control_plane(world), "GET", path)
+        assert (answer.status, answer.json()["is_traced"]) == (200, True)
+
+
+async def test_offsets_of_topics_count_it_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as world:
+        await world.topic(name="other")
+        broker = world.broker
+        monkeypatch.setattr(broker, "offsets", after_deletion(world, broker.offsets))
+        query = f"topics=other,{TOPIC},none&at=latest".encode()
+        answer = await call(control_plane(world), "GET", "/v1/topics:offsets", query=query)
+        document = answer.json()
+        assert [each["topic"] for each in document["topics"]] == ["other"]
+        assert sorted(document["missing"]) == sorted(["none", TOPIC])

@@ -1,0 +1,137 @@
+"""What makes a node unready, what is only reported beside it, and that both end."""
+
+from collections.abc import Callable
+
+import pytest
+
+from app.broker.health import TROUBLES, Condition, ConditionCode
+from app.broker.timers import BEHIND_MAX
+from app.runtime.service import Service
+from tests.support.brokers import World, running
+
+pytestmark = pytest.mark.anyio
+
+
+def codes(conditions: list[Condition]) -> list[str]:
+    for condition in conditions:
+        assert condition.detail
+        assert condition.hint
+    return [condition.code.value for condition in conditions]
+
+
+async def test_a_healthy_node_has_nothing_to_tell() -> None:
+    async with running() as world:
+        assert world.broker.health.obstacles() == []
+        assert world.broker.health.troubles() == []
+
+
+async def test_before_the_start_and_after_the_stop() -> None:
+    world = World()
+    assert codes(world.broker.health.obstacles()) == ["STARTING"]
+    await world.broker.start()
+    assert world.broker.health.obstacles() == []
+    await world.broker.stop()
+    assert codes(world.broker.health.obstacles()) == ["SHUTTING_DOWN"]
+
+
+async def test_a_failed_store_is_not_ready_and_says_why() -> None:
+    async with running() as world:
+        world.store.state.failed = "fdatasync: input/output error"
+        [obstacle] = world.broker.health.obstacles()
+        assert obstacle.code is ConditionCode.STORE_FAILED
+        assert obstacle.detail == "the store takes no writes: fdatasync: input/output error"
+        assert "restart" in obstacle.hint
+
+
+async def test_all_reasons_are_told() -> None:
+    world = World()
+    world.store.state.failed = "gone"
+    assert codes(world.broker.health.obstacles()) == ["STARTING", "STORE_FAILED"]
+
+
+def _disk_full(world: World) -> None:
+    world.store.state.refusal = "the disk is 91% full"
+
+
+def _not_refreshed(world: World) -> None:
+    world.broker.health.metadata_problem = "the metadata is not refreshed: no answer"
+
+
+def _not_committed(world: World) -> None:
+    world.broker._book.problem = "committed offsets cannot be written: no answer"
+
+
+def _timers_behind(world: World) -> None:
+    world.broker.delays.timers.log.position -= BEHIND_MAX + 1
+
+
+def _timers_damaged(world: World) -> None:
+    world.broker.delays.timers.damage = "a run has a wrong checksum"
+
+
+def _not_delivered(world: World) -> None:
+    world.broker.delays.problem = "delayed messages cannot be delivered: the disk is full"
+
+
+TROUBLE_MAKERS: list[tuple[Callable[[World], None], ConditionCode, str]] = [
+    (_disk_full, ConditionCode.DISK_FULL, "no messages are taken: the disk is 91% full"),
+    (_not_refreshed, ConditionCode.METADATA_UNAVAILABLE, "the metadata is not refreshed"),
+    (_not_committed, ConditionCode.METADATA_UNAVAILABLE, "committed offsets"),
+    (_timers_behind, ConditionCode.TIMERS_NOT_READY, f"{BEHIND_MAX + 1} entries"),
+    (_timers_damaged, ConditionCode.TIMERS_NOT_READY, "0 entries"),
+    (_not_delivered, ConditionCode.DELIVERY_FAILING, "the disk is full"),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "said"), TROUBLE_MAKERS, ids=[make.__name__ for make, _, _ in TROUBLE_MAKERS]
+)
+async def test_what_works_in_part_is_told_and_the_node_stays_ready(
+    make: Callable[[World], None], code: ConditionCode, said: str
+) -> None:
+    async with running() as world:
+        make(world)
+        [trouble] = world.broker.health.troubles()
+        assert trouble.code is code
+        assert said in trouble.detail
+        assert trouble.hint
+        assert world.broker.health.obstacles() == []
+
+
+async def test_a_service_whose_last_turn_failed_is_told_until_one_succeeds() -> None:
+    fails = True
+
+    async def turn() -> None:
+        if fails:
+            raise OSError("no such luck")
+
+    async with running() as world:
+        service = Service("retention", 3600, turn)
+        world.broker.health.watch(service)
+        await service.start()
+        await service.run_now()
+        [trouble] = world.broker.health.troubles()
+        assert trouble.code is ConditionCode.SERVICE_FAILING
+        assert trouble.detail == "retention: OSError: no such luck"
+        fails = False
+        await service.run_now()
+        assert world.broker.health.troubles() == []
+        await service.stop()
+
+
+async def test_the_brokers_own_services_are_watched() -> None:
+    async with running() as world:
+        broker = world.broker
+        services = (*broker._services, broker.delays.service, broker.schedules.service)
+        for service in services:
+            service.problem = "OSError: no such luck"
+        told = [trouble.detail for trouble in broker.health.troubles()]
+        assert told == [f"{service.name}: OSError: no such luck" for service in services]
+
+
+def test_every_code_is_an_obstacle_or_a_trouble() -> None:
+    obstacles = {ConditionCode.STARTING, ConditionCode.SHUTTING_DOWN, ConditionCode.STORE_FAILED}
+    assert obstacles | set(TROUBLES) == set(ConditionCode)
+    assert {code for _, code, _ in TROUBLE_MAKERS} | {ConditionCode.SERVICE_FAILING} == set(
+        TROUBLES
+    )

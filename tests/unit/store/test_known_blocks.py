@@ -1,0 +1,354 @@
+"""Blocks that are known to be good: what spares the checks, and that nothing wrong is served by it.
+
+Damage is done to the files of an open store, after its blocks were noted. The controls at the end
+believe a block without looking, and must serve other bytes than were sent.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from app.domain.limits import Limits
+from app.domain.message import Message
+from app.domain.positions import FlushMode
+from app.store import StoreConfig, checking, paths, reading
+from app.store.formats.batch_frame import parse_request
+from app.store.formats.consume_queue import UNIT_BYTES
+from app.store.formats.record import is_plain_record_of
+from app.store.formats.record_block import intact
+from app.store.known_blocks import (
+    BLOCK_RECORDS,
+    UNKNOWN,
+    KnownBlocks,
+    block_sums,
+    whole_blocks,
+)
+from app.store.retention import RetentionPolicy
+from tests.support.frames import request_frame
+from tests.support.simulated_files import SimulatedFiles
+from tests.support.stores import OpenStore, open_store
+
+CONFIG = StoreConfig(
+    segment_bytes=16_384,
+    queue_file_units=1_000,
+    record_bytes_max=2_048,
+    index_slots=64,
+    index_entries=512,
+)
+COUNT = 40
+"""Two whole blocks and half of one."""
+SEGMENT = paths.segment(0)
+QUEUE = f"{paths.queue_directory('orders', 0)}/{paths.file_name(0)}"
+
+
+@pytest.fixture(autouse=True, params=[1, 1_000], ids="many from {}".format)
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MANY", request.param)
+
+
+def body_of(number: int, queue_id: int = 0) -> bytes:
+    return b"message %d of queue %d" % (number, queue_id)
+
+
+def send_frame(opened: OpenStore, bodies: Sequence[bytes], queue_id: int = 0) -> None:
+    data = request_frame([Message(body) for body in bodies], "orders")
+    frame = parse_request(data, topic="orders", limits=Limits())
+    opened.store.append_frame("orders", queue_id, frame, FlushMode.SYNC, opened.outcomes.append)
+    opened.settle()
+
+
+def send_one_by_one(opened: OpenStore, bodies: Sequence[bytes], queue_id: int = 0) -> None:
+    for body in bodies:
+        opened.send(body, queue_id=queue_id)
+
+
+def read_all(opened: OpenStore, queue_id: int = 0) -> list[bytes]:
+    """Every body of a queue, as many at once as can be; GAP for what is damaged."""
+    store = opened.store
+    offset, end = store.bounds("orders", queue_id)
+    bodies = dict.fromkeys(range(offset, end), b"")
+    while offset < end:
+        read = store.read(
+            *("orders", queue_id, offset),
+            max_messages=1_000,
+            max_bytes=1 << 20,
+            wait_for_disk=True,
+        )
+        for number, record in zip(read.queue_offsets, read.records, strict=True):
+            try:
+                bodies[number] = store.decode(record).body
+            except (ValueError, struct.error):
+                bodies[number] = b"a wrong record is served"
+        for gap in read.gaps:
+            bodies.update(dict.fromkeys(range(gap.from_offset, gap.to_offset), b"GAP"))
+        assert read.next_offset > offset
+        offset = read.next_offset
+    assert b"" not in bodies.values()
+    return list(bodies.values())
+
+
+@pytest.fixture(params=[send_frame, send_one_by_one], ids=["sent as a frame", "learnt by reading"])
+def opened(request: pytest.FixtureRequest) -> Iterator[OpenStore]:
+    """Forty messages in queue 0, their units in a file, their whole blocks known."""
+    opened = open_store(SimulatedFiles(), CONFIG, threads=False)
+    request.param(opened, [body_of(number) for number in range(COUNT)])
+    opened.store.begin_checkpoint().run()
+    if request.param is send_one_by_one:
+        read_all(opened)
+    yield opened
+    opened.store.close()
+
+
+def content(opened: OpenStore, path: str) -> bytearray:
+    files = opened.files
+    assert isinstance(files, SimulatedFiles)
+    return files.names[path].seen
+
+
+class Looks:
+    """Counts the records that are checked by themselves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+
+        def look_at_one(*place: object) -> bool:
+            self.count += 1
+            return is_plain_record_of(*place)  # type: ignore[arg-type]
+
+        def look_at_many(data: memoryview, starts: Sequence[int], *rest: object) -> object:
+            self.count += len(starts)
+            return intact(data, starts, *rest)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(checking, "is_plain_record_of", look_at_one)
+        monkeypatch.setattr(checking, "intact", look_at_many)
+
+
+def test_a_known_block_is_not_looked_at_record_by_record(
+    opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Looks(monkeypatch)
+    assert read_all(opened) == [body_of(number) for number in range(COUNT)]
+    assert looks.count == COUNT % BLOCK_RECORDS
+    looks.count = 0
+    read = opened.store.read("orders", 0, 7, max_messages=30, max_bytes=1 << 20)
+    assert [opened.store.decode(record).queue_offset for record in read.records] == [*range(7, 37)]
+    assert looks.count == 30 - BLOCK_RECORDS
+    known = opened.store._source.known
+    known.note(1, 0, [0, 0])
+    looks.count = 0
+    read_all(opened)
+    assert looks.count == COUNT, "what is not as noted must be looked at"
+
+
+def wrong_bodies(opened: OpenStore, *, zeroed: bool = False) -> Iterator[str]:
+    """Damages of the log and the units, one after the other; which of them is served."""
+    sent = [body_of(number) for number in range(COUNT)]
+    log_end = opened.store.status().written_end
+    for path, end, step in ((QUEUE, COUNT * UNIT_BYTES, 1), (SEGMENT, log_end, 7)):
+        data = content(opened, path)
+        for at in range(0, end, step):
+            before = data[at]
+            data[at] = 0 if zeroed else before ^ 1 << at // step % 8
+            if data[at] == before:
+                continue
+            got = read_all(opened)
+            gaps = got.count(b"GAP")
+            if any(body not in (b"GAP", sent[n]) for n, body in enumerate(got)):
+                yield f"{path}: byte {at} is served"
+            if gaps != (path == SEGMENT):
+                yield f"{path}: byte {at} costs {gaps} messages"
+            data[at] = before
+    assert read_all(opened) == sent
+
+
+@pytest.mark.parametrize("zeroed", [False, True], ids=["flipped", "zeroed"])
+def test_what_changes_after_a_block_was_noted_is_found_at_the_next_read(
+    opened: OpenStore, zeroed: bool
+) -> None:
+    assert list(wrong_bodies(opened, zeroed=zeroed)) == []
+
+
+def test_swapped_records_and_blocks_are_found(opened: OpenStore) -> None:
+    sent = [body_of(number) for number in range(COUNT)]
+    data = content(opened, SEGMENT)
+    size = opened.store.status().written_end // COUNT
+    for length in (64, size, 512):
+        for start in range(0, 20 * size - length, 97):
+            other = start + 2 * length
+            mine, theirs = data[start : start + length], data[other : other + length]
+            if mine == theirs:
+                continue
+            data[start : start + length], data[other : other + length] = theirs, mine
+            got = read_all(opened)
+            assert all(body in (b"GAP", sent[n]) for n, body in enumerate(got))
+            assert b"GAP" in got
+            data[start : start + length], data[other : other + length] = mine, theirs
+    assert read_all(opened) == sent
+
+
+def other_segment(count: int) -> bytes:
+    """The first segment of another store, with messages of the same lengths."""
+    files = SimulatedFiles()
+    other = open_store(files, CONFIG, threads=False)
+    send_frame(other, [body_of(number).replace(b"message", b"MESSAGE") for number in range(count)])
+    return bytes(files.names[SEGMENT].seen)
+
+
+def test_a_segment_that_was_made_again_does_not_meet_an_old_sum(opened: OpenStore) -> None:
+    before = bytes(content(opened, SEGMENT))
+    content(opened, SEGMENT)[:] = bytes(CONFIG.segment_bytes)
+    assert read_all(opened) == [b"GAP"] * COUNT
+    content(opened, SEGMENT)[:] = after = other_segment(COUNT)
+    again = [body_of(number).replace(b"message", b"MESSAGE") for number in range(COUNT)]
+    assert read_all(opened) == again
+    assert read_all(opened) == again
+    half = opened.store.status().written_end // 2
+    content(opened, SEGMENT)[half:] = before[half:]
+    got = read_all(opened)
+    assert got[: COUNT // 2 - 1] == again[: COUNT // 2 - 1]
+    assert got[COUNT // 2 + 1 :] == [body_of(number) for number in range(COUNT)][COUNT // 2 + 1 :]
+    content(opened, SEGMENT)[:] = after
+    content(opened, SEGMENT)[half] ^= 1
+    assert read_all(opened).count(b"GAP") == 1
+
+
+def test_the_units_of_another_queue_are_not_believed_whatever_is_known() -> None:
+    """Its blocks are right by themselves."""
+    opened = open_store(SimulatedFiles(), CONFIG, threads=False)
+    for queue_id in (0, 1):
+        bodies = [body_of(number, queue_id) for number in range(BLOCK_RECORDS)]
+        send_frame(opened, bodies, queue_id)
+    opened.store.begin_checkpoint().run()
+    theirs = QUEUE.replace("/0/", "/1/")
+    content(opened, QUEUE)[:] = content(opened, theirs)
+    assert read_all(opened, 1) == [body_of(number, 1) for number in range(BLOCK_RECORDS)]
+    assert read_all(opened, 0) == [body_of(number, 0) for number in range(BLOCK_RECORDS)]
+    opened.store.close()
+
+
+def test_what_was_not_stored_is_not_known() -> None:
+    opened = open_store(SimulatedFiles(), CONFIG, threads=False)
+    bodies = [body_of(number) for number in range(BLOCK_RECORDS)]
+    data = request_frame([Message(body) for body in bodies], "orders")
+    frame = parse_request(data, topic="orders", limits=Limits())
+    opened.store.append_frame("orders", 0, frame, FlushMode.SYNC, opened.outcomes.append)
+    known = opened.store._source.known
+    opened.store.fail("because")
+    assert opened.outcomes != [None]
+    assert known.sums(1, 0, 1) == [UNKNOWN]
+    opened.store.close()
+
+
+def test_a_deleted_segment_is_expired_whatever_is_known() -> None:
+    opened = open_store(SimulatedFiles(), CONFIG, threads=False)
+    for _ in range(8):
+        send_frame(opened, [body_of(number) for number in range(COUNT)])
+    read_all(opened)
+    opened.store.apply_retention(RetentionPolicy(log_bytes_max=CONFIG.segment_bytes))
+    start = opened.store.bounds("orders", 0).min_offset
+    assert start > COUNT
+    read = opened.store.read("orders", 0, 0, max_messages=COUNT, max_bytes=1 << 20)
+    assert [tuple(gap) for gap in read.gaps] == [(0, COUNT, reading.GAP_EXPIRED)]
+    assert read_all(opened) == [body_of(n % COUNT) for n in range(start, 8 * COUNT)]
+    opened.store.close()
+
+
+def test_segments_are_crossed(opened: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(9):
+        send_frame(opened, [body_of(number) for number in range(COUNT)])
+    assert opened.store.status().segments > 2
+    expected = [body_of(number % COUNT) for number in range(10 * COUNT)]
+    assert read_all(opened) == expected
+    looks = Looks(monkeypatch)
+    assert read_all(opened) == expected
+    assert looks.count < 5 * COUNT
+
+
+def test_records_of_other_queues_lie_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in the sum too: their damage costs a look, and no message of this queue."""
+    opened = open_store(SimulatedFiles(), CONFIG, threads=False)
+    for number in range(BLOCK_RECORDS):
+        for queue_id in (0, 1):
+            opened.send(body_of(number, queue_id), queue_id=queue_id)
+    expected = [body_of(number) for number in range(BLOCK_RECORDS)]
+    assert read_all(opened) == expected
+    looks = Looks(monkeypatch)
+    assert read_all(opened) == expected
+    assert looks.count == 0
+    second = opened.store.read("orders", 1, 0, max_messages=1, max_bytes=1).records[0]
+    content(opened, SEGMENT)[opened.store.decode(second).physical_offset + 90] ^= 1
+    looks.count = 0
+    assert read_all(opened) == expected
+    assert looks.count == BLOCK_RECORDS
+    assert read_all(opened, 1)[0] == b"GAP"
+    opened.store.close()
+
+
+# --- the table
+
+
+def test_the_table_is_bounded_and_the_newest_stays() -> None:
+    known = KnownBlocks(8)
+    for block in range(1_000):
+        known.note(3, block, [block + 7])
+    assert known.sums(3, 992, 8) == [*range(999, 1007)]
+    assert known.sums(3, 0, 992) == [UNKNOWN] * 992
+    assert len(known._keys) == len(known._sums) == 8
+
+
+def test_a_sum_is_that_of_one_queue_and_block() -> None:
+    known = KnownBlocks(1)
+    known.note(1, 5, [77])
+    assert known.sums(1, 5, 1) == [77]
+    assert known.sums(2, 5, 1) == [UNKNOWN]
+    assert known.sums(1, 4, 3) == [UNKNOWN, 77, UNKNOWN]
+    known.note(1, 5, [UNKNOWN])
+    assert known.sums(1, 5, 1) == [77]
+    for queue in (0, 1 << 24):  # in no table, or more queues than a key can tell apart
+        known.note(queue, 5, [78])
+        assert known.sums(queue, 5, 1) == [UNKNOWN]
+    assert known.sums(1, 5, 1) == [77]
+
+
+@pytest.mark.parametrize("first", [0, 1, 15, 16, 17, 1_000])
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 31, 32, 47, 1_000])
+def test_whole_blocks(first: int, count: int) -> None:
+    offsets = range(first, first + count)
+    wanted = [
+        at - first
+        for at in offsets
+        if at % BLOCK_RECORDS == 0 and at + BLOCK_RECORDS <= first + count
+    ]
+    assert list(whole_blocks(first, count)) == wanted
+
+
+# --- controls
+
+
+def test_control_a_block_that_is_believed_without_its_bytes(
+    opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sums_of_units(
+        units: memoryview, data: memoryview, blocks: range, *places: Sequence[int]
+    ) -> list[int]:
+        return block_sums(units, data[:0], blocks, *places)
+
+    monkeypatch.setattr(checking, "block_sums", sums_of_units)
+    known = opened.store._source.known
+    units = memoryview(bytes(content(opened, QUEUE)))
+    known.note(1, 0, sums_of_units(units, units, range(0, 32, 16), [0, 0], [0, 0]))
+    assert any("is served" in each for each in wrong_bodies(opened))
+
+
+def test_control_a_block_that_is_believed_without_its_units(
+    opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sums_of_bytes(
+        units: memoryview, data: memoryview, blocks: range, *places: Sequence[int]
+    ) -> list[int]:
+        return block_sums(bytes(len(units)), data, blocks, *places)
+
+    monkeypatch.setattr(checking, "block_sums", sums_of_bytes)
+    read_all(opened)
+    assert list(wrong_bodies(opened)) != []

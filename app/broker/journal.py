@@ -20,7 +20,6 @@ from app.broker.confirming import Confirmation
 from app.broker.ports import Store
 from app.broker.reading import DiskAccess
 from app.domain.errors import CurlewError
-from app.domain.errors import CurlewError
 from app.domain.limits import MIB
 from app.domain.message import PROPERTY_SNAPSHOT, Message, StoredMessage
 from app.domain.positions import FlushMode

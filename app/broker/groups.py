@@ -47,6 +47,8 @@ class Groups:
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         """Group → topic → subscription."""
         self._in_flight: dict[str, InFlight] = {}
+        self._followed = metadata.snapshot
+        """The settings that parked receives have seen."""
 
     def find(self, group: str, topic: str) -> Subscription | None:
         topics = self._subscriptions.get(group)
@@ -277,6 +279,18 @@ class Groups:
         """Let all parked receives of the group look again: what they may take has changed."""
         for subscription in self._subscriptions.get(group, {}).values():
             subscription.line.wake_everybody()
+
+    def follow_settings(self) -> None:
+        """Let parked receives of changed groups look again. A change that was made here has woken
+        them at once; one of another node shows in the metadata. Costs a comparison when there is
+        none."""
+        before, now = self._followed, self._metadata.snapshot
+        if before is now:
+            return
+        self._followed = now
+        for group in self._subscriptions:
+            if before.groups.get(group) != now.groups.get(group):
+                self.wake_everybody(group)
 
     def tell_of_room(self, in_flight: InFlight, group: str) -> None:
         """The group holds fewer messages than before: whoever got too few looks again."""

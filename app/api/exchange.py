@@ -20,6 +20,7 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 REQUEST_ID: Final = b"mq-request-id"
+_BODYLESS: Final = (204, 304)
 AT_ONCE: Final = "curlew.at_once"
 """In an event of a body: to be written whether or not the client has read what came before."""
 MUST_REACH: Final = "curlew.must_reach"
@@ -130,9 +131,6 @@ class Exchange:
         if self.held_bytes and self.pressure.are_bodies_near:
             headers += quota_headers(self.pressure.bodies)
         headers.append((b"content-length", b"%d" % len(body)))
-        await self._answer(status, headers, body)
-
-    async def _answer(self, status: int, headers: Headers, body: bytes) -> None:
         headers.append((REQUEST_ID, self.request_id))
         self.started = True
         self.status = status
@@ -155,9 +153,11 @@ class Exchange:
 
     async def answer_empty(self, status: int, headers: Headers) -> None:
         """Send an answer without a body (204, 304, or `Prefer: return=minimal`)."""
-        if status not in {204, 304}:
-            headers.append((b"content-length", b"0"))
-        await self._answer(status, headers, b"")
+        if status not in _BODYLESS:
+            await self.answer(status, headers, b"")
+            return
+        await self.begin(status, headers)
+        await self.send({"type": "http.response.body", "body": b""})
 
     async def begin(self, status: int, headers: Headers) -> None:
         """Begin an answer of unknown length; `go_on` sends its parts."""

@@ -20,7 +20,6 @@ from app.domain.message import Message
 from app.domain.positions import FlushMode, TimestampMs
 from app.store import MessageStore, OsFiles, StoreConfig, as_one_piece
 from app.store.formats.batch_frame import (
-    EMPTY_CHECKSUM,
     FLAG_TAG_HASHES,
     HEADER,
     MAGIC,
@@ -29,6 +28,7 @@ from app.store.formats.batch_frame import (
     parse_request,
 )
 from app.store.formats.checksum import crc32
+from app.store.formats.frame_checks import EMPTY_CHECKSUM
 from app.store.formats.record import CHECKSUM_BYTES, encode_record
 from tests.support.turns import ManualTurns
 

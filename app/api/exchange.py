@@ -88,6 +88,20 @@ class Exchange:
 
     async def read_body(self, limit: int, too_large: Callable[[int], InvalidRequest]) -> bytes:
         """The whole body; refused before it is read when `Content-Length` is over `limit`."""
+        body, more = await self._read_first(limit, too_large)
+        return b"".join(await self._read_rest(body, limit, too_large)) if more else body
+
+    async def read_own_body(
+        self, limit: int, too_large: Callable[[int], InvalidRequest]
+    ) -> bytes | bytearray:
+        """The same; what had to be joined is the caller's to write to."""
+        body, more = await self._read_first(limit, too_large)
+        return bytearray().join(await self._read_rest(body, limit, too_large)) if more else body
+
+    async def _read_first(
+        self, limit: int, too_large: Callable[[int], InvalidRequest]
+    ) -> tuple[bytes, bool]:
+        """The first part of the body, and whether more follows."""
         declared = self.headers.get(b"content-length")
         if declared is not None and int(declared) > limit:
             raise too_large(limit)
@@ -95,15 +109,14 @@ class Exchange:
         if event["type"] != "http.request":
             raise ClientGone
         body: bytes = event.get("body", b"")
-        if not event.get("more_body", False):
-            if len(body) > limit:
-                raise too_large(limit)
-            return body
-        return await self._read_rest(body, limit, too_large)
+        more: bool = event.get("more_body", False)
+        if not more and len(body) > limit:
+            raise too_large(limit)
+        return body, more
 
     async def _read_rest(
         self, first: bytes, limit: int, too_large: Callable[[int], InvalidRequest]
-    ) -> bytes:
+    ) -> list[bytes]:
         parts, size, more = [first], len(first), True
         self.hold(size)
         while more:
@@ -119,14 +132,16 @@ class Exchange:
             more = event.get("more_body", False)
         if size > limit:
             raise too_large(limit)
-        return b"".join(parts)
+        return parts
 
     def hold(self, size: int) -> None:
         """Count bytes that this request holds in memory; `SystemBusy` when the node has none."""
         self.pressure.hold(size)
         self.held_bytes += size
 
-    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+    async def answer(
+        self, status: int, headers: Headers, body: bytes, *, must_reach: bool = False
+    ) -> None:
         """Send the whole answer. `headers` is taken over; length and request id are added."""
         if self.held_bytes and self.pressure.are_bodies_near:
             headers += quota_headers(self.pressure.bodies)
@@ -135,11 +150,21 @@ class Exchange:
         self.started = True
         self.status = status
         if self.scope.get("extensions") is WHOLE_ANSWERS:
-            whole = {"type": WHOLE_ANSWER, "status": status, "headers": headers, "body": body}
-            await self.send(whole)
-            return
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+            last: Event = {"type": WHOLE_ANSWER, "status": status, "headers": headers, "body": body}
+        else:
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+            last = {"type": "http.response.body", "body": body}
+        if must_reach:
+            last[MUST_REACH] = True
+        await self.send(last)
+
+    async def answer_or_tell(self, status: int, headers: Headers, body: bytes) -> None:
+        """As `answer`; raises `ClientGone` when the client has left and nothing was sent."""
+        try:
+            await self.answer(status, headers, body, must_reach=True)
+        except ClientGone:
+            self.status = 0
+            raise
 
     async def answer_in_two(
         self, status: int, headers: Headers, first: bytes, rest: bytes | memoryview

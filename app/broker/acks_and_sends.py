@@ -130,7 +130,9 @@ class AcksAndSends:
         entry = self._progress.part(settled_by(subscription, runs))
         modes = {flush, *(each.topic.flush for each in chosen)}
         strictest = FlushMode.SYNC if FlushMode.SYNC in modes else FlushMode.ASYNC
-        appended = self._store.append_step((entry, *step.parts), strictest, step.confirmation.done)
+        appended = self._store.append_step(
+            (entry, *step.parts), strictest, step.confirmation.done, is_send=True
+        )
         self._settler.take(subscription, looked, runs, self._clock.monotonic_s())
         step.appended = appended[1:]
         return step

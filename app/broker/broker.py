@@ -116,7 +116,7 @@ class Broker(BrokerLife):
     async def send_frame(
         self,
         topic: str,
-        body: bytes,
+        body: bytes | bytearray,
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,

@@ -109,7 +109,8 @@ class DelayedSends:
     ) -> Waiting:
         """The same in one step with an entry of a journal; `done` tells `confirmation`."""
         part = self.part(topic.name, sent)
-        appended = self._store.append_step((entry, part), flush or topic.flush, done)
+        mode = flush or topic.flush
+        appended = self._store.append_step((entry, part), mode, done, is_send=True)
         return self.waiting(topic.name, sent, appended[1], confirmation)
 
     def part(self, topic: str, sent: Sequence[Delayed]) -> StepPart:

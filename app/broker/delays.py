@@ -15,7 +15,7 @@ Event loop only.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
@@ -189,7 +189,8 @@ class Delays:
 
         try:
             step = [*parts, done_part(claimed)]
-            self._store.append_step(step, self._flush_mode(parts), settled)
+            topics = {part.topic for part in parts} or set(claimed.values())
+            self._store.append_step(step, self._flush_mode(topics), settled)
         except CurlewError:
             self.timers.release(list(claimed))
             raise
@@ -275,11 +276,10 @@ class Delays:
             return None
         return topic, queue_id % view.queues
 
-    def _flush_mode(self, parts: Sequence[StepPart]) -> FlushMode:
-        """As durable as the strictest topic of the step wants it."""
-        topics = self._metadata.snapshot.topics
-        for part in parts:
-            view = topics.get(part.topic)
+    def _flush_mode(self, topics: Collection[str]) -> FlushMode:
+        """As durable as the strictest of the topics wants it."""
+        for topic in topics:
+            view = self._metadata.snapshot.topics.get(topic)
             if view is None or view.flush is FlushMode.SYNC:
                 return FlushMode.SYNC
         return FlushMode.ASYNC

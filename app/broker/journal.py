@@ -19,10 +19,11 @@ from typing import Final, Protocol
 from app.broker.confirming import Confirmation
 from app.broker.ports import Store
 from app.broker.reading import DiskAccess
+from app.domain.errors import CurlewError
 from app.domain.limits import MIB
 from app.domain.message import PROPERTY_SNAPSHOT, Message, StoredMessage
 from app.domain.positions import FlushMode
-from app.store import Appended, ReadResult, StepPart
+from app.store import ReadResult, StepPart
 
 QUEUE: Final = 0
 ENTRIES_MAX: Final = 50_000
@@ -145,11 +146,16 @@ class Journal:
         ]
         self._note_snapshot(self._store.status().written_end)
         confirmation = Confirmation()
-        appended: Appended = self._store.append(
-            self._topic, QUEUE, messages, FlushMode.SYNC, confirmation.done
-        )
+        first = self._store.next_offset(self._topic, QUEUE)
+        for message in messages:
+            # A step of its own each: a nearly full disk takes steps, and one step for all of
+            # them might be larger than a segment. They are confirmed in this order.
+            done = confirmation.done if message is messages[-1] else _not_the_last
+            self._store.append_step(
+                (StepPart(self._topic, QUEUE, [message]),), FlushMode.SYNC, done
+            )
         await confirmation.wait()
-        self._store.trim(self._topic, QUEUE, appended.first_queue_offset)
+        self._store.trim(self._topic, QUEUE, first)
 
     async def turn(self) -> None:
         """Write a snapshot when one is due. A service's turn."""
@@ -161,3 +167,7 @@ class Journal:
         self._snapshot_at = at
         self._entries = 0
         self._entry_bytes = 0
+
+
+def _not_the_last(_error: CurlewError | None) -> None:
+    """The last one fails with it."""

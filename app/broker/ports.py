@@ -100,9 +100,17 @@ class Store(Protocol):
         ...
 
     def append_step(
-        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+        self,
+        parts: Sequence[StepPart],
+        flush: FlushMode,
+        done: Done,
+        *,
+        is_send: bool = False,
     ) -> list[Appended]:
-        """Messages for several queues; all become readable together, also across a crash."""
+        """Messages for several queues; all become readable together, also across a crash.
+
+        With records for system topics it is taken on a nearly full disk, unless it `is_send`.
+        """
         ...
 
     def trim(self, topic: str, queue_id: int, min_offset: int) -> None: ...

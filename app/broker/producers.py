@@ -147,7 +147,7 @@ class Producers:
     async def send_frame(
         self,
         topic_name: str,
-        body: bytes,
+        body: bytes | bytearray,
         claim: Claim,
         *,
         queue_id: int | None = None,
@@ -212,7 +212,7 @@ class Producers:
         ]
         pending = _Pending()
         steps = (self.journal.entry(entry), *parts)
-        appended = self._store.append_step(steps, flush or topic.flush, pending.done)
+        appended = self._store.append_step(steps, flush or topic.flush, pending.done, is_send=True)
         pending.settle = self._table.taken(entry)
         return _Stored(topic.name, chosen, appended[1:], pending.confirmation)
 

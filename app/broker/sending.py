@@ -89,7 +89,11 @@ class Sender:
         return (await waiting.results())[0]
 
     async def send_frame(
-        self, topic_name: str, body: bytes, queue_id: int | None, flush: FlushMode | None
+        self,
+        topic_name: str,
+        body: bytes | bytearray,
+        queue_id: int | None,
+        flush: FlushMode | None,
     ) -> FrameResult:
         try:
             topic = await self.find_or_create(topic_name)

@@ -32,6 +32,9 @@ _LOG: Final = logging.getLogger(__name__)
 FLUSH_SECONDS: Final = 60.0
 """How long changes stay in memory only: what a start after a crash reads again at most."""
 
+RETRY_SECONDS: Final = 5.0
+"""Pause after a flush that failed."""
+
 LOG_BYTES_MAX: Final = 256 * MIB
 """Log behind the last flush after which the next one is due, so that old segments can go."""
 
@@ -73,6 +76,7 @@ class TimerUpkeep:
         self._readers = readers
         self._flushed_at = 0
         self._flushed_s = 0.0
+        self._retry_s = 0.0
         self._looked_s = 0.0
         self._known = 0
         """No record of the timer topic below this offset waits."""
@@ -111,6 +115,8 @@ class TimerUpkeep:
 
     def _is_flush_due(self, now_s: float) -> bool:
         log = self._timers.log
+        if now_s < self._retry_s:
+            return False
         if log.is_flush_due():
             return True
         if log.position == log.watermark:
@@ -132,8 +138,11 @@ class TimerUpkeep:
             self._store.flush(confirmation.done)
             await confirmation.wait()
             await asyncio.get_running_loop().run_in_executor(None, flushing.run)
-        except (CurlewError, OSError, ValueError) as error:
+        except (CurlewError, OSError, TimerLogDamaged) as error:
             log.abandon(flushing)
+            self._retry_s = self._flushed_s + RETRY_SECONDS
+            if isinstance(error, TimerLogDamaged):
+                self._timers.damage = str(error)
             _LOG.warning("the timer log is not written: %s", error)
             return
         log.finish(flushing)

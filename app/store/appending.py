@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 from typing_extensions import override
 
 from app.domain.clock import Clock
@@ -35,6 +36,7 @@ from app.store.formats.record import (
     record_size,
     topic_part,
 )
+from app.store.formats.record_block import Ints
 from app.store.key_index import KeyIndex
 from app.store.known_blocks import BLOCK_RECORDS, KnownBlocks, block_sums, whole_blocks
 from app.store.queue_table import QueueTable
@@ -299,14 +301,21 @@ class Appender:
         return appended
 
     def append_step(
-        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+        self,
+        parts: Sequence[StepPart],
+        flush: FlushMode,
+        done: Done,
+        *,
+        is_send: bool = False,
     ) -> list[Appended]:
         """Append the parts as one block that a crash leaves whole or not at all.
 
         A step of the broker's own state is taken on a nearly full disk too: consuming goes on.
+        Not so one with which a client sends (`is_send`).
         Every record but a lone one says how many of the step follow it; all lie in one segment.
         """
-        self._admit(is_own=any(is_system_topic(part.topic) for part in parts))
+        is_own = not is_send and any(is_system_topic(part.topic) for part in parts)
+        self._admit(is_own=is_own)
         if len(parts) == 1 and len(parts[0].messages) == 1:
             # One entry of the broker's own state: as any single message.
             topic, queue_id, (message,) = parts[0]
@@ -419,8 +428,9 @@ class Appender:
         before = None if entry is None else self._part(entry)
         sizes = [] if before is None else before.sizes
         now = self._stamp()
-        placement = self._cursor.place([*sizes, *frame.sizes.tolist()])
-        positions = placement.physical_offsets[len(sizes) :]
+        every = np.concatenate((np.array(sizes, np.int64), frame.sizes)) if sizes else frame.sizes
+        places, placement = self._cursor.place_all(every)
+        positions = places[len(sizes) :]
         first = queue.next_offset
         queue.next_offset += frame.count
         place(
@@ -434,7 +444,7 @@ class Appender:
         )
         keyed: dict[int, list[str]] = {}
         for number, key in frame.keyed:
-            keyed.setdefault(positions[number], []).append(key)
+            keyed.setdefault(int(positions[number]), []).append(key)
         units = frame.units(positions)
         frame_settle = _SettleFrame(self, queue, units, list(keyed.items()), now, done)
         sums = _sums_of(frame, units, first) if len(placement.stretches) == 1 else []
@@ -442,7 +452,7 @@ class Appender:
         settle: Done = frame_settle
         records: list[bytes] = []
         if before is not None:
-            at = placement.physical_offsets[: len(sizes)]
+            at = places[: len(sizes)].tolist()
             records, entry_settle, _ = self._encode(before, at, now, done)
             settle = _SettleStep([entry_settle, frame_settle], done)
         writes = _frame_writes(placement, records, frame)
@@ -529,15 +539,15 @@ def _frame_writes(
     placement: Placement, before: Sequence[bytes], frame: RequestFrame
 ) -> list[Write]:
     """The writes of a frame whose records follow those of `before`."""
-    view = memoryview(frame.records)
-    ends = [*frame.positions.tolist(), len(view)]
+    view = frame.records
     lead = len(before)
     writes: list[Write] = [(at, [record]) for at, record in placement.closing]
     for stretch in placement.stretches:
         buffers: list[Buffer] = [*before[stretch.first : stretch.end]]
         first, end = max(stretch.first - lead, 0), stretch.end - lead
         if end > first:
-            buffers.append(view[ends[first] : ends[end]])
+            behind = int(frame.positions[end]) if end < frame.count else len(view)
+            buffers.append(view[int(frame.positions[first]) : behind])
         if buffers:
             writes.append((stretch.start, buffers))
     return writes
@@ -549,7 +559,7 @@ def _sums_of(frame: RequestFrame, units: bytes, first_offset: int) -> list[int]:
     ends = frame.positions + frame.sizes
     return block_sums(
         units,
-        memoryview(frame.records),
+        frame.records,
         blocks,
         frame.positions[blocks.start : blocks.stop : BLOCK_RECORDS].tolist(),
         ends[blocks.start + BLOCK_RECORDS - 1 :: BLOCK_RECORDS].tolist(),
@@ -564,7 +574,7 @@ def _keys_of(message: Message) -> list[str]:
 class _DerivedIds(Sequence[str]):
     """Ids of a frame's messages, made when asked for."""
 
-    def __init__(self, store_id: bytes, store_time_ms: int, offsets: list[int]) -> None:
+    def __init__(self, store_id: bytes, store_time_ms: int, offsets: Ints) -> None:
         self._store_id = store_id
         self._store_time_ms = store_time_ms
         self._offsets = offsets
@@ -575,4 +585,4 @@ class _DerivedIds(Sequence[str]):
 
     @override
     def __getitem__(self, index: int) -> str:  # type: ignore[override]  # no slices
-        return encode_message_id(self._store_id, self._store_time_ms, self._offsets[index])
+        return encode_message_id(self._store_id, self._store_time_ms, int(self._offsets[index]))

@@ -16,10 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from app.store import paths
 from app.store.file_cache import FileCache
 from app.store.files import Buffer, File, FileSystem
 from app.store.formats.record import END_OF_FILE_BYTES, encode_end_of_file
+from app.store.formats.record_block import Ints
 
 OPEN_SEGMENTS_MAX: Final = 128
 """Segments that are open for reading; those being written come on top. 32 GiB of the usual size."""
@@ -36,7 +39,10 @@ class Stretch:
 
 @dataclass(slots=True)
 class Placement:
-    """Where the records of one block go. `closing` are the end-of-file records in between."""
+    """Where the records of one block go. `closing` are the end-of-file records in between.
+
+    `place_all` gives the physical offsets beside it.
+    """
 
     physical_offsets: list[int]
     stretches: list[Stretch]
@@ -73,6 +79,16 @@ class AppendCursor:
         placement.stretches.append(Stretch(start, first, len(sizes)))
         self.end = end
         return placement
+
+    def place_all(self, sizes: Ints) -> tuple[Ints, Placement]:
+        """`place` with the positions as an array; without a loop when all fit into the segment."""
+        total = int(sizes.sum())
+        start = self.end
+        if total + END_OF_FILE_BYTES <= self._segment_bytes - start % self._segment_bytes:
+            self.end = start + total
+            return start + np.cumsum(sizes) - sizes, Placement([], [Stretch(start, 0, len(sizes))])
+        placement = self.place(sizes.tolist())
+        return np.array(placement.physical_offsets, np.int64), placement
 
     def place_together(self, sizes: Sequence[int]) -> Placement:
         """`place` in one segment: the next, when not all fit into this one.
@@ -205,15 +221,17 @@ class CommitLog:
         """
         try:
             for base in sorted(self._dirty):
-                self._written[base].sync()
+                file = self._written.get(base)
+                if file is not None:  # else retention, on its thread, has removed the segment
+                    file.sync()
         except OSError:
             with contextlib.suppress(OSError):
                 self._files.open(paths.SYNC_FAILED, create=True).close()
             raise
         in_use = max(self._dirty, default=0)
         self._dirty.clear()
-        for base in [base for base in self._written if base < in_use]:
-            del self._written[base]  # closed when the last reader is done with it
+        for base in [base for base in list(self._written) if base < in_use]:
+            self._written.pop(base, None)  # closed when the last reader is done with it
 
     def sync_all(self) -> None:
         """Bring everything to the medium, also what another process wrote and the names it made."""

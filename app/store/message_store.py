@@ -227,13 +227,18 @@ class MessageStore:
         return 0 if queue is None else queue.next_offset
 
     def append_step(
-        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+        self,
+        parts: Sequence[StepPart],
+        flush: FlushMode,
+        done: Done,
+        *,
+        is_send: bool = False,
     ) -> list[Appended]:
         """Append messages to several queues as one step: all become readable together.
 
         `done` as for `append`. Raises also `BodyTooLarge` when the step is larger than a segment.
         """
-        return self._appender.append_step(parts, flush, done)
+        return self._appender.append_step(parts, flush, done, is_send=is_send)
 
     def _roll_back(self) -> None:
         self._appender.roll_back(self._writer.watermarks.written)
@@ -455,7 +460,7 @@ class MessageStore:
         Blocks for one checkpoint, because it must survive a crash.
         """
         for queue in self._queues.of_topic(topic):
-            queue.min_offset = queue.max_offset
+            queue.expire_below(queue.max_offset)
         self.begin_checkpoint().run()
 
     def trim(self, topic: str, queue_id: int, min_offset: int) -> None:
@@ -465,7 +470,7 @@ class MessageStore:
         """
         queue = self._queues.find(topic, queue_id)
         if queue is not None:
-            queue.min_offset = max(queue.min_offset, min(min_offset, queue.max_offset))
+            queue.expire_below(min(min_offset, queue.max_offset))
 
     def apply_retention(self, policy: RetentionPolicy) -> RetentionReport:
         """Expire messages and delete files as `policy` says; refuse or take writes again.

@@ -14,6 +14,7 @@ Event loop only, but for `Page.read` and `Flushing.run`, which block and are for
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
 from app.store import paths
@@ -32,6 +33,9 @@ FLUSH_ENTRIES: Final = 20_000
 
 OFFSETS_PER_BLOCK: Final = 1_024
 """How finely the oldest waiting record is known."""
+
+NUMBERS_PER_FLUSH: Final = 64
+"""More runs than one flush can write: each but the first one is merged of at least two."""
 
 _Key = TypeVar("_Key", int, str)
 
@@ -91,25 +95,21 @@ class Flushing:
         self._frozen = frozen
 
     def run(self) -> None:
-        """Write what is frozen, merge, then say what counts. Raises `OSError`, `RunDamaged`."""
+        """Write what is frozen, merge, then say what counts.
+
+        Raises `OSError`, and `TimerLogDamaged` when a run that is merged does not check out.
+        """
         files = self._files
         files.make_directory(paths.TIMER_LOG)
-        number = self.manifest.next_run
         before = list(self.runs)
-        run = write_run(files, number, rows_of(self._frozen)) if self._frozen else None
-        number += 1
-        made = [run] if run else []
-        runs = before + made
-        while len(runs) > 1 and runs[-1].count * 2 >= runs[-2].count:
-            pair = runs[-2:]
-            sources = [run.rows_from((0, 0)) for run in pair]
-            is_whole = len(runs) == len(pair)
-            run = write_run(files, number, merged(sources, is_whole=is_whole))
-            number += 1
-            runs = runs[:-2] + ([run] if run else [])
-            made += [run] if run else []
-        self.runs = runs
-        numbers = tuple(run.number for run in runs)
+        try:
+            made, number = self._write_runs()
+        except (OSError, RunDamaged) as error:
+            self._remove_begun()
+            if isinstance(error, RunDamaged):
+                raise TimerLogDamaged(str(error)) from error
+            raise
+        numbers = tuple(run.number for run in self.runs)
         self.manifest = TimerManifest(
             self.manifest.watermark,
             numbers,
@@ -121,6 +121,33 @@ class Flushing:
         for run in before + made:
             if run.number not in numbers:
                 files.remove(paths.timer_run(run.number))
+
+    def _write_runs(self) -> tuple[list[Run], int]:
+        """Make `runs` what they are to be; return those that were written, and the next number."""
+        files = self._files
+        number = self.manifest.next_run
+        run = write_run(files, number, rows_of(self._frozen)) if self._frozen else None
+        number += 1
+        made = [run] if run else []
+        runs = self.runs + made
+        while len(runs) > 1 and runs[-1].count * 2 >= runs[-2].count:
+            pair = runs[-2:]
+            sources = [run.rows_from((0, 0)) for run in pair]
+            is_whole = len(runs) == len(pair)
+            run = write_run(files, number, merged(sources, is_whole=is_whole))
+            number += 1
+            runs = runs[:-2] + ([run] if run else [])
+            made += [run] if run else []
+        self.runs = runs
+        return made, number
+
+    def _remove_begun(self) -> None:
+        """Leave no files behind, or a full disk would never have room again."""
+        first = self.manifest.next_run
+        with suppress(OSError):
+            for number in range(first, first + NUMBERS_PER_FLUSH):
+                if self._files.exists(paths.timer_run(number)):
+                    self._files.remove(paths.timer_run(number))
 
 
 class TimerLog:
@@ -274,7 +301,7 @@ class TimerLog:
                 del again[at]
             else:
                 insort(again, (due_ms, code))
-        self._next_run += 64
+        self._next_run += NUMBERS_PER_FLUSH
         """The failed one may have left files of the next numbers; opening removes them."""
 
 

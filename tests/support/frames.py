@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import google_crc32c
 
 from app.domain.message import Message, StoredMessage
-from app.store.formats.batch_frame import EMPTY_CHECKSUM, HEADER, HEADER_BYTES, MAGIC, VERSION
+from app.store.formats.batch_frame import HEADER, HEADER_BYTES, MAGIC, VERSION
+from app.store.formats.frame_checks import EMPTY_CHECKSUM
 from app.store.formats.record import decode_message, encode_properties, encode_record
 
 

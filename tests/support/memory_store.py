@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.domain.clock import Clock
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, DiskFull
 from app.domain.message import Message, StoredMessage, java_hash
+from app.domain.names import is_system_topic
 from app.domain.positions import FlushMode
 from app.store import (
     Appended,
@@ -75,6 +76,8 @@ class MemoryStore:
         """A list here takes the confirmations, until `confirm`."""
         self.refusal: CurlewError | None = None
         """Appends raise this."""
+        self.is_nearly_full = False
+        """Takes the broker's own steps only."""
         self.failure: CurlewError | None = None
         """Appends are accepted and then fail with this."""
         self.cold: set[tuple[str, int]] = set()
@@ -95,6 +98,8 @@ class MemoryStore:
     ) -> Appended:
         if self.refusal is not None:
             raise self.refusal
+        if self.is_nearly_full:
+            raise DiskFull("nearly full")
         self.flushes.append(flush)
         queue = self.queues.setdefault((topic, queue_id), MemoryQueue())
         first = len(queue.records)
@@ -148,8 +153,14 @@ class MemoryStore:
         return len(queue.records) if queue else 0
 
     def append_step(
-        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+        self,
+        parts: Sequence[StepPart],
+        flush: FlushMode,
+        done: Done,
+        *,
+        is_send: bool = False,
     ) -> list[Appended]:
+        is_own = not is_send and any(is_system_topic(part.topic) for part in parts)
         errors: list[CurlewError | None] = []
 
         def part_done(error: CurlewError | None) -> None:
@@ -157,7 +168,11 @@ class MemoryStore:
             if len(errors) == len(parts):
                 done(next((error for error in errors if error is not None), None))
 
-        return [self.append(*part, flush, part_done) for part in parts]
+        is_full, self.is_nearly_full = self.is_nearly_full, self.is_nearly_full and not is_own
+        try:
+            return [self.append(*part, flush, part_done) for part in parts]
+        finally:
+            self.is_nearly_full = is_full
 
     def trim(self, topic: str, queue_id: int, min_offset: int) -> None:
         queue = self.queues.get((topic, queue_id))

@@ -244,25 +244,33 @@ class Sending:
         wishes = wishes_of(exchange)
         if ASYNC in wishes:
             wishes, options.flush = _answered_early(wishes, options.flush)
-        body = await self._read(exchange, self._limits.batch_bytes_max, batch_too_large, packing)
         if kind == "frames":
+            frame = await self._read_frame(exchange, packing)
             if spread:
                 raise UnsupportedFeature(
                     "a batch frame goes to one queue", hint="leave out spread, or send JSON"
                 )
-            await self._send_frame(exchange, topic, body, options, wishes)
+            await self._send_frame(exchange, topic, frame, options, wishes)
             return
+        body = await self._read(exchange, self._limits.batch_bytes_max, batch_too_large, packing)
         entries = _entries_of(kind, body, line_type, self._limits.batch_messages_max)
         if trace := read_trace(headers):
             entries = [traced(entry, trace) for entry in entries]
         claim = claim_of(options, exchange, body)
         await self._send_entries(exchange, topic, entries, options, spread, wishes, claim)
 
+    async def _read_frame(self, exchange: Exchange, packing: Packing | None) -> bytes | bytearray:
+        """The body, to be written to when it came in parts: the store fills it in place."""
+        limit = self._limits.batch_bytes_max
+        if packing is None:
+            return await exchange.read_own_body(limit, batch_too_large)
+        return await self._read(exchange, limit, batch_too_large, packing)
+
     async def _send_frame(
         self,
         exchange: Exchange,
         topic: str,
-        body: bytes,
+        body: bytes | bytearray,
         options: SendOptions,
         wishes: frozenset[str],
     ) -> None:

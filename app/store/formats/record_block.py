@@ -92,6 +92,38 @@ def windows(array: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
     return np.ndarray((len(array) - width + 1, width), np.uint8, array, strides=(1, 1))
 
 
+class RecordTable:
+    """Records in one piece, of which any column can be had at once.
+
+    When all have one size a column is a view of the piece, else a copy.
+    """
+
+    __slots__ = ("data", "positions", "size", "sizes")
+
+    def __init__(self, data: bytes | bytearray | memoryview, positions: Ints, sizes: Ints) -> None:
+        self.data = np.frombuffer(data, np.uint8)
+        self.positions = positions
+        """Where each begins; they stand one directly behind the other, the first at 0."""
+        self.sizes = sizes
+        first = int(sizes[0])
+        is_even = first * len(sizes) == len(self.data) and bool((sizes == first).all())
+        self.size = first if is_even else None
+        """Of each, when it is the same for all."""
+
+    def column(self, offsets: Ints | int, width: int) -> NDArray[np.uint8]:
+        """Row n has the `width` bytes at `offsets` of record n; they lie within the data."""
+        if self.size is not None and isinstance(offsets, int):
+            shape, strides = (len(self.sizes), width), (self.size, 1)
+            return np.ndarray(shape, np.uint8, self.data, offsets, strides)
+        rows: NDArray[np.uint8] = windows(self.data, width)[self.positions + offsets]
+        return rows
+
+    def put(self, offsets: Ints | int, column: NDArray[np.uint8]) -> None:
+        """Write back a column; one that is a view has been written already."""
+        if self.size is None or not isinstance(offsets, int):
+            windows(self.data, column.shape[1])[self.positions + offsets] = column
+
+
 def heads(data: bytes | memoryview, positions: Ints) -> NDArray[np.void]:
     """The fixed fields of each record, as an array of `HEAD`."""
     rows = windows(np.frombuffer(data, np.uint8), HEAD_BYTES)[positions]

@@ -17,7 +17,7 @@ from app.domain.errors import (
 from app.domain.message import Message
 from app.domain.names import TIMER_TOPIC, retry_topic
 from app.domain.positions import FlushMode
-from app.domain.settings import GroupSettings
+from app.domain.settings import GroupSettings, TopicSettings
 from app.store import Timer
 from tests.support.brokers import TOPIC, World, running
 from tests.support.clock import START_MS
@@ -210,6 +210,14 @@ async def test_a_delivery_that_meets_a_cancel_in_progress_leaves_it_alone(world:
     assert cancel.result() is None
     assert await delivered(world) == []
     assert await outcome(world.broker.scheduled.cancel(TOPIC, handle)) is MessageNotFound
+
+
+@pytest.mark.parametrize("flush", list(FlushMode))
+async def test_a_cancel_is_as_durable_as_the_topic(world: World, flush: FlushMode) -> None:
+    await world.metadata.put_topic(TOPIC, TopicSettings(queues=2, flush=flush))
+    handle = await send_later(world, b"cancelled", 10)
+    await world.broker.scheduled.cancel(TOPIC, handle)
+    assert world.store.flushes[-1] is flush
 
 
 async def test_a_cancel_that_fails_lets_the_message_go(world: World) -> None:

@@ -121,3 +121,15 @@ async def test_a_snapshot_is_due_when_the_last_one_lies_far_back() -> None:
         assert not journal.is_snapshot_due()
         store.state.written_end += 1 << 29
         assert journal.is_snapshot_due()
+
+
+async def test_a_snapshot_is_written_on_a_nearly_full_disk() -> None:
+    """Without one the old entries hold the segments that retention wants to delete."""
+    store = MemoryStore(FakeClock())
+    await written(store, b"a", b"b", b"c")
+    store.is_nearly_full = True
+    with journals(store) as (journal, _):
+        await journal.replay()
+        await journal.write_snapshot()
+    assert store.bounds(TOPIC, 0) == (3, 5)
+    assert await replayed(store) == [b"a", b"b", b"c"]

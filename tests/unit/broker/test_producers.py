@@ -219,6 +219,20 @@ async def test_everything_is_known_after_a_restart(snapshot: bool) -> None:
         assert stored(world) == 4
 
 
+@pytest.mark.parametrize("due", [None, Due(10, is_delay=True)])
+@pytest.mark.parametrize("what", [claim(0), KeyClaim("k", "f")])
+async def test_a_nearly_full_disk_refuses_sends_under_a_claim_as_all_others(
+    what: ProducerClaim | KeyClaim, due: Due | None
+) -> None:
+    async with running() as world:
+        world.store.is_nearly_full = True
+        with pytest.raises(DiskFull) as full:
+            await world.broker.producers.send(TOPIC, Message(b"a"), what, due=due)
+        assert full.value.outcome == "not_stored"
+        world.store.is_nearly_full = False
+        assert not (await world.broker.producers.send(TOPIC, Message(b"a"), what)).is_repeated
+
+
 @pytest.mark.parametrize("kept", [0, 1, 2])
 @pytest.mark.parametrize("what", [claim(0), KeyClaim("k", "f")])
 async def test_a_frame_that_a_crash_cut_short_is_completed(

@@ -490,6 +490,36 @@ async def test_until_a_time_to_come_waits_for_what_comes_before_it() -> None:
         assert (bodies(world, result), result.is_ended) == ([b"1"], True)
 
 
+async def test_until_a_time_that_is_over_waits_for_what_was_stored_before_it() -> None:
+    """What is still being synced has its time already."""
+    async with running() as world:
+        await world.send(b"0")
+        async with asyncio.TaskGroup() as tasks:
+            world.store.held = []
+            late = tasks.create_task(world.send(b"1"))
+            await until(lambda: bool(world.store.held))
+            world.clock.advance(ms=10)
+            until_ms = world.clock.now_ms()
+            early = await world.pull(0, until_ms=until_ms)
+            world.store.confirm()
+            await late
+        assert (bodies(world, early), early.is_ended) == ([b"0"], False)
+        rest = await world.pull(early.next_offset, until_ms=until_ms)
+        assert (bodies(world, rest), rest.is_ended) == ([b"1"], True)
+
+
+async def test_what_comes_while_a_pull_waits_is_bound_by_its_bytes_too() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        await world.send(b"0")
+        pull = tasks.create_task(world.pull(0, min_messages=2, max_bytes=1_000, wait_s=60))
+        await until(lambda: world.waiting == 1)
+        await world.send(bytes(5_000))
+        result = await pull
+        assert (bodies(world, result), result.next_offset, result.scanned) == ([b"0"], 1, 1)
+        alone = await world.pull(1, max_bytes=1_000)
+        assert len(alone.read.records) == 1
+
+
 async def test_until_a_time_works_on_cold_queues_and_from_a_time() -> None:
     async with running() as world:
         for body in numbered(4):

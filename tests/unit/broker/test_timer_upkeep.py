@@ -1,5 +1,7 @@
 """What waits long moves with the log; what is done leaves it; counts survive restarts."""
 
+import errno
+
 import pytest
 
 from app.broker.delays import Delays
@@ -8,6 +10,7 @@ from app.domain.errors import DiskFull
 from app.domain.message import Message
 from app.domain.names import TIMER_TOPIC
 from tests.support.brokers import TOPIC, World, running
+from tests.support.simulated_files import Fault
 
 pytestmark = pytest.mark.anyio
 DAY = 86_400_000
@@ -158,3 +161,43 @@ async def test_what_waits_outlives_the_loss_of_the_timer_log_behind_a_trimmed_fr
         world.clock.advance(ms=DAY)
         await settle(world)
         assert bodies(world)[-1] == b"far"
+
+
+async def test_a_run_that_a_merge_finds_damaged_is_made_again_from_the_topic() -> None:
+    """Nobody looks at what is due in weeks until then; merging does."""
+    async with running() as world:
+        for number in range(3):
+            await send_later(world, b"%d" % number, 30 * DAY + number)
+        delays = await settle(world)
+        await delays.upkeep.flush()
+        files = world.store.files
+        (name,) = set(files.list("timerlog")) - {"manifest"}
+        run = files.open(f"timerlog/{name}")
+        run.pwritev([bytes([run.pread(1, 0)[0] ^ 1])], 0)
+        for number in range(3, 6):
+            await send_later(world, b"%d" % number, DAY)
+        await delays.catch_up()
+        await delays.upkeep.flush()  # merges, which fails
+        await settle(world)
+        await delays.upkeep.flush()
+        assert delays.timers.log.watermark == delays.timers.log.position == 6
+        world.clock.advance(ms=DAY)
+        await settle(world)
+        assert bodies(world) == [b"3", b"4", b"5"]
+
+
+async def test_a_flush_that_fails_leaves_no_files_and_is_tried_again_after_a_pause() -> None:
+    async with running() as world:
+        await send_later(world, b"far", DAY)
+        delays = await settle(world)
+        delays.timers.log._flush_entries = 1
+        files = world.store.files
+        files.fault = Fault("write", 1, errno.ENOSPC, lasting=True)
+        for _ in range(5):
+            await delays.turn()
+        assert files.list("timerlog") == []
+        assert files.fault.seen == 1
+        files.fault = None
+        world.clock.advance(s=5)
+        await delays.turn()
+        assert len(files.list("timerlog")) == 2

@@ -4,6 +4,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 import google_crc32c
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -51,14 +52,31 @@ messages = st.builds(
 )
 
 
-@given(st.lists(messages, min_size=1, max_size=8), st.booleans())
+def alike(message: Message, tags: Sequence[str]) -> list[Message]:
+    """Messages whose records have one size; with one tag, the properties are the same too."""
+    length = len(message.body)
+    return [
+        msgspec.structs.replace(message, tag=tag, body=bytes((number,) * length))
+        for number, tag in enumerate(tags)
+    ]
+
+
+batches = st.lists(messages, min_size=1, max_size=8) | st.builds(
+    alike, messages, st.lists(st.sampled_from("ab"), min_size=1, max_size=8)
+)
+
+
+@given(batches, st.booleans(), st.booleans())
 def test_placing_a_frame_equals_encoding_each_record(
-    batch: list[Message], given_hashes: bool
+    batch: list[Message], given_hashes: bool, is_ours: bool
 ) -> None:
     hashes = [java_hash(m.tag) if m.tag else 0 for m in batch]
-    body = request_frame([request_record(m) for m in batch], hashes if given_hashes else None)
+    sent = request_frame([request_record(m) for m in batch], hashes if given_hashes else None)
+    body = bytearray(sent) if is_ours else sent
     frame = batch_frame.parse_request(body, topic="orders", limits=LIMITS)
+    assert (frame.records.obj is body) == is_ours, "what is ours is not copied"
     assert frame.tag_hashes.tolist() == hashes
+    assert frame.keyed == [(n, key) for n, message in enumerate(batch) for key in message.keys]
     offsets = [1_000 * (index + 1) for index in range(len(batch))]
     batch_frame.place(
         frame,
@@ -85,6 +103,7 @@ def test_placing_a_frame_equals_encoding_each_record(
         for index, message in enumerate(batch)
     )
     assert bytes(frame.records) == expected
+    assert (bytes(body) == sent) != is_ours
     units = struct.iter_unpack(">qiq", frame.units(offsets))
     assert [unit[0] for unit in units] == offsets
 

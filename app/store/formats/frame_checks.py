@@ -1,0 +1,220 @@
+"""Whether the records of a request frame are what they should be: all at once, with numpy. Pure.
+
+The first record that is wrong is named in `MalformedFrame`. What is the same for many records, as
+the properties mostly are, is looked at once.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.errors import BodyTooLarge, MalformedFrame
+from app.domain.limits import Limits
+from app.domain.message import RESERVED_PROPERTIES, java_hash
+from app.store.formats.record import (
+    CHECKSUM_BYTES,
+    CHECKSUM_NAME,
+    FIXED_BYTES,
+    MAGIC_V1,
+    RECORD_OVERHEAD_BYTES,
+)
+from app.store.formats.record_block import HEAD, HEAD_BYTES, Ints, RecordTable, windows
+
+EMPTY_CHECKSUM: Final = CHECKSUM_NAME + b"0000000000\x02"
+_TAKEN_FROM_CLIENTS: Final = frozenset(
+    {"KEYS", "TAGS", "UNIQ_KEY", "__SHARDINGKEY", "MQ_CONTENT_TYPE"}
+)
+_REFUSED_NAMES: Final = {
+    length: np.array(
+        [
+            np.frombuffer(name.encode(), np.uint8)
+            for name in sorted(RESERVED_PROPERTIES - _TAKEN_FROM_CLIENTS)
+            if len(name) == length and name != "__CRC32#"
+        ]
+    )
+    for length in {len(name) for name in RESERVED_PROPERTIES - _TAKEN_FROM_CLIENTS - {"__CRC32#"}}
+}
+_ZERO_FIELDS: Final = (
+    (12, 4, "queue id"),
+    (20, 8, "queue offset"),
+    (28, 8, "physical offset"),
+    (36, 4, "system flag"),
+    (56, 8, "store time"),
+    (64, 8, "store host"),
+    (72, 4, "reconsume times"),
+    (76, 8, "prepared offset"),
+)
+_ZERO_RANGES: Final = ((12, 16), (20, 40), (56, 84))
+"""The same in one piece each."""
+
+
+@dataclass(slots=True)
+class Properties:
+    """The properties strings of all records without their checksums.
+
+    When they are the same for all, `text` has them once and `ends` one item.
+    """
+
+    text: bytes
+    ends: Ints
+    """Where each record's end in `text`."""
+    count: int
+    """Of the records."""
+
+    @property
+    def are_one(self) -> bool:
+        """Whether what is found in `text` holds for each record."""
+        return len(self.ends) < self.count
+
+
+def _bad(wrong: NDArray[np.bool_], detail: str) -> None:
+    """Raise `MalformedFrame` for the first record that is marked in `wrong`."""
+    if wrong.any():
+        index = int(wrong.argmax())
+        raise MalformedFrame(f"record {index}: {detail}", fields={"index": index})
+
+
+def _is_each(column: NDArray[np.uint8], piece: bytes, detail: str) -> None:
+    """Raise `MalformedFrame` unless each row is `piece`."""
+    if column.tobytes() != piece * len(column):
+        _bad((column != np.frombuffer(piece, np.uint8)).any(axis=1), detail)
+
+
+def same_or_each(values: Ints) -> Ints | int:
+    """The value that all have, or all values."""
+    first = int(values[0])
+    return first if bool((values == first).all()) else values
+
+
+def check_fields(table: RecordTable, topic: bytes, limits: Limits) -> Ints:
+    """Check the fixed fields, the topic and the lengths of every record; the body lengths."""
+    sizes = table.sizes
+    overhead = RECORD_OVERHEAD_BYTES + len(topic)
+    _bad(sizes < overhead, f"a record for this topic has at least {overhead} bytes")
+    rows = table.column(0, HEAD_BYTES)
+    heads = rows.view(HEAD)[:, 0]
+    _bad(heads["total_size"] != sizes, "its first field is not its size")
+    _bad(heads["magic"] != MAGIC_V1, "wrong magic")
+    for start, end in _ZERO_RANGES:
+        if rows[:, start:end].any():
+            for offset, size, name in _ZERO_FIELDS:
+                _bad((rows[:, offset : offset + size] != 0).any(axis=1), f"{name} is not 0")
+    body_lengths: Ints = heads["body_length"].astype(np.int64) & 0xFFFFFFFF
+    _bad(body_lengths > sizes - overhead, "the body is longer than the record")
+    if int(body_lengths.max()) > limits.body_bytes_max:
+        raise BodyTooLarge(
+            f"record {int(body_lengths.argmax())} has a body over {limits.body_bytes_max} bytes",
+            fields={"limit_bytes": limits.body_bytes_max},
+        )
+    topics_at = same_or_each(body_lengths) + FIXED_BYTES
+    part = bytes((len(topic),)) + topic
+    _is_each(table.column(topics_at, len(part)), part, "it names another topic")
+    lengths = table.column(topics_at + len(part), 2).view(">u2")[:, 0].astype(np.int64)
+    _bad(lengths != sizes - FIXED_BYTES - 3 - len(topic) - body_lengths, "the lengths differ")
+    _bad(lengths - CHECKSUM_BYTES > limits.properties_bytes_max, "the properties are too large")
+    tails = same_or_each(sizes) - CHECKSUM_BYTES
+    ended = "it does not end with the empty checksum property"
+    _is_each(table.column(tails, CHECKSUM_BYTES), EMPTY_CHECKSUM, ended)
+    return body_lengths
+
+
+def gather_properties(table: RecordTable, topic_length: int, body_lengths: Ints) -> Properties:
+    """The properties of all records; each that has any ends with 0x02, and all are UTF-8."""
+    overhead = FIXED_BYTES + 3 + topic_length
+    lengths = table.sizes - body_lengths - overhead - CHECKSUM_BYTES
+    ends = table.positions + table.sizes - CHECKSUM_BYTES
+    _bad((lengths > 0) & (table.data[ends - 1] != 2), "the last property does not end with 0x02")
+    length = same_or_each(lengths)
+    count = len(lengths)
+    if isinstance(length, int):
+        column = table.column(same_or_each(body_lengths) + overhead, length) if length else None
+        text = b"" if column is None else column.tobytes()
+        if text == text[:length] * count:
+            text, count = text[:length], 1
+    else:
+        data = table.data.data
+        rows = zip((ends - lengths).tolist(), ends.tolist(), strict=True)
+        text = b"".join([data[start:end] for start, end in rows])
+    found = Properties(text, np.cumsum(lengths[:count]), len(lengths))
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        index = int(np.searchsorted(found.ends, error.start, "right"))
+        raise MalformedFrame(
+            f"record {index}: the properties are not UTF-8", fields={"index": index}
+        ) from error
+    return found
+
+
+def look_into(
+    properties: Properties, tag_hashes: Ints | None
+) -> tuple[Ints, list[tuple[int, str]]]:
+    """Check names and values; the tag hash of each record (unless given), and their keys."""
+    text, ends = properties.text, properties.ends
+    starts, separators = _check_pairs(text, ends)
+    if tag_hashes is None:
+        tag_hashes = _tag_hashes(text, starts, separators, ends)
+        if properties.are_one:
+            tag_hashes = np.repeat(tag_hashes, properties.count)
+    keyed = _keys(text, starts, separators, ends)
+    if properties.are_one:
+        keyed = [(record, key) for record in range(properties.count) for _, key in keyed]
+    return tag_hashes, keyed
+
+
+def _check_pairs(properties: bytes, ends: Ints) -> tuple[Ints, Ints]:
+    """Where every pair and its separator stand; each has a name, a value and no reserved name."""
+    data = np.frombuffer(properties, np.uint8)
+    pair_ends = np.flatnonzero(data == 2)
+    separators = np.flatnonzero(data == 1)
+    starts = np.concatenate((np.zeros(1, np.int64), pair_ends[:-1] + 1))[: len(pair_ends)]
+    chosen = np.searchsorted(separators, starts)
+    padded = np.append(separators, len(data))
+    first = padded[chosen]
+    wrong = (first >= pair_ends - 1) | (first == starts)
+    lengths = first - starts
+    for length in _REFUSED_NAMES.keys() & set(lengths.tolist()):
+        at = np.flatnonzero(lengths == length)
+        names = windows(data, length)[starts[at]]
+        refused = _REFUSED_NAMES[length][None]
+        wrong[at] |= (names[:, None, :] == refused).all(axis=2).any(axis=1)
+    if wrong.any():
+        index = int(np.searchsorted(ends, starts[int(wrong.argmax())], "right"))
+        raise MalformedFrame(
+            f"record {index}: a property is empty or has a reserved name", fields={"index": index}
+        )
+    return starts, first
+
+
+def _tag_hashes(properties: bytes, starts: Ints, separators: Ints, ends: Ints) -> Ints:
+    """Java's hash of the TAGS property of each record, 0 without one."""
+    hashes = np.zeros(len(ends), np.int64)
+    known: dict[bytes, int] = {}
+    for pair in np.flatnonzero(separators - starts == 4).tolist():
+        start = int(starts[pair])
+        if properties[start : start + 4] != b"TAGS":
+            continue
+        tag = properties[start + 5 : properties.index(2, start)]
+        if tag not in known:
+            known[tag] = java_hash(tag.decode())
+        hashes[int(np.searchsorted(ends, start, "right"))] = known[tag]
+    return hashes
+
+
+def _keys(properties: bytes, starts: Ints, separators: Ints, ends: Ints) -> list[tuple[int, str]]:
+    """UNIQ_KEY and the words of KEYS of each record that has them."""
+    if b"KEYS\x01" not in properties and b"UNIQ_KEY\x01" not in properties:
+        return []
+    found: list[tuple[int, str]] = []
+    lengths = separators - starts
+    for pair in np.flatnonzero((lengths == 4) | (lengths == 8)).tolist():
+        start, separator = int(starts[pair]), int(separators[pair])
+        name = properties[start:separator]
+        if name in (b"KEYS", b"UNIQ_KEY"):
+            text = properties[separator + 1 : properties.index(2, separator)].decode()
+            record = int(np.searchsorted(ends, start, "right"))
+            words = text.split(" ") if name == b"KEYS" else [text]
+            found += [(record, word) for word in words if word]
+    return found

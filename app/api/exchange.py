@@ -29,6 +29,8 @@ WHOLE_ANSWER: Final = "curlew.whole_answer"
 """An event with `status`, `headers` and the whole `body`; an ASGI extension of our server."""
 WHOLE_ANSWERS: Final[dict[str, dict[object, object]]] = {WHOLE_ANSWER: {}}
 """In a scope, that the server knows it."""
+WHOLE_BODY: Final = "curlew.whole_body"
+"""In the scope, a body that came with its head. Whoever takes it out finds none in `receive`."""
 REQUEST_ID_KEY: Final = "curlew.request_id"
 """Where applications behind the shell find the request id in the scope."""
 
@@ -88,6 +90,8 @@ class Exchange:
 
     async def read_body(self, limit: int, too_large: Callable[[int], InvalidRequest]) -> bytes:
         """The whole body; refused before it is read when `Content-Length` is over `limit`."""
+        if WHOLE_BODY in self.scope:
+            return self._whole_body(limit, too_large)
         body, more = await self._read_first(limit, too_large)
         return b"".join(await self._read_rest(body, limit, too_large)) if more else body
 
@@ -95,8 +99,16 @@ class Exchange:
         self, limit: int, too_large: Callable[[int], InvalidRequest]
     ) -> bytes | bytearray:
         """The same; what had to be joined is the caller's to write to."""
+        if WHOLE_BODY in self.scope:
+            return self._whole_body(limit, too_large)
         body, more = await self._read_first(limit, too_large)
         return bytearray().join(await self._read_rest(body, limit, too_large)) if more else body
+
+    def _whole_body(self, limit: int, too_large: Callable[[int], InvalidRequest]) -> bytes:
+        body: bytes = self.scope.pop(WHOLE_BODY)
+        if len(body) > limit:
+            raise too_large(limit)
+        return body
 
     async def _read_first(
         self, limit: int, too_large: Callable[[int], InvalidRequest]

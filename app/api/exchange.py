@@ -145,16 +145,31 @@ class Exchange:
         headers.append((b"content-length", b"%d" % len(body)))
         await self._answer(status, headers, body)
 
-    async def _answer(self, status: int, headers: Headers, body: bytes) -> None:
+    async def answer_or_tell(self, status: int, headers: Headers, body: bytes) -> None:
+        """As `answer`; raises `ClientGone` when the client has left and nothing was sent."""
+        if self.held_bytes and self.pressure.are_bodies_near:
+            headers += quota_headers(self.pressure.bodies)
+        headers.append((b"content-length", b"%d" % len(body)))
+        try:
+            await self._answer(status, headers, body, must_reach=True)
+        except ClientGone:
+            self.status = 0
+            raise
+
+    async def _answer(
+        self, status: int, headers: Headers, body: bytes, *, must_reach: bool = False
+    ) -> None:
         headers.append((REQUEST_ID, self.request_id))
         self.started = True
         self.status = status
         if self.scope.get("extensions") is WHOLE_ANSWERS:
-            whole = {"type": WHOLE_ANSWER, "status": status, "headers": headers, "body": body}
-            await self.send(whole)
-            return
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+            last: Event = {"type": WHOLE_ANSWER, "status": status, "headers": headers, "body": body}
+        else:
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+            last = {"type": "http.response.body", "body": body}
+        if must_reach:
+            last[MUST_REACH] = True
+        await self.send(last)
 
     async def answer_in_two(
         self, status: int, headers: Headers, first: bytes, rest: bytes | memoryview

@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final
 
-from app.broker.filtered_reading import read_matching
+from app.broker.filtered_reading import first_records, read_matching
 from app.broker.filters import Filter, parse_filter
 from app.broker.ports import Metadata, Store
 from app.broker.reading import DiskAccess, find_offset_at
@@ -85,6 +85,10 @@ class _Pull:
 
     def add(self, read: ReadResult) -> None:
         """Take in what one read has found."""
+        if self.found.records and read.records and len(read.records[0]) > self.bytes_left:
+            # A read gives at least one message, however large; only the first one may be that.
+            read = first_records(read, 0)
+            self.bytes_left = 0
         self.offset = read.next_offset
         count = len(read.records)
         self.messages_left -= count
@@ -246,6 +250,8 @@ class Puller:
             return pull.end_offset
         high = pull.bounds.max_offset
         is_over = until_ms <= self._clock.now_ms()
+        # What was appended before may be on its way to be readable; looked at behind the clock.
+        is_over &= self._store.next_offset(pull.topic, pull.queue_id) == high
         found = find_offset_at(
             self._store,
             pull.topic,

@@ -11,9 +11,11 @@ import msgspec
 from sqlalchemy import Row, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.cluster import versions
 from app.cluster.database import Database
 from app.cluster.preconditions import check_version
 from app.cluster.tables import schedule_firings, schedules
+from app.cluster.upserts import upsert
 from app.domain.clock import Clock
 from app.domain.errors import ScheduleNotFound, StateConflict
 from app.domain.limits import Limits
@@ -39,15 +41,21 @@ class Schedules:
         *,
         if_version: int | None = None,
     ) -> tuple[Schedule, bool]:
-        """Make or change a schedule; True: made. Equal settings change nothing."""
+        """Make or change a schedule; True: made. Equal settings change nothing.
+
+        `next_due_ms` is from now on; None: it is paused.
+        """
         now_ms = self._clock.now_ms()
         async with self._database.transaction() as connection:
+            await versions.lock(connection)  # what is read here stays true until the commit
             present = await _find(connection, name)
             check_version(f"schedule {name!r}", present.version if present else 0, if_version)
             if present is not None and present.settings == settings:
                 return present, False
             if present is None:
                 await self._check_room(connection)
+            else:
+                next_due_ms = present.next_due_after(settings, next_due_ms)
             made = Schedule(
                 name,
                 settings,
@@ -117,7 +125,7 @@ class Schedules:
     async def move_on(
         self, schedule: Schedule, next_due_ms: int, node_id: str | None
     ) -> Firing | None:
-        """Claim the due time for a node, or pass over it (None). None: another node was quicker."""
+        """Claim the due time for a node, or pass over it (None). None: it is claimed already."""
         assert schedule.next_due_ms is not None
         row = schedules.c
         async with self._database.transaction() as connection:
@@ -132,14 +140,17 @@ class Schedules:
             )
             if not moved.rowcount or node_id is None:
                 return None
-            await connection.execute(
-                insert(schedule_firings).values(
-                    schedule=schedule.name,
-                    due_ms=schedule.next_due_ms,
-                    node_id=node_id,
-                    settings=_encode(schedule.settings).decode(),
-                )
+            insertion = upsert(connection, schedule_firings).values(
+                schedule=schedule.name,
+                due_ms=schedule.next_due_ms,
+                node_id=node_id,
+                settings=_encode(schedule.settings).decode(),
             )
+            # A schedule that was made anew may have a due time that was claimed before.
+            entered = insertion.on_conflict_do_nothing(index_elements=["schedule", "due_ms"])
+            query = entered.returning(schedule_firings.c.schedule)
+            if (await connection.execute(query)).first() is None:
+                return None
         return Firing(schedule.name, schedule.next_due_ms, schedule.settings)
 
     async def firings(self, node_id: str) -> Sequence[Firing]:

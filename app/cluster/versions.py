@@ -1,4 +1,5 @@
-"""The version row: one number that every change of topics and groups raises.
+"""The version row: one number that every change of topics and groups raises. Changes of schedules
+take it, too, as their lock.
 
 Nodes poll it to learn that another node changed something. Taking it is also the lock that makes
 read-then-write changes safe on PostgreSQL: every such change calls `lock` first.

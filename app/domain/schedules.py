@@ -59,6 +59,20 @@ class Schedule:
     updated_ms: int
     version: int
 
+    def next_due_after(self, settings: ScheduleSettings, next_due_ms: int | None) -> int | None:
+        """When it is due next with other settings; `next_due_ms` is what these say from now on.
+
+        What says when it is due may be as it was: then it goes on where it is. For a due time is
+        claimed some seconds ahead, and no other node may claim it again.
+        """
+        is_moved = (settings.cron, settings.timezone) != (
+            self.settings.cron,
+            self.settings.timezone,
+        )
+        if is_moved or next_due_ms is None or self.next_due_ms is None:
+            return next_due_ms
+        return self.next_due_ms
+
 
 class Firing(NamedTuple):
     """A due time that a node has taken upon itself: it sends the message exactly once."""

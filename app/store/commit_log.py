@@ -221,15 +221,17 @@ class CommitLog:
         """
         try:
             for base in sorted(self._dirty):
-                self._written[base].sync()
+                file = self._written.get(base)
+                if file is not None:  # else retention, on its thread, has removed the segment
+                    file.sync()
         except OSError:
             with contextlib.suppress(OSError):
                 self._files.open(paths.SYNC_FAILED, create=True).close()
             raise
         in_use = max(self._dirty, default=0)
         self._dirty.clear()
-        for base in [base for base in self._written if base < in_use]:
-            del self._written[base]  # closed when the last reader is done with it
+        for base in [base for base in list(self._written) if base < in_use]:
+            self._written.pop(base, None)  # closed when the last reader is done with it
 
     def sync_all(self) -> None:
         """Bring everything to the medium, also what another process wrote and the names it made."""

@@ -7,7 +7,9 @@ twice writes the same unit to the same place: there is nothing to duplicate or s
 Event loop only, except `units`, which a reader thread may call: it works on values taken once.
 """
 
+import threading
 from collections.abc import Callable
+from typing import Final
 
 import google_crc32c
 import numpy as np
@@ -21,6 +23,9 @@ from app.store.unit_sums import BLOCK_UNITS, UnitSums
 
 Unit = tuple[int, int, int]
 """Physical offset, size, tag hash."""
+
+_MINIMA: Final = threading.Lock()
+"""Held while a minimum is raised: the event loop deletes topics while a thread expires messages."""
 
 Repair = Callable[["ConsumeQueue", int, int], None]
 """Puts the wrong ones among units `[first, end)` right, from the log. Waits for the disk."""
@@ -99,6 +104,16 @@ class ConsumeQueue:
         sums = self._sums.encode()
         return QueueState(self.topic, self.queue_id, first, end, self._sums.start, sums)
 
+    def expire_below(self, offset: int) -> int:
+        """Make what lies below unreadable; how many messages that were. Any thread.
+
+        Never goes back: what another thread took away meanwhile stays away.
+        """
+        with _MINIMA:
+            expired = max(offset - self.min_offset, 0)
+            self.min_offset += expired
+        return expired
+
     def append(self, units: bytes) -> None:
         """Make units readable, the next in order."""
         self._tail[1].extend(units)
@@ -138,14 +153,29 @@ class ConsumeQueue:
         Units that were never written count as before. May raise `ColdRead`.
         """
         low, high = self.min_offset, self.max_offset
+        answer = high
         while low < high:
             middle = (low + high) // 2
-            ((found, size, _),) = self.units(middle, middle + 1, wait_for_disk=wait_for_disk)
-            if size > 0 and found >= physical_offset:
+            written, found = self._first_written(middle, high, wait_for_disk=wait_for_disk)
+            if written == high:
                 high = middle
+            elif found >= physical_offset:
+                answer, high = written, middle
             else:
-                low = middle + 1
-        return low
+                low = written + 1
+        return answer
+
+    def _first_written(self, first: int, end: int, *, wait_for_disk: bool) -> tuple[int, int]:
+        """The first of units `[first, end)` that was ever written, and its place; or `end`, 0."""
+        count = 1
+        while first < end:
+            units = self.units(first, min(first + count, end), wait_for_disk=wait_for_disk)
+            for offset, (found, size, _) in enumerate(units, first):
+                if size > 0:
+                    return offset, found
+            first += len(units)
+            count = BLOCK_UNITS
+        return end, 0
 
     def begins_behind(self, physical_offset: int) -> bool:
         """Whether the first unit, unchecked, says that its record is not before this place."""

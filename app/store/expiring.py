@@ -58,7 +58,7 @@ class Expiring:
         report.held_by = held.name if held and verdict.held_back else None
         if verdict.delete:
             self._delete_segments(log, verdict.delete, report)
-        for queue in self._queues:
+        for queue in list(self._queues):
             report.deleted_queue_files += queue.drop_below_minimum()
         report.deleted_index_files = self._index.drop_below(log.start)
         report.disk_used_ratio = self._files.disk_usage().used_ratio
@@ -98,8 +98,7 @@ class Expiring:
             pinned = self._pins.of_topic(queue.topic)
             if pinned is not None and first > queue.min_offset:
                 first = min(first, queue.first_at_or_behind(pinned))
-            report.expired_messages += max(first - queue.min_offset, 0)
-            queue.min_offset = max(queue.min_offset, first)
+            report.expired_messages += queue.expire_below(first)
 
     def _first_needed(self, end: int) -> int:
         needed = end
@@ -113,9 +112,7 @@ class Expiring:
         start = log.bases[count]
         for queue in list(self._queues):
             if queue.min_offset < queue.max_offset:
-                first = queue.first_at_or_behind(start)
-                report.expired_messages += first - queue.min_offset
-                queue.min_offset = first
+                report.expired_messages += queue.expire_below(queue.first_at_or_behind(start))
         for _ in range(count):
             report.deleted_segments.append(log.drop_first())
         log.sync_names()

@@ -154,7 +154,8 @@ class IndexFile:
         else:
             raw = self._read(slot_at(slot), SLOT_BYTES, wait_for_disk=wait_for_disk)
             number = int.from_bytes(raw)
-        limit = self.next_entry
+        first, tail = self._tail
+        limit = first + len(tail) // ENTRY_BYTES  # `append` counts an entry after its slot is set
         while number:
             if not 0 < number < limit:
                 raise IndexDamaged(f"{self._path}: entry {number} behind {limit}")
@@ -173,7 +174,8 @@ class IndexFile:
             expected = heads.astype(">i4").tobytes()
             if stored != expected:
                 file = self._cache.get(self._path)
-                assert file is not None
+                if file is None:
+                    raise IndexDamaged(f"{self._path}: removed")
                 self._cache.mark_dirty(file)
                 file.pwritev([expected], HEADER_BYTES)
             self.verified = True

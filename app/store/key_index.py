@@ -5,7 +5,8 @@ has its own watermark in the checkpoint; what was added behind it is taken off a
 dispatched anew, so an entry is there once. Files that are missing or damaged are dropped with all
 behind them and made again from the log.
 
-`add`, `flush` and `drop_below` belong to the event loop; `candidates` may run in reader threads.
+`add` and `flush` belong to the event loop, `drop_below` to the thread of retention; `candidates`
+may run in reader threads.
 """
 
 import threading
@@ -89,10 +90,11 @@ class KeyIndex:
                 self._drain()
 
     def _drain(self) -> None:
-        """Put what is pending into the last file. The lock is held."""
-        pending, self._pending = self._pending, []
+        """Put what is pending into the last file. The lock is held; `add` may go on meanwhile."""
+        pending = self._pending[:]
         if not pending:
             return
+        del self._pending[: len(pending)]
         hashes = key_hashes([index_key(item.topic, key) for item in pending for key in item.keys])
         at = 0
         for item in pending:
@@ -150,8 +152,11 @@ class KeyIndex:
                 self._note_damage(file)
 
     def _note_damage(self, file: IndexFile) -> None:
-        if self.damaged_from is None or file.begin_offset < self.damaged_from:
-            self.damaged_from = file.begin_offset
+        with self._lock:
+            if file not in self._files:
+                return  # retention was quicker
+            if self.damaged_from is None or file.begin_offset < self.damaged_from:
+                self.damaged_from = file.begin_offset
 
     def drop_below(self, log_start: int) -> list[str]:
         """Remove files of which no record is left; their names. The last one stays."""

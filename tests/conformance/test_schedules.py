@@ -1,6 +1,7 @@
 """Schedules in SQL, over SQLite and PostgreSQL alike: one node gets a due time, nothing is lost."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -79,3 +80,63 @@ async def test_their_number_is_bounded(metadata: Metadata) -> None:
     await metadata.schedules.put("one", SETTINGS, 5)
     with pytest.raises(StateConflict):
         await metadata.schedules.put("two", SETTINGS, 5)
+
+
+async def test_of_changes_that_ask_for_the_same_version_one_is_made(
+    metadata: Metadata, open_node: OpenNode
+) -> None:
+    await metadata.schedules.put("tick", SETTINGS, 5)
+    async with open_node() as other:
+        results = await asyncio.gather(
+            *[
+                node.schedules.put(
+                    "tick", ScheduleSettings("* * * * *", "o", b"%d" % number), 5, if_version=1
+                )
+                for number, node in enumerate([metadata, other] * 4)
+            ],
+            return_exceptions=True,
+        )
+        kinds = sorted(type(result).__name__ for result in results)
+        assert kinds == ["PreconditionFailed"] * 7 + ["tuple"]
+        assert (await other.schedules.get("tick")).version == 2
+
+
+async def test_those_that_are_made_at_once_are_counted_all(
+    metadata: Metadata, open_node: OpenNode
+) -> None:
+    async with open_node() as other:
+        for node in (metadata, other):
+            node.schedules._limits = Limits(schedules_max=2)
+        results = await asyncio.gather(
+            *[
+                node.schedules.put(f"tick{number}", SETTINGS, 5)
+                for number, node in enumerate([metadata, other] * 4)
+            ],
+            return_exceptions=True,
+        )
+        kinds = sorted(type(result).__name__ for result in results)
+        assert kinds == ["StateConflict"] * 6 + ["tuple"] * 2
+
+
+async def test_a_change_of_anything_but_the_times_goes_on_where_it_was(metadata: Metadata) -> None:
+    await metadata.schedules.put("tick", SETTINGS, START_MS)
+    changed, _ = await metadata.schedules.put("tick", replace(SETTINGS, body=b"new"), 5)
+    assert changed.next_due_ms == START_MS
+    paused, _ = await metadata.schedules.put("tick", replace(SETTINGS, paused=True), None)
+    assert paused.next_due_ms is None
+    resumed, _ = await metadata.schedules.put("tick", SETTINGS, 5)
+    assert resumed.next_due_ms == 5
+    moved, _ = await metadata.schedules.put("tick", replace(SETTINGS, timezone="UTC"), 7)
+    assert moved.next_due_ms == 7
+
+
+async def test_a_due_time_that_is_claimed_already_is_passed_over(metadata: Metadata) -> None:
+    """Its node may never come back; the schedule must go on all the same."""
+    made, _ = await metadata.schedules.put("tick", SETTINGS, START_MS)
+    assert await metadata.schedules.move_on(made, START_MS + 60, "gone")
+    await metadata.schedules.remove("tick")
+    again, _ = await metadata.schedules.put("tick", OTHER, START_MS)
+    assert await metadata.schedules.move_on(again, START_MS + 60, "a") is None
+    assert (await metadata.schedules.get("tick")).next_due_ms == START_MS + 60
+    assert await metadata.schedules.firings("a") == []
+    assert await metadata.schedules.firings("gone") == [Firing("tick", START_MS, SETTINGS)]

@@ -222,6 +222,8 @@ class MemorySchedules:
         if present is not None and present.settings == settings:
             return present, False
         version = present.version + 1 if present else 1
+        if present is not None:
+            next_due_ms = present.next_due_after(settings, next_due_ms)
         self.kept[name] = Schedule(name, settings, next_due_ms, 0, 0, version)
         return self.kept[name], present is None
 

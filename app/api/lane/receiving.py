@@ -10,7 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from app.api.decoding import receive_decoder
-from app.api.exchange import Exchange, Headers, batch_too_large
+from app.api.exchange import ClientGone, Exchange, Headers, batch_too_large
 from app.api.lane import media
 from app.api.lane.preferences import wished_wait
 from app.api.lane.raw_message import raw_headers
@@ -71,20 +71,29 @@ class Receiving:
         result = await self._lease(exchange, topic, group, request)
         if request.wait_s > 0:
             headers += near_quota_headers(self._broker.waiting_quota)
-        if raw:
-            sizes = [len(delivery.message.body) for delivery in result.deliveries]
-            self._traffic.sent_out(len(sizes), sum(sizes))
-            await _answer_raw(exchange, result, headers)
-            return
+        try:
+            if raw:
+                body_bytes = await _answer_raw(exchange, result, headers)
+            else:
+                body_bytes = await self._answer(exchange, result, headers, force_base64)
+        except ClientGone:  # it left while the log was told of the deliveries
+            self._broker.give_back(result.deliveries)
+            raise
+        self._traffic.sent_out(len(result.deliveries), body_bytes)
+
+    async def _answer(
+        self, exchange: Exchange, result: ReceiveResult, headers: Headers, force_base64: bool
+    ) -> int:
+        """Send the messages as JSON; the bytes of their bodies."""
         views, body_bytes = delivered_views(
             result.deliveries, self._broker.store_id, force_base64=force_base64
         )
-        self._traffic.sent_out(len(views), body_bytes)
-        await exchange.answer(
+        await exchange.answer_or_tell(
             200,
             [media.JSON_HEADER, *headers],
             encode_line(ReceiveAnswer(views, result.backlog, result.is_paused or UNSET)),
         )
+        return body_bytes
 
     async def _lease(
         self, exchange: Exchange, topic: str, group: str, request: ReceiveRequest
@@ -162,10 +171,11 @@ def _never_gone() -> bool:
     return False
 
 
-async def _answer_raw(exchange: Exchange, result: ReceiveResult, headers: Headers) -> None:
+async def _answer_raw(exchange: Exchange, result: ReceiveResult, headers: Headers) -> int:
+    """Send the one message, if there is one; the bytes of its body."""
     if not result.deliveries:
         await exchange.answer_empty(204, headers)
-        return
+        return 0
     delivery = result.deliveries[0]
     headers += raw_headers(delivery.message)
     headers += [
@@ -174,4 +184,6 @@ async def _answer_raw(exchange: Exchange, result: ReceiveResult, headers: Header
         (b"mq-max-attempts", b"%d" % delivery.max_attempts),
         (b"mq-invisible-until-ms", b"%d" % delivery.invisible_until_ms),
     ]
-    await exchange.answer(200, headers, delivery.message.body)
+    body = delivery.message.body
+    await exchange.answer_or_tell(200, headers, body)
+    return len(body)

@@ -16,6 +16,7 @@ from app.domain.errors import (
     OffsetExpired,
     OffsetOutOfRange,
     QueueNotFound,
+    StoreFailed,
     TooManyRequests,
     TopicNotFound,
 )
@@ -490,6 +491,36 @@ async def test_until_a_time_to_come_waits_for_what_comes_before_it() -> None:
         assert (bodies(world, result), result.is_ended) == ([b"1"], True)
 
 
+async def test_until_a_time_that_is_over_waits_for_what_was_stored_before_it() -> None:
+    """What is still being synced has its time already."""
+    async with running() as world:
+        await world.send(b"0")
+        async with asyncio.TaskGroup() as tasks:
+            world.store.held = []
+            late = tasks.create_task(world.send(b"1"))
+            await until(lambda: bool(world.store.held))
+            world.clock.advance(ms=10)
+            until_ms = world.clock.now_ms()
+            early = await world.pull(0, until_ms=until_ms)
+            world.store.confirm()
+            await late
+        assert (bodies(world, early), early.is_ended) == ([b"0"], False)
+        rest = await world.pull(early.next_offset, until_ms=until_ms)
+        assert (bodies(world, rest), rest.is_ended) == ([b"1"], True)
+
+
+async def test_what_comes_while_a_pull_waits_is_bound_by_its_bytes_too() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        await world.send(b"0")
+        pull = tasks.create_task(world.pull(0, min_messages=2, max_bytes=1_000, wait_s=60))
+        await until(lambda: world.waiting == 1)
+        await world.send(bytes(5_000))
+        result = await pull
+        assert (bodies(world, result), result.next_offset, result.scanned) == ([b"0"], 1, 1)
+        alone = await world.pull(1, max_bytes=1_000)
+        assert len(alone.read.records) == 1
+
+
 async def test_until_a_time_works_on_cold_queues_and_from_a_time() -> None:
     async with running() as world:
         for body in numbered(4):
@@ -507,3 +538,20 @@ async def test_two_ends_are_refused() -> None:
             await world.pull(0, until_ms=1, end_offset=1)
         with pytest.raises(IllegalOffset):
             await world.pull(0, until_ms=-1)
+
+
+async def test_deleting_ends_waiting_though_the_store_cannot_note_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as world:
+        pull = asyncio.ensure_future(world.pull(wait_s=60))
+        await until(lambda: world.broker.waiting_count == 1)
+
+        def fail(_topic: str) -> None:
+            raise StoreFailed("the disk is broken")
+
+        monkeypatch.setattr(world.store, "delete_topic", fail)
+        with pytest.raises(StoreFailed):
+            await world.broker.delete_topic(TOPIC)
+        with pytest.raises(TopicNotFound):
+            await asyncio.wait_for(pull, 10)

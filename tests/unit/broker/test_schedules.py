@@ -92,6 +92,22 @@ async def test_of_two_nodes_one_fires() -> None:
 
 
 @pytest.mark.anyio
+async def test_a_change_after_the_claim_fires_nothing_twice() -> None:
+    """Another node cannot see in its log that the due time was fired."""
+    async with running() as world, running() as other:
+        other.broker.schedules._metadata = world.metadata
+        other.broker.schedules._node_id = "other"
+        await world.broker.schedules.put("tick", every_minute())
+        await at(world, FIRST - 3_000)
+        other.clock.set_wall(FIRST - 2_000)
+        await other.broker.schedules.put("tick", every_minute(tag="changed"))
+        for n in range(3):
+            await at(other, FIRST + n * MINUTE)
+            await at(world, FIRST + n * MINUTE)
+        assert sorted(times(world) + times(other)) == [FIRST + n * MINUTE for n in range(3)]
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("missed", list(Missed))
 async def test_missed_due_times_fire_once_or_not_at_all(missed: Missed) -> None:
     async with running() as world:

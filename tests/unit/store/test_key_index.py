@@ -5,13 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from app.domain.limits import Limits
 from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
-from app.store import OsFiles
+from app.store import OsFiles, RetentionPolicy, key_index
+from app.store.file_cache import FileCache
 from app.store.formats.batch_frame import parse_request
 from app.store.formats.key_index import decode_header, file_bytes
+from app.store.index_file import IndexFile
 from tests.support.simulated_files import SimulatedFiles
 from tests.support.stores import SMALL, OpenStore, open_store
 from tests.unit.store.test_batch_frame import request_frame, request_record
@@ -79,12 +82,25 @@ def test_an_id_of_the_client_finds_its_message(opened: OpenStore) -> None:
     send(opened, "a", message_id="mine")
     send(opened, "b", "mine")
     message = opened.store.read_message("mine", topic="orders", wait_for_disk=True)
-    assert message is None  # the newest hit has it as a key, not as its id
+    assert message is not None
+    assert message.body == b"a", "a newer message has it as a key"
     send(opened, "c", message_id="mine-2")
     message = opened.store.read_message("mine-2", topic="orders", wait_for_disk=True)
     assert message is not None
     assert message.body == b"c"
     assert opened.store.read_message("mine-2") is None
+
+
+def test_an_id_is_found_though_others_have_it_as_a_key(opened: OpenStore) -> None:
+    (derived,) = opened.send(b"question").message_ids
+    send(opened, "mine", message_id="mine")
+    for number in range(40):
+        send(opened, f"answer {number}", derived, "mine")
+    for message_id, body in ((derived, b"question"), ("mine", b"mine")):
+        message = opened.store.read_message(message_id, topic="orders", wait_for_disk=True)
+        assert message is not None
+        assert (message.message_id, message.body) == (message_id, body)
+    assert opened.store.read_message("answer", topic="orders", wait_for_disk=True) is None
 
 
 def test_messages_without_keys_are_not_in_the_index(opened: OpenStore) -> None:
@@ -246,3 +262,48 @@ def test_keys_of_records_that_a_power_loss_took_are_gone() -> None:
     again.settle(1)
     assert (found(again, "every"), found(again, "new")) == (["kept"], ["lost"])
     again.store.close()
+
+
+def test_a_key_added_while_a_thread_looks_up_is_kept(
+    opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, real = opened.store.index, key_index._Keyed
+
+    def late(*fields: object) -> object:
+        list(index.candidates("orders", "other", 0, 1 << 60, wait_for_disk=True))
+        return real(*fields)  # type: ignore[arg-type]
+
+    send(opened, "first", "k")
+    monkeypatch.setattr(key_index, "_Keyed", late)
+    send(opened, "second", "k")
+    assert found(opened, "k") == ["first", "second"]
+
+
+def test_an_entry_that_is_being_added_is_no_damage() -> None:
+    file = IndexFile(FileCache(SimulatedFiles()), "20261121000000000", 8, 11)
+
+    class Keys(list[int]):
+        """The hashes of a record; a thread looks the first up before the second is added."""
+
+        @override
+        def __iter__(self) -> Iterator[int]:
+            yield 5
+            assert [same for same, _, _ in file.chain(5)] == [True]
+            yield 6
+
+    file.append(0, 1, Keys())
+    assert file.next_entry == 3
+
+
+def test_a_file_that_retention_removed_meanwhile_is_no_damage(opened: OpenStore) -> None:
+    for number in range(40):
+        opened.append_all([Message(bytes(800), keys=("every",))])
+        opened.settle(number + 1)
+    opened.store.begin_checkpoint().run()
+    index = opened.store.index
+    looking = index.candidates("orders", "every", 0, 1 << 60, wait_for_disk=True)
+    assert next(looking) is not None
+    keep_all = RetentionPolicy(default_ms=1 << 50, log_bytes_max=4_096)
+    assert opened.store.apply_retention(keep_all).deleted_index_files
+    assert len(list(looking)) < 39
+    assert index.damaged_from is None

@@ -5,12 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.domain.errors import DiskFull
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import OsFiles, RetentionPolicy, StepPart
+from app.store.consume_queue import ConsumeQueue
+from app.store.file_cache import FileCache
 from app.store.files import DiskUsage
+from app.store.formats.consume_queue import UNIT
 from app.store.reading import GAP_EXPIRED, Wanted, read_queue
 from app.store.retention import LogState, decide
 from tests.support.simulated_files import SimulatedFiles
@@ -288,3 +293,57 @@ def test_a_kill_after_retention_keeps_the_rest(checkpoint: bool) -> None:
     expected = [b"%03d" % n for n in range(bounds.min_offset, 40)]
     assert [body[:3] for body in again.bodies()] == expected
     again.store.close()
+
+
+def test_a_topic_deleted_meanwhile_stays_deleted(
+    opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(opened, 40)
+    real = ConsumeQueue.first_at_or_behind
+
+    def late(queue: ConsumeQueue, physical_offset: int) -> int:
+        found = real(queue, physical_offset)
+        opened.store.delete_topic("orders")  # by the event loop, while a thread reads
+        return found
+
+    monkeypatch.setattr(ConsumeQueue, "first_at_or_behind", late)
+    report = opened.store.apply_retention(replace(KEEP_ALL, log_bytes_max=20_000))
+    assert opened.store.bounds("orders", 0) == (40, 40)
+    assert (report.expired_messages, len(report.deleted_segments)) == (0, 6)
+
+
+def test_a_segment_that_was_never_synced_may_go(opened: OpenStore) -> None:
+    for _ in range(20):
+        opened.send(bytes(800), flush=FlushMode.ASYNC)
+    report = opened.store.apply_retention(replace(KEEP_ALL, log_bytes_max=4_096))
+    assert len(report.deleted_segments) == 4
+    opened.store.flush(opened.outcomes.append)
+    opened.settle()
+    assert opened.outcomes[-1] is None
+    assert opened.store.status().flushed_end == opened.store.status().written_end
+
+
+def test_a_queue_made_meanwhile_is_no_trouble(
+    opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(opened, 40)
+    real = ConsumeQueue.drop_below_minimum
+
+    def late(queue: ConsumeQueue) -> list[str]:
+        opened.send(b"x", topic="new")  # by the event loop, while a thread removes files
+        return real(queue)
+
+    monkeypatch.setattr(ConsumeQueue, "drop_below_minimum", late)
+    opened.store.begin_checkpoint().run()
+    assert opened.store.apply_retention(RetentionPolicy(default_ms=6 * HOUR)).deleted_queue_files
+
+
+@given(st.lists(st.booleans(), max_size=40), st.integers(0, 42))
+def test_the_first_message_behind_a_place_is_found_between_holes(
+    written: list[bool], place: int
+) -> None:
+    """Damaged records leave units of zeros; bisection must not jump over what is before them."""
+    queue = ConsumeQueue(FileCache(SimulatedFiles()), "orders", 0, 16)
+    queue.append(b"".join(UNIT.pack(n, 1, 0) if w else bytes(20) for n, w in enumerate(written)))
+    behind = [n for n, is_written in enumerate(written) if is_written and n >= place]
+    assert queue.first_at_or_behind(place) == (behind[0] if behind else len(written))

@@ -7,7 +7,7 @@ works here once, also within the time of its lease: a repeated request would sen
 again, so it is refused. Event loop only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from app.broker.progress_journal import ProgressJournal
 from app.broker.results import AckedAndSent, BatchItem, Send, SendResult
 from app.broker.sending import Sender
 from app.broker.settling import Acks, Settler, settled_by
-from app.broker.subscriptions import Subscription
+from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError, InvalidRequest
 from app.domain.positions import FlushMode
@@ -48,6 +48,7 @@ class AcksAndSends:
         sender: Sender,
         delayed: DelayedSends,
         groups: Groups,
+        lease_ids: LeaseIds,
         progress: ProgressJournal,
     ) -> None:
         self._store = store
@@ -56,6 +57,7 @@ class AcksAndSends:
         self._sender = sender
         self._delayed = delayed
         self._groups = groups
+        self._lease_ids = lease_ids
         self._progress = progress
 
     async def carry_out(
@@ -130,12 +132,37 @@ class AcksAndSends:
         entry = self._progress.part(settled_by(subscription, runs))
         modes = {flush, *(each.topic.flush for each in chosen)}
         strictest = FlushMode.SYNC if FlushMode.SYNC in modes else FlushMode.ASYNC
-        appended = self._store.append_step(
-            (entry, *step.parts), strictest, step.confirmation.done, is_send=True
-        )
-        self._settler.take(subscription, looked, runs, self._clock.monotonic_s())
+        now_s = self._clock.monotonic_s()
+        taken = [_Taken(queue, leases, now_s) for queue, leases in looked.acked.items()]
+
+        def done(error: CurlewError | None) -> None:
+            if error is not None and not subscription.is_closed:
+                for each in taken:
+                    each.give_back(self._lease_ids.next)
+                subscription.line.wake_one()
+            step.confirmation.done(error)
+
+        appended = self._store.append_step((entry, *step.parts), strictest, done, is_send=True)
+        self._settler.take(subscription, looked, runs, now_s)
         step.appended = appended[1:]
         return step
+
+
+class _Taken:
+    """Messages of one queue that a step acks, to be given back should the step be refused."""
+
+    def __init__(self, queue: LeasedQueue, lease_ids: Mapping[int, int], now_s: float) -> None:
+        self._queue = queue
+        self._table = table = queue.leases
+        held = {
+            offset: table.get(offset, lease_id, now_s) for offset, lease_id in lease_ids.items()
+        }
+        self._leases = {offset: lease for offset, lease in held.items() if lease is not None}
+
+    def give_back(self, first_lease_id: int) -> None:
+        """A repeated request finds them as they were, unless the queue has begun again since."""
+        if self._queue.leases is self._table and self._leases:
+            self._queue.reopen(self._leases, first_lease_id)
 
 
 class _Step:

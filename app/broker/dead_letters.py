@@ -24,7 +24,7 @@ from app.broker.progress import QueueProgress
 from app.broker.reading import DiskAccess
 from app.broker.topics import find_topic
 from app.broker.trails import TraceKind, Trails
-from app.domain.errors import GroupNotFound, InvalidRequest
+from app.domain.errors import CurlewError, GroupNotFound, InvalidRequest
 from app.domain.limits import MIB, Limits
 from app.domain.message import Message, StoredMessage, queue_for_sharding_key
 from app.domain.names import DEAD_LETTER_STATE_TOPIC, check_group, dead_letter_topic, retry_topic
@@ -313,8 +313,14 @@ class DeadLetters:
         runs = _runs_of(offsets)
         entry = self.journal.entry(_encode((group, runs)))
         confirmation = Confirmation()
-        self._store.append_step((*_merged(parts), entry), FlushMode.SYNC, confirmation.done)
         progress = self._removals.of(group)
+
+        def done(error: CurlewError | None) -> None:
+            if error is not None:
+                progress.reopen(offsets)
+            confirmation.done(error)
+
+        self._store.append_step((*_merged(parts), entry), FlushMode.SYNC, done)
         for start, end in runs:
             progress.ack_range(start, end)
         await confirmation.wait()

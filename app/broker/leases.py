@@ -299,6 +299,12 @@ class LeaseTable:
         self._in_flight.count -= acked
         return acked
 
+    def restore(self, offset: int, lease: Lease) -> None:
+        """Undo an ack that could not be written down: the same handle holds the message again."""
+        self._acked.pop(offset, None)
+        tie = -lease.lease_id  # not that of its first entry
+        self._hold((offset,), (lease,), tie, lease.expires_s)
+
     def was_acked_by(self, offset: int, lease_id: int, is_first: bool) -> bool:
         """Whether a settled message was settled by this lease. The caller knows that it is settled
         and that the lease has not run out."""
@@ -496,23 +502,23 @@ class LeaseTable:
 
     def _sweep_expiries(self) -> None:
         """Drop entries of settled leases: paid for by the grants that made them."""
-        leases = self._leases.keys()
+        held, find = self._leases.keys(), self._leases.get
         kept: list[tuple[float, int, Sequence[int]]] = []
         count = 0
         for expires_s, tie, offsets in self._expiries:
-            if leases.isdisjoint(offsets):
+            if held.isdisjoint(offsets):
                 continue
-            live = [offset for offset in offsets if self._ends_at(offset, expires_s)]
+            live = [
+                offset
+                for offset in offsets
+                if (lease := find(offset)) is not None and lease.expires_s == expires_s
+            ]
             if live:
                 kept.append((expires_s, tie, live))
                 count += len(live)
         heapify(kept)
         self._expiries = kept
         self._expiry_count = count
-
-    def _ends_at(self, offset: int, expires_s: float) -> bool:
-        lease = self._leases.get(offset)
-        return lease is not None and lease.expires_s == expires_s
 
     def _return(self, offset: int, lease: Lease) -> None:
         self._returned[offset] = lease

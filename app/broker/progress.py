@@ -8,7 +8,7 @@ Invariants: every offset below `committed` is acked; `committed` itself is not; 
 below `committed`; bits below `committed` in its own page may be set or not and mean nothing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
@@ -82,6 +82,18 @@ class QueueProgress:
             page = self._pages.get(number, 0) | bits
             self._pages[number] = _FULL if page == _FULL else page
             start = stop
+
+    def reopen(self, offsets: Collection[int]) -> None:
+        """Undo acks that could not be written down; `committed` may go back."""
+        first, end = min(offsets), self.committed
+        if first < end:
+            self.committed = first
+            self.ack_range(first + 1, end)
+        for offset in offsets:
+            number = offset >> _PAGE_SHIFT
+            page = self._pages.pop(number, 0) & ~_BITS[offset & _PAGE_MASK]
+            if page:
+                self._pages[number] = page
 
     @property
     def end(self) -> int:

@@ -274,7 +274,15 @@ class Retrier:
         view = self._metadata.snapshot.topics.get(subscription.topic)
         flush = FlushMode.SYNC if view is None else view.flush
         confirmation = Confirmation()
-        self._store.append_step((*step.parts, entry), flush, confirmation.done)
+
+        def done(error: CurlewError | None) -> None:
+            # Here, not after the wait: whoever waits may be gone by then.
+            if error is not None and queue.leases is step.table and not subscription.is_closed:
+                for _, offset, lease in step.items:
+                    step.table.keep_failing(offset, lease)
+            confirmation.done(error)
+
+        self._store.append_step((*step.parts, entry), flush, done)
         now_s = self._clock.monotonic_s()
         for offset in offsets:
             step.table.moved(offset, now_s)
@@ -282,13 +290,7 @@ class Retrier:
         self._book.track(queue)
         if subscription.is_ordered:
             subscription.line.wake_one()
-        try:
-            await confirmation.wait()
-        except CurlewError:
-            if queue.leases is step.table:
-                for _, offset, lease in step.items:
-                    step.table.keep_failing(offset, lease)
-            raise
+        await confirmation.wait()
 
 
 def _runs(

@@ -7,12 +7,12 @@ Invariants: committed <= fetch_offset; every offset from committed up to fetch_o
 delayed, returned or acked.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from app.broker.confirming import Confirmation
 from app.broker.group_progress import QueueState, offsets_of
-from app.broker.leases import InFlight, LeaseTable
+from app.broker.leases import InFlight, Lease, LeaseTable
 from app.broker.ordering import KeyOrder, Turn
 from app.broker.waiters import ReceiverLine
 from app.domain.names import retry_topic
@@ -136,10 +136,27 @@ class LeasedQueue:
 
     def reset(self, offset: int, first_lease_id: int) -> None:
         """Begin again at `offset`, backwards or forwards; all handles become void."""
+        self.state.restart(offset)
+        self._start_over(first_lease_id)
+
+    def reopen(self, leases: Mapping[int, Lease], first_lease_id: int) -> None:
+        """Undo acks that could not be written down; offset → the lease that acked.
+
+        In a group in order others may have had their turn since, so all handles become void.
+        """
+        self.state.progress.reopen(leases)
+        if self.order is None:
+            for offset, lease in leases.items():
+                self.leases.restore(offset, lease)
+        else:
+            self._start_over(first_lease_id)
+
+    def _start_over(self, first_lease_id: int) -> None:
+        """Fetch from the committed offset on, as after a restart."""
         self.leases.close()
         self.leases = LeaseTable(self._in_flight)
-        self.state.restart(offset)
-        self.fetch_offset = self.restored_end = offset
+        self.fetch_offset = self.progress.committed
+        self.restored_end = self.state.end
         if self.order is not None:
             self.order = KeyOrder()
         self.first_lease_id = first_lease_id

@@ -9,6 +9,7 @@ A trail is for people: what was noted in the last half second before a kill is l
 come faster than they can be written, some are dropped and counted. Event loop only.
 """
 
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from enum import IntEnum
@@ -63,7 +64,7 @@ class Trail(NamedTuple):
     is_complete: bool
 
 
-class _Note(msgspec.Struct, array_like=True, gc=False):
+class _Note(msgspec.Struct, array_like=True, gc=False, frozen=True):
     """An event of the offsets `[first, end)` of one queue."""
 
     kind: int
@@ -96,6 +97,8 @@ class Trails:
         self._limits = limits
         self._readers = readers
         self._notes: dict[_Page, list[_Note]] = {}
+        self._leaving: deque[dict[_Page, list[_Note]]] = deque()
+        """Handed to the store and not confirmed yet, in order."""
         self._count = 0
         self.dropped = 0
         """Notes that were not written since the start."""
@@ -145,12 +148,20 @@ class Trails:
             return
         notes, self._notes, count, self._count = self._notes, {}, self._count, 0
         messages = [Message(_encode(noted), keys=(_key(*page),)) for page, noted in notes.items()]
+        most = self._limits.batch_messages_max
+        parts = [messages[first : first + most] for first in range(0, len(messages), most)]
+        self._leaving.append(notes)
         try:
-            for first in range(0, len(messages), self._limits.batch_messages_max):
-                some = messages[first : first + self._limits.batch_messages_max]
-                self._store.append(TRACE_TOPIC, _QUEUE, some, FlushMode.ASYNC, _ignore)
+            for part in parts:
+                done = self._left if part is parts[-1] else _ignore
+                self._store.append(TRACE_TOPIC, _QUEUE, part, FlushMode.ASYNC, done)
         except CurlewError:
+            self._leaving.pop()
             self.dropped += count
+
+    def _left(self, _error: CurlewError | None) -> None:
+        """What was handed over first is in the log, or lost: traces disturb nothing."""
+        self._leaving.popleft()
 
     async def trail(
         self, topic: str, queue_id: int, offset: int, *, group: str | None = None
@@ -172,6 +183,8 @@ class Trails:
 
     async def _notes_of(self, topic: str, queue_id: int, offset: int) -> tuple[list[_Note], bool]:
         page = topic, queue_id, offset >> _PAGE_SHIFT
+        # What is in memory may get into the log while that is read, or after it was.
+        remembered = self._in_memory(page)
         found = await DiskAccess(self._readers).run(
             lambda wait: self._store.find_by_key_before(
                 (TRACE_TOPIC, _key(*page), 0, _LAST_MS),
@@ -184,12 +197,13 @@ class Trails:
         written = [
             note for record in found.records for note in _decode(self._store.decode(record).body)
         ]
-        notes = [
-            note
-            for note in (*written, *self._notes.get(page, ()))
-            if note.first <= offset < note.end
-        ]
-        return notes, found.is_complete
+        unwritten = {id(note): note for note in (*remembered, *self._in_memory(page))}
+        notes = Counter(written) | Counter(unwritten.values())
+        about = [note for note in notes.elements() if note.first <= offset < note.end]
+        return about, found.is_complete
+
+    def _in_memory(self, page: _Page) -> list[_Note]:
+        return [note for notes in (*self._leaving, self._notes) for note in notes.get(page, ())]
 
 
 def _key(topic: str, queue_id: int, page: int) -> str:
@@ -221,4 +235,4 @@ def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _ignore(_error: CurlewError | None) -> None:
-    """Traces that cannot be written must not disturb what they are about."""
+    """Only the last of several parts is waited for."""

@@ -25,7 +25,7 @@ def test_defaults_are_the_documented_ones() -> None:
     assert options.max_records_per_partition == 250_000
     assert options.fail_on_data_loss is True
     assert options.include_properties is False
-    assert (options.pull_max_messages, options.pull_max_bytes) == (4096, 4 * 1024 * 1024)
+    assert (options.pull_max_messages, options.pull_max_bytes) == (8192, 8 * 1024 * 1024)
     assert options.poll_wait_ms == 1000
     assert options.http.retries == 8
 

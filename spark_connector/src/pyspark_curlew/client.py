@@ -21,7 +21,7 @@ from pyspark_curlew.frame import CONTENT_TYPE, Frame, parse_frame
 from pyspark_curlew.http_options import HttpOptions
 from pyspark_curlew.producing import Claim, Producer
 from pyspark_curlew.retry import RetryPolicy, TryLater
-from pyspark_curlew.transport import Answer, Request, Transport, describe, document_of
+from pyspark_curlew.transport import Answer, Buffer, Request, Transport, describe, document_of
 
 _JSON: Final = {"Accept": "application/json"}
 _PAGE: Final = 1000
@@ -212,8 +212,10 @@ class CurlewClient:
         what = f"pulling topic {topic!r} queue {queue} from offset {offset}"
         return self._transport.run(what, request, read)
 
-    def send(self, topic: str, queue: int, frame: memoryview, claim: Claim | None = None) -> None:
-        """Store a request frame in one queue, whole; once under a claim.
+    def send(
+        self, topic: str, queue: int, frame: Sequence[Buffer], claim: Claim | None = None
+    ) -> None:
+        """Store a request frame, given in pieces, in one queue, whole; once under a claim.
 
         Without one, a retry may store it again. Raises `EpochSealed` when the batch is stored, and
         `ProducerFenced` or `SequenceBroken` when this sender is not the one whose turn it is.
@@ -222,7 +224,7 @@ class CurlewClient:
         if claim is not None:
             headers |= claim.headers
         path = f"/v1/topics/{_quoted(topic)}/messages:batch"
-        request = Request("POST", path, {"queue_id": queue}, headers, frame)
+        request = Request("POST", path, {"queue_id": queue}, headers, tuple(frame))
 
         def read(answer: Answer) -> None:
             if claim is None or not _is_stored(answer, claim.producer):

@@ -8,8 +8,7 @@ interface. Called by `frame`.
 
 import functools
 import warnings
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,13 @@ _POLYNOMIAL: Final = 0x82F63B78
 _ALL_ONES: Final = 0xFFFFFFFF
 
 
-def _compiled() -> Callable[[NDArray[np.uint8]], int] | None:
+class Checksum(Protocol):
+    """CRC-32C of `raw`; with `before`, of what has that checksum and `raw` behind it."""
+
+    def __call__(self, raw: NDArray[np.uint8], before: int = 0) -> int: ...
+
+
+def _compiled() -> Checksum | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -28,18 +33,23 @@ def _compiled() -> Callable[[NDArray[np.uint8]], int] | None:
         return None
     if google_crc32c.implementation != "c":
         return None
-    value: Callable[[NDArray[np.uint8]], int] = google_crc32c.value
-    return value
+    extend = google_crc32c.extend
+
+    def crc32c_compiled(raw: NDArray[np.uint8], before: int = 0) -> int:
+        value: int = extend(before, raw)
+        return value
+
+    return crc32c_compiled
 
 
-def crc32c_numpy(raw: NDArray[np.uint8]) -> int:
+def crc32c_numpy(raw: NDArray[np.uint8], before: int = 0) -> int:
     """CRC-32C with numpy only.
 
     The checksum is linear: every 8 bytes become a register by four table look-ups, and neighbouring
     registers are merged in pairs, level by level, the left one moved past the right one's bytes.
     """
     if len(raw) == 0:
-        return 0
+        return before
     words = _words_with_leading_zeros(raw)
     tables = _word_tables()
     registers = tables[0][words[:, 0]]
@@ -49,7 +59,8 @@ def crc32c_numpy(raw: NDArray[np.uint8]) -> int:
     while len(registers) > 1:
         registers = _shift(shift, registers[0::2]) ^ registers[1::2]
         shift = _shift(shift, shift)
-    return int(registers[0]) ^ _shift_bytes(_ALL_ONES, len(raw)) ^ _ALL_ONES
+    begun = before ^ _ALL_ONES
+    return int(registers[0]) ^ _shift_bytes(begun, len(raw)) ^ _ALL_ONES
 
 
 def _words_with_leading_zeros(raw: NDArray[np.uint8]) -> NDArray[np.uint16]:
@@ -108,5 +119,4 @@ def _word_tables() -> list[NDArray[np.uint32]]:
     return [_shift(_byte_shift(8 - 2 * place), words) for place in range(4)]
 
 
-crc32c: Final[Callable[[NDArray[np.uint8]], int]] = _compiled() or crc32c_numpy
-"""CRC-32C of the whole argument."""
+crc32c: Final[Checksum] = _compiled() or crc32c_numpy

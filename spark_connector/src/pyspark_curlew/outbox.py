@@ -4,7 +4,7 @@ Where a portion ends depends on the records alone, not on the batches in which S
 over; so a task that is repeated makes the same requests with the same numbers. Called by `sending`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -13,11 +13,11 @@ from pyspark_curlew.outgoing import frame_of, portions
 
 
 class Portion(NamedTuple):
-    """A request frame. `seq`: the number of its first message in this queue."""
+    """A request frame, in pieces. `seq`: the number of its first message in this queue."""
 
     seq: int
     messages: int
-    frame: memoryview
+    frame: tuple[bytes, memoryview]
 
 
 class Outbox:
@@ -32,15 +32,31 @@ class Outbox:
     def add(self, records: pa.Array) -> Iterator[Portion]:
         """Take records; give the portions that are full."""
         if self._rest is not None:
-            records = pa.concat_arrays([self._rest, records])
-        ranges = portions(records, self._max_messages, self._max_bytes)
-        first, last = ranges[-1]
-        if last - first < self._max_messages:
-            ranges.pop()
-            self._rest = records.slice(first)
-        else:
-            self._rest = None
-        for begin, end in ranges:
+            records = yield from self._with_rest(self._rest, records)
+        yield from self._full(records)
+
+    def _with_rest(self, rest: pa.Array, records: pa.Array) -> Generator[Portion, None, pa.Array]:
+        """Give the portions that begin in the rest; return the records behind them.
+
+        No more is copied than can belong to those portions.
+        """
+        before = len(rest)
+        joined = pa.concat_arrays([rest, records.slice(0, self._max_messages)])
+        self._rest = None
+        for begin, end in portions(joined, self._max_messages, self._max_bytes):
+            if begin >= before:
+                return records.slice(begin - before)
+            if end == len(joined) < begin + self._max_messages:
+                self._rest = joined.slice(begin)
+                return records.slice(len(records))
+            yield self._portion(joined, begin, end)
+        return records.slice(len(joined) - before)
+
+    def _full(self, records: pa.Array) -> Iterator[Portion]:
+        for begin, end in portions(records, self._max_messages, self._max_bytes):
+            if end == len(records) < begin + self._max_messages:
+                self._rest = records.slice(begin)
+                return
             yield self._portion(records, begin, end)
 
     def rest(self) -> Iterator[Portion]:

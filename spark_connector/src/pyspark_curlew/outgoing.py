@@ -45,20 +45,25 @@ def encode_records(
     if values.null_count:
         raise RowRefused("a row has no value: column 'value' is null")
     bodies = _binary(values, "value")
-    texts = _properties(len(bodies), keys, tags, properties)
-    lengths = _lengths(texts)
-    if len(lengths) and int(lengths.max()) > _PROPERTIES_MAX:
-        raise RowRefused(f"key, tag and properties of a row exceed {_PROPERTIES_MAX} bytes")
-    name = topic.encode()
-    middle = np.empty(len(bodies), dtype=np.dtype([("name", f"V{1 + len(name)}"), ("size", ">u2")]))
-    middle["name"] = np.void(bytes([len(name)]) + name)
-    middle["size"] = lengths
-    heads = np.zeros(len(bodies), dtype=_HEADS)
+    name = bytes([len(topic.encode())]) + topic.encode()
     body_lengths = _lengths(bodies)
-    heads["size"] = _OVERHEAD + len(name) + body_lengths + lengths
+    heads = np.zeros(len(bodies), dtype=_HEADS)
     heads["magic"] = _MAGIC
     heads["body_length"] = body_lengths
-    return pc.binary_join_element_wise(_fixed(heads), bodies, _fixed(middle), texts, _NOTHING)
+    texts = _properties(keys, tags, properties)
+    if not texts:  # the same end for all
+        heads["size"] = _OVERHEAD - 1 + len(name) + body_lengths + len(_CHECKSUM)
+        tail = pa.scalar(name + struct.pack(">H", len(_CHECKSUM)) + _CHECKSUM, pa.binary())
+        return pc.binary_join_element_wise(_fixed(heads), bodies, tail, _NOTHING)
+    own = pc.binary_join_element_wise(*texts, pa.scalar(_CHECKSUM, pa.binary()), _NOTHING)
+    lengths = _lengths(own)
+    if len(lengths) and int(lengths.max()) > _PROPERTIES_MAX:
+        raise RowRefused(f"key, tag and properties of a row exceed {_PROPERTIES_MAX} bytes")
+    heads["size"] = _OVERHEAD - 1 + len(name) + body_lengths + lengths
+    middle = np.empty(len(bodies), dtype=np.dtype([("name", f"V{len(name)}"), ("size", ">u2")]))
+    middle["name"] = np.void(name)
+    middle["size"] = lengths
+    return pc.binary_join_element_wise(_fixed(heads), bodies, _fixed(middle), own, _NOTHING)
 
 
 def portions(records: pa.Array, max_messages: int, max_bytes: int) -> list[tuple[int, int]]:
@@ -74,29 +79,21 @@ def portions(records: pa.Array, max_messages: int, max_bytes: int) -> list[tuple
     return found
 
 
-def frame_of(records: pa.Array, first: int, last: int) -> memoryview:
-    """The records from `first` to `last` (excluded) as a request frame."""
+def frame_of(records: pa.Array, first: int, last: int) -> tuple[bytes, memoryview]:
+    """The records from `first` to `last` (excluded) as a request frame: what goes in front of the
+    records, and the records where they are, which are not copied for it."""
     limits = _limits(records.slice(first, last - first))
-    block = memoryview(records.buffers()[2] or b"")
-    sizes = np.diff(limits).astype(">u4").tobytes()
-    return _frame(last - first, sizes, block[limits[0] : limits[-1]])
-
-
-def _frame(count: int, sizes: bytes, block: memoryview) -> memoryview:
-    """Put together in one piece, so that the records are copied once."""
-    begin = _HEADER.size + len(sizes)
-    frame = np.empty(begin + len(block), dtype=np.uint8)
-    frame[_HEADER.size : begin] = np.frombuffer(sizes, dtype=np.uint8)
-    frame[begin:] = np.frombuffer(block, dtype=np.uint8)
-    view = memoryview(frame.data)
-    checksum = crc32c(frame[_HEADER.size :])
-    _HEADER.pack_into(view, 0, b"CRLW", 1, 0, 0, count, checksum, 0, len(block))
-    return view
+    block = memoryview(records.buffers()[2] or b"")[limits[0] : limits[-1]]
+    sizes = np.diff(limits).astype(">u4").view(np.uint8)
+    checksum = crc32c(np.frombuffer(block, dtype=np.uint8), crc32c(sizes))
+    header = _HEADER.pack(b"CRLW", 1, 0, 0, last - first, checksum, 0, len(block))
+    return header + sizes.tobytes(), block
 
 
 def _properties(
-    count: int, keys: pa.Array | None, tags: pa.Array | None, properties: pa.Array | None
-) -> pa.Array:
+    keys: pa.Array | None, tags: pa.Array | None, properties: pa.Array | None
+) -> list[pa.Array]:
+    """What makes up the properties of each row, but for the checksum."""
     parts = []
     if keys is not None:
         parts.append(_property(b"__SHARDINGKEY", _text(keys, "key")))
@@ -104,8 +101,7 @@ def _properties(
         parts.append(_property(b"TAGS", _text(tags, "tag")))
     if properties is not None:
         parts.append(_joined_map(properties))
-    checksum = pa.array([_CHECKSUM], pa.binary()).take(pa.array(np.zeros(count, dtype=np.int32)))
-    return pc.binary_join_element_wise(*parts, checksum, _NOTHING) if parts else checksum
+    return parts
 
 
 def _property(name: bytes, values: pa.Array) -> pa.Array:

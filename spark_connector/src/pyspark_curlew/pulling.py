@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_curlew.ahead import ReadAhead
+from pyspark_curlew.allocating import keep_freed_memory
 from pyspark_curlew.client import CurlewClient, OutOfRange, Pulled
 from pyspark_curlew.columns import Origin, decode
 from pyspark_curlew.errors import ProtocolViolation, ServiceUnavailable, TopicNotFound
@@ -30,6 +31,7 @@ def read_range(
     wanted: QueueRange, options: SourceOptions, client: CurlewClient
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of `wanted` in order."""
+    keep_freed_memory()
     with closing(ReadAhead(wanted, options, client)) as ahead:
         yield from _batches(wanted, options, ahead)
     if options.gc_freeze:

@@ -17,11 +17,15 @@ from pyspark_curlew.errors import RowRefused
 def by_queue(
     queues: int, wanted: pa.Array | None, keys: pa.Array | None, turns: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Each queue that gets any of the rows (at least one), and which ones, ascending.
+    """Queues that get rows (at least one), and which ones, ascending; a queue may come again.
 
     `turns` says for each row whose turn it is if the row has neither a queue nor a key.
     """
     target = turns % queues
+    if keys is None and wanted is None:
+        runs = np.split(np.arange(len(target)), np.flatnonzero(np.diff(target)) + 1)
+        yield from ((int(target[run[0]]), run) for run in runs)
+        return
     if keys is not None:
         hashes = np.abs(java_hashes(keys)) % queues
         has_key = np.asarray(keys.is_valid()) & (_lengths(keys) > 0)

@@ -15,7 +15,9 @@ from typing import Final, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from pyspark_curlew.allocating import keep_freed_memory
 from pyspark_curlew.client import CurlewClient
 from pyspark_curlew.errors import EpochSealed, RowRefused
 from pyspark_curlew.freezing import freeze_once
@@ -116,20 +118,15 @@ class Sender:
     def _send_to(self, topic: str, batch: pa.RecordBatch) -> None:
         if topic not in self._queues:
             self._queues[topic] = self._queue_count(topic)
-        columns = {name: batch.column(name) for name in batch.schema.names}
-        keys = columns.get("key")
-        keys = None if keys is None else keys.cast(pa.binary())
-        records = encode_records(
-            topic, columns["value"], keys, columns.get("tag"), columns.get("properties")
-        )
+        wanted = batch.column("queue") if "queue" in batch.schema.names else None
+        keys = batch.column("key").cast(pa.binary()) if "key" in batch.schema.names else None
         before = self._rows.get(topic, 0)
         self._rows[topic] = before + batch.num_rows
         numbers = np.arange(before, before + batch.num_rows, dtype=np.int64)
         turns = self._turn + numbers // self._options.send_max_messages
-        for queue, chosen in by_queue(self._queues[topic], columns.get("queue"), keys, turns):
-            whole = len(chosen) == batch.num_rows
-            part = records if whole else records.take(pa.array(chosen.astype(np.int32)))
-            self._start(topic, queue, self._outbox(topic, queue).add(part))
+        for queue, chosen in by_queue(self._queues[topic], wanted, keys, turns):
+            records = _encoded(topic, _rows(batch, chosen))
+            self._start(topic, queue, self._outbox(topic, queue).add(records))
 
     def _queue_count(self, topic: str) -> int:
         """A batch that is repeated goes to the queues of the first time, though there are more."""
@@ -154,11 +151,31 @@ class Sender:
             self._under_way.popleft().result()
 
 
+def _rows(batch: pa.RecordBatch, chosen: NDArray[np.int64]) -> pa.RecordBatch:
+    """The chosen rows; they are ascending. Neighbours are not copied."""
+    first, last = int(chosen[0]), int(chosen[-1])
+    if last - first + 1 == len(chosen):
+        return batch.slice(first, len(chosen))
+    return batch.take(pa.array(chosen.astype(np.int32)))
+
+
+def _encoded(topic: str, batch: pa.RecordBatch) -> pa.Array:
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    return encode_records(
+        topic,
+        columns["value"],
+        columns.get("key"),
+        columns.get("tag"),
+        columns.get("properties"),
+    )
+
+
 def send_all(sender: Sender, batches: Iterator[pa.RecordBatch]) -> int:
     """Send the rows of a task; return how many they were.
 
     A batch that was sealed is stored: the driver died between sealing it and writing that down.
     """
+    keep_freed_memory()
     messages = 0
     try:
         with sender:

@@ -21,6 +21,7 @@ from pyspark_curlew.http_options import HttpOptions
 from pyspark_curlew.retry import RetryPolicy, TryLater
 
 Result = TypeVar("Result")
+Buffer = bytes | memoryview
 
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 _CONNECTIONS_PER_PROCESS: Final = 16
@@ -31,13 +32,14 @@ _pools: dict[tuple[int, HttpOptions], urllib3.PoolManager] = {}
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to send. `wait_s` is how long the service may wait before it answers."""
+    """What to send; a body may come in pieces, so that large ones are not copied together.
+    `wait_s` is how long the service may wait before it answers."""
 
     method: str
     path: str
     query: Mapping[str, str | int]
     headers: Mapping[str, str]
-    body: bytes | memoryview | None = None
+    body: Buffer | tuple[Buffer, ...] | None = None
     wait_s: int = 0
 
 
@@ -79,22 +81,26 @@ class Transport:
         address = f"{endpoint}{request.path}"
         if request.query:
             address += f"?{urlencode(request.query)}"
+        headers = self._headers(request)
+        body = self._packed(request.body)
+        if isinstance(body, tuple):  # or it would be sent in chunks
+            headers["Content-Length"] = str(sum(len(piece) for piece in body))
         try:
             response = self._pool().request(
                 request.method,
                 address,
-                body=cast("bytes", self._packed(request.body)),  # urllib3 takes any buffer
-                headers=self._headers(request),
+                body=cast("bytes", body),  # urllib3 takes any buffer, or several
+                headers=headers,
                 timeout=timeout,
                 retries=False,
                 decode_content=False,
             )
         except urllib3.exceptions.HTTPError as error:
             raise TryLater(f"{type(error).__name__}: {error}") from None
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        answer = Answer(response.status, headers, _unpacked(response.data, headers))
+        found = {name.lower(): value for name, value in response.headers.items()}
+        answer = Answer(response.status, found, _unpacked(response.data, found))
         if answer.status in _RETRIED:
-            raise TryLater(describe(answer), _retry_after_s(headers))
+            raise TryLater(describe(answer), _retry_after_s(found))
         return answer
 
     def require_success(self, answer: Answer, subject: str) -> None:
@@ -118,12 +124,15 @@ class Transport:
         value = authorization(self._options.credentials)
         return headers if value is None else {**headers, "Authorization": value}
 
-    def _packed(self, body: bytes | memoryview | None) -> bytes | memoryview | None:
+    def _packed(
+        self, body: Buffer | tuple[Buffer, ...] | None
+    ) -> Buffer | tuple[Buffer, ...] | None:
         if body is None or self._options.compression == "none":
             return body
         import pyarrow as pa
 
-        packed: bytes = pa.compress(body, codec=self._options.compression, asbytes=True)
+        whole = b"".join(body) if isinstance(body, tuple) else body
+        packed: bytes = pa.compress(whole, codec=self._options.compression, asbytes=True)
         return packed
 
     def _pool(self) -> urllib3.PoolManager:

@@ -202,6 +202,46 @@ async def test_an_ordered_group_goes_on() -> None:
         assert bodies(await world.receive()) == [b"2"]
 
 
+@pytest.mark.parametrize("order", list(DeliveryOrder))
+async def test_a_step_that_the_disk_refuses_later_leaves_the_input(order: DeliveryOrder) -> None:
+    """The writer took it, and found no room for the next segment."""
+    async with running() as world:
+        await world.group(GroupSettings(order=order))
+        await world.topic(1, DONE)
+        for body in (b"1", b"2"):
+            await world.broker.send(TOPIC, Message(body, sharding_key="k"))
+        received = await world.receive(1)
+        world.store.failure = DiskFull("no room for another segment", outcome="not_stored")
+        with pytest.raises(DiskFull) as raised:
+            await step(world, received, [send(b"x")])
+        assert raised.value.outcome == "not_stored"
+        world.store.failure = None
+        assert world.committed() == {0: 0}
+        if order is DeliveryOrder.FIFO:
+            received = await world.receive(2)
+            assert bodies(received) == [b"1"], "its turn again, and nobody else's"
+        assert (await step(world, received, [send(b"x")])).refused is None
+        assert await stored(world) == [b"x"]
+        assert bodies(await world.receive()) == [b"2"]
+        await world.kill()
+        assert bodies(await world.receive()) == [b"2"]
+
+
+async def test_an_input_whose_step_was_refused_comes_again_when_its_lease_ends() -> None:
+    async with running() as world:
+        await world.retry_at_once()
+        received = await inputs(world, 1)
+        world.store.failure = DiskFull("no room for another segment", outcome="not_stored")
+        with pytest.raises(DiskFull):
+            await step(world, received, [send(b"x")])
+        world.store.failure = None
+        assert await world.receive() == []
+        await world.lapse(s=31)
+        [again] = await world.receive()
+        assert (again.message.body, again.attempt) == (received[0].message.body, 2)
+        assert (await step(world, [again], [send(b"x")])).refused is None
+
+
 async def test_what_is_no_step() -> None:
     async with running(limits=Limits(batch_messages_max=2)) as world:
         received = await inputs(world, 1)

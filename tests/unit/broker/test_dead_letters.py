@@ -8,6 +8,7 @@ from app.broker.dead_letters import STEP_MESSAGES, DeadLetters, Selection
 from app.broker.operations import Operation, OperationState
 from app.broker.origins import ORIGIN_MESSAGE_ID, ORIGIN_PLACE, ORIGIN_TOPIC, REASON
 from app.domain.errors import (
+    DiskFull,
     GroupNotFound,
     IllegalFilter,
     InvalidRequest,
@@ -218,6 +219,21 @@ async def test_a_failing_store_leaves_the_operation_failed() -> None:
             "too many bytes wait to be written",
         )
         world.store.refusal = None
+
+
+async def test_letters_that_the_disk_refuses_to_move_later_are_there_still() -> None:
+    """The writer took the step, and found no room for the next segment."""
+    async with running() as world:
+        await bury(world, b"a", b"b", b"c")
+        world.store.failure = DiskFull("no room for another segment", outcome="not_stored")
+        operation = await ended(letters(world).redrive(GROUP, Selection(offsets=frozenset({1}))))
+        assert (operation.state, operation.done) == ("failed", 0)
+        with pytest.raises(DiskFull):
+            await letters(world).purge(GROUP, ALL)
+        world.store.failure = None
+        assert await listed(world) == [b"a", b"b", b"c"]
+        assert letters(world).count(GROUP) == 3
+        assert (await ended(letters(world).redrive(GROUP, ALL))).done == 3
 
 
 async def test_refusals() -> None:

@@ -52,6 +52,20 @@ async def test_parked_receives_wait_on_and_go_on_when_resumed() -> None:
         assert sorted(offsets(await receives[0]) + offsets(await receives[1])) == [0, 1]
 
 
+async def test_what_another_node_changes_about_a_group_wakes_parked_receives() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        await world.group(GroupSettings(paused=True))
+        world.store.fill(TOPIC, 0, numbered(2))
+        receives = [tasks.create_task(world.receive(1, wait_s=60)) for _ in range(2)]
+        await until(lambda: world.waiting == 2)
+        await world.metadata.put_group("other", GroupSettings())
+        await world.broker.expire_leases()
+        await world.metadata.put_group(GROUP, GroupSettings())  # as a refresh shows it
+        assert world.waiting == 2
+        await world.broker.expire_leases()
+        assert sorted(offsets(await receives[0]) + offsets(await receives[1])) == [0, 1]
+
+
 async def test_a_member_holds_no_more_than_its_bound() -> None:
     async with running() as world:
         settings = GroupSettings(max_in_flight_per_member=3, retry_policy=CustomizedRetry((0,)))

@@ -28,7 +28,12 @@ class Model:
 
 
 @settings(deadline=None)
-@given(st.lists(st.one_of(OFFSETS, RANGES, st.tuples(st.just("skip"), OFFSETS)), max_size=40))
+@given(
+    st.lists(
+        st.one_of(OFFSETS, RANGES, st.tuples(st.sampled_from(["skip", "reopen"]), OFFSETS)),
+        max_size=40,
+    )
+)
 def test_it_agrees_with_a_plain_set(
     steps: list[int | range | tuple[str, int]],
 ) -> None:
@@ -43,6 +48,12 @@ def test_it_agrees_with_a_plain_set(
             progress.ack_range(step.start, step.stop)
             model.acked.update(step)
             touched.update((step.start - 1, step.start, step.stop - 1, step.stop))
+        elif step[0] == "reopen":
+            again = [offset for offset in range(step[1], step[1] + 1_500, 499) if offset >= START]
+            if again:
+                progress.reopen(again)
+                model.acked.difference_update(again)
+                touched.update(again)
         else:
             progress.skip_to(step[1])
             model.acked.update(range(START, step[1]))

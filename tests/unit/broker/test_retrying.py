@@ -213,6 +213,21 @@ async def test_what_cannot_be_written_fails_and_is_tried_again() -> None:
         assert world.store.bounds(RETRY, 0).max_offset == 2
 
 
+async def test_a_client_that_goes_before_its_nack_fails_loses_nothing() -> None:
+    async with running() as world:
+        await world.retry_at_once()
+        world.store.fill(TOPIC, 0, numbered(1))
+        received = await world.receive()
+        world.store.failure = DiskFull("no room for another segment", outcome="not_stored")
+        nacking = asyncio.ensure_future(world.nack(*received))
+        await asyncio.sleep(0)
+        nacking.cancel()
+        await asyncio.wait([nacking])
+        world.store.failure = None
+        await world.lapse()
+        assert bodies(await world.receive()) == [b"0"]
+
+
 async def test_many_leases_that_run_out_are_dealt_with_in_bounded_steps() -> None:
     async with running(queues=2) as world:
         await world.retry_at_once()
@@ -318,4 +333,16 @@ async def test_deleting_a_group_takes_its_retries_along() -> None:
         assert [d.attempt for d in await world.receive()] == [2]
         await world.broker.delete_topic(TOPIC)
         await world.topic()
+        assert await world.receive() == []
+
+
+async def test_a_group_that_left_a_topic_does_not_begin_with_its_old_retries() -> None:
+    async with running() as world:
+        await world.group(GroupSettings(start="latest"))
+        assert await world.receive() == []
+        await world.send(b"acked", b"waits")
+        await world.nack(*await world.receive())
+        again = await world.receive(1)
+        assert (bodies(again), await world.ack(*again)) == ([b"acked"], [None])
+        await world.broker.group_positions.delete(GROUP, TOPIC)
         assert await world.receive() == []

@@ -1,5 +1,9 @@
 """Trails: what is noted is found again, cheaply, and never gets in the way."""
 
+import asyncio
+from threading import Event
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,6 +63,54 @@ async def test_the_events_of_one_message_are_found() -> None:
         assert await kinds(world, 5, group="second") == ["second:DELIVERED"]
         event = (await trails(world).trail(TOPIC, 0, 5)).events[0]
         assert (event.attempt, event.client_id, event.detail) == (1, "c1", None)
+
+
+async def test_events_are_found_once_while_they_are_being_written() -> None:
+    """Neither in memory only nor in the log already."""
+    async with running() as world:
+        trails(world).note(TraceKind.DELIVERED, TOPIC, (TOPIC, 0), [5], group=GROUP)
+        world.store.held = []
+        await trails(world).turn()
+        assert await kinds(world, 5) == ["billing:DELIVERED"]
+        trails(world).note(TraceKind.ACKED, TOPIC, (TOPIC, 0), [5], group=GROUP)
+        await trails(world).turn()
+        assert await kinds(world, 5) == ["billing:DELIVERED", "billing:ACKED"]
+        world.store.confirm()
+        assert await kinds(world, 5) == ["billing:DELIVERED", "billing:ACKED"]
+        assert trails(world)._in_memory((TOPIC, 0, 0)) == []
+
+
+async def test_events_that_are_written_just_after_the_log_was_read_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as world:
+        world.store.cold.add((TRACE_TOPIC, 0))
+        trails(world).note(TraceKind.DELIVERED, TOPIC, (TOPIC, 0), [5], group=GROUP)
+        read, has_read, go_on = world.store.find_by_key_before, Event(), Event()
+
+        def slow(*arguments: Any, wait_for_disk: bool, **more: Any) -> Any:
+            found = read(*arguments, wait_for_disk=wait_for_disk, **more)
+            has_read.set()
+            if wait_for_disk:
+                go_on.wait(10)
+            return found
+
+        monkeypatch.setattr(world.store, "find_by_key_before", slow)
+        reading = asyncio.ensure_future(kinds(world, 5))
+        await until(has_read.is_set)
+        await write(world)
+        go_on.set()
+        assert await reading == ["billing:DELIVERED"]
+        assert await kinds(world, 5) == ["billing:DELIVERED"]
+
+
+async def test_what_could_not_be_written_is_forgotten() -> None:
+    async with running() as world:
+        world.store.failure = DiskFull("the disk has no room")
+        trails(world).note(TraceKind.DELIVERED, TOPIC, (TOPIC, 0), [5], group=GROUP)
+        await trails(world).turn()
+        await until(lambda: not trails(world)._leaving)
+        assert await kinds(world, 5) == []
 
 
 async def test_many_messages_at_once_cost_one_record_a_page() -> None:

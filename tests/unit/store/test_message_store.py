@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -16,7 +17,7 @@ from app.store import OsFiles, StoreLocked, StoreUnusable, reading
 from app.store.formats.batch_frame import parse_request
 from app.store.formats.consume_queue import UNIT
 from tests.support.simulated_files import Fault, SimulatedFiles
-from tests.support.stores import OpenStore, lose_checkpoints, open_store
+from tests.support.stores import SMALL, OpenStore, lose_checkpoints, open_store
 from tests.unit.store.test_batch_frame import request_frame, request_record
 
 
@@ -442,3 +443,31 @@ def test_the_number_of_open_segments_is_bounded(tmp_path: Path) -> None:
             assert open_segments(tmp_path) == 0
             opened = open_store(OsFiles(tmp_path))
         opened.store.close()
+
+
+def test_a_lower_bound_on_sizes_hides_no_stored_message(tmp_path: Path) -> None:
+    opened = open_store(OsFiles(tmp_path))
+    appended = opened.append_all([Message(bytes(1_500), keys=("k",))])
+    opened.settle(1)
+    opened.store.close()
+    again = open_store(OsFiles(tmp_path), replace(SMALL, record_bytes_max=1_000))
+    found = again.store.read_message(appended.message_ids[0], wait_for_disk=True)
+    assert found is not None
+    assert found.body == bytes(1_500)
+    assert len(again.store.find_by_key("orders", "k", wait_for_disk=True)) == 1
+    again.store.close()
+
+
+def test_a_topic_is_deleted_though_the_disk_has_no_room() -> None:
+    files = SimulatedFiles()
+    opened = open_store(files)
+    opened.send(b"x")
+    files.fault = Fault("open", 1, errno.ENOSPC, lasting=True)
+    opened.store.delete_topic("orders")
+    assert opened.store.bounds("orders", 0) == (1, 1)
+    assert opened.store.status().failed is None
+    files.fault = Fault("rename", 1)
+    with pytest.raises(StoreFailed):
+        opened.store.delete_topic("orders")
+    assert opened.store.status().failed is not None
+    opened.store.close()

@@ -256,6 +256,7 @@ class Groups:
         subscription = self._subscriptions.get(group, {}).pop(topic, None)
         if subscription is not None:
             subscription.close()
+        self._delete_retries(group, topic)
         await written.wait()
 
     def _check_commit(self, topic: str, queue_id: int, offset: int) -> None:
@@ -339,13 +340,16 @@ class Groups:
         if group is not None:
             self._in_flight.pop(group, None)
         for retried_group, retried_topic in self._progress.retried():
-            name = retry_topic(retried_group, retried_topic)
-            if (retried_group == group or retried_topic == topic) and any(
-                self._store.bounds(name, 0)
-            ):
-                self._store.delete_topic(name)
+            if retried_group == group or retried_topic == topic:
+                self._delete_retries(retried_group, retried_topic)
         self._progress.forget(topic=topic, group=group)
         self._book.forget(topic=topic, group=group)
+
+    def _delete_retries(self, group: str, topic: str) -> None:
+        """Or who begins anew would begin with them, acked ones too."""
+        name = retry_topic(group, topic)
+        if any(self._store.bounds(name, 0)):
+            self._store.delete_topic(name)
 
 
 def _is_ordered(group: Group) -> bool:

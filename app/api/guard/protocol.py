@@ -268,6 +268,8 @@ class GuardedProtocol(HttpToolsProtocol):
         if cycle.more_body:
             self._start_asgi_task(cycle, self.app)
         else:
+            if not cycle.waiting_for_100_continue:
+                cycle.offer_body()
             DirectRun(cycle.run_asgi(self.app), self._start_task).go_on()
 
     def _start_task(self, run: Run) -> None:

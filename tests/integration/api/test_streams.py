@@ -40,7 +40,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Served]:
 @pytest.fixture
 async def http(server: Served) -> AsyncIterator[httpx.AsyncClient]:
     base_url = f"http://127.0.0.1:{server.port}"
-    async with httpx.AsyncClient(base_url=base_url, timeout=10) as client:
+    async with httpx.AsyncClient(base_url=base_url, timeout=60) as client:
         yield client
 
 

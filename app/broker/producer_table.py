@@ -457,6 +457,7 @@ def _first_result(claim: ProducerClaim, sequence: _Sequence, count: int) -> Plac
         " stored before; where is not remembered any more",
         hint="take it as a success",
         fields={"expected_seq": sequence.next_seq},
+        outcome="stored",
     )
 
 

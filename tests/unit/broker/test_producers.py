@@ -332,8 +332,9 @@ async def test_bounds_refuse_rather_than_forget() -> None:
     async with running(limits=limits) as world:
         await send(world, b"a", claim(0))
         await send(world, b"a", claim(1))
-        with pytest.raises(AlreadyStored):
+        with pytest.raises(AlreadyStored) as again:
             await send(world, b"a", claim(0))
+        assert again.value.outcome == "stored"
         with pytest.raises(TooManyRequests, match="1 producers"):
             await send(world, b"a", claim(0, producer="second"))
         await send(world, b"a", KeyClaim("a", "f"))
@@ -384,8 +385,9 @@ async def test_a_result_that_has_expired_is_said_to_be() -> None:
     async with running() as world:
         await send(world, b"a", claim(0))
         world.store.retain_from(TOPIC, 0, 1)
-        with pytest.raises(OffsetExpired, match="queue 0 at offset 0"):
+        with pytest.raises(OffsetExpired, match="queue 0 at offset 0") as expired:
             await send(world, b"a", claim(0))
+        assert expired.value.outcome == "stored"
 
 
 async def test_a_claim_is_checked() -> None:
@@ -407,8 +409,9 @@ async def test_a_delayed_message_is_stored_once_too() -> None:
         first = await send_later(claim(0))
         assert first.results[0].recall_handle is not None
         for _ in range(2):
-            with pytest.raises(AlreadyStored):
+            with pytest.raises(AlreadyStored) as again:
                 await send_later(claim(0))
+            assert again.value.outcome == "stored"
             await world.restart()
         items = [BatchItem(Message(b"x"), due=due), BatchItem(Message(b"y"))]
         with pytest.raises(InvalidRequest, match="delayed whole or not at all"):

@@ -312,3 +312,18 @@ async def test_only_topics_for_it_take_a_transaction(kind: TopicType) -> None:
             with pytest.raises(TopicTypeConflict) as conflict:
                 await prepare(world)
             assert conflict.value.outcome == "not_stored"
+
+
+async def test_a_commit_reaches_a_queue_that_a_topic_made_again_has() -> None:
+    async with running(queues=4) as world:
+        prepared = await prepare(world, queue_id=3)
+        await world.broker.delete_topic(TOPIC)
+        with pytest.raises(TopicNotFound):
+            await transactions(world).decide(prepared.transaction_id, COMMITTED)
+        await world.topic(2)
+        committed = await transactions(world).decide(prepared.transaction_id, COMMITTED)
+        assert (committed.queue_id, committed.queue_offset) == (1, 0)
+        assert await visible(world) == [b"x"]
+        await world.restart()
+        again = await transactions(world).decide(prepared.transaction_id, COMMITTED)
+        assert (again.queue_id, again.queue_offset) == (1, 0)

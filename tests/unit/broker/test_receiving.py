@@ -1,7 +1,6 @@
 """Receiving: leases, redelivery, fairness, waiting, replay."""
 
 import asyncio
-import errno
 
 import pytest
 
@@ -300,27 +299,6 @@ async def test_retention_moves_a_group_ahead() -> None:
         await world.lapse(s=31)
         assert offsets(await world.receive()) == [6, 7, 8, 9]
         assert await world.ack(held[0]) == [ReceiptHandleExpired]
-
-
-async def test_a_read_that_fails_leaves_what_other_queues_gave_ready(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with running(queues=2) as world:
-        for queue_id in range(2):
-            world.store.fill(TOPIC, queue_id, numbered(2))
-        read = world.store.read
-
-        def broken(topic: str, queue_id: int, offset: int, **more: object) -> object:
-            if (topic, queue_id) == (TOPIC, 1):
-                raise OSError(errno.EIO, "a bad sector")
-            return read(topic, queue_id, offset, **more)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(world.store, "read", broken)
-        for _ in range(3):
-            with pytest.raises(OSError, match="a bad sector"):
-                await world.receive()
-        monkeypatch.undo()
-        assert [d.attempt for d in await world.receive()] == [1] * 4
 
 
 async def test_backlog_is_what_is_ready_and_not_leased() -> None:

@@ -223,6 +223,7 @@ class Receiver:
         if not returned:
             return
         with contextlib.suppress(CurlewError):
+            # Not written, the attempts count again after a restart; nothing is lost.
             self._progress.take_back(subscription, returned)
         subscription.line.wake_one()
         self._groups.tell_of_room(subscription.in_flight, subscription.group)

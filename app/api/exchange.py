@@ -19,7 +19,12 @@ Send = Callable[[Event], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
+API_PREFIX: Final = "/v1/"
+CACHE_CONTROL: Final = b"cache-control"
+NOT_KEPT: Final = (CACHE_CONTROL, b"no-store")
+"""Without it shared caches may keep an answer for some time: by RFC 9110, 15.1, also a 404."""
 REQUEST_ID: Final = b"mq-request-id"
+_BODYLESS: Final = (204, 304)
 AT_ONCE: Final = "curlew.at_once"
 """In an event of a body: to be written whether or not the client has read what came before."""
 MUST_REACH: Final = "curlew.must_reach"
@@ -28,6 +33,8 @@ WHOLE_ANSWER: Final = "curlew.whole_answer"
 """An event with `status`, `headers` and the whole `body`; an ASGI extension of our server."""
 WHOLE_ANSWERS: Final[dict[str, dict[object, object]]] = {WHOLE_ANSWER: {}}
 """In a scope, that the server knows it."""
+WHOLE_BODY: Final = "curlew.whole_body"
+"""In the scope, a body that came with its head. Whoever takes it out finds none in `receive`."""
 REQUEST_ID_KEY: Final = "curlew.request_id"
 """Where applications behind the shell find the request id in the scope."""
 
@@ -87,6 +94,8 @@ class Exchange:
 
     async def read_body(self, limit: int, too_large: Callable[[int], InvalidRequest]) -> bytes:
         """The whole body; refused before it is read when `Content-Length` is over `limit`."""
+        if WHOLE_BODY in self.scope:
+            return self._whole_body(limit, too_large)
         body, more = await self._read_first(limit, too_large)
         return b"".join(await self._read_rest(body, limit, too_large)) if more else body
 
@@ -94,8 +103,16 @@ class Exchange:
         self, limit: int, too_large: Callable[[int], InvalidRequest]
     ) -> bytes | bytearray:
         """The same; what had to be joined is the caller's to write to."""
+        if WHOLE_BODY in self.scope:
+            return self._whole_body(limit, too_large)
         body, more = await self._read_first(limit, too_large)
         return bytearray().join(await self._read_rest(body, limit, too_large)) if more else body
+
+    def _whole_body(self, limit: int, too_large: Callable[[int], InvalidRequest]) -> bytes:
+        body: bytes = self.scope.pop(WHOLE_BODY)
+        if len(body) > limit:
+            raise too_large(limit)
+        return body
 
     async def _read_first(
         self, limit: int, too_large: Callable[[int], InvalidRequest]
@@ -138,27 +155,13 @@ class Exchange:
         self.pressure.hold(size)
         self.held_bytes += size
 
-    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+    async def answer(
+        self, status: int, headers: Headers, body: bytes, *, must_reach: bool = False
+    ) -> None:
         """Send the whole answer. `headers` is taken over; length and request id are added."""
         if self.held_bytes and self.pressure.are_bodies_near:
             headers += quota_headers(self.pressure.bodies)
         headers.append((b"content-length", b"%d" % len(body)))
-        await self._answer(status, headers, body)
-
-    async def answer_or_tell(self, status: int, headers: Headers, body: bytes) -> None:
-        """As `answer`; raises `ClientGone` when the client has left and nothing was sent."""
-        if self.held_bytes and self.pressure.are_bodies_near:
-            headers += quota_headers(self.pressure.bodies)
-        headers.append((b"content-length", b"%d" % len(body)))
-        try:
-            await self._answer(status, headers, body, must_reach=True)
-        except ClientGone:
-            self.status = 0
-            raise
-
-    async def _answer(
-        self, status: int, headers: Headers, body: bytes, *, must_reach: bool = False
-    ) -> None:
         headers.append((REQUEST_ID, self.request_id))
         self.started = True
         self.status = status
@@ -170,6 +173,14 @@ class Exchange:
         if must_reach:
             last[MUST_REACH] = True
         await self.send(last)
+
+    async def answer_or_tell(self, status: int, headers: Headers, body: bytes) -> None:
+        """As `answer`; raises `ClientGone` when the client has left and nothing was sent."""
+        try:
+            await self.answer(status, headers, body, must_reach=True)
+        except ClientGone:
+            self.status = 0
+            raise
 
     async def answer_in_two(
         self, status: int, headers: Headers, first: bytes, rest: bytes | memoryview
@@ -183,9 +194,11 @@ class Exchange:
 
     async def answer_empty(self, status: int, headers: Headers) -> None:
         """Send an answer without a body (204, 304, or `Prefer: return=minimal`)."""
-        if status not in {204, 304}:
-            headers.append((b"content-length", b"0"))
-        await self._answer(status, headers, b"")
+        if status not in _BODYLESS:
+            await self.answer(status, headers, b"")
+            return
+        await self.begin(status, headers)
+        await self.send({"type": "http.response.body", "body": b""})
 
     async def begin(self, status: int, headers: Headers) -> None:
         """Begin an answer of unknown length; `go_on` sends its parts."""
@@ -211,8 +224,17 @@ class Exchange:
         if event["type"] == "http.response.start":
             self.started = True
             self.status = event["status"]
-            event["headers"] = [*event.get("headers", ()), (REQUEST_ID, self.request_id)]
+            headers = [*event.get("headers", ()), (REQUEST_ID, self.request_id)]
+            if self._may_be_kept(headers):
+                headers.append(NOT_KEPT)
+            event["headers"] = headers
         await self.send(event)
+
+    def _may_be_kept(self, headers: Headers) -> bool:
+        """Whether a shared cache could keep what is another thing in a moment."""
+        scope = self.scope
+        is_state = scope["method"] == "GET" and scope["path"].startswith(API_PREFIX)
+        return is_state and all(name != CACHE_CONTROL for name, _ in headers)
 
 
 def body_too_large(limit: int) -> InvalidRequest:

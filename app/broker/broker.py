@@ -346,10 +346,12 @@ class Broker(BrokerLife):
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its messages, for ever."""
         await self._metadata.delete_topic(name)
-        self._store.delete_topic(name)
-        self._groups.forget(topic=name)
-        self._waiters.wake_topic(name)
-        self.streams.wake()
+        try:
+            self._store.delete_topic(name)
+        finally:
+            self._groups.forget(topic=name)
+            self._waiters.wake_topic(name)
+            self.streams.wake()
         await self.members.follow_topics()
 
     async def put_group(

@@ -47,6 +47,8 @@ class Groups:
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         """Group → topic → subscription."""
         self._in_flight: dict[str, InFlight] = {}
+        self._followed = metadata.snapshot
+        """The settings that parked receives have seen."""
 
     def find(self, group: str, topic: str) -> Subscription | None:
         topics = self._subscriptions.get(group)
@@ -254,6 +256,7 @@ class Groups:
         subscription = self._subscriptions.get(group, {}).pop(topic, None)
         if subscription is not None:
             subscription.close()
+        self._delete_retries(group, topic)
         await written.wait()
 
     def _check_commit(self, topic: str, queue_id: int, offset: int) -> None:
@@ -277,6 +280,18 @@ class Groups:
         """Let all parked receives of the group look again: what they may take has changed."""
         for subscription in self._subscriptions.get(group, {}).values():
             subscription.line.wake_everybody()
+
+    def follow_settings(self) -> None:
+        """Let parked receives of changed groups look again. A change that was made here has woken
+        them at once; one of another node shows in the metadata. Costs a comparison when there is
+        none."""
+        before, now = self._followed, self._metadata.snapshot
+        if before is now:
+            return
+        self._followed = now
+        for group in self._subscriptions:
+            if before.groups.get(group) != now.groups.get(group):
+                self.wake_everybody(group)
 
     def tell_of_room(self, in_flight: InFlight, group: str) -> None:
         """The group holds fewer messages than before: whoever got too few looks again."""
@@ -325,13 +340,16 @@ class Groups:
         if group is not None:
             self._in_flight.pop(group, None)
         for retried_group, retried_topic in self._progress.retried():
-            name = retry_topic(retried_group, retried_topic)
-            if (retried_group == group or retried_topic == topic) and any(
-                self._store.bounds(name, 0)
-            ):
-                self._store.delete_topic(name)
+            if retried_group == group or retried_topic == topic:
+                self._delete_retries(retried_group, retried_topic)
         self._progress.forget(topic=topic, group=group)
         self._book.forget(topic=topic, group=group)
+
+    def _delete_retries(self, group: str, topic: str) -> None:
+        """Or who begins anew would begin with them, acked ones too."""
+        name = retry_topic(group, topic)
+        if any(self._store.bounds(name, 0)):
+            self._store.delete_topic(name)
 
 
 def _is_ordered(group: Group) -> bool:

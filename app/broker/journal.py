@@ -12,7 +12,7 @@ none behind it. What is answered to a client waits for the confirmation.
 Event loop only.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Final, Protocol
 
@@ -72,6 +72,8 @@ class Journal:
         self._snapshot_at = 0
         """Physical end of the log when the last snapshot was written."""
         self._has_snapshot = False
+        self._chunks_left = 0
+        """Of the snapshot that is being replayed."""
 
     def entry(self, *entries: bytes) -> StepPart:
         """The part of a step that writes entries down. Append it in this turn."""
@@ -120,6 +122,9 @@ class Journal:
             self._entry_bytes += len(record.body)
             self._state.apply(record.body)
             return
+        if int(left) + 1 != self._chunks_left:
+            chunks.clear()  # of a snapshot that was torn, right before this one
+        self._chunks_left = int(left)
         chunks.append(record.body)
         if left == "0":
             self._state.clear()
@@ -144,18 +149,28 @@ class Journal:
             Message(chunk, system={PROPERTY_SNAPSHOT: str(left)})
             for left, chunk in zip(range(len(chunks) - 1, -1, -1), chunks, strict=True)
         ]
-        self._note_snapshot(self._store.status().written_end)
-        confirmation = Confirmation()
+        before = self._snapshot_at, self._entries, self._entry_bytes
         first = self._store.next_offset(self._topic, QUEUE)
+        self._note_snapshot(self._store.status().written_end)
+        try:
+            await self._append_snapshot(messages)
+        except CurlewError:
+            self._snapshot_at = before[0]  # what was due is due still
+            self._entries += before[1]
+            self._entry_bytes += before[2]
+            raise
+        self._store.trim(self._topic, QUEUE, first)
+
+    async def _append_snapshot(self, messages: Sequence[Message]) -> None:
+        """Each chunk in a step of its own: a nearly full disk takes steps, and one step for all of
+        them might be larger than a segment. They are confirmed in this order."""
+        confirmation = Confirmation()
         for message in messages:
-            # A step of its own each: a nearly full disk takes steps, and one step for all of
-            # them might be larger than a segment. They are confirmed in this order.
             done = confirmation.done if message is messages[-1] else _not_the_last
             self._store.append_step(
                 (StepPart(self._topic, QUEUE, [message]),), FlushMode.SYNC, done
             )
         await confirmation.wait()
-        self._store.trim(self._topic, QUEUE, first)
 
     async def turn(self) -> None:
         """Write a snapshot when one is due. A service's turn."""

@@ -184,6 +184,12 @@ class LeaseTable:
     def delayed_count(self) -> int:
         return len(self._delayed)
 
+    def held_below(self, offset: int) -> tuple[int, int]:
+        """How many messages below `offset` are in flight, and how many are delayed."""
+        tables = self._leases, self._failing, self._moving
+        in_flight = sum(held < offset for table in tables for held in table)
+        return in_flight, sum(held < offset for held in self._delayed)
+
     @property
     def returned_count(self) -> int:
         return len(self._returned)
@@ -502,23 +508,23 @@ class LeaseTable:
 
     def _sweep_expiries(self) -> None:
         """Drop entries of settled leases: paid for by the grants that made them."""
-        leases = self._leases.keys()
+        held, find = self._leases.keys(), self._leases.get
         kept: list[tuple[float, int, Sequence[int]]] = []
         count = 0
         for expires_s, tie, offsets in self._expiries:
-            if leases.isdisjoint(offsets):
+            if held.isdisjoint(offsets):
                 continue
-            live = [offset for offset in offsets if self._ends_at(offset, expires_s)]
+            live = [
+                offset
+                for offset in offsets
+                if (lease := find(offset)) is not None and lease.expires_s == expires_s
+            ]
             if live:
                 kept.append((expires_s, tie, live))
                 count += len(live)
         heapify(kept)
         self._expiries = kept
         self._expiry_count = count
-
-    def _ends_at(self, offset: int, expires_s: float) -> bool:
-        lease = self._leases.get(offset)
-        return lease is not None and lease.expires_s == expires_s
 
     def _return(self, offset: int, lease: Lease) -> None:
         self._returned[offset] = lease

@@ -316,6 +316,7 @@ class BrokerLife:
 
     async def expire_leases(self) -> None:
         """Deal with leases that have ended, and wake parked receives. A service calls this."""
+        self._groups.follow_settings()
         for subscription in self._groups.expire(self._clock.monotonic_s()):
             await self.retries.watch(subscription)
             self._groups.tell_of_room(subscription.in_flight, subscription.group)

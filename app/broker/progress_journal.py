@@ -7,6 +7,7 @@ kill -9; a loss of power costs what the topic's flush mode allows. Event loop on
 Invariant: memory takes a change in the turn in which its entry is appended (`journal`).
 """
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from itertools import groupby
@@ -31,7 +32,8 @@ from app.broker.journal import Journal
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Snapshot, Store
 from app.broker.subscriptions import Held, Subscription
-from app.domain.names import PROGRESS_TOPIC
+from app.domain.errors import CurlewError
+from app.domain.names import PROGRESS_TOPIC, retry_topic
 from app.domain.positions import FlushMode
 from app.domain.receipt import RETRY_QUEUE_ID
 from app.store import StepPart
@@ -52,14 +54,25 @@ class ProgressJournal:
         """
         await self._journal.replay()
         queues = self._state.queues
-        for group, topic, queue_id in list(queues):
-            if group not in snapshot.groups or topic not in snapshot.topics:
-                del queues[group, topic, queue_id]
+        groups, topics = snapshot.groups, snapshot.topics
+        for group, topic in sorted({key[:2] for key in queues}):
+            if group not in groups or topic not in topics:
+                self._finish_deletion(group, topic)
         for key, offset in book.rows():
             self._state.get_or_make(key).skip_to(offset)
         for (group, topic, queue_id), state in queues.items():
             if queue_id != RETRY_QUEUE_ID:
                 book.advance((group, topic, queue_id), state.progress.committed)
+
+    def _finish_deletion(self, group: str, topic: str) -> None:
+        """The node was killed while it deleted one of them, or another node has done it.
+
+        Written down, or it would come back with the next start for one made again by then.
+        """
+        retries = retry_topic(group, topic)
+        if any(self._store.bounds(retries, 0)):
+            self._store.delete_topic(retries)
+        self._change_if_possible(Unsubscribed(group, topic))
 
     def find(self, key: Key) -> QueueState | None:
         return self._state.queues.get(key)
@@ -136,7 +149,13 @@ class ProgressJournal:
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """A topic or a group was deleted. Not waited for: the metadata says so as well."""
-        self.change(Forgotten(group, topic), FlushMode.ASYNC)
+        self._change_if_possible(Forgotten(group, topic))
+
+    def _change_if_possible(self, entry: Forgotten | Unsubscribed) -> None:
+        """What was deleted is forgotten also when the log takes nothing now."""
+        with contextlib.suppress(CurlewError):
+            self.append(entry, FlushMode.ASYNC)
+        self._state.take(entry)
 
     def change(self, entry: Entry, flush: FlushMode) -> Confirmation:
         """Write an entry down that belongs to no message, and make its change."""

@@ -140,18 +140,14 @@ class Scheduled:
 
     async def deliver(self, topic: str, handle: str) -> None:
         """Deliver a message now; errors as `get`."""
-        timer = await self._claim(self._read_handle(topic, handle))
+        recall = self._read_handle(topic, handle)
+        timer, _ = await self._claim_and_read(recall)
         await self._delays.deliver([timer])
 
     async def move(self, topic: str, handle: str, due: Due) -> ScheduledMessage:
         """Deliver a message at another time; errors as `get`. The handle stays."""
         due_ms = due.at(self._clock.now_ms(), self._limits)
-        recall = self._read_handle(topic, handle)
-        timer = await self._claim(recall)
-        message = await self._delays.read_claimed(timer)
-        if message is None:
-            self._delays.timers.release([timer])
-            raise await self._absence(recall)
+        timer, message = await self._claim_and_read(self._read_handle(topic, handle))
         await self._delays.move(timer, message, due_ms)
         return self._scheduled(message, due_ms)
 
@@ -167,6 +163,15 @@ class Scheduled:
                 if is_claimed:
                     return timer
         raise await self._absence(recall)
+
+    async def _claim_and_read(self, recall: RecallHandle) -> tuple[Timer, StoredMessage]:
+        """One that is damaged is as good as gone."""
+        timer = await self._claim(recall)
+        message = await self._delays.read_claimed(timer)
+        if message is None:
+            self._delays.timers.release([timer])
+            raise await self._absence(recall)
+        return timer, message
 
     async def _places(self, recall: RecallHandle) -> list[Timer]:
         """Where the message may wait: where it began to, and where it was moved to last."""

@@ -10,12 +10,22 @@ to one of them before any other wait says `await in_task()`. Event loop only.
 """
 
 import asyncio
+import threading
 import types
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from typing import Any, Final
 
 Run = Coroutine[Any, Any, None]
 """What it yields is asyncio's own affair."""
+
+
+class _Step(threading.local):
+    """What the event loop of this thread runs now."""
+
+    is_direct = False
+
+
+_step: Final = _Step()
 
 
 class Resumable:
@@ -35,8 +45,11 @@ def called_back_by(resumable: Resumable) -> Generator[Resumable, None, None]:
 
 
 def has_task() -> bool:
-    """Whether what runs now is a task, so that it waits with futures."""
-    return asyncio.current_task() is not None
+    """Whether a coroutine that runs now is a task (or was called by one), and waits with futures.
+
+    Not `asyncio.current_task`, which asks the kernel for the process id each time.
+    """
+    return not _step.is_direct
 
 
 async def in_task() -> None:
@@ -56,10 +69,13 @@ class DirectRun:
 
     def go_on(self) -> None:
         """Run until the next wait, or to the end. Raises what the coroutine raises."""
+        before, _step.is_direct = _step.is_direct, True
         try:
             awaited = self._coroutine.send(None)
         except StopIteration:
             return
+        finally:
+            _step.is_direct = before
         if isinstance(awaited, Resumable):
             awaited.then(self.go_on)
         else:

@@ -8,9 +8,9 @@ Event loop only.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from typing_extensions import override
 
@@ -54,8 +54,7 @@ Keyed = Sequence[tuple[int, Sequence[str]]]
 """Physical offsets of records with keys, and those keys."""
 
 
-@dataclass(slots=True)
-class Appended:
+class Appended(msgspec.Struct):
     """What was assigned to the messages of one append; they follow one another in their queue."""
 
     first_queue_offset: int
@@ -81,60 +80,48 @@ class _Part(NamedTuple):
     sizes: list[int]
 
 
-class _Settle:
+class _Settle(msgspec.Struct, eq=False):
     """Settles one block: units into the queue, keys into the index, then whoever waits."""
 
-    __slots__ = ("_appender", "_done", "_keyed", "_queue", "_store_time_ms", "_units")
-
-    def __init__(
-        self,
-        appender: "Appender",
-        queue: ConsumeQueue,
-        units: bytes,
-        keyed: Keyed,
-        store_time_ms: int,
-        done: Done,
-    ) -> None:
-        self._appender = appender
-        self._queue = queue
-        self._units = units
-        self._keyed = keyed
-        self._store_time_ms = store_time_ms
-        self._done = done
+    appender: "Appender"
+    queue: ConsumeQueue
+    units: bytes
+    keyed: Keyed
+    store_time_ms: int
+    done: Done
 
     def __call__(self, error: CurlewError | None) -> None:
         if error is not None:
-            self._done(error)
+            self.done(error)
             return
-        queue = self._queue
-        queue.append(self._units)
-        if self._keyed:
+        queue = self.queue
+        queue.append(self.units)
+        if self.keyed:
             self._index_keys()
-        self._done(None)
-        self._appender.on_arrival(queue.topic, queue.queue_id)
+        self.done(None)
+        self.appender.on_arrival(queue.topic, queue.queue_id)
 
     def publish(self) -> None:
         """Make the messages readable."""
-        self._queue.append(self._units)
+        self.queue.append(self.units)
         self._index_keys()
 
     def _index_keys(self) -> None:
-        for physical_offset, keys in self._keyed:
-            topic = self._queue.topic
-            self._appender.index.add(physical_offset, self._store_time_ms, topic, keys)
+        for physical_offset, keys in self.keyed:
+            topic = self.queue.topic
+            self.appender.index.add(physical_offset, self.store_time_ms, topic, keys)
 
     def announce(self) -> None:
         """Tell who waits for messages of this queue."""
-        self._appender.on_arrival(self._queue.topic, self._queue.queue_id)
+        self.appender.on_arrival(self.queue.topic, self.queue.queue_id)
 
 
-class _SettleFrame(_Settle):
+class _SettleFrame(_Settle, eq=False):
     """The same for a frame, whose blocks are known as soon as it is readable."""
 
-    __slots__ = ("blocks",)
-
-    blocks: tuple[KnownBlocks, int, list[int]]
-    """Where to note, the number of the first block, and the sums."""
+    known: KnownBlocks
+    first_block: int
+    sums: list[int]
 
     @override
     def __call__(self, error: CurlewError | None) -> None:
@@ -148,26 +135,22 @@ class _SettleFrame(_Settle):
         super().publish()
 
     def _note(self) -> None:
-        known, first, sums = self.blocks
-        known.note(self._queue.number, first, sums)
+        self.known.note(self.queue.number, self.first_block, self.sums)
 
 
-class _SettleStep:
+class _SettleStep(msgspec.Struct, eq=False):
     """Settles the parts of a step together: all become readable in the same turn."""
 
-    __slots__ = ("_done", "_parts")
-
-    def __init__(self, parts: list[_Settle], done: Done) -> None:
-        self._parts = parts
-        self._done = done
+    parts: list[_Settle]
+    done: Done
 
     def __call__(self, error: CurlewError | None) -> None:
         if error is None:
-            for part in self._parts:
+            for part in self.parts:
                 part.publish()
-        self._done(error)
+        self.done(error)
         if error is None:
-            for part in self._parts:
+            for part in self.parts:
                 part.announce()
 
 
@@ -446,9 +429,11 @@ class Appender:
         for number, key in frame.keyed:
             keyed.setdefault(int(positions[number]), []).append(key)
         units = frame.units(positions)
-        frame_settle = _SettleFrame(self, queue, units, list(keyed.items()), now, done)
         sums = _sums_of(frame, units, first) if len(placement.stretches) == 1 else []
-        frame_settle.blocks = self._known, -(-first // BLOCK_RECORDS), sums
+        block = -(-first // BLOCK_RECORDS)
+        frame_settle = _SettleFrame(
+            self, queue, units, list(keyed.items()), now, done, self._known, block, sums
+        )
         settle: Done = frame_settle
         records: list[bytes] = []
         if before is not None:

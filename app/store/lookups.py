@@ -6,25 +6,38 @@ from app.domain.message import PROPERTY_KEYS, PROPERTY_UNIQUE_KEY
 from app.store.checking import Source, is_intact
 from app.store.consume_queue import ConsumeQueue
 from app.store.files import ColdRead
-from app.store.formats.record import check, decode_fields, decode_properties
+from app.store.formats.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+    check,
+    decode_fields,
+    decode_properties,
+)
 from app.store.key_index import KeyIndex
 from app.store.queue_table import QueueTable
 
 STORE_TIME_AT = 56
+_HEAD_BYTES = 36
+"""Of a record, up to and with its physical offset."""
 _DAMAGED_STEPS_MAX = 64
 _SAMPLED_UNITS = 32
 _SAMPLED_PLACES = 4
 
 
-def read_record(
-    source: Source, at: int, end: int, record_bytes_max: int, *, wait_for_disk: bool
-) -> memoryview | None:
-    """The intact record at the physical offset `at`, below `end`, or None."""
+def read_record(source: Source, at: int, end: int, *, wait_for_disk: bool) -> memoryview | None:
+    """The intact record at the physical offset `at`, below `end`, or None.
+
+    Places come from clients, too: nothing large is read before the head says that it is one.
+    """
     log = source.log
     if not log.start <= at < end:
         return None
-    size = int.from_bytes(log.read(at, 4, wait_for_disk=wait_for_disk))
-    if not 91 <= size <= record_bytes_max:
+    head = log.read(at, _HEAD_BYTES, wait_for_disk=wait_for_disk)
+    size, magic, place = (int.from_bytes(head[a:b]) for a, b in ((0, 4), (4, 8), (28, 36)))
+    room = log.base_of(at) + log.segment_bytes - at
+    is_head = magic in (MAGIC_V1, MAGIC_V2) and place == at
+    if not (is_head and RECORD_BYTES_MIN <= size <= room):
         return None
     record = memoryview(log.read(at, size, wait_for_disk=wait_for_disk))
     required = at >= source.unchecked_end
@@ -51,7 +64,6 @@ def find_by_key(
     max_messages: int,
     max_bytes: int,
     probes_max: int,
-    record_bytes_max: int,
     wait_for_disk: bool,
 ) -> KeyedRecords:
     """The newest records of a topic with a key that begin before `end`, at least one if there is.
@@ -67,7 +79,7 @@ def find_by_key(
             return KeyedRecords([found[at] for at in sorted(found)], False)
         if at is None or at in found:
             continue
-        record = read_record(source, at, end, record_bytes_max, wait_for_disk=wait_for_disk)
+        record = read_record(source, at, end, wait_for_disk=wait_for_disk)
         if record is not None and _has_key(queues, record, topic, key, begin_ms, end_ms):
             found[at] = record
             max_bytes -= len(record)

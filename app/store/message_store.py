@@ -8,6 +8,7 @@ All methods are for the event loop, except `read` and `read_message`, which may 
 reader threads, and `Checkpointing.run`.
 """
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -56,6 +57,10 @@ MAX_TIME_MS = 1 << 62
 
 MENDING_ROUNDS_MAX = 16
 """Times that one read looks into gaps; each round may bring others to light."""
+
+NAMESAKES_PER_PAGE = 16
+NAMESAKE_PAGES_MAX = 16
+"""Newer messages with an id among their keys that a look-up by that id passes over."""
 
 assert PROPERTIES_ENCODED_BYTES_MAX > CHECKSUM_BYTES
 
@@ -380,7 +385,6 @@ class MessageStore:
             max_messages=max_messages,
             max_bytes=max_bytes,
             probes_max=self._config.key_probes_max,
-            record_bytes_max=self._config.record_bytes_max,
             wait_for_disk=wait_for_disk,
         )
 
@@ -415,7 +419,6 @@ class MessageStore:
             self._source,
             physical_offset,
             self._writer.watermarks.confirmed,
-            self._config.record_bytes_max,
             wait_for_disk=wait_for_disk,
         )
 
@@ -430,11 +433,32 @@ class MessageStore:
 
         With `topic` an id that a client gave is found as well, the newest if there are several.
         """
-        if topic is not None:
-            found = self.find_by_key(topic, message_id, max_messages=1, wait_for_disk=wait_for_disk)
-            if found:
-                message = self.decode(found[-1])
-                return message if message.message_id == message_id else None
+        placed = self._read_placed(message_id, wait_for_disk=wait_for_disk)
+        if topic is None:
+            return placed
+        # The place that an id names may be that of the same message while it still waited.
+        if placed is not None and (placed.message_id, placed.topic) == (message_id, topic):
+            return placed
+        before: int | None = None
+        for _ in range(NAMESAKE_PAGES_MAX):  # other messages may have the id among their keys
+            found = self.find_by_key_before(
+                (topic, message_id, 0, MAX_TIME_MS),
+                before,
+                max_messages=NAMESAKES_PER_PAGE,
+                max_bytes=self._config.record_bytes_max,
+                wait_for_disk=wait_for_disk,
+            )
+            messages = [self.decode(record) for record in found.records]
+            for message in reversed(messages):
+                if message.message_id == message_id:
+                    return message
+            if found.is_complete or not messages:
+                break
+            before = messages[0].physical_offset
+        return placed
+
+    def _read_placed(self, message_id: str, *, wait_for_disk: bool) -> StoredMessage | None:
+        """The message at the place that an id of this store names."""
         placed = decode_message_id(message_id)
         if placed is None or placed.store_id != self.store_id:
             return None
@@ -457,11 +481,18 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Make all messages of a topic unreadable for ever; its offsets go on if it comes again.
 
-        Blocks for one checkpoint, because it must survive a crash.
+        Blocks for one checkpoint, because it must survive a crash; when the disk has no room for
+        it, the next one that has makes it last. Raises `StoreFailed`.
         """
         for queue in self._queues.of_topic(topic):
             queue.expire_below(queue.max_offset)
-        self.begin_checkpoint().run()
+        try:
+            self.begin_checkpoint().run()
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                reason = f"{error.strerror} while writing a checkpoint"
+                self.fail(reason)
+                raise StoreFailed(reason) from error
 
     def trim(self, topic: str, queue_id: int, min_offset: int) -> None:
         """Make what lies below `min_offset` of a queue unreadable; retention may delete it.

@@ -180,11 +180,10 @@ class TimerLog:
 
         The offsets are the readable ones of the timer topic.
         """
-        data = read_whole(self._files, paths.TIMER_MANIFEST) or b""
         try:
-            manifest = decode_manifest(data)
+            manifest = decode_manifest(read_whole(self._files, paths.TIMER_MANIFEST) or b"")
             runs = [Run.open(self._files, number) for number in manifest.runs]
-        except (StateFileError, RunDamaged):
+        except (OSError, StateFileError, RunDamaged):
             self.reset(min_offset)
             return False
         if not min_offset <= manifest.watermark <= max_offset:

@@ -55,9 +55,9 @@ class Run:
         file = files.open(path)
         size = file.size()
         end = max(size - TRAILER.size, 0)
-        count, crc = decode_trailer(file.pread(TRAILER.size, end), size)
+        count, crc = decode_trailer(_read(file, TRAILER.size, end), size)
         start = count * ENTRY_BYTES
-        return cls(number, file, decode_index(file.pread(end - start, start), count, crc))
+        return cls(number, file, decode_index(_read(file, end - start, start), count, crc))
 
     def rows_from(self, first: Entry) -> Iterator[Rows]:
         """The entries from `first` on, block by block. Blocks. Raises `RunDamaged`."""
@@ -66,12 +66,20 @@ class Run:
         key = bisect_right(blocks, first, key=lambda b: (int(index.due[b]), int(index.code[b])))
         for block in blocks[max(key - 1, 0) :]:
             size = min(BLOCK_BYTES, (self.count - block * BLOCK_ENTRIES) * ENTRY_BYTES)
-            data = self._file.pread(size, block * BLOCK_BYTES)
+            data = _read(self._file, size, block * BLOCK_BYTES)
             rows = decode_block(data, int(index.crc[block]))
             if block < key:
                 rows = rows[count_before(rows, first) :]
             if len(rows):
                 yield rows
+
+
+def _read(file: File, size: int, offset: int) -> bytes:
+    """What the disk does not give back is as good as damaged: the topic has it all."""
+    try:
+        return file.pread(size, offset)
+    except OSError as error:
+        raise RunDamaged(f"the disk does not give it back: {error.strerror}") from error
 
 
 def write_run(files: FileSystem, number: int, pieces: Iterable[Rows]) -> Run | None:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import msgspec
 from typing_extensions import override
 
 from app.domain.errors import CurlewError, DiskFull, Outcome, StoreFailed
@@ -103,8 +104,7 @@ A plain tuple, and `Block` no named one: one of each is made for every message.
 """
 
 
-@dataclass(slots=True, eq=False)
-class Block:
+class Block(msgspec.Struct, eq=False):
     """Bytes with assigned positions, and whom to tell."""
 
     end: int
@@ -131,8 +131,7 @@ class Watermarks:
         self.written, self.flushed, self.confirmed = written, flushed, written
 
 
-@dataclass(slots=True, eq=False)
-class _Attempt:
+class _Attempt(msgspec.Struct, eq=False):
     batch: list[Block]
     synced: bool
     failure: Exception | None

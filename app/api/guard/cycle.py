@@ -18,7 +18,15 @@ from uvicorn._types import ASGIReceiveEvent, ASGISendEvent, HTTPScope
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from app.api.exchange import AT_ONCE, MUST_REACH, WHOLE_ANSWER, ClientGone, Event, Headers
+from app.api.exchange import (
+    AT_ONCE,
+    MUST_REACH,
+    WHOLE_ANSWER,
+    WHOLE_BODY,
+    ClientGone,
+    Event,
+    Headers,
+)
 
 _STATUS_LINES: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
@@ -94,6 +102,13 @@ class AnswerCycle(RequestResponseCycle):
         self.more_body = False
         self._tell()
 
+    def offer_body(self) -> None:
+        """Put a body that has come whole where it can be had without waiting."""
+        self.flow.resume_reading()
+        self.scope[WHOLE_BODY] = bytes(self.body)  # type: ignore[typeddict-unknown-key]
+        self.body = b""
+        self._is_news = False
+
     def _tell(self) -> None:
         self._is_news = True
         if self._event is not None:
@@ -101,6 +116,9 @@ class AnswerCycle(RequestResponseCycle):
 
     @override
     async def receive(self) -> ASGIReceiveEvent:
+        if WHOLE_BODY in self.scope:
+            body: bytes = self.scope.pop(WHOLE_BODY)  # type: ignore[typeddict-item]
+            return {"type": "http.request", "body": body, "more_body": False}
         if self.waiting_for_100_continue and not self.transport.is_closing():
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             self.waiting_for_100_continue = False
@@ -113,8 +131,8 @@ class AnswerCycle(RequestResponseCycle):
         self._is_news = False
         if self._event is not None:
             self._event.clear()
-        body, self.body = self.body, b""
-        return {"type": "http.request", "body": bytes(body), "more_body": self.more_body}
+        part, self.body = bytes(self.body), b""
+        return {"type": "http.request", "body": part, "more_body": self.more_body}
 
     @override
     async def send(self, message: ASGISendEvent) -> None:

@@ -153,6 +153,9 @@ def look_into(
 ) -> tuple[Ints, list[tuple[int, str]]]:
     """Check names and values; the tag hash of each record (unless given), and their keys."""
     text, ends = properties.text, properties.ends
+    if not text:
+        none = np.zeros(properties.count, np.int64)
+        return none if tag_hashes is None else tag_hashes, []
     starts, separators = _check_pairs(text, ends)
     if tag_hashes is None:
         tag_hashes = _tag_hashes(text, starts, separators, ends)

@@ -118,6 +118,14 @@ class RecordTable:
         rows: NDArray[np.uint8] = windows(self.data, width)[self.positions + offsets]
         return rows
 
+    def pieces(self, offset: int, width: int) -> list[bytes] | None:
+        """Copies of the `width` (at least 1) bytes at `offset` of each; None when sizes differ."""
+        if self.size is None:
+            return None
+        rows = np.ndarray((len(self.sizes),), f"V{width}", self.data, offset, (self.size,))
+        copies: list[bytes] = rows.tolist()
+        return copies
+
     def put(self, offsets: Ints | int, column: NDArray[np.uint8]) -> None:
         """Write back a column; one that is a view has been written already."""
         if self.size is None or not isinstance(offsets, int):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from app.api.exchange import AT_ONCE, MUST_REACH, WHOLE_ANSWER, ClientGone
+from app.api.exchange import AT_ONCE, MUST_REACH, WHOLE_ANSWER, WHOLE_BODY, ClientGone
 from app.api.guard.cycle import AnswerCycle
 
 pytestmark = pytest.mark.anyio
@@ -195,3 +195,23 @@ async def test_a_body_in_parts_is_waited_for_until_its_end() -> None:
     cycle.disconnected = True
     cycle.message_event.set()
     assert await waiting == {"type": "http.disconnect"}
+
+
+async def test_a_body_that_is_offered_is_had_once() -> None:
+    """By whoever takes it out of the scope, or by `receive` when nobody did."""
+    for takes in (True, False):
+        cycle = cycle_on(Wire(), "POST")
+        cycle.take(b"abc")
+        cycle.end_body()
+        cycle.offer_body()
+        if takes:
+            assert cycle.scope.pop(WHOLE_BODY) == b"abc"  # type: ignore[typeddict-item]
+        else:
+            event: Any = await cycle.receive()
+            assert event == {"type": "http.request", "body": b"abc", "more_body": False}
+        waiting = asyncio.ensure_future(cycle.receive())
+        await asyncio.sleep(0)
+        assert not waiting.done(), "the body was told again"
+        cycle.disconnected = True
+        cycle.message_event.set()
+        assert await waiting == {"type": "http.disconnect"}

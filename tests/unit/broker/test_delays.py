@@ -220,6 +220,15 @@ async def test_a_cancel_is_as_durable_as_the_topic(world: World, flush: FlushMod
     assert world.store.flushes[-1] is flush
 
 
+async def test_delivering_a_damaged_message_now_is_no_success(world: World) -> None:
+    handle = await send_later(world, b"lost", 10)
+    await world.broker.delays.catch_up()
+    world.store.damage(TIMER_TOPIC, 0, 0)
+    scheduled = world.broker.scheduled
+    for act in (scheduled.get(TOPIC, handle), scheduled.deliver(TOPIC, handle)):
+        assert await outcome(act) is MessageNotFound
+
+
 async def test_a_cancel_that_fails_lets_the_message_go(world: World) -> None:
     handle = await send_later(world, b"kept", 10)
     world.store.failure = DiskFull("full")

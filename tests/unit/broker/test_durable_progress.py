@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from app.domain.errors import DiskFull, ReceiptHandleExpired, StoreFailed
-from app.domain.names import PROGRESS_TOPIC
+from app.domain.errors import DiskFull, ReceiptHandleExpired, StoreFailed, TooManyRequests
+from app.domain.names import PROGRESS_TOPIC, retry_topic
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, TopicSettings
 from tests.support.brokers import GROUP, TOPIC, offsets, running
@@ -185,6 +185,30 @@ async def test_what_was_deleted_does_not_come_back() -> None:
         await world.broker.delete_group(GROUP)
         await world.kill()
         assert offsets(await world.receive()) == [0, 1, 2]
+
+
+async def test_a_deletion_that_a_kill_cut_short_is_finished_by_the_start() -> None:
+    async with running() as world:
+        world.store.fill(TOPIC, 0, numbered(10))
+        await world.nack(*await world.receive(2))
+        await world.commit(9)
+        await world.metadata.delete_group(GROUP)
+        await world.kill()  # before the broker has heard of it
+        assert world.store.bounds(retry_topic(GROUP, TOPIC), 0) == (2, 2)
+        await world.commit(3)  # makes the group again
+        await world.kill()
+        assert world.committed() == {0: 3}
+        assert offsets(await world.receive()) == list(range(3, 10))
+
+
+async def test_a_busy_log_does_not_keep_what_was_deleted() -> None:
+    async with running() as world:
+        world.store.fill(TOPIC, 0, numbered(10))
+        await world.commit(9)
+        world.store.refusal = TooManyRequests("too many bytes wait to be written")
+        await world.broker.delete_group(GROUP)
+        world.store.refusal = None
+        assert offsets(await world.receive()) == list(range(10))
 
 
 async def test_a_failed_ack_is_no_ack_and_can_be_repeated() -> None:

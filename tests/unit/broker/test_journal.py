@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from app.broker.journal import Journal
+from app.domain.errors import DiskFull
 from app.domain.message import PROPERTY_SNAPSHOT, Message
 from app.domain.positions import FlushMode
 from tests.support.clock import FakeClock
@@ -93,6 +94,40 @@ async def test_a_torn_snapshot_counts_for_nothing() -> None:
     store.append(TOPIC, 0, [chunk], FlushMode.ASYNC, lambda _error: None)
     await written(store, b"b")
     assert await replayed(store) == [b"a", b"b"]
+
+
+async def test_a_torn_snapshot_right_before_another_counts_for_nothing() -> None:
+    """The start after a crash writes one at once, when it was due."""
+    store = MemoryStore(FakeClock())
+    await written(store, b"a", b"b", b"c")
+    chunk = Message(b"torn", system={PROPERTY_SNAPSHOT: "1"})
+    store.append(TOPIC, 0, [chunk], FlushMode.ASYNC, lambda _error: None)
+    with journals(store) as (journal, _):
+        await journal.replay()
+        await journal.write_snapshot()  # two chunks, as the torn one
+    assert await replayed(store) == [b"a", b"b", b"c"]
+    store.retain_from(TOPIC, 0, 0)  # as after a crash before the next checkpoint
+    assert await replayed(store) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("how", ["refusal", "failure"])
+async def test_a_snapshot_that_could_not_be_written_is_due_still(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.broker.journal.ENTRIES_MAX", 2)
+    store = MemoryStore(FakeClock())
+    with journals(store) as (journal, words):
+        for entry in (b"a", b"b"):
+            words.apply(entry)
+            await journal.write(entry)
+        setattr(store, how, DiskFull("no room"))
+        with pytest.raises(DiskFull):
+            await journal.turn()
+        setattr(store, how, None)
+        assert journal.is_snapshot_due()
+        await journal.turn()
+        assert not journal.is_snapshot_due()
+    assert store.bounds(TOPIC, 0).min_offset == 2
 
 
 async def test_a_snapshot_is_due_after_many_entries(monkeypatch: pytest.MonkeyPatch) -> None:

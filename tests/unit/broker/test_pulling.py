@@ -16,6 +16,7 @@ from app.domain.errors import (
     OffsetExpired,
     OffsetOutOfRange,
     QueueNotFound,
+    StoreFailed,
     TooManyRequests,
     TopicNotFound,
 )
@@ -537,3 +538,29 @@ async def test_two_ends_are_refused() -> None:
             await world.pull(0, until_ms=1, end_offset=1)
         with pytest.raises(IllegalOffset):
             await world.pull(0, until_ms=-1)
+
+
+async def test_deleting_ends_waiting_though_the_store_cannot_note_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as world:
+        pull = asyncio.ensure_future(world.pull(wait_s=60))
+        await until(lambda: world.broker.waiting_count == 1)
+
+        def fail(_topic: str) -> None:
+            raise StoreFailed("the disk is broken")
+
+        monkeypatch.setattr(world.store, "delete_topic", fail)
+        with pytest.raises(StoreFailed):
+            await world.broker.delete_topic(TOPIC)
+        with pytest.raises(TopicNotFound):
+            await asyncio.wait_for(pull, 10)
+
+
+async def test_an_arrival_leaves_nothing_behind_of_who_waited() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        pull = tasks.create_task(world.pull(0, wait_s=60))
+        await until(lambda: world.waiting == 1)
+        await world.send(b"1")
+        assert bodies(world, await pull) == [b"1"]
+        assert not world.broker._waiters._pulls

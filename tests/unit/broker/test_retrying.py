@@ -334,3 +334,15 @@ async def test_deleting_a_group_takes_its_retries_along() -> None:
         await world.broker.delete_topic(TOPIC)
         await world.topic()
         assert await world.receive() == []
+
+
+async def test_a_group_that_left_a_topic_does_not_begin_with_its_old_retries() -> None:
+    async with running() as world:
+        await world.group(GroupSettings(start="latest"))
+        assert await world.receive() == []
+        await world.send(b"acked", b"waits")
+        await world.nack(*await world.receive())
+        again = await world.receive(1)
+        assert (bodies(again), await world.ack(*again)) == ([b"acked"], [None])
+        await world.broker.group_positions.delete(GROUP, TOPIC)
+        assert await world.receive() == []

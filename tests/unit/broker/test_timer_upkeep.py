@@ -6,7 +6,7 @@ import pytest
 
 from app.broker.delays import Delays
 from app.domain.delays import Due
-from app.domain.errors import DiskFull
+from app.domain.errors import DiskFull, TimersNotReady
 from app.domain.message import Message
 from app.domain.names import TIMER_TOPIC
 from tests.support.brokers import TOPIC, World, running
@@ -201,3 +201,33 @@ async def test_a_flush_that_fails_leaves_no_files_and_is_tried_again_after_a_pau
         world.clock.advance(s=5)
         await delays.turn()
         assert len(files.list("timerlog")) == 2
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+async def test_runs_that_the_disk_does_not_give_back_are_made_again(nth: int) -> None:
+    """At a start: the manifest, a run's trailer, its index."""
+    async with running() as world:
+        await send_later(world, b"one", DAY)
+        delays = await settle(world)
+        await delays.upkeep.flush()
+        await world.broker.stop()
+        world.store.files.fault = Fault("read", nth)
+        world.broker = world.new_broker()
+        await world.broker.start()
+        await settle(world)
+        assert world.store.files.fault.raised == 1
+        world.clock.advance(ms=DAY)
+        await settle(world)
+        assert bodies(world) == [b"one"]
+
+
+async def test_a_block_that_the_disk_does_not_give_back_has_the_log_made_again() -> None:
+    async with running() as world:
+        handle = await send_later(world, b"one", DAY)
+        delays = await settle(world)
+        await delays.upkeep.flush()
+        world.store.files.fault = Fault("read", 1)
+        with pytest.raises(TimersNotReady):
+            await world.broker.scheduled.get(TOPIC, handle)
+        await settle(world)
+        assert (await world.broker.scheduled.get(TOPIC, handle)).recall_handle == handle

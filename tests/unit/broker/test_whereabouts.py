@@ -4,10 +4,17 @@ import asyncio
 
 import pytest
 
+from app.broker.parking import Release
 from app.broker.results import Nack, SendResult
 from app.broker.whereabouts import Standing, Whereabouts
 from app.domain.errors import GroupNotFound
-from app.domain.settings import CustomizedRetry, GroupMode, GroupSettings
+from app.domain.settings import (
+    CustomizedRetry,
+    DeliveryOrder,
+    GroupMode,
+    GroupSettings,
+    WhenExhausted,
+)
 from tests.support.brokers import GROUP, TOPIC, World, running
 from tests.support.waiting import until
 
@@ -62,6 +69,27 @@ async def test_a_full_group_says_so() -> None:
             Standing.READY,
             "the group holds 1 messages, as many as it may",
         )
+
+
+async def test_what_keeps_a_message_back_is_said() -> None:
+    async with running() as world:
+        park = WhenExhausted.PARK
+        await world.group(
+            GroupSettings(order=DeliveryOrder.FIFO, on_exhausted=park, max_attempts=1)
+        )
+        first, second = await world.send(b"1", b"2")
+        await world.nack(*await world.receive())
+        found = await look(world, first)
+        assert (found.standing, found.attempt) == (Standing.DELAYED, 1)
+        assert found.reason.startswith("it is parked")
+        assert "waits for its turn" in (await look(world, second)).reason
+        await world.kill()
+        assert (await look(world, first)).reason.startswith("it is parked")
+        await world.broker.parking.release(GROUP, TOPIC, 0, 0, Release.SKIP)
+        await world.broker.flow.pause(GROUP)
+        assert "paused" in (await look(world, second)).reason
+        await world.broker.flow.resume(GROUP)
+        assert "can be received" in (await look(world, second)).reason
 
 
 async def test_through_retries_to_a_dead_letter() -> None:

@@ -82,12 +82,39 @@ def test_an_id_of_the_client_finds_its_message(opened: OpenStore) -> None:
     send(opened, "a", message_id="mine")
     send(opened, "b", "mine")
     message = opened.store.read_message("mine", topic="orders", wait_for_disk=True)
-    assert message is None  # the newest hit has it as a key, not as its id
+    assert message is not None
+    assert message.body == b"a", "a newer message has it as a key"
     send(opened, "c", message_id="mine-2")
     message = opened.store.read_message("mine-2", topic="orders", wait_for_disk=True)
     assert message is not None
     assert message.body == b"c"
     assert opened.store.read_message("mine-2") is None
+
+
+def test_an_id_is_found_though_others_have_it_as_a_key(opened: OpenStore) -> None:
+    (derived,) = opened.send(b"question").message_ids
+    send(opened, "mine", message_id="mine")
+    for number in range(40):
+        send(opened, f"answer {number}", derived, "mine")
+    for message_id, body in ((derived, b"question"), ("mine", b"mine")):
+        message = opened.store.read_message(message_id, topic="orders", wait_for_disk=True)
+        assert message is not None
+        assert (message.message_id, message.body) == (message_id, body)
+    assert opened.store.read_message("answer", topic="orders", wait_for_disk=True) is None
+
+
+def test_an_id_whose_place_is_in_another_topic_finds_its_message(opened: OpenStore) -> None:
+    """A message that waited in a system topic keeps the id that it got there."""
+    appended = opened.append(b"waits", topic="waiting")
+    opened.settle()
+    (waited,) = appended.message_ids
+    send(opened, "delivered", message_id=waited)
+    message = opened.store.read_message(waited, topic="orders", wait_for_disk=True)
+    assert message is not None
+    assert (message.topic, message.body) == ("orders", b"delivered")
+    there = opened.store.read_message(waited, topic="waiting", wait_for_disk=True)
+    assert there is not None
+    assert (there.topic, there.body) == ("waiting", b"waits")
 
 
 def test_messages_without_keys_are_not_in_the_index(opened: OpenStore) -> None:

@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -12,11 +13,11 @@ from app.domain.errors import DiskFull, StoreFailed
 from app.domain.limits import Limits
 from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
-from app.store import OsFiles, StoreLocked, StoreUnusable, reading
+from app.store import OsFiles, StoreLocked, StoreUnusable, paths, reading
 from app.store.formats.batch_frame import parse_request
 from app.store.formats.consume_queue import UNIT
 from tests.support.simulated_files import Fault, SimulatedFiles
-from tests.support.stores import OpenStore, lose_checkpoints, open_store
+from tests.support.stores import SMALL, OpenStore, lose_checkpoints, open_store
 from tests.unit.store.test_batch_frame import request_frame, request_record
 
 
@@ -442,3 +443,53 @@ def test_the_number_of_open_segments_is_bounded(tmp_path: Path) -> None:
             assert open_segments(tmp_path) == 0
             opened = open_store(OsFiles(tmp_path))
         opened.store.close()
+
+
+def test_a_lower_bound_on_sizes_hides_no_stored_message(tmp_path: Path) -> None:
+    opened = open_store(OsFiles(tmp_path))
+    appended = opened.append_all([Message(bytes(1_500), keys=("k",))])
+    opened.settle(1)
+    opened.store.close()
+    again = open_store(OsFiles(tmp_path), replace(SMALL, record_bytes_max=1_000))
+    found = again.store.read_message(appended.message_ids[0], wait_for_disk=True)
+    assert found is not None
+    assert found.body == bytes(1_500)
+    assert len(again.store.find_by_key("orders", "k", wait_for_disk=True)) == 1
+    again.store.close()
+
+
+def test_a_topic_is_deleted_though_the_disk_has_no_room() -> None:
+    files = SimulatedFiles()
+    opened = open_store(files)
+    opened.send(b"x")
+    files.fault = Fault("open", 1, errno.ENOSPC, lasting=True)
+    opened.store.delete_topic("orders")
+    assert opened.store.bounds("orders", 0) == (1, 1)
+    assert opened.store.status().failed is None
+    files.fault = Fault("rename", 1)
+    with pytest.raises(StoreFailed):
+        opened.store.delete_topic("orders")
+    assert opened.store.status().failed is not None
+    opened.store.close()
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_the_offset_of_a_damaged_last_record_is_not_used_again(is_clean: bool) -> None:
+    files = SimulatedFiles()
+    opened = open_store(files)
+    for number in range(5):
+        opened.send(b"%d" % number)
+    opened.store.begin_checkpoint().run()
+    last = opened.store.read("orders", 0, 4, max_messages=1, max_bytes=1).records[0]
+    at = opened.store.decode(last).physical_offset
+    if not is_clean:
+        files = files.kill()
+        opened.store.fail("killed")
+    opened.store.close()
+    for name in files.list("consumequeue/orders/0"):
+        files.remove(f"consumequeue/orders/0/{name}")
+    files.open(paths.segment(0)).pwritev([b"\xff"], at + 60)
+    again = open_store(files)
+    assert again.bodies() == [b"0", b"1", b"2", b"3", b"GAP"]
+    assert again.send(b"new").first_queue_offset == 5
+    again.store.close()

@@ -15,14 +15,8 @@ from app.api.control_plane import build_control_plane
 from app.api.documentation import NOT_KEPT, problem_components, schemas_of
 from app.api.errors import STATUS_OF_CODE, EntryProblem, Problem
 from app.api.lane.document import lane_paths
-from app.api.member_schemas import (
-    CommitBody,
-    HeartbeatBody,
-    LockBody,
-    ResetBody,
-    RestoreBody,
-    UnlockBody,
-)
+from app.api.member_schemas import HeartbeatBody, LockBody, UnlockBody
+from app.api.offset_schemas import CommitBody, ResetBody, RestoreBody
 from app.api.routes.dead_letters import PurgeBody, RedriveBody
 from app.api.routes.parked import ReleaseBody
 from app.api.routes.producers import PlanBody, SealBody

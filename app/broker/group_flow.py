@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from app.broker.groups import Groups
 from app.broker.ports import Group, Metadata
-from app.domain.errors import GroupNotFound
+from app.domain.errors import GroupNotFound, PreconditionFailed
 from app.domain.names import check_group
 
 
@@ -28,13 +28,20 @@ class GroupFlow:
         return await self._set(name, paused=False)
 
     async def _set(self, name: str, *, paused: bool) -> Group:
-        group = self._metadata.snapshot.groups.get(name)
-        if group is None:
-            check_group(name)
-            raise GroupNotFound(
-                f"consumer group {name!r} does not exist", hint="see GET /v1/groups"
-            )
-        settings = replace(group.settings, paused=paused)
-        group, _ = await self._metadata.put_group(name, settings)
-        self._groups.wake_everybody(name)
-        return group
+        while True:
+            present = self._metadata.snapshot.groups.get(name)
+            if present is None:
+                check_group(name)
+                raise GroupNotFound(
+                    f"consumer group {name!r} does not exist", hint="see GET /v1/groups"
+                )
+            settings = replace(present.settings, paused=paused)
+            try:
+                group, _ = await self._metadata.put_group(
+                    name, settings, if_version=present.version
+                )
+            except PreconditionFailed:
+                await self._metadata.refresh()  # its other settings were changed meanwhile
+                continue
+            self._groups.wake_everybody(name)
+            return group

@@ -114,8 +114,9 @@ class TransactionTable:
     def add(self, transaction: Transaction, *, now_s: float, now_ms: int) -> None:
         """Take up a prepared transaction, new or read again after a restart."""
         transaction.checks = self._checked.pop(transaction.transaction_id, transaction.checks)
-        since_ms = transaction.check_after_ms - (now_ms - transaction.prepared_ms)
-        wait_s = since_ms / 1_000 if transaction.checks == 0 else self._interval_s
+        passed_ms = max(now_ms - transaction.prepared_ms, 0)  # the clock may have been set back
+        first_s = (transaction.check_after_ms - passed_ms) / 1_000
+        wait_s = first_s if transaction.checks == 0 else self._interval_s
         transaction.next_check_s = now_s + max(wait_s, 0.0)
         self.pending[transaction.transaction_id] = transaction
         heappush(self._schedule, (transaction.next_check_s, transaction.transaction_id))

@@ -253,6 +253,24 @@ async def test_a_frame_that_a_crash_cut_short_is_completed(
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
 @pytest.mark.parametrize("what", [claim(0), KeyClaim("k", "f")])
+async def test_what_a_crash_left_of_a_frame_is_known_when_completing_it_fails(
+    kept: int, what: ProducerClaim | KeyClaim
+) -> None:
+    async with running() as world:
+        await send_frame(world, 3, what)
+        queue = world.store.queues[TOPIC, 0]
+        del queue.records[kept:]
+        queue.confirmed = kept
+        await world.restart()
+        world.store.failure = DiskFull("no room", outcome="not_stored")
+        with pytest.raises(DiskFull):
+            await send_frame(world, 3, what)
+        world.store.failure = None
+        assert await send_frame(world, 3, what) == (kept, 3 - kept, False)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+@pytest.mark.parametrize("what", [claim(0), KeyClaim("k", "f")])
 @pytest.mark.parametrize("other", [None, claim(0, producer="other"), KeyClaim("other", "f")])
 async def test_a_frame_that_was_cut_short_is_completed_after_another_restart(
     kept: int, what: ProducerClaim | KeyClaim, other: ProducerClaim | KeyClaim | None

@@ -327,3 +327,14 @@ async def test_a_commit_reaches_a_queue_that_a_topic_made_again_has() -> None:
         await world.restart()
         again = await transactions(world).decide(prepared.transaction_id, COMMITTED)
         assert (again.queue_id, again.queue_offset) == (1, 0)
+
+
+async def test_the_first_check_comes_in_time_though_the_clock_was_set_back() -> None:
+    """Store times do not follow it, so a half message may be stored at a time to come."""
+    async with running() as world:
+        await prepare(world)
+        world.clock.set_wall(world.clock.now_ms() - 3_600_000)
+        await world.restart()
+        world.clock.advance(s=6)
+        await transactions(world).turn()
+        assert await checks(world) == [("x", 1)]

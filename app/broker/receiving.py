@@ -136,7 +136,12 @@ class Receiver:
         """Take what is there now."""
         self._set_bounds(take, group, request, invisible_ms)
         if not group.paused:
-            await self._taker.collect(take)
+            try:
+                await self._taker.collect(take)
+            except BaseException:
+                for queue, offset, lease_id in take.leased:  # of other queues; nobody got them
+                    queue.leases.give_back(offset, lease_id)
+                raise
         if take.leased:
             await self._write_down(take)
 

@@ -118,7 +118,11 @@ class LagReader:
         names = self._topics_of(group) if topic is None else [topic]
         await self._delays.catch_up()
         self._groups.expire_group(group, self._clock.monotonic_s())
-        topics = [await self._topic_lag(group, name) for name in names]
+        topics = [
+            await self._topic_lag(group, name)
+            for name in names
+            if topic is not None or name in self._metadata.snapshot.topics
+        ]
         return GroupLag(
             group,
             topics,

@@ -210,7 +210,7 @@ class WhereaboutsReader:
         retry = await self._waiting_retry(origin, group)
         if retry is not None:
             return retry
-        return await self._by_its_trail(origin, group)
+        return await self._by_its_trail(origin, group, all_letters_seen=dead.next_offset is None)
 
     async def _waiting_retry(self, origin: Origin, group: str) -> Whereabouts | None:
         """Look for its copy among the retries that are not done."""
@@ -256,13 +256,22 @@ class WhereaboutsReader:
             attempt=attempt,
         )
 
-    async def _by_its_trail(self, origin: Origin, group: str) -> Whereabouts:
+    async def _by_its_trail(
+        self, origin: Origin, group: str, *, all_letters_seen: bool
+    ) -> Whereabouts:
         trail = await self._trails.trail(
             origin.topic, origin.queue_id, origin.queue_offset, group=group
         )
         last = trail.events[-1] if trail.events else None
         if last is not None and last.kind is TraceKind.ACKED:
             return Whereabouts(Standing.ACKED, f"it was acked at {last.at_ms}")
+        if last is not None and last.kind is TraceKind.DEAD_LETTERED and not all_letters_seen:
+            return Whereabouts(
+                Standing.DEAD,
+                last.detail or "it was given up",
+                f"look for it: GET /v1/groups/{group}/dlq/messages",
+                attempt=last.attempt,
+            )
         await self._delays.catch_up()
         failed = last is not None and last.kind in (TraceKind.NACKED, TraceKind.EXPIRED)
         if last is not None and failed:

@@ -118,6 +118,21 @@ async def test_a_parked_message_is_not_ready() -> None:
             await world.kill()
 
 
+async def test_a_topic_that_is_deleted_while_others_are_counted_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as world:
+        await world.topic(1, "second")
+        for name in (TOPIC, "second"):
+            await world.receive(topic=name)
+
+        async def slow() -> None:
+            await world.broker.delete_topic("second")
+
+        monkeypatch.setattr(world.broker.delays, "catch_up", slow)
+        assert [each.topic for each in (await lag(world)).topics] == [TOPIC]
+
+
 async def test_a_group_or_topic_that_is_not_there() -> None:
     async with running() as world:
         with pytest.raises(GroupNotFound):

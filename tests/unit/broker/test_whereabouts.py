@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
+from app.broker.dead_letters import Selection
 from app.broker.parking import Release
 from app.broker.results import Nack, SendResult
 from app.broker.whereabouts import Standing, Whereabouts
 from app.domain.errors import GroupNotFound
+from app.domain.limits import Limits
 from app.domain.settings import (
     CustomizedRetry,
     DeliveryOrder,
@@ -124,6 +126,18 @@ async def test_an_ack_of_a_retry_is_found_by_the_trail() -> None:
         await world.nack(*await world.receive(), delay_ms=0)
         await world.ack(*await world.receive())
         assert (await look(world, sent)).standing is Standing.ACKED
+
+
+async def test_a_letter_behind_many_others_is_dead_too() -> None:
+    async with running(limits=Limits(dead_letters_scanned_max=2)) as world:
+        sent = await world.send(b"1", b"2", b"3")
+        letters = [Nack(each.receipt_handle, None, "no stock") for each in await world.receive()]
+        await world.broker.settle(TOPIC, GROUP, dead_letters=letters)
+        for each in sent:
+            found = await look(world, each)
+            assert (found.standing, found.reason) == (Standing.DEAD, "no stock")
+        await world.broker.dead_letters.purge(GROUP, Selection())
+        assert (await look(world, sent[2])).standing is Standing.DONE
 
 
 async def test_what_a_commit_skipped_is_done() -> None:

@@ -181,7 +181,8 @@ class DeadLetters:
     ) -> DeadLetterPage:
         """A page of letters from `offset` on, after a bounded amount of work.
 
-        It ends early when the bodies come to `receive_bytes_max`. Raises `GroupNotFound`, `IllegalFilter` or `InvalidRequest`.
+        It ends early when the bodies come to `receive_bytes_max`. Raises `GroupNotFound`,
+        `IllegalFilter` or `InvalidRequest`.
         """
         self._check_group(group)
         if not 1 <= max_letters <= self._limits.page_size_max:

@@ -82,11 +82,19 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     dumped.add_argument("--to", type=int, dest="to_offset", help="physical offset to end before")
     dumped.add_argument("--topic", help="this topic only")
     dumped.add_argument("--queue", type=int, help="this queue of the topic only")
-    dumped.add_argument("--limit", type=int, help="at most so many records")
+    dumped.add_argument("--limit", type=_whole_number, help="at most so many records")
     dumped.add_argument("--bodies", action="store_true", help="whole bodies")
     made["repair"].add_argument("--dry-run", action="store_true", help="say what would be done")
     made["import"].add_argument("source", type=Path, help="RocketMQ's storePathRootDir")
     made["import"].add_argument("--database-url", help="metadata database, as for a node")
+
+
+def _whole_number(text: str) -> int:
+    """For argparse, which names the argument and the text when this raises."""
+    number = int(text)
+    if number < 0:
+        raise ValueError
+    return number
 
 
 def run(options: argparse.Namespace) -> int:
@@ -165,7 +173,7 @@ _ACTIONS: Final[dict[str, Callable[[Path, argparse.Namespace], int]]] = {
 
 
 def _import(config: Config, options: argparse.Namespace) -> int:
-    source, limits = ReadOnlyFiles(options.source), Limits()
+    source, limits = ReadOnlyFiles(options.source), config.limits
     found = survey(source)
     plan = plan_import(found, limits)
     root = config.data_dir / "store"

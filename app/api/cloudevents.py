@@ -68,7 +68,11 @@ def attributes_of_headers(headers: Headers) -> dict[str, str]:
 def _properties_of(attributes: Mapping[str, str]) -> dict[str, str]:
     version = attributes.get("specversion")
     if version != "1.0":
-        raise InvalidRequest(f"specversion is {version!r}; 1.0 is the only one known here")
+        given = "missing" if version is None else repr(version)
+        raise InvalidRequest(
+            f"specversion is {given}; 1.0 is the only one known here",
+            hint="a CloudEvent has at least specversion, id, source and type",
+        )
     for name in _REQUIRED:
         if not attributes.get(name):
             raise InvalidRequest(f"the CloudEvent has no {name}", fields={"attribute": name})

@@ -47,6 +47,17 @@ TEXT_CONTENT_TYPE: Final = "text/plain; charset=utf-8"
 _LINE: Final = re.compile(rb"[^\n]+")
 _LINE_THAT_SAYS_SOMETHING: Final = re.compile(rb"\s*+([^\n]+)")
 
+_WRONG_TYPE: Final = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
+_IN_JSON: Final = {
+    "array": "an array",
+    "bool": "true or false",
+    "bytes": "text",
+    "float": "a number",
+    "int": "an integer",
+    "object": "an object",
+    "str": "text",
+}
+
 DECODE_FAULTS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises on bytes that are not the JSON asked for."""
 
@@ -92,6 +103,7 @@ def decode_fault(error: Exception, known_fields: Sequence[str]) -> CurlewError:
             "the JSON ends too early", hint="in a shell, put it between single quotes"
         )
     pointer = _pointer(path.rstrip("`"))
+    detail = _in_words(detail, pointer)
     marker = "unknown field `"
     if marker not in detail:
         return InvalidBody(detail, [FieldError(pointer, detail)] if pointer or path else [])
@@ -105,6 +117,18 @@ def decode_fault(error: Exception, known_fields: Sequence[str]) -> CurlewError:
         )
     fault = FieldError(pointer, f"unknown field {name!r}")
     return InvalidBody(fault.detail, [fault], hint=did_you_mean(name, known_fields))
+
+
+def _in_words(detail: str, pointer: str) -> str:
+    """msgspec's complaint about a type, in the words of JSON and with the field's name."""
+    found = _WRONG_TYPE.fullmatch(detail)
+    if found is None:
+        return detail
+    name = pointer.rpartition("/")[2] or "the document"
+    if name.isdigit():
+        name = f"entry {name}"
+    wanted = [_IN_JSON.get(each, each) for each in found[1].split(" | ") if each != "null"]
+    return f"{name} must be {' or '.join(wanted)}, not {_IN_JSON.get(found[2], found[2])}"
 
 
 def _pointer(path: str) -> str:
@@ -141,7 +165,8 @@ def decode_batch(body: bytes, count_max: int) -> list[BatchEntry | CurlewError]:
     try:
         return list(batch_decoder.decode(body).messages)
     except CurlewError:
-        return [_decode_entry(raw) for raw in _raw_entries.decode(body).messages]
+        entries = enumerate(_raw_entries.decode(body).messages)
+        return [_decode_entry(raw, f"/messages/{index}") for index, raw in entries]
 
 
 def decode_lines(body: bytes, count_max: int) -> list[BatchEntry | CurlewError]:
@@ -174,10 +199,15 @@ def check_count(count: int, count_max: int) -> None:
         )
 
 
-def _decode_entry(source: bytes | Raw) -> BatchEntry | CurlewError:
+def _decode_entry(source: bytes | Raw, place: str = "") -> BatchEntry | CurlewError:
+    """An entry, or its fault with pointers into the document in which it stands at `place`."""
     try:
         return entry_decoder.decode(source)
     except CurlewError as error:
+        if isinstance(error, InvalidBody):
+            error.faults = tuple([FieldError(place + at, what) for at, what in error.faults])
+        elif error.pointer is not None:
+            error.pointer = place + error.pointer
         return error
 
 

@@ -71,6 +71,7 @@ RAW_MESSAGE_HEADERS: Final[Json] = {
 """What `lane.raw_message.raw_headers` gives beside `MQ-Prop-<name>`, which no document can list."""
 
 
+NOT_KEPT: Final[Json] = {"Cache-Control": {**_TEXT, "description": "no-store"}}
 QUOTA_HEADERS: Final[Json] = {
     "Retry-After": {**_INTEGER, "description": "seconds"},
     "RateLimit-Policy": {
@@ -96,7 +97,7 @@ def _problem_response(status: int) -> Json:
     return {
         "description": _REASONS[status],
         "content": {PROBLEM: {"schema": {"$ref": PROBLEM_REF}}},
-        **({"headers": QUOTA_HEADERS} if status in _WITH_QUOTA else {}),
+        "headers": NOT_KEPT | (QUOTA_HEADERS if status in _WITH_QUOTA else {}),
     }
 
 

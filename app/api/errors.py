@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from app.api.exchange import NOT_KEPT
 from app.api.quota_headers import quota_headers
 from app.domain import errors
 from app.domain.errors import (
@@ -309,6 +310,7 @@ def render_problem(
     body = msgspec.json.encode(document) + b"\n"
     headers = [
         (b"content-type", PROBLEM_CONTENT_TYPE),
+        NOT_KEPT,
     ]
     retry_after_s = error.retry_after_s
     if retry_after_s is None and isinstance(error, TryAgain):

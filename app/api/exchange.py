@@ -19,6 +19,10 @@ Send = Callable[[Event], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
+API_PREFIX: Final = "/v1/"
+CACHE_CONTROL: Final = b"cache-control"
+NOT_KEPT: Final = (CACHE_CONTROL, b"no-store")
+"""Without it shared caches may keep an answer for some time: by RFC 9110, 15.1, also a 404."""
 REQUEST_ID: Final = b"mq-request-id"
 _BODYLESS: Final = (204, 304)
 AT_ONCE: Final = "curlew.at_once"
@@ -220,8 +224,17 @@ class Exchange:
         if event["type"] == "http.response.start":
             self.started = True
             self.status = event["status"]
-            event["headers"] = [*event.get("headers", ()), (REQUEST_ID, self.request_id)]
+            headers = [*event.get("headers", ()), (REQUEST_ID, self.request_id)]
+            if self._may_be_kept(headers):
+                headers.append(NOT_KEPT)
+            event["headers"] = headers
         await self.send(event)
+
+    def _may_be_kept(self, headers: Headers) -> bool:
+        """Whether a shared cache could keep what is another thing in a moment."""
+        scope = self.scope
+        is_state = scope["method"] == "GET" and scope["path"].startswith(API_PREFIX)
+        return is_state and all(name != CACHE_CONTROL for name, _ in headers)
 
 
 def body_too_large(limit: int) -> InvalidRequest:

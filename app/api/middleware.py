@@ -25,6 +25,7 @@ from app.api.errors import (
     with_outcome_of_send,
 )
 from app.api.exchange import (
+    API_PREFIX,
     REQUEST_ID,
     REQUEST_ID_KEY,
     AsgiApp,
@@ -50,7 +51,6 @@ _SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _LOCAL_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 _ELSEWHERE: Final = "other"
 """What is counted for requests that no operation of the document took."""
-_API_PREFIX: Final = "/v1/"
 
 
 class RequestShell:
@@ -128,7 +128,7 @@ class RequestShell:
         scope = exchange.scope
         if self._pressure.is_clogged and _reads(scope):
             self._pressure.refuse_reads()
-        if exchange.mq_headers and scope["path"].startswith(_API_PREFIX):
+        if exchange.mq_headers and scope["path"].startswith(API_PREFIX):
             refuse_mq_headers(exchange.mq_headers)
         scope[REQUEST_ID_KEY] = exchange.request_id
         try:
@@ -187,7 +187,7 @@ def _is_local(host: bytes) -> bool:
 
 def _reads(scope: Scope) -> bool:
     """Whether the answer may be large: what an operator looks at first is not among these."""
-    return bool(scope["method"] == "GET" and scope["path"].startswith(_API_PREFIX))
+    return bool(scope["method"] == "GET" and scope["path"].startswith(API_PREFIX))
 
 
 async def _answer_problem(exchange: Exchange, error: CurlewError) -> None:

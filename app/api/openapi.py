@@ -12,17 +12,11 @@ from fastapi.openapi.utils import get_openapi
 
 from app.api import wire
 from app.api.control_plane import build_control_plane
-from app.api.documentation import problem_components, schemas_of
+from app.api.documentation import NOT_KEPT, problem_components, schemas_of
 from app.api.errors import STATUS_OF_CODE, EntryProblem, Problem
 from app.api.lane.document import lane_paths
-from app.api.member_schemas import (
-    CommitBody,
-    HeartbeatBody,
-    LockBody,
-    ResetBody,
-    RestoreBody,
-    UnlockBody,
-)
+from app.api.member_schemas import HeartbeatBody, LockBody, UnlockBody
+from app.api.offset_schemas import CommitBody, ResetBody, RestoreBody
 from app.api.routes.dead_letters import PurgeBody, RedriveBody
 from app.api.routes.parked import ReleaseBody
 from app.api.routes.producers import PlanBody, SealBody
@@ -66,6 +60,7 @@ def build_document() -> Json:
         for operation in methods.values():
             operation["responses"].pop("422", None)
             operation.setdefault("parameters", [])
+    _declare_not_kept(paths)
     for path, methods in lane_paths().items():
         paths.setdefault(path, {}).update(methods)
     document["paths"] = dict(sorted(paths.items()))
@@ -77,6 +72,15 @@ def build_document() -> Json:
     schemas.update(_struct_schemas())
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     return document
+
+
+def _declare_not_kept(paths: Json) -> None:
+    """What the shell adds to the answers of the control plane that say nothing of caches."""
+    for path, methods in paths.items():
+        answers = methods.get("get", {}).get("responses", {}) if path.startswith("/v1/") else {}
+        for status, answer in answers.items():
+            if status[0] in "23":
+                answer["headers"] = NOT_KEPT | answer.get("headers", {})
 
 
 def _share_problems(paths: Json) -> Json:

@@ -265,7 +265,7 @@ class GroupBody(RequestModel):
         _one_ms("invisible", self.invisible, self.invisible_ms, 0)
         return self
 
-    def settings(self, *, paused: bool) -> GroupSettings:
+    def settings(self) -> GroupSettings:
         return GroupSettings(
             max_attempts=self.max_attempts,
             retry_policy=_policy_of(self.retry_policy),
@@ -278,7 +278,6 @@ class GroupBody(RequestModel):
             mode=self.mode,
             on_exhausted=self.on_exhausted,
             max_in_flight_per_member=self.max_in_flight_per_member,
-            paused=paused,
         )
 
 

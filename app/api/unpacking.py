@@ -102,7 +102,10 @@ def _gunzip(body: bytes, limit: int, limits: Limits, too_large: TooLarge) -> byt
             try:
                 part = stream.decompress(piece, allowed - size + 1)
             except zlib.error as error:
-                raise MalformedBody(f"the body is not gzip: {error}") from error
+                raise MalformedBody(
+                    f"the body is not gzip: {error}",
+                    hint="compress it, or leave out Content-Encoding",
+                ) from error
             size += len(part)
             if size > allowed:
                 raise _refusal(allowed, limit, limits, too_large)

@@ -357,9 +357,12 @@ class Broker(BrokerLife):
     async def put_group(
         self, name: str, settings: GroupSettings, *, if_version: int | None = None
     ) -> tuple[Group, bool]:
-        """Make or change a group; True: made. Its mode stays while it has members."""
+        """Make or change a group; True: made. Its mode stays while it has members.
+
+        Whether it is paused is `flow`'s affair.
+        """
         await self.members.check_mode(name, settings.mode)
-        made = await self._metadata.put_group(name, settings, if_version=if_version)
+        made = await self.flow.put(name, settings, if_version=if_version)
         self._groups.wake_everybody(name)
         return made
 

@@ -5,6 +5,7 @@ the log takes nothing back; redriving writes the copy and that entry as one step
 is redriven exactly once however often the node is killed. Event loop only.
 """
 
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import Executor
@@ -236,8 +237,8 @@ class DeadLetters:
         """
         self._check_target(group, to_topic)
         _Choice(selection)
-        if rate_per_s is not None and rate_per_s <= 0:
-            raise InvalidRequest("rate_per_s must be more than 0", pointer="/rate_per_s")
+        if rate_per_s is not None and not 0 < rate_per_s < math.inf:
+            raise InvalidRequest("rate_per_s must be a number over 0", pointer="/rate_per_s")
         total = len(selection.offsets) if selection.offsets is not None else self.count(group)
         work = partial(self._redrive, group, selection, to_topic, rate_per_s)
         return self._operations.start("redrive", total, work)

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from app.broker.dead_letters import DeadLetters
 from app.broker.delays import Delays
+from app.broker.group_progress import QueueState
 from app.broker.groups import Groups
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Metadata, Store
-from app.broker.progress import QueueProgress
 from app.broker.progress_journal import ProgressJournal
 from app.broker.reading import DiskAccess
 from app.broker.subscriptions import LeasedQueue, Subscription
@@ -39,7 +39,8 @@ class QueueLag(NamedTuple):
     ready: int | None
     in_flight: int
     delayed: int
-    """They wait in their place for the next attempt (ordered groups)."""
+    """They wait in their place for the next attempt, or parked for their release (ordered
+    groups)."""
     expired: int
     """Not done, and past the topic's retention."""
     oldest_ms: int | None
@@ -117,7 +118,11 @@ class LagReader:
         names = self._topics_of(group) if topic is None else [topic]
         await self._delays.catch_up()
         self._groups.expire_group(group, self._clock.monotonic_s())
-        topics = [await self._topic_lag(group, name) for name in names]
+        topics = [
+            await self._topic_lag(group, name)
+            for name in names
+            if topic is not None or name in self._metadata.snapshot.topics
+        ]
         return GroupLag(
             group,
             topics,
@@ -166,13 +171,11 @@ class LagReader:
         place = (retry_topic(group, topic), 0) if is_retry else (topic, queue_id)
         low, high = self._store.bounds(*place)
         state = self._progress.find((group, topic, queue_id))
-        if state is not None:
-            progress = state.progress
-        elif queue_id in self._book.committed(group, topic):
-            progress = QueueProgress(self._book.committed(group, topic)[queue_id])
-        else:
-            return None
-        return _counted(progress, low, high, _leases_of(subscription, queue_id))
+        if state is None:
+            if queue_id not in self._book.committed(group, topic):
+                return None
+            state = QueueState(self._book.committed(group, topic)[queue_id])
+        return _counted(state, low, high, _leases_of(subscription, queue_id))
 
     def _queue_lag(
         self, group: str, topic: str, queue_id: int, count: _Count | None, oldest_ms: int | None
@@ -240,12 +243,17 @@ def _leases_of(subscription: Subscription | None, queue_id: int) -> LeasedQueue 
     return None if subscription is None else subscription.find(queue_id)
 
 
-def _counted(progress: QueueProgress, low: int, high: int, held: LeasedQueue | None) -> _Count:
+def _counted(state: QueueState, low: int, high: int, held: LeasedQueue | None) -> _Count:
+    progress = state.progress
     expired = max(min(low, high) - progress.committed, 0)
     first = min(max(progress.committed, low), high)
     open_count = max(high - first - progress.acked_from(first), 0)
     in_flight = held.leases.leased_count + held.leases.failing_count if held else 0
     delayed = held.leases.delayed_count if held else 0
+    if expired and held:  # what is held there counts as expired
+        gone_in_flight, gone_delayed = held.leases.held_below(first)
+        in_flight, delayed = in_flight - gone_in_flight, delayed - gone_delayed
+    delayed += sum(parked >= first for parked in state.parked)
     ready = max(open_count - in_flight - delayed, 0)
     first_open = progress.next_open(first) if open_count else None
     return _Count(ready, in_flight, delayed, expired, first_open)

@@ -184,6 +184,12 @@ class LeaseTable:
     def delayed_count(self) -> int:
         return len(self._delayed)
 
+    def held_below(self, offset: int) -> tuple[int, int]:
+        """How many messages below `offset` are in flight, and how many are delayed."""
+        tables = self._leases, self._failing, self._moving
+        in_flight = sum(held < offset for table in tables for held in table)
+        return in_flight, sum(held < offset for held in self._delayed)
+
     @property
     def returned_count(self) -> int:
         return len(self._returned)

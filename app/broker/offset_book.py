@@ -43,6 +43,7 @@ class OffsetBook:
         self._dirty: set[Key] = set()
         self._tracked: set[Tracked] = set()
         self._writing = asyncio.Lock()
+        self._deletions = 0
 
     async def load(self) -> None:
         for row in await self._metadata.load_offsets():
@@ -122,14 +123,25 @@ class OffsetBook:
         async with self._writing:
             self._collect()
             found: dict[tuple[str, str], dict[int, int]] = {}
-            for row in await self._metadata.load_offsets(group):
+            for row in await self._load_present(group):
                 found.setdefault((row.group, row.topic), {})[row.queue_id] = row.offset
             for names in {names for names in self._offsets if names[0] == group} | found.keys():
                 mine, theirs = self._offsets.get(names, {}), found.get(names, {})
                 for queue_id, offset in mine.items():
                     if (*names, queue_id) in self._dirty:
                         theirs[queue_id] = offset
-                self._offsets[names] = theirs
+                if theirs:
+                    self._offsets[names] = theirs
+                else:
+                    self._offsets.pop(names, None)
+
+    async def _load_present(self, group: str) -> list[CommittedOffset]:
+        """What SQL has; read again when something was deleted here meanwhile."""
+        while True:
+            deletions = self._deletions
+            rows = await self._metadata.load_offsets(group)
+            if deletions == self._deletions:
+                return rows
 
     async def delete(self, group: str, topic: str) -> bool:
         """Forget the group's offsets in the topic, in SQL first; False when there were none."""
@@ -178,6 +190,7 @@ class OffsetBook:
             self._forget(lambda *key: key in names)
 
     def _forget(self, is_gone: Callable[[str, str], bool]) -> None:
+        self._deletions += 1
         for names in [names for names in self._offsets if is_gone(*names)]:
             del self._offsets[names]
         self._dirty = {key for key in self._dirty if not is_gone(key[0], key[1])}

@@ -285,13 +285,18 @@ class ProducerTable:
         if not where.size:  # a crash has left nothing of it
             self._keys.pop(digest, None)
             return lambda _: None
+        before = self._keys.get(digest)  # what a crash has left of the same request
         self._keys[digest] = entry
         self._unsafe_keys.add(digest)
 
         def settle(is_safe: bool) -> None:
             self._unsafe_keys.discard(digest)
-            if not is_safe and self._keys.get(digest) is entry:
+            if is_safe or self._keys.get(digest) is not entry:
+                return
+            if before is None:
                 del self._keys[digest]
+            else:
+                self._keys[digest] = before
 
         return settle
 
@@ -457,6 +462,7 @@ def _first_result(claim: ProducerClaim, sequence: _Sequence, count: int) -> Plac
         " stored before; where is not remembered any more",
         hint="take it as a success",
         fields={"expected_seq": sequence.next_seq},
+        outcome="stored",
     )
 
 

@@ -294,6 +294,7 @@ class Producers:
             raise AlreadyStored(
                 "these messages were stored before, to be delivered later",
                 hint="take it as a success",
+                outcome="stored",
             )
         found: dict[tuple[int, int], SendResult] = {}
         counts: dict[int, int] = {}
@@ -308,6 +309,7 @@ class Producers:
             raise OffsetExpired(
                 f"stored before, in queue {queue_id} at offset {offset}, and no longer readable",
                 hint="take it as a success",
+                outcome="stored",
             )
         return [found[where] for where in offsets]
 

@@ -136,7 +136,12 @@ class Receiver:
         """Take what is there now."""
         self._set_bounds(take, group, request, invisible_ms)
         if not group.paused:
-            await self._taker.collect(take)
+            try:
+                await self._taker.collect(take)
+            except BaseException:
+                for queue, offset, lease_id in take.leased:  # of other queues; nobody got them
+                    queue.leases.give_back(offset, lease_id)
+                raise
         if take.leased:
             await self._write_down(take)
 
@@ -223,6 +228,7 @@ class Receiver:
         if not returned:
             return
         with contextlib.suppress(CurlewError):
+            # Not written, the attempts count again after a restart; nothing is lost.
             self._progress.take_back(subscription, returned)
         subscription.line.wake_one()
         self._groups.tell_of_room(subscription.in_flight, subscription.group)

@@ -398,9 +398,8 @@ class Taker:
     ) -> None:
         """Note the deliveries, neighbours of one attempt together."""
         group, topic, queue_id = queue.key
-        attempts = [lease.attempt for lease in leases]
         at = 0
-        for attempt, run in groupby(attempts):
+        for attempt, run in groupby([lease.attempt for lease in leases]):
             end = at + len(list(run))
             noted, at = offsets[at:end], end
             self._trails.note(

@@ -86,12 +86,12 @@ class TopicStream(Stream):
             if chunk.messages or chunk.gaps:
                 self._count(len(chunk.messages))
                 return chunk
-            if any(self._has_more(queue) for queue in self._queues()):
-                await asyncio.sleep(0)
-                continue
             left = self._left_until(deadline)
             if left <= 0:
                 return chunk
+            if any(self._has_more(queue) for queue in self._queues()):
+                await asyncio.sleep(0)
+                continue
             keys = [(self._topic.name, queue) for queue in self._queues()]
             await self._shared.waiters.wait_for_queues(keys, left)
 

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final, TypeVar
 
 import msgspec
@@ -24,6 +24,9 @@ import msgspec
 from app.broker.progress import QueueProgress
 
 _ROWS_A_CHUNK: Final = 5_000
+
+_STALE_MAX: Final = 1_024
+"""Checks of decided transactions that are kept on the schedule, beside one for each pending one."""
 
 
 _Item = TypeVar("_Item")
@@ -111,8 +114,9 @@ class TransactionTable:
     def add(self, transaction: Transaction, *, now_s: float, now_ms: int) -> None:
         """Take up a prepared transaction, new or read again after a restart."""
         transaction.checks = self._checked.pop(transaction.transaction_id, transaction.checks)
-        since_ms = transaction.check_after_ms - (now_ms - transaction.prepared_ms)
-        wait_s = since_ms / 1_000 if transaction.checks == 0 else self._interval_s
+        passed_ms = max(now_ms - transaction.prepared_ms, 0)  # the clock may have been set back
+        first_s = (transaction.check_after_ms - passed_ms) / 1_000
+        wait_s = first_s if transaction.checks == 0 else self._interval_s
         transaction.next_check_s = now_s + max(wait_s, 0.0)
         self.pending[transaction.transaction_id] = transaction
         heappush(self._schedule, (transaction.next_check_s, transaction.transaction_id))
@@ -141,6 +145,18 @@ class TransactionTable:
         transaction.reason = reason
         self.pending.pop(transaction.transaction_id, None)
         self.decided[transaction.transaction_id] = transaction
+        self._forget_checks(transaction)
+
+    def _forget_checks(self, transaction: Transaction) -> None:
+        """Most are decided before anybody asks, and checks may be due in hours."""
+        ready = self._ready.get(transaction.producer_group)
+        if ready is not None:
+            ready.pop(transaction.transaction_id, None)
+            if not ready:
+                del self._ready[transaction.producer_group]
+        if len(self._schedule) > 2 * len(self.pending) + _STALE_MAX:
+            self._schedule = [(each.next_check_s, name) for name, each in self.pending.items()]
+            heapify(self._schedule)
 
     def confirm(self, transaction: Transaction) -> None:
         """The decision is in the log."""

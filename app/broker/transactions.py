@@ -253,7 +253,10 @@ class Transactions:
         flush = FlushMode.SYNC
         if decision is TransactionState.COMMITTED:
             half = await self._half(transaction)
-            flush = find_topic(self._metadata, transaction.topic).flush
+            topic = find_topic(self._metadata, transaction.topic)
+            flush = topic.flush
+            # It may have been made again, with fewer queues.
+            transaction.queue_id %= topic.queues
             message = replace(plain_copy(half), message_id=transaction.transaction_id)
             parts.append(StepPart(transaction.topic, transaction.queue_id, [message]))
         now_ms = self._clock.now_ms()

@@ -186,6 +186,8 @@ class Waiters:
         if queues is not None and queue_id in queues:
             for waiter in queues.pop(queue_id):
                 _wake(waiter)
+            if not queues:
+                del self._pulls[topic]
         lines = self._lines.get(topic)
         if lines is not None:
             for line in lines:

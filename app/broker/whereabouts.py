@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from app.broker.dead_letters import DeadLetters, Selection
 from app.broker.delays import Delays
+from app.broker.group_progress import ParkedMessage
 from app.broker.groups import Groups
 from app.broker.lag import check_known_group
 from app.broker.leases import LeaseState
@@ -106,6 +107,9 @@ class WhereaboutsReader:
         low = self._store.bounds(origin.topic, origin.queue_id).min_offset
         if origin.queue_offset < low:
             return Whereabouts(Standing.EXPIRED, "it is past the topic's retention")
+        parked = state.parked.get(origin.queue_offset)
+        if parked is not None:
+            return _parked(parked, group)
         subscription = self._groups.find(group, origin.topic)
         queue = subscription.find(origin.queue_id) if subscription else None
         return self._before(origin, settings, subscription, queue)
@@ -130,6 +134,20 @@ class WhereaboutsReader:
         if held is not None and held.state is not LeaseState.RETURNED:
             return self._held(held.state, held.attempt, held.until_s)
         ahead = 0 if held else max(origin.queue_offset - queue.fetch_offset, 0)
+        if group.paused:
+            return Whereabouts(
+                Standing.READY,
+                "the group is paused: nothing is handed out",
+                f"let it go on: POST /v1/groups/{group.name}:resume",
+                ahead,
+            )
+        if queue.order is not None and held is None and origin.queue_offset < queue.fetch_offset:
+            return Whereabouts(
+                Standing.READY,
+                "it waits for its turn: an earlier message of its sharding key is not done",
+                "settle that one",
+                ahead,
+            )
         if subscription.in_flight.count >= group.max_in_flight:
             return Whereabouts(
                 Standing.READY,
@@ -192,7 +210,7 @@ class WhereaboutsReader:
         retry = await self._waiting_retry(origin, group)
         if retry is not None:
             return retry
-        return await self._by_its_trail(origin, group)
+        return await self._by_its_trail(origin, group, all_letters_seen=dead.next_offset is None)
 
     async def _waiting_retry(self, origin: Origin, group: str) -> Whereabouts | None:
         """Look for its copy among the retries that are not done."""
@@ -218,6 +236,8 @@ class WhereaboutsReader:
                 copy = self._store.decode(record)
                 is_open = state is None or not state.progress.is_acked(offset)
                 if is_open and origin_of(copy).message_id == origin.message_id:
+                    if state is not None and offset in state.parked:
+                        return _parked(state.parked[offset], group)
                     return self._of_retry(origin, group, offset, copy.reconsume_times + 1)
             at = max(read.next_offset, at + 1)
         return None
@@ -236,13 +256,22 @@ class WhereaboutsReader:
             attempt=attempt,
         )
 
-    async def _by_its_trail(self, origin: Origin, group: str) -> Whereabouts:
+    async def _by_its_trail(
+        self, origin: Origin, group: str, *, all_letters_seen: bool
+    ) -> Whereabouts:
         trail = await self._trails.trail(
             origin.topic, origin.queue_id, origin.queue_offset, group=group
         )
         last = trail.events[-1] if trail.events else None
         if last is not None and last.kind is TraceKind.ACKED:
             return Whereabouts(Standing.ACKED, f"it was acked at {last.at_ms}")
+        if last is not None and last.kind is TraceKind.DEAD_LETTERED and not all_letters_seen:
+            return Whereabouts(
+                Standing.DEAD,
+                last.detail or "it was given up",
+                f"look for it: GET /v1/groups/{group}/dlq/messages",
+                attempt=last.attempt,
+            )
         await self._delays.catch_up()
         failed = last is not None and last.kind in (TraceKind.NACKED, TraceKind.EXPIRED)
         if last is not None and failed:
@@ -259,3 +288,12 @@ class WhereaboutsReader:
             "reset, or before the offset where the group began",
             f"see its trail: GET /v1/topics/{origin.topic}/messages/{origin.message_id}/trace",
         )
+
+
+def _parked(message: ParkedMessage, group: str) -> Whereabouts:
+    return Whereabouts(
+        Standing.DELAYED,
+        f"it is parked, and blocks its key: {message.reason}",
+        f"release it: POST /v1/groups/{group}/parked:release",
+        attempt=message.attempts,
+    )

@@ -23,7 +23,8 @@
     └── NodeFault                 we are broken: StoreFailed · DiskFull · InternalError
 
 `outcome` is set on errors of sends: "not_stored" means that the message will never be delivered,
-"unknown" means that it may have been stored, "stored" (of requests) that it was, without an answer.
+"unknown" means that it may have been stored, "stored" that it was: a request without an answer, or
+a repetition whose first result is not known any more.
 """
 
 from collections.abc import Mapping

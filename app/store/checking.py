@@ -134,16 +134,18 @@ def _suspects(queue: ConsumeQueue, run: ManyRun, doubtful: Ints) -> list[int]:
 
 
 def bad_one_by_one(
-    source: Source, queue: ConsumeQueue, run: ManyRun, doubtful: Iterable[int]
+    source: Source, queue: ConsumeQueue, run: ManyRun, doubtful: Sequence[int]
 ) -> list[int]:
     """Which of the `doubtful` records, by their number in the run, are not good."""
+    if not doubtful:
+        return []
     part = topic_part(queue.topic.encode())
+    columns = (run.starts, run.sizes, run.positions, run.queue_offsets)
+    chosen = [column[doubtful].tolist() for column in columns]
     bad: list[int] = []
-    for index in doubtful:
-        start, size = int(run.starts[index]), int(run.sizes[index])
-        unit = (int(run.positions[index]), size, 0)
+    for index, start, size, position, offset in zip(doubtful, *chosen, strict=True):
         record = run.data[start : start + size]
-        if not _is_good(source, queue, part, record, unit, int(run.queue_offsets[index])):
+        if not _is_good(source, queue, part, record, (position, size, 0), offset):
             bad.append(index)
     return bad
 

@@ -434,7 +434,10 @@ class MessageStore:
         With `topic` an id that a client gave is found as well, the newest if there are several.
         """
         placed = self._read_placed(message_id, wait_for_disk=wait_for_disk)
-        if topic is None or (placed is not None and placed.message_id == message_id):
+        if topic is None:
+            return placed
+        # The place that an id names may be that of the same message while it still waited.
+        if placed is not None and (placed.message_id, placed.topic) == (message_id, topic):
             return placed
         before: int | None = None
         for _ in range(NAMESAKE_PAGES_MAX):  # other messages may have the id among their keys

@@ -110,9 +110,8 @@ def _open_by(
     recovery.store_time_ms = max(recovery.store_time_ms, checkpoint.store_time_ms)
     recovery.rebuilt_queues = len(lost)
     recovery.index_rebuilt_from = indexed_end if indexed_end < end else None
-    if checkpoint.clean:
-        for state in lost:
-            queues.get_or_make(state.topic, state.queue_id).extend(state.max_offset)
+    for state in lost:
+        queues.get_or_make(state.topic, state.queue_id).extend(state.max_offset)
     if cut_short:
         lost_segments = Damage(end, checkpoint.dispatched_end, "missing segments")
         recovery.damages.append(lost_segments)

@@ -9,16 +9,18 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
 import pytest
 
-from spark_connector.tests.support.real_node import run_real_node
+from spark_connector.tests.support.proxy import Asked, Given, run_proxy
+from spark_connector.tests.support.real_node import RealNode, run_real_node
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
@@ -36,19 +38,19 @@ def free_port() -> int:
 
 
 @contextmanager
-def daemon(folder: Path, name: str, *arguments: str) -> Iterator[None]:
+def daemon(folder: Path, name: str, host: str, *arguments: str) -> Iterator[None]:
     """A master or worker; ended with the block."""
     environment = {
         **os.environ,
-        "SPARK_LOCAL_IP": LOOPBACK,
+        "SPARK_LOCAL_IP": host,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_WORKER_DIR": str(folder / name),
         "SPARK_DAEMON_MEMORY": "256m",
     }
+    kind, *rest = arguments
+    command = [str(BIN / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", host, *rest]
     with (folder / f"{name}.log").open("w") as log:
-        process = subprocess.Popen(
-            [str(BIN / "spark-class"), *arguments], env=environment, stdout=log, stderr=log
-        )
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
         yield
     finally:
@@ -70,35 +72,106 @@ def workers_that_came(page: int) -> int:
         return 0
 
 
-def test_a_topic_is_copied_by_a_cluster(tmp_path: Path) -> None:
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """A master and two workers that have come; its address. To Spark the workers are two machines,
+    or it would not repeat a slow task on the other one."""
     port, page = free_port(), free_port()
     master = f"spark://{LOOPBACK}:{port}"
-    of_master = ["--host", LOOPBACK, "--port", str(port), "--webui-port", str(page)]
-    of_worker = ["--host", LOOPBACK, "--cores", "1", "--memory", "600m", "--webui-port", "0"]
-    deploy = "org.apache.spark.deploy"
+    of_master = ["--port", str(port), "--webui-port", str(page)]
+    of_worker = ["--cores", "1", "--memory", "600m", "--webui-port", "0", master]
+    with (
+        daemon(folder, "master", LOOPBACK, "master.Master", *of_master),
+        daemon(folder, "first", LOOPBACK, "worker.Worker", *of_worker),
+        daemon(folder, "second", "127.0.0.2", "worker.Worker", *of_worker),
+    ):
+        wait_until(lambda: workers_that_came(page) >= 2, within_s=DEADLINE_S)
+        yield master
+
+
+def submit(master: str, *arguments: str, conf: Sequence[str] = ()) -> str:
+    """What the application printed."""
+    of_all = ["spark.ui.enabled=false", "spark.log.level=ERROR", "spark.executor.memory=512m"]
+    finished = subprocess.run(
+        [
+            *(str(BIN / "spark-submit"), "--master", master),
+            *(word for each in [*of_all, *conf] for word in ("--conf", each)),
+            *(str(APPLICATION), *arguments),
+        ],
+        env={**os.environ, "SPARK_LOCAL_IP": LOOPBACK, "PYSPARK_PYTHON": sys.executable},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    return finished.stdout
+
+
+def add_topics(node: RealNode) -> None:
+    node.add_topic("orders", 4)
+    node.add_topic("copy", 3)
+    for queue in range(4):
+        node.send("orders", queue, *[b"%d-%d" % (queue, number) for number in range(100)])
+
+
+def test_a_topic_is_copied_by_a_cluster(tmp_path: Path) -> None:
+    with run_real_node(tmp_path / "node") as node, cluster(tmp_path) as master:
+        add_topics(node)
+        printed = submit(master, node.base_url, "orders", "copy", str(tmp_path))
+    assert "copied 400 400 2" in printed
+
+
+class SlowFirstAttempt:
+    """A rule: the first send of all waits, stored, until its task comes a second time.
+
+    A task is told by queue and partition. The first attempt does not come again by itself: its
+    answer is not late, by its own clock.
+    """
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._lock = threading.Lock()
+        self.second_came = threading.Event()
+
+    def __call__(self, asked: Asked, pass_on: Callable[[], Given]) -> Given | None:
+        given = pass_on()
+        if not asked.is_send:
+            return given
+        with self._lock:
+            is_first = not self._held
+            self._held = self._held or asked.body_digest
+        if is_first:
+            self.second_came.wait(DEADLINE_S)
+        elif asked.body_digest == self._held:
+            self.second_came.set()
+        return given
+
+
+SPECULATION = (
+    "spark.speculation=true",
+    "spark.speculation.interval=100ms",
+    "spark.speculation.multiplier=1.1",
+    "spark.speculation.quantile=0.25",
+    "spark.speculation.minTaskRuntime=100ms",
+)
+
+
+@pytest.mark.parametrize("idempotence", ["true", "false"])
+def test_a_slow_task_is_overtaken_by_a_second_attempt(tmp_path: Path, idempotence: str) -> None:
+    """Spark itself begins it, since the first one does not end. Control: without idempotence what
+    both have sent is there twice."""
+    rule = SlowFirstAttempt()
     with (
         run_real_node(tmp_path / "node") as node,
-        daemon(tmp_path, "master", f"{deploy}.master.Master", *of_master),
-        daemon(tmp_path, "first", f"{deploy}.worker.Worker", *of_worker, master),
-        daemon(tmp_path, "second", f"{deploy}.worker.Worker", *of_worker, master),
+        run_proxy(node.base_url, rule) as endpoint,
+        cluster(tmp_path) as master,
     ):
-        node.add_topic("orders", 4)
-        node.add_topic("copy", 3)
-        for queue in range(4):
-            node.send("orders", queue, *[b"%d-%d" % (queue, number) for number in range(100)])
-        wait_until(lambda: workers_that_came(page) >= 2, within_s=DEADLINE_S)
-        conf = ["spark.ui.enabled=false", "spark.log.level=ERROR", "spark.executor.memory=512m"]
-        finished = subprocess.run(
-            [
-                *(str(BIN / "spark-submit"), "--master", master),
-                *(word for each in conf for word in ("--conf", each)),
-                *(str(APPLICATION), node.base_url, "orders", "copy", str(tmp_path)),
-            ],
-            env={**os.environ, "SPARK_LOCAL_IP": LOOPBACK, "PYSPARK_PYTHON": sys.executable},
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-        )
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    assert "copied 400 400 2" in finished.stdout
+        add_topics(node)
+        options = [f"idempotence={idempotence}", f"readTimeoutMs={2 * DEADLINE_S * 1000}"]
+        arguments = [endpoint, "orders", "copy", str(tmp_path), *options]
+        printed = submit(master, *arguments, conf=SPECULATION)
+    assert rule.second_came.is_set()
+    rows, different, _ = printed.split("copied ")[1].split()[:3]
+    assert int(different) == 400
+    assert (int(rows) == 400) == (idempotence == "true")

@@ -50,8 +50,8 @@ from app.domain.limits import Limits
 from app.domain.message import queue_for_sharding_key
 from app.runtime.system_clock import SystemClock
 from app.store.formats.batch_frame import parse_request
-from spark_connector.tests.support.dropping_proxy import dropping_proxy
 from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node
+from spark_connector.tests.support.proxy import Dropping, run_proxy
 from spark_connector.tests.support.real_node import run_real_node
 from tests.support.waiting import wait_until
 
@@ -460,13 +460,13 @@ def test_a_repeated_batch_finds_its_rows_although_queues_were_added(tmp_path: Pa
 
 
 def test_a_request_whose_answer_was_lost_is_stored_once(tmp_path: Path) -> None:
-    """The fake node stands between: it passes requests on and drops answers."""
     with run_real_node(tmp_path) as node:
         node.add_topic("orders", 1)
-        with dropping_proxy(node.base_url, every=3) as (endpoint, dropped):
+        rule = Dropping(every=3)
+        with run_proxy(node.base_url, rule) as endpoint:
             rows = [b"%d" % number for number in range(50)]
             task(endpoint, rows, 0, sendMaxMessages="2", retryBackoffMs="0")
-        assert dropped.is_set()
+        assert rule.dropped.is_set()
         assert values_at(node.base_url) == list(range(50))
 
 
@@ -474,7 +474,7 @@ def test_without_idempotence_the_lost_answer_costs_a_duplicate(tmp_path: Path) -
     """The control of the test before this one."""
     with run_real_node(tmp_path) as node:
         node.add_topic("orders", 1)
-        with dropping_proxy(node.base_url, every=3) as (endpoint, _):
+        with run_proxy(node.base_url, Dropping(every=3)) as endpoint:
             rows = [batch(value=[b"%d" % number for number in range(50)])]
             given = {"sendMaxMessages": "2", "idempotence": "false"}
             write(endpoint, rows, "value binary", topic="orders", **given)

@@ -25,6 +25,7 @@ from app.store import MessageStore, OsFiles
 from tests.crash.driver import CONFIG, QUEUES, SIZES, make_body, step_of
 from tests.support.clock import FakeClock
 from tests.support.turns import ManualTurns
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 LIVES = 8
@@ -137,6 +138,19 @@ def kill_once(root: Path, point: Point, first: int, *extra: str) -> Output:
     inject = f"inject={calls}:signal=SIGKILL:when={point.nth}"
     strace = ["strace", "-f", "-qq", "-o", str(root) + ".strace", "-e", f"trace={calls}"]
     return run_driver([*strace, "-e", inject, *command])
+
+
+def kill_at(pid: int, calls: str, nth: int, log: Path) -> subprocess.Popen[bytes]:
+    """Let strace kill a running process when one of its threads enters the n-th of these calls."""
+    strace = subprocess.Popen(
+        [
+            *("strace", "-f", "-qq", "-o", str(log), "-p", str(pid)),
+            *("-e", f"trace={calls}", "-e", f"inject={calls}:signal=SIGKILL:when={nth}"),
+        ]
+    )
+    status = Path(f"/proc/{pid}/status")
+    wait_until(lambda: "TracerPid:\t0\n" not in status.read_text())
+    return strace
 
 
 def read_everything(store: MessageStore) -> Iterator[StoredMessage | tuple[int, int]]:

@@ -19,7 +19,7 @@ LIVES = 3
 ACKS = 150
 ACKS_SECONDS = 60
 BODY_BYTES = 120_000
-STOP_SECONDS = 10
+STOP_SECONDS = 60
 FLAGS = ("--segment-mib", "5")
 """Segments roll every eighty messages."""
 

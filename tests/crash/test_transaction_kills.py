@@ -6,7 +6,6 @@ back as prepared after the kill, and this test sees it.
 
 import json
 import signal
-import subprocess
 import threading
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -14,9 +13,9 @@ from typing import Final
 
 import pytest
 
+from tests.crash.kills import kill_at
 from tests.crash.test_node_kills import finish
 from tests.support.node import RunningNode, start_node
-from tests.support.waiting import wait_until
 
 CLIENTS: Final = 4
 LIVES: Final = 4
@@ -142,19 +141,6 @@ def test_decisions_hold_through_kills(tmp_path: Path) -> None:
     assert sum(len(producer.answered) for producer in producers) >= LIVES * DECISIONS
 
 
-def kill_at(node: RunningNode, calls: str, nth: int, log: Path) -> subprocess.Popen[bytes]:
-    """Let strace kill the node when one of its threads enters the n-th of these calls."""
-    strace = subprocess.Popen(
-        [
-            *("strace", "-f", "-qq", "-o", str(log), "-p", str(node.process.pid)),
-            *("-e", f"trace={calls}", "-e", f"inject={calls}:signal=SIGKILL:when={nth}"),
-        ]
-    )
-    status = Path(f"/proc/{node.process.pid}/status")
-    wait_until(lambda: "TracerPid:\t0\n" not in status.read_text())
-    return strace
-
-
 def test_decisions_hold_wherever_the_node_dies(tmp_path: Path) -> None:
     """One producer after the other, killed between half, decision, sync and answer."""
     producers: list[Producer] = []
@@ -165,7 +151,7 @@ def test_decisions_hold_wherever_the_node_dies(tmp_path: Path) -> None:
             check(node, producers)
             if not calls:
                 break
-            strace = kill_at(node, calls, nth, tmp_path / "strace")
+            strace = kill_at(node.process.pid, calls, nth, tmp_path / "strace")
             producer = Producer(node, f"{life}", threading.Semaphore(0))
             producer.join()
             killed += node.process.wait(WAIT_SECONDS) == -signal.SIGKILL

@@ -32,7 +32,7 @@ INVISIBLE_MS: Final = 1_000
 MAX_ATTEMPTS: Final = 4
 RETRY_DELAYS: Final = ("50ms", "200ms", "400ms")
 QUEUES: Final = 4
-STOP_SECONDS: Final = 20.0
+STOP_SECONDS: Final = 60.0
 DRAIN_SECONDS: Final = 60.0
 EMPTY_POLLS: Final = 2
 """A poll waits longer than any lease or retry delay, so two empty ones say that it is all."""

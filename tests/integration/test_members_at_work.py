@@ -114,7 +114,7 @@ async def put_topic(http: httpx.AsyncClient, queues: int) -> None:
 
 def client_of(served: Served) -> httpx.AsyncClient:
     url = f"http://127.0.0.1:{served.port}"
-    return httpx.AsyncClient(base_url=url, timeout=20, transport=PatientTransport())
+    return httpx.AsyncClient(base_url=url, timeout=60, transport=PatientTransport())
 
 
 async def test_queues_have_one_reader_through_all_changes(tmp_path: Path) -> None:

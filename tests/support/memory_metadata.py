@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from app.cluster import ClusterSnapshot, GroupView, TopicView
+from app.cluster.preconditions import check_version
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, MetadataUnavailable, ScheduleNotFound, TopicNotFound
 from app.domain.membership import GroupPulse, Membership, Rebalance
@@ -74,6 +75,7 @@ class MemoryMetadata:
         self.check()
         now, version = self._clock.now_ms(), self.snapshot.version + 1
         present = self.snapshot.groups.get(name)
+        check_version(f"group {name!r}", present.version if present else 0, if_version)
         group = GroupView(
             name,
             settings.max_attempts,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-STOP_SECONDS = 20
+STOP_SECONDS = 60
 SEGMENT_MIB = "32"
 """Segments of nodes that name no size: their preallocated logs should not fill the disk."""
 _LAST_OF_BANNER = "  curl -X POST"

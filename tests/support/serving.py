@@ -31,7 +31,7 @@ def served(app: ASGIApp) -> Iterator[str]:
     thread = threading.Thread(target=server.run, args=([listener],), name="served")
     thread.start()
     try:
-        assert server.listening.wait(timeout=20), "the server did not start"
+        assert server.listening.wait(timeout=60), "the server did not start"
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from app.store.writer import Worker, Workers
 
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 60.0
 
 
 class ManualTurns:

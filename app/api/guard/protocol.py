@@ -86,6 +86,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._split_url = b""
         self._target: tuple[bytes, str, bytes] = (b"", "", b"")
         """The parts of the last target: clients repeat themselves."""
+        self._at_work: RequestResponseCycle | None = None
+        """The request that is being answered; `cycle` is the one that came last."""
         self._head_bytes = 0
         self._header_bytes = 0
         self._body_bytes = 0
@@ -110,6 +112,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self.deadline = NEVER
         self.guard.leave(self, self._address)
         self._count_unread(0)
+        at_work = self._at_work
+        if at_work is not None and not at_work.response_complete:
+            at_work.disconnected = True
+            at_work.message_event.set()
         super().connection_lost(exc)
 
     def _enter(self, phase: Phase, ms_max: int) -> None:
@@ -264,6 +270,7 @@ class GuardedProtocol(HttpToolsProtocol):
         cycle, self._came = self._came, None
         if cycle is None:
             return
+        self._at_work = cycle
         if cycle.more_body:
             cycle.await_body()
             self._start_asgi_task(cycle, self.app)
@@ -288,6 +295,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
+            self._at_work = cycle
             self._start_asgi_task(cycle, app)
         elif self._phase is _BUSY:
             self._enter(_IDLE, self.guard.limits.idle_connection_ms_max)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.api.decoding import envelope_decoder, message_of
 from app.api.errors import InvalidBody, UnsupportedFeature
-from app.api.exchange import Exchange, Headers, body_too_large
+from app.api.exchange import ClientGone, Exchange, Headers, body_too_large
 from app.api.lane import media
 from app.api.lane.claims import IDEMPOTENCY_KEY
 from app.api.lane.metadata import (
@@ -33,7 +33,7 @@ from app.api.traffic import Traffic
 from app.api.unpacking import read_unpacked
 from app.api.wire import ReplyAnswer, RequestAnswer, encode_line
 from app.broker.requests import Replied
-from app.domain.errors import UnsupportedContentType
+from app.domain.errors import NoReply, UnsupportedContentType
 from app.domain.limits import DEFAULT_REQUEST_WAIT_S, Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
@@ -85,14 +85,18 @@ class Requesting:
         message, queue_id, flush = await self._read(
             exchange, REQUEST_HEADERS, _encoded(given, own=False)
         )
+        try:
+            replied = await unless_gone(
+                exchange.receive,
+                lambda _: self._broker.requests.request(
+                    topic, message, wait_s, queue_id=queue_id, flush=flush
+                ),
+                lambda _: None,
+            )
+        except (ClientGone, NoReply):
+            self._traffic.taken_in(1, len(message.body))
+            raise
         self._traffic.taken_in(1, len(message.body))
-        replied = await unless_gone(
-            exchange.receive,
-            lambda _: self._broker.requests.request(
-                topic, message, wait_s, queue_id=queue_id, flush=flush
-            ),
-            lambda _: None,
-        )
         body = replied.reply.message.body
         self._traffic.sent_out(1, len(body))
         if is_raw:

@@ -44,6 +44,8 @@ _ONCE_SEGMENTS: Final = 4  # "", v1, receipts|replies, {id}
 _ONCE: Final = ("receipts", "replies")
 _RECENT_MAX: Final = 4_096
 """Paths remembered, so that a busy one costs one look-up; when full, remembering starts anew."""
+_PATH_CHARS_MAX: Final = 512
+"""Of a path that is remembered: two of the longest names fit in. A target may have 32 KiB."""
 
 
 class Lane:
@@ -66,7 +68,8 @@ class Lane:
         found = self._recent.get(key)
         if found is None:
             found = self._look_up(scope)
-            if found is not None and found[0].is_repeated:
+            is_short = len(key[1]) <= _PATH_CHARS_MAX
+            if found is not None and found[0].is_repeated and is_short:
                 if len(self._recent) >= _RECENT_MAX:
                     self._recent.clear()
                 self._recent[key] = found

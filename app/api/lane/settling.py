@@ -186,7 +186,10 @@ class Settling:
 
     def _check_count(self, count: int) -> None:
         if count == 0:
-            raise InvalidBody("there is no receipt handle to settle")
+            raise InvalidBody(
+                "there is no receipt handle to settle",
+                hint="pass each message's receipt_handle as receive gave it",
+            )
         if count > self._limits.batch_messages_max:
             raise BatchTooLarge(
                 f"{count} receipt handles; at most {self._limits.batch_messages_max} are taken",

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends
 
 from app.api.dependencies import WithServices, json_body
 from app.api.documentation import json_request, problem_responses
-from app.api.member_schemas import (
+from app.api.offset_schemas import (
     AllGroupOffsets,
     CommitBody,
     ResetAnswer,

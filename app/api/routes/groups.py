@@ -40,9 +40,7 @@ async def put_group(
     response: Response,
 ) -> GroupDocument:
     """Make the group, or give it these settings; what is left out gets its default."""
-    present = services.metadata.snapshot.groups.get(group)
-    settings = body.settings(paused=present is not None and present.paused)
-    view, created = await services.broker.put_group(group, settings, if_version=if_version)
+    view, created = await services.broker.put_group(group, body.settings(), if_version=if_version)
     response.status_code = 201 if created else 200
     response.headers["ETag"] = etag_of(view.version)
     return GroupDocument.of(view)

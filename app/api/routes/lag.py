@@ -57,7 +57,7 @@ class GroupLagDocument(AnswerModel):
     """What is not done for a group.
 
     `ready` may hold messages that a filter will leave out: it is not known before they are looked
-    at. `delayed` counts failed messages that wait for their next attempt.
+    at. `delayed` counts failed messages that wait for their next attempt, or are parked.
     """
 
     group: str

@@ -1,13 +1,12 @@
 """The service itself: health, readiness, limits, error codes, nodes."""
 
 from dataclasses import asdict
-from typing import Final
 
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
 from app.api.dependencies import WithServices
-from app.api.documentation import problem_responses
+from app.api.documentation import NOT_KEPT, problem_responses
 from app.api.errors import error_codes
 from app.api.metrics import CONTENT_TYPE, Sources, render_metrics
 from app.api.schemas import (
@@ -22,8 +21,6 @@ from app.api.schemas import (
 from app.domain.limits import FIXED_LIMITS
 
 router = APIRouter(tags=["service"])
-
-NOT_KEPT: Final = {"Cache-Control": {"schema": {"type": "string"}, "description": "no-store"}}
 
 
 @router.get(

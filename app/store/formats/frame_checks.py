@@ -191,33 +191,36 @@ def _check_pairs(properties: bytes, ends: Ints) -> tuple[Ints, Ints]:
     return starts, first
 
 
-def _tag_hashes(properties: bytes, starts: Ints, separators: Ints, ends: Ints) -> Ints:
+def _tag_hashes(text: bytes, starts: Ints, separators: Ints, ends: Ints) -> Ints:
     """Java's hash of the TAGS property of each record, 0 without one."""
     hashes = np.zeros(len(ends), np.int64)
     known: dict[bytes, int] = {}
-    for pair in np.flatnonzero(separators - starts == 4).tolist():
-        start = int(starts[pair])
-        if properties[start : start + 4] != b"TAGS":
+    chosen = starts[separators - starts == 4]
+    records = np.searchsorted(ends, chosen, "right").tolist()
+    for start, record in zip(chosen.tolist(), records, strict=True):
+        if text[start : start + 4] != b"TAGS":
             continue
-        tag = properties[start + 5 : properties.index(2, start)]
-        if tag not in known:
-            known[tag] = java_hash(tag.decode())
-        hashes[int(np.searchsorted(ends, start, "right"))] = known[tag]
+        tag = text[start + 5 : text.index(2, start)]
+        found = known.get(tag)
+        if found is None:
+            found = known[tag] = java_hash(tag.decode())
+        hashes[record] = found
     return hashes
 
 
-def _keys(properties: bytes, starts: Ints, separators: Ints, ends: Ints) -> list[tuple[int, str]]:
+def _keys(text: bytes, starts: Ints, separators: Ints, ends: Ints) -> list[tuple[int, str]]:
     """UNIQ_KEY and the words of KEYS of each record that has them."""
-    if b"KEYS\x01" not in properties and b"UNIQ_KEY\x01" not in properties:
+    if b"KEYS\x01" not in text and b"UNIQ_KEY\x01" not in text:
         return []
     found: list[tuple[int, str]] = []
     lengths = separators - starts
-    for pair in np.flatnonzero((lengths == 4) | (lengths == 8)).tolist():
-        start, separator = int(starts[pair]), int(separators[pair])
-        name = properties[start:separator]
+    chosen = np.flatnonzero((lengths == 4) | (lengths == 8))
+    records = np.searchsorted(ends, starts[chosen], "right").tolist()
+    rows = zip(starts[chosen].tolist(), separators[chosen].tolist(), records, strict=True)
+    for start, separator, record in rows:
+        name = text[start:separator]
         if name in (b"KEYS", b"UNIQ_KEY"):
-            text = properties[separator + 1 : properties.index(2, separator)].decode()
-            record = int(np.searchsorted(ends, start, "right"))
-            words = text.split(" ") if name == b"KEYS" else [text]
+            value = text[separator + 1 : text.index(2, separator)].decode()
+            words = value.split(" ") if name == b"KEYS" else [value]
             found += [(record, word) for word in words if word]
     return found

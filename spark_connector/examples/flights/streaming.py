@@ -88,12 +88,17 @@ def streamed_delays(
     }
 
 
+def batch_size(messages: int) -> int:
+    """How many of so many messages are in a batch of `flights_of`."""
+    return max(1, -(-messages // _BATCHES))
+
+
 def flights_of(session: SparkSession, endpoint: str, topic: str, messages: int) -> DataFrame:
     """The topic as a stream with one column, `flight`; a few batches for all of it."""
     stream = (
         session.readStream.format("curlew")
         .options(endpoint=endpoint, topic=topic, startingOffsets="earliest", retries="30")
-        .option("maxOffsetsPerTrigger", str(max(1, -(-messages // _BATCHES))))
+        .option("maxOffsetsPerTrigger", str(batch_size(messages)))
         .load()
     )
     return stream.select(F.from_json(F.col("value").cast("string"), _BODY).alias("flight"))

@@ -1,6 +1,6 @@
 """A Spark application for a standalone cluster: copies a topic and prints who did the work.
 
-Arguments: endpoint, topic, copy, folder.
+Arguments: endpoint, topic, copy, folder, and options of the sink as name=value.
 """
 
 import os
@@ -13,7 +13,7 @@ from pyspark_curlew import register
 
 
 def main() -> None:
-    endpoint, topic, copy, folder = sys.argv[1:]
+    endpoint, topic, copy, folder, *given = sys.argv[1:]
     spark = SparkSession.builder.getOrCreate()
     register(spark)
     address = {"endpoint": endpoint}
@@ -24,6 +24,7 @@ def main() -> None:
         .select("key", "value")
         .writeStream.format("curlew")
         .options(**address, topic=copy, checkpointLocation=f"{folder}/checkpoint")
+        .options(**dict(option.split("=") for option in given))
         .trigger(availableNow=True)
         .start()
     )

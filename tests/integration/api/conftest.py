@@ -20,7 +20,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 
 @pytest.fixture(scope="session")
 def http(node: RunningNode) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=node.url, timeout=20) as client:
+    with httpx.Client(base_url=node.url, timeout=60) as client:
         yield client
 
 

@@ -228,7 +228,7 @@ def test_cancelling_races_with_delivery_and_exactly_one_wins(
     statuses: dict[int, int] = {}
 
     def cancel(numbers: range) -> None:
-        with httpx.Client(base_url=http.base_url, timeout=20) as client:
+        with httpx.Client(base_url=http.base_url, timeout=60) as client:
             for n in numbers:
                 path = f"/v1/topics/{topic}/scheduled/{sent[n]['recall_handle']}"
                 statuses[n] = client.delete(path).status_code

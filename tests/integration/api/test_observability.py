@@ -34,13 +34,15 @@ def test_what_goes_in_and_out_is_counted(http: httpx.Client, topic: str) -> None
     http.post(f"{base}/groups/g/messages:receive?max_messages=2")
     http.get(f"{base}/queues/7/messages?offset=0")
     http.get("/nowhere")
+    http.post("/v1/topics/nowhere/messages:request", content=b"refused")
+    http.post(f"{base}/messages:request?wait=10ms&queue_id=1", content=b"123")
     after = metrics(http)
 
     def more(name: str) -> float:
         return after[name] - before.get(name, 0)
 
-    assert more("rocketmq_messages_in_total") == 1 + 1 + 2
-    assert more("rocketmq_throughput_in_total") == 5 + 2 + len(frame)
+    assert more("rocketmq_messages_in_total") == 1 + 1 + 2 + 1
+    assert more("rocketmq_throughput_in_total") == 5 + 2 + len(frame) + 3
     assert more("rocketmq_messages_out_total") == 4 + 2
     assert more("rocketmq_throughput_out_total") == 5 + 2 + 1 + 1 + 5 + 2
     assert more(answers("send_message", 201)) == 1

@@ -35,7 +35,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Served]:
 @pytest.fixture
 async def http(server: Served) -> AsyncIterator[httpx.AsyncClient]:
     base_url = f"http://127.0.0.1:{server.port}"
-    async with httpx.AsyncClient(base_url=base_url, timeout=10) as client:
+    async with httpx.AsyncClient(base_url=base_url, timeout=60) as client:
         yield client
 
 
@@ -178,7 +178,7 @@ async def test_too_many_that_wait_are_told_and_before_that_how_many_may(
 async def test_long_polls_near_the_bound_say_how_many_more_may_wait(tmp_path: Path) -> None:
     async with served_node(tmp_path, Limits(waiters_max=5)) as server:
         base_url = f"http://127.0.0.1:{server.port}"
-        async with httpx.AsyncClient(base_url=base_url, timeout=10) as http:
+        async with httpx.AsyncClient(base_url=base_url, timeout=60) as http:
             url = f"{ORDERS}/queues/0/messages?offset=0&min_messages=2&wait=20"
             parked = [asyncio.ensure_future(http.get(url)) for _ in range(4)]
             await until(lambda: server.node.broker.waiting_count == 4)

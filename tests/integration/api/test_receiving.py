@@ -157,7 +157,7 @@ class HalfRequest:
     """A request on a socket of its own, whose answer is read later or never."""
 
     def __init__(self, node: RunningNode, method: str, path: str) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", node.port), timeout=20)
+        self.socket = socket.create_connection(("127.0.0.1", node.port), timeout=60)
         request = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
         self.socket.sendall(request.encode())
 

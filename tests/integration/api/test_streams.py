@@ -40,7 +40,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Served]:
 @pytest.fixture
 async def http(server: Served) -> AsyncIterator[httpx.AsyncClient]:
     base_url = f"http://127.0.0.1:{server.port}"
-    async with httpx.AsyncClient(base_url=base_url, timeout=10) as client:
+    async with httpx.AsyncClient(base_url=base_url, timeout=60) as client:
         yield client
 
 
@@ -321,3 +321,16 @@ async def test_a_stream_leaves_the_connection_usable(
         for _ in range(2):
             await connection.say(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
             assert b"message_limit" in await connection.until(b"0\r\n\r\n")
+
+
+async def test_a_client_that_leaves_with_a_request_in_the_queue_frees_its_place(
+    server: Served,
+) -> None:
+    streams = server.node.broker.streams
+    connection = await server.connect()
+    head = b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    await connection.say(b"GET " + G.encode() + b"/stream" + head + b"GET /healthz" + head)
+    await connection.until(b"\r\n\r\n")
+    assert streams.open_count == 1
+    await connection.aclose()
+    await until(lambda: streams.open_count == 0)

@@ -88,6 +88,28 @@ def test_a_fault_has_its_pointer(body: bytes, pointer: str) -> None:
     assert [entry["pointer"] for entry in error_entries(error) or ()] == [pointer]
 
 
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b'{"text":1}', "text must be text, not an integer"),
+        (b'{"text":"x","keys":["a",1]}', "entry 1 must be text, not an integer"),
+        (b'{"text":"x","keys":{}}', "keys must be an array, not an object"),
+        (b'{"text":"x","born_time_ms":1.5}', "born_time_ms must be an integer, not a number"),
+        (b"1", "the document must be an object, not an integer"),
+    ],
+)
+def test_a_wrong_type_is_told_in_the_words_of_json(body: bytes, detail: str) -> None:
+    assert refusal(body).detail == detail
+
+
+def test_pointers_into_a_batch_lead_from_its_root() -> None:
+    body = b'{"messages":[{"text":"a"},{"text":1},{"txt":"b"},{"text":"c","idempotency_key":"k"}]}'
+    entries = decode_batch(body, 1_000)
+    found = [error_entries(each) for each in entries if isinstance(each, CurlewError)]
+    pointers = [errors[0]["pointer"] for errors in found if errors]
+    assert pointers == ["/messages/1/text", "/messages/2/txt", "/messages/3/idempotency_key"]
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b'{"text":"x"} 1'])
 def test_what_is_not_json_is_refused(body: bytes) -> None:
     assert isinstance(refusal(body), InvalidBody)

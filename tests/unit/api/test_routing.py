@@ -92,5 +92,12 @@ def test_memory_of_paths_is_bounded(lane: Lane, monkeypatch: pytest.MonkeyPatch)
     assert len(lane._recent) <= 3
 
 
+def test_long_paths_are_not_remembered(lane: Lane) -> None:
+    assert lane.find(scope("POST", f"/v1/topics/{'t' * 30_000}/messages")) is not None
+    assert not lane._recent
+    assert lane.find(scope("POST", f"/v1/topics/{'t' * 127}/messages")) is not None
+    assert len(lane._recent) == 1
+
+
 def test_a_server_without_raw_path_is_served(lane: Lane) -> None:
     assert lane.find({"method": "POST", "path": "/v1/topics/orders/messages"}) is not None

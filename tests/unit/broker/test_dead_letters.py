@@ -245,8 +245,9 @@ async def test_refusals() -> None:
             letters(world).redrive(GROUP, ALL, to_topic="nothing")
         with pytest.raises(IllegalFilter):
             letters(world).redrive(GROUP, Selection(filter="a||"))
-        with pytest.raises(InvalidRequest, match="rate_per_s"):
-            letters(world).redrive(GROUP, ALL, rate_per_s=0)
+        for rate in (0, float("inf"), float("nan")):
+            with pytest.raises(InvalidRequest, match="rate_per_s"):
+                letters(world).redrive(GROUP, ALL, rate_per_s=rate)
         with pytest.raises(OperationNotFound):
             world.broker.operations.find("redrive-1")
         operation = letters(world).redrive(GROUP, ALL, rate_per_s=0.001)

@@ -8,7 +8,13 @@ from app.broker.lag import DAMAGED, NOT_BEGUN, GroupLag
 from app.broker.results import Extend, Nack
 from app.domain.errors import GroupNotFound, TopicNotFound
 from app.domain.limits import Limits
-from app.domain.settings import CustomizedRetry, GroupSettings, TopicSettings
+from app.domain.settings import (
+    CustomizedRetry,
+    DeliveryOrder,
+    GroupSettings,
+    TopicSettings,
+    WhenExhausted,
+)
 from tests.support.brokers import GROUP, TOPIC, World, running
 
 pytestmark = pytest.mark.anyio
@@ -86,6 +92,45 @@ async def test_what_retention_took_is_told_apart() -> None:
         world.store.retain_from(TOPIC, 0, 3)
         queue = (await lag(world)).topics[0].queues[0]
         assert (queue.expired, queue.ready) == (2, 2)
+
+
+async def test_what_is_held_and_expired_is_counted_once() -> None:
+    async with running() as world:
+        world.store.fill(TOPIC, 0, [b"x"] * 10)
+        await world.receive(4)
+        world.store.retain_from(TOPIC, 0, 3)
+        queue = (await lag(world)).topics[0].queues[0]
+        assert (queue.expired, queue.in_flight, queue.ready) == (3, 1, 6)
+        assert len(await world.receive(10)) == 6
+
+
+async def test_a_parked_message_is_not_ready() -> None:
+    async with running() as world:
+        park = WhenExhausted.PARK
+        await world.group(
+            GroupSettings(order=DeliveryOrder.FIFO, on_exhausted=park, max_attempts=1)
+        )
+        await world.send(b"blocks")
+        await world.nack(*await world.receive())
+        for _ in range(2):
+            queue = (await lag(world)).topics[0].queues[0]
+            assert (queue.ready, queue.in_flight, queue.delayed) == (0, 0, 1)
+            await world.kill()
+
+
+async def test_a_topic_that_is_deleted_while_others_are_counted_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as world:
+        await world.topic(1, "second")
+        for name in (TOPIC, "second"):
+            await world.receive(topic=name)
+
+        async def slow() -> None:
+            await world.broker.delete_topic("second")
+
+        monkeypatch.setattr(world.broker.delays, "catch_up", slow)
+        assert [each.topic for each in (await lag(world)).topics] == [TOPIC]
 
 
 async def test_a_group_or_topic_that_is_not_there() -> None:

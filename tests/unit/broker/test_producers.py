@@ -253,6 +253,24 @@ async def test_a_frame_that_a_crash_cut_short_is_completed(
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
 @pytest.mark.parametrize("what", [claim(0), KeyClaim("k", "f")])
+async def test_what_a_crash_left_of_a_frame_is_known_when_completing_it_fails(
+    kept: int, what: ProducerClaim | KeyClaim
+) -> None:
+    async with running() as world:
+        await send_frame(world, 3, what)
+        queue = world.store.queues[TOPIC, 0]
+        del queue.records[kept:]
+        queue.confirmed = kept
+        await world.restart()
+        world.store.failure = DiskFull("no room", outcome="not_stored")
+        with pytest.raises(DiskFull):
+            await send_frame(world, 3, what)
+        world.store.failure = None
+        assert await send_frame(world, 3, what) == (kept, 3 - kept, False)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+@pytest.mark.parametrize("what", [claim(0), KeyClaim("k", "f")])
 @pytest.mark.parametrize("other", [None, claim(0, producer="other"), KeyClaim("other", "f")])
 async def test_a_frame_that_was_cut_short_is_completed_after_another_restart(
     kept: int, what: ProducerClaim | KeyClaim, other: ProducerClaim | KeyClaim | None
@@ -332,8 +350,9 @@ async def test_bounds_refuse_rather_than_forget() -> None:
     async with running(limits=limits) as world:
         await send(world, b"a", claim(0))
         await send(world, b"a", claim(1))
-        with pytest.raises(AlreadyStored):
+        with pytest.raises(AlreadyStored) as again:
             await send(world, b"a", claim(0))
+        assert again.value.outcome == "stored"
         with pytest.raises(TooManyRequests, match="1 producers"):
             await send(world, b"a", claim(0, producer="second"))
         await send(world, b"a", KeyClaim("a", "f"))
@@ -384,8 +403,9 @@ async def test_a_result_that_has_expired_is_said_to_be() -> None:
     async with running() as world:
         await send(world, b"a", claim(0))
         world.store.retain_from(TOPIC, 0, 1)
-        with pytest.raises(OffsetExpired, match="queue 0 at offset 0"):
+        with pytest.raises(OffsetExpired, match="queue 0 at offset 0") as expired:
             await send(world, b"a", claim(0))
+        assert expired.value.outcome == "stored"
 
 
 async def test_a_claim_is_checked() -> None:
@@ -407,8 +427,9 @@ async def test_a_delayed_message_is_stored_once_too() -> None:
         first = await send_later(claim(0))
         assert first.results[0].recall_handle is not None
         for _ in range(2):
-            with pytest.raises(AlreadyStored):
+            with pytest.raises(AlreadyStored) as again:
                 await send_later(claim(0))
+            assert again.value.outcome == "stored"
             await world.restart()
         items = [BatchItem(Message(b"x"), due=due), BatchItem(Message(b"y"))]
         with pytest.raises(InvalidRequest, match="delayed whole or not at all"):

@@ -555,3 +555,12 @@ async def test_deleting_ends_waiting_though_the_store_cannot_note_it(
             await world.broker.delete_topic(TOPIC)
         with pytest.raises(TopicNotFound):
             await asyncio.wait_for(pull, 10)
+
+
+async def test_an_arrival_leaves_nothing_behind_of_who_waited() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        pull = tasks.create_task(world.pull(0, wait_s=60))
+        await until(lambda: world.waiting == 1)
+        await world.send(b"1")
+        assert bodies(world, await pull) == [b"1"]
+        assert not world.broker._waiters._pulls

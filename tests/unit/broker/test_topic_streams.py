@@ -149,6 +149,20 @@ async def test_a_filter_moves_the_cursor_past_what_it_leaves_out() -> None:
             assert await everything(again) == [b"c"]
 
 
+async def test_a_long_search_ends_when_the_time_is_up_and_goes_on_with_the_next_call() -> None:
+    """Or neither the head of the answer nor a heartbeat would go out meanwhile."""
+    async with running(1, Limits(pull_scan_units_max=100)) as world:
+        world.store.scan_max = 50
+        world.store.fill(TOPIC, 0, [b"x"] * 1_000, tag="no")
+        world.store.fill(TOPIC, 0, [b"found"], tag="yes")
+        with await opened(world, TopicStreamRequest(at="earliest", filter="yes")) as stream:
+            before = world.store.reads
+            first = await stream.next(0)
+            assert (first.messages, first.gaps) == ([], [])
+            assert world.store.reads - before < 10
+            assert bodies(await stream.next(60)) == [b"found"]
+
+
 async def test_chunks_are_bounded_and_queues_take_turns() -> None:
     limits = Limits(stream_chunk_bytes_max=3_000)
     async with running(2, limits) as world:

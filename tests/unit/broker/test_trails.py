@@ -14,6 +14,7 @@ from app.domain.limits import Limits
 from app.domain.names import TRACE_TOPIC
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicSettings
+from app.store import ColdRead
 from tests.support.brokers import GROUP, TOPIC, World, running
 from tests.support.waiting import until
 
@@ -80,28 +81,36 @@ async def test_events_are_found_once_while_they_are_being_written() -> None:
         assert trails(world)._in_memory((TOPIC, 0, 0)) == []
 
 
-async def test_events_that_are_written_just_after_the_log_was_read_are_found(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("when", ["just before the log is read", "just after"])
+async def test_events_that_are_written_while_a_trail_is_read_are_found_once(
+    monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     async with running() as world:
-        world.store.cold.add((TRACE_TOPIC, 0))
         trails(world).note(TraceKind.DELIVERED, TOPIC, (TOPIC, 0), [5], group=GROUP)
-        read, has_read, go_on = world.store.find_by_key_before, Event(), Event()
+        await write(world)
+        trails(world).note(TraceKind.ACKED, TOPIC, (TOPIC, 0), [5], group=GROUP)
+        real, is_there, go_on = world.store.find_by_key_before, Event(), Event()
 
-        def slow(*arguments: Any, wait_for_disk: bool, **more: Any) -> Any:
-            found = read(*arguments, wait_for_disk=wait_for_disk, **more)
-            has_read.set()
-            if wait_for_disk:
-                go_on.wait(10)
+        def meanwhile() -> None:
+            is_there.set()
+            assert go_on.wait(10)
+
+        def find(*arguments: Any, wait_for_disk: bool, **more: Any) -> Any:
+            if not wait_for_disk:
+                raise ColdRead
+            if when != "just after":
+                meanwhile()
+            found = real(*arguments, **more)
+            if when == "just after":
+                meanwhile()
             return found
 
-        monkeypatch.setattr(world.store, "find_by_key_before", slow)
+        monkeypatch.setattr(world.store, "find_by_key_before", find)
         reading = asyncio.ensure_future(kinds(world, 5))
-        await until(has_read.is_set)
+        await until(is_there.is_set)
         await write(world)
         go_on.set()
-        assert await reading == ["billing:DELIVERED"]
-        assert await kinds(world, 5) == ["billing:DELIVERED"]
+        assert await reading == ["billing:DELIVERED", "billing:ACKED"]
 
 
 async def test_what_could_not_be_written_is_forgotten() -> None:

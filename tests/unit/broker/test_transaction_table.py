@@ -174,3 +174,18 @@ def test_only_the_last_decided_ones_are_remembered_and_none_comes_back() -> None
     assert again.first_half == 0
     assert not again.halves.is_acked(0)
     assert all(again.halves.is_acked(number) for number in range(1, 5_001))
+
+
+def test_what_is_decided_leaves_nothing_behind_but_what_is_remembered() -> None:
+    """However late the check would have been, and though nobody ever fetched one."""
+    table = new_table(remembered_max=10)
+    for number in range(20_000):
+        one = Transaction(
+            f"tx{number}", "pg", "orders", 0, number, 0, 12 * 3_600_000 * (number % 2)
+        )
+        table.add(one, now_s=0.0, now_ms=0)
+        table.begin_checks(0.0)
+        table.decide(one, TransactionState.COMMITTED, 0, None)
+        table.confirm(one)
+    assert len(table._schedule) < 5_000
+    assert table._ready == {}

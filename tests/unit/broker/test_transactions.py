@@ -312,3 +312,29 @@ async def test_only_topics_for_it_take_a_transaction(kind: TopicType) -> None:
             with pytest.raises(TopicTypeConflict) as conflict:
                 await prepare(world)
             assert conflict.value.outcome == "not_stored"
+
+
+async def test_a_commit_reaches_a_queue_that_a_topic_made_again_has() -> None:
+    async with running(queues=4) as world:
+        prepared = await prepare(world, queue_id=3)
+        await world.broker.delete_topic(TOPIC)
+        with pytest.raises(TopicNotFound):
+            await transactions(world).decide(prepared.transaction_id, COMMITTED)
+        await world.topic(2)
+        committed = await transactions(world).decide(prepared.transaction_id, COMMITTED)
+        assert (committed.queue_id, committed.queue_offset) == (1, 0)
+        assert await visible(world) == [b"x"]
+        await world.restart()
+        again = await transactions(world).decide(prepared.transaction_id, COMMITTED)
+        assert (again.queue_id, again.queue_offset) == (1, 0)
+
+
+async def test_the_first_check_comes_in_time_though_the_clock_was_set_back() -> None:
+    """Store times do not follow it, so a half message may be stored at a time to come."""
+    async with running() as world:
+        await prepare(world)
+        world.clock.set_wall(world.clock.now_ms() - 3_600_000)
+        await world.restart()
+        world.clock.advance(s=6)
+        await transactions(world).turn()
+        assert await checks(world) == [("x", 1)]

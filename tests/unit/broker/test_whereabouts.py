@@ -4,10 +4,19 @@ import asyncio
 
 import pytest
 
+from app.broker.dead_letters import Selection
+from app.broker.parking import Release
 from app.broker.results import Nack, SendResult
 from app.broker.whereabouts import Standing, Whereabouts
 from app.domain.errors import GroupNotFound
-from app.domain.settings import CustomizedRetry, GroupMode, GroupSettings
+from app.domain.limits import Limits
+from app.domain.settings import (
+    CustomizedRetry,
+    DeliveryOrder,
+    GroupMode,
+    GroupSettings,
+    WhenExhausted,
+)
 from tests.support.brokers import GROUP, TOPIC, World, running
 from tests.support.waiting import until
 
@@ -64,6 +73,27 @@ async def test_a_full_group_says_so() -> None:
         )
 
 
+async def test_what_keeps_a_message_back_is_said() -> None:
+    async with running() as world:
+        park = WhenExhausted.PARK
+        await world.group(
+            GroupSettings(order=DeliveryOrder.FIFO, on_exhausted=park, max_attempts=1)
+        )
+        first, second = await world.send(b"1", b"2")
+        await world.nack(*await world.receive())
+        found = await look(world, first)
+        assert (found.standing, found.attempt) == (Standing.DELAYED, 1)
+        assert found.reason.startswith("it is parked")
+        assert "waits for its turn" in (await look(world, second)).reason
+        await world.kill()
+        assert (await look(world, first)).reason.startswith("it is parked")
+        await world.broker.parking.release(GROUP, TOPIC, 0, 0, Release.SKIP)
+        await world.broker.flow.pause(GROUP)
+        assert "paused" in (await look(world, second)).reason
+        await world.broker.flow.resume(GROUP)
+        assert "can be received" in (await look(world, second)).reason
+
+
 async def test_through_retries_to_a_dead_letter() -> None:
     async with running() as world:
         policy = CustomizedRetry((10_000,))
@@ -96,6 +126,18 @@ async def test_an_ack_of_a_retry_is_found_by_the_trail() -> None:
         await world.nack(*await world.receive(), delay_ms=0)
         await world.ack(*await world.receive())
         assert (await look(world, sent)).standing is Standing.ACKED
+
+
+async def test_a_letter_behind_many_others_is_dead_too() -> None:
+    async with running(limits=Limits(dead_letters_scanned_max=2)) as world:
+        sent = await world.send(b"1", b"2", b"3")
+        letters = [Nack(each.receipt_handle, None, "no stock") for each in await world.receive()]
+        await world.broker.settle(TOPIC, GROUP, dead_letters=letters)
+        for each in sent:
+            found = await look(world, each)
+            assert (found.standing, found.reason) == (Standing.DEAD, "no stock")
+        await world.broker.dead_letters.purge(GROUP, Selection())
+        assert (await look(world, sent[2])).standing is Standing.DONE
 
 
 async def test_what_a_commit_skipped_is_done() -> None:

@@ -103,6 +103,20 @@ def test_an_id_is_found_though_others_have_it_as_a_key(opened: OpenStore) -> Non
     assert opened.store.read_message("answer", topic="orders", wait_for_disk=True) is None
 
 
+def test_an_id_whose_place_is_in_another_topic_finds_its_message(opened: OpenStore) -> None:
+    """A message that waited in a system topic keeps the id that it got there."""
+    appended = opened.append(b"waits", topic="waiting")
+    opened.settle()
+    (waited,) = appended.message_ids
+    send(opened, "delivered", message_id=waited)
+    message = opened.store.read_message(waited, topic="orders", wait_for_disk=True)
+    assert message is not None
+    assert (message.topic, message.body) == ("orders", b"delivered")
+    there = opened.store.read_message(waited, topic="waiting", wait_for_disk=True)
+    assert there is not None
+    assert (there.topic, there.body) == ("waiting", b"waits")
+
+
 def test_messages_without_keys_are_not_in_the_index(opened: OpenStore) -> None:
     for _ in range(50):
         opened.send(b"x")

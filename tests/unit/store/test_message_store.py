@@ -13,7 +13,7 @@ from app.domain.errors import DiskFull, StoreFailed
 from app.domain.limits import Limits
 from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
-from app.store import OsFiles, StoreLocked, StoreUnusable, reading
+from app.store import OsFiles, StoreLocked, StoreUnusable, paths, reading
 from app.store.formats.batch_frame import parse_request
 from app.store.formats.consume_queue import UNIT
 from tests.support.simulated_files import Fault, SimulatedFiles
@@ -471,3 +471,25 @@ def test_a_topic_is_deleted_though_the_disk_has_no_room() -> None:
         opened.store.delete_topic("orders")
     assert opened.store.status().failed is not None
     opened.store.close()
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_the_offset_of_a_damaged_last_record_is_not_used_again(is_clean: bool) -> None:
+    files = SimulatedFiles()
+    opened = open_store(files)
+    for number in range(5):
+        opened.send(b"%d" % number)
+    opened.store.begin_checkpoint().run()
+    last = opened.store.read("orders", 0, 4, max_messages=1, max_bytes=1).records[0]
+    at = opened.store.decode(last).physical_offset
+    if not is_clean:
+        files = files.kill()
+        opened.store.fail("killed")
+    opened.store.close()
+    for name in files.list("consumequeue/orders/0"):
+        files.remove(f"consumequeue/orders/0/{name}")
+    files.open(paths.segment(0)).pwritev([b"\xff"], at + 60)
+    again = open_store(files)
+    assert again.bodies() == [b"0", b"1", b"2", b"3", b"GAP"]
+    assert again.send(b"new").first_queue_offset == 5
+    again.store.close()

@@ -115,6 +115,21 @@ CONFIG = {
 }
 
 
+def test_an_import_goes_by_the_bounds_of_the_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CURLEW_LIMIT_QUEUES_PER_TOPIC_MAX", "6")
+    source = rocketmq_directory(tmp_path, {**rocketmq_store.store6(), **CONFIG})
+    _, text = run(capsys, "import", str(source), "--data-dir", str(tmp_path / "home"), "--json")
+    assert {each["name"]: each["queues"] for each in json.loads(text)["topics"]}["gone"] == 6
+
+
+def test_a_limit_below_zero_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(capsys, "dump", "--limit", "-1")
+    assert "--limit: invalid" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("abort", [False, True])
 def test_a_rocketmq_store_is_taken_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], abort: bool

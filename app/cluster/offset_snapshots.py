@@ -7,7 +7,7 @@ from sqlalchemy import delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster.database import Database
-from app.cluster.tables import consumer_groups, offset_snapshots
+from app.cluster.tables import NUL, consumer_groups, offset_snapshots
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, StateConflict
 from app.domain.limits import Limits
@@ -87,6 +87,8 @@ class OffsetSnapshots:
 
     async def delete(self, group: str, name: str) -> bool:
         """Forget it; False when there is none."""
+        if NUL in name:
+            return False
         row = offset_snapshots.c
         statement = delete(offset_snapshots).where(row.consumer_group == group, row.name == name)
         async with self._database.transaction() as connection:

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.cluster import versions
 from app.cluster.database import Database
 from app.cluster.preconditions import check_version
-from app.cluster.tables import schedule_firings, schedules
+from app.cluster.tables import NUL, schedule_firings, schedules
 from app.cluster.upserts import upsert
 from app.domain.clock import Clock
 from app.domain.errors import ScheduleNotFound, StateConflict
@@ -88,8 +88,10 @@ class Schedules:
 
     async def get(self, name: str) -> Schedule:
         """The schedule, or `ScheduleNotFound`."""
-        async with self._database.reading() as connection:
-            found = await _find(connection, name)
+        found = None
+        if NUL not in name:
+            async with self._database.reading() as connection:
+                found = await _find(connection, name)
         if found is None:
             raise ScheduleNotFound(f"schedule {name!r} does not exist")
         return found
@@ -97,15 +99,19 @@ class Schedules:
     async def load(self, after: str, limit: int) -> list[Schedule]:
         """Schedules behind a name, by name."""
         row = schedules.c
+        after = after.partition(NUL)[0]
         query = select(schedules).where(row.name > after).order_by(row.name).limit(limit)
         async with self._database.reading() as connection:
             return [_view(found) for found in await connection.execute(query)]
 
     async def remove(self, name: str) -> None:
         """Delete a schedule, or raise `ScheduleNotFound`. What is claimed is still fired."""
-        async with self._database.transaction() as connection:
-            deleted = await connection.execute(delete(schedules).where(schedules.c.name == name))
-        if not deleted.rowcount:
+        count = 0
+        if NUL not in name:
+            statement = delete(schedules).where(schedules.c.name == name)
+            async with self._database.transaction() as connection:
+                count = (await connection.execute(statement)).rowcount
+        if not count:
             raise ScheduleNotFound(f"schedule {name!r} does not exist")
 
     # --- firing

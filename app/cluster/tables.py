@@ -34,6 +34,9 @@ metadata = MetaData(
 NAME = String(255)
 """Client names have 127 characters; retry and dead-letter names put a prefix before one."""
 
+NUL = "\0"
+"""No text of PostgreSQL has one, not even to be compared with: what has one is not there."""
+
 topics = Table(
     "topics",
     metadata,

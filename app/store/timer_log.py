@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from app.store import paths
 from app.store.files import FileSystem, read_whole, write_atomically
 from app.store.formats.state_file import StateFileError
@@ -93,6 +95,7 @@ class Flushing:
         self.runs = runs
         self._files = files
         self._frozen = frozen
+        self._first = manifest.next_run
 
     def run(self) -> None:
         """Write what is frozen, merge, then say what counts.
@@ -103,29 +106,22 @@ class Flushing:
         files.make_directory(paths.TIMER_LOG)
         before = list(self.runs)
         try:
-            made, number = self._write_runs()
+            made = self._write_runs()
+            write_atomically(files, paths.TIMER_MANIFEST, encode_manifest(self.manifest))
         except (OSError, RunDamaged) as error:
             self._remove_begun()
             if isinstance(error, RunDamaged):
                 raise TimerLogDamaged(str(error)) from error
             raise
-        numbers = tuple(run.number for run in self.runs)
-        self.manifest = TimerManifest(
-            self.manifest.watermark,
-            numbers,
-            self.manifest.blocks,
-            number,
-            self.manifest.topics,
-        )
-        write_atomically(files, paths.TIMER_MANIFEST, encode_manifest(self.manifest))
         for run in before + made:
-            if run.number not in numbers:
-                files.remove(paths.timer_run(run.number))
+            if run.number not in self.manifest.runs:
+                with suppress(OSError):  # opening removes what is left
+                    files.remove(paths.timer_run(run.number))
 
-    def _write_runs(self) -> tuple[list[Run], int]:
-        """Make `runs` what they are to be; return those that were written, and the next number."""
+    def _write_runs(self) -> list[Run]:
+        """Make `runs` and `manifest` what they are to be; return the runs that were written."""
         files = self._files
-        number = self.manifest.next_run
+        number = self._first
         run = write_run(files, number, rows_of(self._frozen)) if self._frozen else None
         number += 1
         made = [run] if run else []
@@ -139,13 +135,18 @@ class Flushing:
             runs = runs[:-2] + ([run] if run else [])
             made += [run] if run else []
         self.runs = runs
-        return made, number
+        self.manifest = replace(
+            self.manifest, runs=tuple(run.number for run in runs), next_run=number
+        )
+        return made
 
     def _remove_begun(self) -> None:
-        """Leave no files behind, or a full disk would never have room again."""
-        first = self.manifest.next_run
+        """Leave no files behind, or a full disk would never have room again.
+
+        A manifest that came to be all the same counts as damaged: it names what is not there.
+        """
         with suppress(OSError):
-            for number in range(first, first + NUMBERS_PER_FLUSH):
+            for number in range(self._first, self._first + NUMBERS_PER_FLUSH):
                 if self._files.exists(paths.timer_run(number)):
                     self._files.remove(paths.timer_run(number))
 

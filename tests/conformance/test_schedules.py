@@ -140,3 +140,13 @@ async def test_a_due_time_that_is_claimed_already_is_passed_over(metadata: Metad
     assert (await metadata.schedules.get("tick")).next_due_ms == START_MS + 60
     assert await metadata.schedules.firings("a") == []
     assert await metadata.schedules.firings("gone") == [Firing("tick", START_MS, SETTINGS)]
+
+
+async def test_a_name_that_no_text_of_a_database_holds_is_not_found(metadata: Metadata) -> None:
+    book = metadata.schedules
+    await book.put("b", SETTINGS, None)
+    for step in (book.get, book.remove):
+        with pytest.raises(ScheduleNotFound):
+            await step("a\0")
+    assert [each.name for each in await book.load("a\0c", 9)] == ["b"]
+    assert not await metadata.offset_snapshots.delete("billing", "a\0")

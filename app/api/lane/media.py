@@ -32,6 +32,8 @@ MessageKind = Literal["json", "event", "raw"]
 
 _Kind = TypeVar("_Kind", bound=str)
 
+_OURS: Final = "application/vnd.curlew"
+
 _BATCH_KINDS: Final[dict[str, BatchKind]] = {
     JSON: "json",
     ENVELOPE: "json",
@@ -91,6 +93,11 @@ def send_content(content_type: bytes | None) -> tuple[BodyKind, str | None]:
         raise UnsupportedContentType(
             f"{kind!r} is not taken for one message",
             hint=f"send {EVENT}, or a batch as {EVENTS} to messages:batch",
+        )
+    if kind.startswith(_OURS):  # stored as it is, a frame of many would be one message
+        raise UnsupportedContentType(
+            f"{kind!r} is not taken for one message",
+            hint=f"send {ENVELOPE}, or a frame as {FRAMES} to messages:batch",
         )
     return "raw", raw_content_type(content_type)
 

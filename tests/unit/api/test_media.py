@@ -25,6 +25,13 @@ def test_one_cloud_event_is_taken_in_json_only() -> None:
             send_content(other)
 
 
+def test_a_frame_or_a_misspelt_envelope_is_not_taken_for_a_raw_message() -> None:
+    for other in (b"application/vnd.curlew.batch", b"application/vnd.curlew.message+json"):
+        with pytest.raises(UnsupportedContentType, match="not taken for one message") as caught:
+            send_content(other)
+        assert "application/vnd.curlew+json" in str(caught.value.hint)
+
+
 def test_a_content_type_must_fit_a_header_again() -> None:
     with pytest.raises(InvalidRequest):
         send_content(b"text/\xff")

@@ -186,16 +186,19 @@ async def test_a_run_that_a_merge_finds_damaged_is_made_again_from_the_topic() -
         assert bodies(world) == [b"3", b"4", b"5"]
 
 
-async def test_a_flush_that_fails_leaves_no_files_and_is_tried_again_after_a_pause() -> None:
+@pytest.mark.parametrize("kind", ["write", "sync", "rename", "sync_directory"])
+async def test_a_flush_that_fails_leaves_no_files_and_is_tried_again_after_a_pause(
+    kind: str,
+) -> None:
     async with running() as world:
         await send_later(world, b"far", DAY)
         delays = await settle(world)
         delays.timers.log._flush_entries = 1
         files = world.store.files
-        files.fault = Fault("write", 1, errno.ENOSPC, lasting=True)
+        files.fault = Fault(kind, 1, errno.ENOSPC, lasting=True)
         for _ in range(5):
             await delays.turn()
-        assert files.list("timerlog") == []
+        assert [name for name in files.list("timerlog") if "manifest" not in name] == []
         assert files.fault.seen == 1
         files.fault = None
         world.clock.advance(s=5)
@@ -231,3 +234,19 @@ async def test_a_block_that_the_disk_does_not_give_back_has_the_log_made_again()
             await world.broker.scheduled.get(TOPIC, handle)
         await settle(world)
         assert (await world.broker.scheduled.get(TOPIC, handle)).recall_handle == handle
+
+
+async def test_a_run_that_cannot_be_removed_does_not_undo_the_flush() -> None:
+    async with running() as world:
+        await send_later(world, b"1", DAY)
+        delays = await settle(world)
+        await delays.upkeep.flush()
+        await send_later(world, b"2", DAY)
+        await delays.catch_up()
+        world.store.files.fault = Fault("unlink", 1)
+        await delays.upkeep.flush()
+        assert world.store.files.fault.raised == 1
+        assert delays.timers.log.watermark == 2
+        await world.restart()
+        assert len(world.store.files.list("timerlog")) == 2
+        assert world.broker.delays.timers.count == 2

@@ -181,7 +181,8 @@ class DeadLetters:
     ) -> DeadLetterPage:
         """A page of letters from `offset` on, after a bounded amount of work.
 
-        Raises `GroupNotFound`, `IllegalFilter` or `InvalidRequest`.
+        It ends early when the bodies come to `receive_bytes_max`. Raises `GroupNotFound`,
+        `IllegalFilter` or `InvalidRequest`.
         """
         self._check_group(group)
         if not 1 <= max_letters <= self._limits.page_size_max:
@@ -191,12 +192,14 @@ class DeadLetters:
         at = start = min(max(low, offset), high)
         letters: list[DeadLetter] = []
         end = min(high, start + self._limits.dead_letters_scanned_max)
-        while at < end and len(letters) < max_letters:
+        bytes_left = self._limits.receive_bytes_max
+        while at < end and len(letters) < max_letters and bytes_left > 0:
             read = await self._read(group, at, end, DiskAccess(self._readers))
             for letter in self._letters(group, read):
                 if choice.takes(letter):
                     letters.append(letter)
-                    if len(letters) == max_letters:
+                    bytes_left -= len(letter.message.body)
+                    if len(letters) == max_letters or bytes_left <= 0:
                         at = letter.offset + 1
                         break
             else:

@@ -103,11 +103,21 @@ class AnswerCycle(RequestResponseCycle):
         self._tell()
 
     def offer_body(self) -> None:
-        """Put a body that has come whole where it can be had without waiting."""
-        self.flow.resume_reading()
+        """Put a body that has come with its head where it can be had without waiting."""
+        if self.flow.read_paused:
+            self.flow.resume_reading()
+        if self.waiting_for_100_continue:
+            self._is_news = True
+            return
         self.scope[WHOLE_BODY] = bytes(self.body)  # type: ignore[typeddict-unknown-key]
         self.body = b""
         self._is_news = False
+
+    def await_body(self) -> None:
+        """There is more to come than what has come with the head, if anything has."""
+        self._is_news = bool(self.body)
+        if len(self.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
 
     def _tell(self) -> None:
         self._is_news = True
@@ -177,7 +187,8 @@ class AnswerCycle(RequestResponseCycle):
 
     def _finish(self) -> None:
         self.response_complete = True
-        self._tell()
+        if self._event is not None:
+            self._event.set()
         if not self.keep_alive:
             self.transport.close()
         self.on_response()

@@ -83,6 +83,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self.cycle: AnswerCycle
         self.url = b""
         self._came: AnswerCycle | None = None
+        self._split_url = b""
+        self._target: tuple[bytes, str, bytes] = (b"", "", b"")
+        """The parts of the last target: clients repeat themselves."""
         self._at_work: RequestResponseCycle | None = None
         """The request that is being answered; `cycle` is the one that came last."""
         self._head_bytes = 0
@@ -216,13 +219,10 @@ class GuardedProtocol(HttpToolsProtocol):
             self.pipeline.appendleft((self.cycle, self.app))
 
     def _scope_of(self, version: str) -> HTTPScope:
-        target = self.url
-        if target[:1] == b"/" and b"#" not in target:
-            raw_path, _, query = target.partition(b"?")
-        else:
-            url = httptools.parse_url(target)
-            raw_path, query = url.path or b"/", url.query or b""
-        path = raw_path.decode("ascii")
+        raw_path, path, query = self._target
+        if self.url != self._split_url:
+            raw_path, path, query = self._target = _split(self.url)
+            self._split_url = self.url
         return {
             "type": "http",
             "asgi": _ASGI,
@@ -232,7 +232,7 @@ class GuardedProtocol(HttpToolsProtocol):
             "scheme": "http",
             "method": self.parser.get_method().decode("ascii"),
             "root_path": "",
-            "path": unquote(path) if "%" in path else path,
+            "path": path,
             "raw_path": raw_path,
             "query_string": query,
             "headers": self.headers,
@@ -241,16 +241,22 @@ class GuardedProtocol(HttpToolsProtocol):
 
     @override
     def on_body(self, body: bytes) -> None:
-        if not self.cycle.response_complete:
-            self.cycle.take(body)
+        cycle = self.cycle
+        if not cycle.body and cycle is self._came:
+            cycle.body = body  # most often the whole of it, and nobody to tell
+        elif not cycle.response_complete:
+            cycle.take(body)
 
     @override
     def on_message_complete(self) -> None:
         cycle = self.cycle
+        self._phase = _BUSY
+        if cycle is self._came:
+            cycle.more_body = False
+            return
         if cycle.transport is not self.transport and not cycle.response_started:
             cycle.transport = self.transport
             cycle.keep_alive = self.parser.should_keep_alive()
-        self._phase = _BUSY
         if not cycle.response_complete:
             cycle.end_body()
 
@@ -266,10 +272,10 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self._at_work = cycle
         if cycle.more_body:
+            cycle.await_body()
             self._start_asgi_task(cycle, self.app)
         else:
-            if not cycle.waiting_for_100_continue:
-                cycle.offer_body()
+            cycle.offer_body()
             DirectRun(cycle.run_asgi(self.app), self._start_task).go_on()
 
     def _start_task(self, run: Run) -> None:
@@ -285,7 +291,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._at_work = cycle
@@ -399,6 +406,17 @@ class GuardedProtocol(HttpToolsProtocol):
         elif now - self._unread[1] > self.guard.limits.unread_answer_ms_max / 1_000:
             self.guard.late_count += 1
             self.transport.abort()
+
+
+def _split(target: bytes) -> tuple[bytes, str, bytes]:
+    """Raw path, path and query of a request target."""
+    if target[:1] == b"/" and b"#" not in target:
+        raw_path, _, query = target.partition(b"?")
+    else:
+        url = httptools.parse_url(target)
+        raw_path, query = url.path or b"/", url.query or b""
+    path = raw_path.decode("ascii")
+    return raw_path, unquote(path) if "%" in path else path, query
 
 
 def guarded(connections: Connections) -> type[asyncio.Protocol]:

@@ -112,6 +112,14 @@ async def test_pages_join_up_and_work_is_bounded() -> None:
             await letters(world).browse(GROUP, ALL, max_letters=1001)
 
 
+async def test_a_page_is_bounded_in_bytes() -> None:
+    async with running(limits=Limits(receive_bytes_max=200)) as world:
+        await bury(world, *[b"%d" % n * 90 for n in range(8)])
+        page = await letters(world).browse(GROUP, ALL)
+        assert ([each.offset for each in page.letters], page.next_offset) == ([0, 1, 2], 3)
+        assert page.scanned == 3
+
+
 @pytest.mark.parametrize(
     ("selection", "expected"),
     [

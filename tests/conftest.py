@@ -1,6 +1,7 @@
 """Fixtures of all tests. Their code is in `tests.support`."""
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.databases import databases, postgres_databases, sqlite_databases
 from tests.support.postgres import own_postgres_server, postgres_server
@@ -12,6 +13,9 @@ __all__ = [
     "postgres_server",
     "sqlite_databases",
 ]
+
+settings.register_profile("curlew", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("curlew")  # no test may depend on how fast the machine is
 
 
 @pytest.fixture

@@ -33,6 +33,6 @@ def test_acknowledging_before_the_write_is_found_out() -> None:
 
 
 def test_a_step_sent_in_parts_is_found_out() -> None:
-    points = [Point("time", acks, "sync", "small") for acks in range(10, 50, 4)]
+    points = [Point("write", nth, "sync", "small") for nth in range(3, 13)]
     complaints = run_points(points, "--leave-out", "joining").complaints
     assert any("without its step" in complaint for complaint in complaints)

@@ -23,9 +23,9 @@ DECISIONS: Final = 120
 WAIT_SECONDS: Final = 60
 
 POINTS: Final = (
-    *[("pwritev,pwritev2", nth) for nth in range(1, 11)],
-    *[("fdatasync", nth) for nth in range(1, 7)],
-    *[("write,writev,sendto,sendmsg", nth) for nth in range(1, 11)],
+    *[("pwritev,pwritev2", nth) for nth in range(1, 7)],
+    *[("fdatasync", nth) for nth in range(1, 5)],
+    *[("write,writev,sendto,sendmsg", nth) for nth in range(1, 7)],
 )
 """Before the n-th write of a half message or decision, before its sync, before its answer."""
 

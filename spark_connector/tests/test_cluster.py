@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -68,7 +67,7 @@ def workers_that_came(page: int) -> int:
         with urllib.request.urlopen(f"http://{LOOPBACK}:{page}/json/", timeout=5) as answer:
             alive: int = json.loads(answer.read())["aliveworkers"]
             return alive
-    except (urllib.error.URLError, OSError):
+    except (OSError, json.JSONDecodeError):  # not there yet, or it answers before its pages are
         return 0
 
 

@@ -30,11 +30,12 @@ def main() -> None:
     results: list[dict[str, object]] = []
     print(f"{os.cpu_count()} cores, shared by server and load; Python {platform.python_version()}")
     print(f"{'case':43} {'baseline':>12} {'Curlew':>12} {'ratio':>6}  target")
-    for row in [*ROWS, *PEER_ROWS, *store_rows(large=options.large)]:
+    rows = [*ROWS, *PEER_ROWS, *store_rows(large=options.large)]
+    for row in rows:
         if options.only in row.name:
             results.append(_result(row, row.runs or options.runs, options.seconds))
             sys.stdout.flush()
-    _remember(results)
+    _remember(results, {row.name for row in rows})
 
 
 def _result(row: Row, runs_wanted: int, seconds: float) -> dict[str, object]:
@@ -59,9 +60,10 @@ def _result(row: Row, runs_wanted: int, seconds: float) -> dict[str, object]:
     return {**result, "baseline": baseline, "ours": ours, "ratio": round(ratio, 3), "runs": runs}
 
 
-def _remember(results: list[dict[str, object]]) -> None:
-    """Put the results in the place of older ones of the same cases."""
-    known = {row["case"]: row for row in json.loads(LATEST.read_text())} if LATEST.exists() else {}
+def _remember(results: list[dict[str, object]], cases: set[str]) -> None:
+    """Put the results in the place of older ones of the same cases; drop cases that are gone."""
+    older = json.loads(LATEST.read_text()) if LATEST.exists() else []
+    known = {row["case"]: row for row in older if row["case"] in cases}
     known |= {row["case"]: row for row in results}
     LATEST.write_text(json.dumps(list(known.values()), indent=1) + "\n")
 

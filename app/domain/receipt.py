@@ -95,16 +95,9 @@ class ReceiptSigner:
         expires_monotonic_ms: int,
     ) -> str:
         """Return a handle's text; `prefix` is from `receipt_prefix`."""
-        payload = prefix + _FIELDS.pack(
-            queue_id,
-            queue_offset,
-            lease_id,
-            min(ATTEMPT_MAX, attempt),
-            is_first,
-            expires_monotonic_ms,
-        )
-        text = b2a_base64(payload + self._mac(payload), newline=False)
-        return text.translate(_TO_URL_SAFE).decode()
+        row = queue_offset, lease_id, attempt, is_first
+        (text,) = self.issue_rows(prefix, queue_id, (row,), expires_monotonic_ms)
+        return text
 
     def issue_rows(
         self,

@@ -27,7 +27,8 @@ from app.store import ReadResult, StepPart
 
 QUEUE: Final = 0
 ENTRIES_MAX: Final = 50_000
-"""Entries after which a snapshot is due: about a tenth of a second of replay."""
+"""Entries after which a snapshot is due: a tenth of a second of replay when they are acks in order,
+two seconds when they are acks in no order or decisions of transactions (measured)."""
 
 ENTRY_BYTES_MAX: Final = 16 * MIB
 """Bytes of entries after which a snapshot is due."""

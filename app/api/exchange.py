@@ -20,11 +20,14 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 API_PREFIX: Final = "/v1/"
+STATE_PATHS: Final = (API_PREFIX, "/healthz", "/readyz", "/metrics")
+"""What begins with these is another thing in a moment, unless its answer says otherwise."""
 CACHE_CONTROL: Final = b"cache-control"
 NOT_KEPT: Final = (CACHE_CONTROL, b"no-store")
 """Without it shared caches may keep an answer for some time: by RFC 9110, 15.1, also a 404."""
 REQUEST_ID: Final = b"mq-request-id"
 _BODYLESS: Final = (204, 304)
+_CACHED_METHODS: Final = ("GET", "HEAD")
 AT_ONCE: Final = "curlew.at_once"
 """In an event of a body: to be written whether or not the client has read what came before."""
 MUST_REACH: Final = "curlew.must_reach"
@@ -233,7 +236,7 @@ class Exchange:
     def _may_be_kept(self, headers: Headers) -> bool:
         """Whether a shared cache could keep what is another thing in a moment."""
         scope = self.scope
-        is_state = scope["method"] == "GET" and scope["path"].startswith(API_PREFIX)
+        is_state = scope["method"] in _CACHED_METHODS and scope["path"].startswith(STATE_PATHS)
         return is_state and all(name != CACHE_CONTROL for name, _ in headers)
 
 

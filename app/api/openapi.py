@@ -14,6 +14,7 @@ from app.api import wire
 from app.api.control_plane import build_control_plane
 from app.api.documentation import NOT_KEPT, problem_components, schemas_of
 from app.api.errors import STATUS_OF_CODE, EntryProblem, Problem
+from app.api.exchange import STATE_PATHS
 from app.api.lane.document import lane_paths
 from app.api.member_schemas import HeartbeatBody, LockBody, UnlockBody
 from app.api.offset_schemas import CommitBody, ResetBody, RestoreBody
@@ -77,10 +78,11 @@ def build_document() -> Json:
 def _declare_not_kept(paths: Json) -> None:
     """What the shell adds to the answers of the control plane that say nothing of caches."""
     for path, methods in paths.items():
-        answers = methods.get("get", {}).get("responses", {}) if path.startswith("/v1/") else {}
-        for status, answer in answers.items():
-            if status[0] in "23":
-                answer["headers"] = NOT_KEPT | answer.get("headers", {})
+        reads = [methods[name] for name in ("get", "head") if name in methods]
+        for operation in reads if path.startswith(STATE_PATHS) else ():
+            for status, answer in operation["responses"].items():
+                if status[0] in "23":
+                    answer["headers"] = NOT_KEPT | answer.get("headers", {})
 
 
 def _share_problems(paths: Json) -> Json:

@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
-from app.api.exchange import Headers
+from app.api.exchange import CACHE_CONTROL, Headers
 
 IF_NONE_MATCH: Final = b"if-none-match"
 VARY: Final = (b"vary", b"accept")
-SEALED: Final = (b"cache-control", b"max-age=86400, immutable")
+SEALED: Final = (CACHE_CONTROL, b"max-age=86400, immutable")
 """A day: long enough for whoever reads a range again, short beside any retention that matters."""
-UNSEALED: Final = (b"cache-control", b"no-store")
 
 _HEAD_BYTES: Final = 64
 """Of a record: everything up to the store time and what is before it (store/FORMAT.md)."""

@@ -5,13 +5,12 @@ from typing import Final, Literal, cast
 from msgspec import UNSET
 
 from app.api.errors import InvalidBody
-from app.api.exchange import Exchange, Headers, batch_too_large
+from app.api.exchange import NOT_KEPT, Exchange, Headers, batch_too_large
 from app.api.lane import media
 from app.api.parameters import Query
 from app.api.ports import DataPlane
 from app.api.rendering import view_of
 from app.api.traffic import Traffic
-from app.api.validators import UNSEALED
 from app.api.wire import BrowseAnswer, BrowseGapView, encode, encode_line
 from app.broker.browse_choice import BrowseConditions
 from app.broker.browsing import BrowseGap, BrowseRequest, BrowseResult
@@ -48,7 +47,7 @@ class Browsing:
         gaps = _gap_views(result.gaps)
         if kind == "ndjson":
             body = b"".join([encode_line(view) for view in views])
-            headers = [media.NDJSON_HEADER, UNSEALED, *_headers(result, gaps)]
+            headers = [media.NDJSON_HEADER, NOT_KEPT, *_headers(result, gaps)]
             await exchange.answer(200, headers, body)
             return
         answer = BrowseAnswer(
@@ -57,7 +56,7 @@ class Browsing:
             next_cursor=UNSET if result.next_cursor is None else result.next_cursor,
             gaps=gaps or UNSET,
         )
-        await exchange.answer(200, [media.JSON_HEADER, UNSEALED], encode_line(answer))
+        await exchange.answer(200, [media.JSON_HEADER, NOT_KEPT], encode_line(answer))
 
     def _request_of(self, query: Query) -> BrowseRequest:
         page_size = query.integer(

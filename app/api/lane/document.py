@@ -10,6 +10,7 @@ from app.api.cloudevents import EVENT, EVENTS
 from app.api.documentation import (
     CACHE_HEADERS,
     EVENT_SCHEMA,
+    NOT_KEPT,
     QUOTA_HEADERS,
     RAW_MESSAGE_HEADERS,
     problem_responses,
@@ -422,7 +423,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                     },
                 },
                 {
-                    "Cache-Control": {"schema": TEXT, "description": "no-store"},
+                    **NOT_KEPT,
                     "MQ-Next-Cursor": {"schema": TEXT, "description": "NDJSON only"},
                     "MQ-Scanned": {"schema": INTEGER, "description": "NDJSON only"},
                     "MQ-Gaps": {"schema": TEXT, "description": "NDJSON only; as `gaps`"},

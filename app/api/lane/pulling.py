@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from app.api.cloudevents import event_of
 from app.api.errors import InvalidBody
-from app.api.exchange import Exchange, Headers, batch_too_large
+from app.api.exchange import NOT_KEPT, Exchange, Headers, batch_too_large
 from app.api.lane import media
 from app.api.lane.preferences import wished_wait
 from app.api.lane.waiting import unless_gone
@@ -21,7 +21,7 @@ from app.api.ports import DataPlane
 from app.api.quota_headers import near_quota_headers
 from app.api.rendering import record_views
 from app.api.traffic import Traffic
-from app.api.validators import IF_NONE_MATCH, UNSEALED, is_known, sealed_headers, tag_of_range
+from app.api.validators import IF_NONE_MATCH, is_known, sealed_headers, tag_of_range
 from app.api.wire import GapView, MessageView, PullAnswer, encode, encode_line
 from app.broker.results import PullRequest, PullResult, PullStatus
 from app.domain.errors import IllegalOffset, InvalidRequest
@@ -70,7 +70,7 @@ class Pulling:
             headers += near_quota_headers(self._broker.waiting_quota)
             result = _with_first_look(first, waiting, result)
         if not _is_sealed(request, result):
-            headers.append(UNSEALED)
+            headers.append(NOT_KEPT)
             await self._answer(exchange, kind, result, force_base64, headers)
             return
         tag = tag_of_range(kind, result.next_offset, result.read.records)

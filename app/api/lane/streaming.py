@@ -11,7 +11,7 @@ from typing import Final
 
 from app.api.decoding import is_header_text
 from app.api.errors import InvalidBody, entry_problem
-from app.api.exchange import Exchange, Headers, batch_too_large
+from app.api.exchange import NOT_KEPT, Exchange, Headers, batch_too_large
 from app.api.lane import media
 from app.api.lane.receiving import invisible_ms_of
 from app.api.lane.stream_text import EventLines, JsonLines, StreamText
@@ -102,7 +102,7 @@ class Streaming:
                 ended = end
         headers: Headers = [
             (b"content-type", text.content_type),
-            (b"cache-control", b"no-store"),
+            NOT_KEPT,
             (b"x-accel-buffering", b"no"),
         ]
         await exchange.begin(200, headers)

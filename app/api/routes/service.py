@@ -27,11 +27,10 @@ router = APIRouter(tags=["service"])
     "/healthz",
     operation_id="get_health",
     summary="Whether the process answers",
-    responses={**problem_responses(), 200: {"headers": NOT_KEPT}},
+    responses=problem_responses(),
 )
-async def get_health(response: Response) -> Health:
+async def get_health() -> Health:
     """Always ok: a process that cannot answer does not answer."""
-    response.headers["cache-control"] = "no-store"
     return Health(status="ok")
 
 
@@ -41,7 +40,6 @@ async def get_health(response: Response) -> Health:
     summary="Whether the node takes requests",
     responses={
         **problem_responses(),
-        200: {"headers": NOT_KEPT},
         503: {
             "description": "Not ready; `reasons` says why",
             "model": Readiness,
@@ -51,7 +49,6 @@ async def get_health(response: Response) -> Health:
 )
 async def get_readiness(services: WithServices, response: Response) -> Readiness:
     """Ready, or 503 with the reasons; and what works in part only."""
-    response.headers["cache-control"] = "no-store"
     health = services.broker.health
     reasons = [ConditionDocument(**each._asdict()) for each in health.obstacles()]
     if reasons:

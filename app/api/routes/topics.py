@@ -30,7 +30,6 @@ _BOUNDS_HEADERS: Final[Json] = {
         "schema": {"type": "integer", "minimum": 0},
         "description": "one past the last readable",
     },
-    "Cache-Control": {"schema": {"type": "string"}},
 }
 
 router = APIRouter(tags=["topics"])
@@ -137,8 +136,9 @@ async def head_queue(topic: str, queue: str, services: WithServices) -> Response
     check_queue(find_topic(services.metadata, topic), queue_id)
     bounds = services.broker.queue_bounds(topic)
     found = bounds[queue_id]
-    headers = {"MQ-Min-Offset": str(found.min_offset), "MQ-Max-Offset": str(found.max_offset)}
-    return Response(headers={**headers, "Cache-Control": "no-store"})
+    return Response(
+        headers={"MQ-Min-Offset": str(found.min_offset), "MQ-Max-Offset": str(found.max_offset)}
+    )
 
 
 @router.get(

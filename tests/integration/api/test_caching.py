@@ -19,6 +19,8 @@ NOT_KEPT = "no-store"
         ("GET", "/v1/topics/{topic}/queues/0/messages?offset=0", 200),
         ("HEAD", "/v1/topics/{topic}/queues/0", 200),
         ("GET", "/readyz", 200),
+        ("GET", "/healthz", 200),
+        ("GET", "/metrics", 200),
         ("GET", "/v1/topics/nowhere", 404),
         ("GET", "/v1/topics/nowhere/queues/0/messages?offset=0", 404),
         ("GET", "/nowhere", 404),

@@ -2,20 +2,30 @@
 
 from typing import NamedTuple
 
-from app.domain.message import PROPERTY_KEYS, PROPERTY_UNIQUE_KEY
+from app.domain.message import PROPERTY_KEYS, PROPERTY_UNIQUE_KEY, StoredMessage
 from app.store.checking import Source, is_intact
+from app.store.config import StoreConfig
 from app.store.consume_queue import ConsumeQueue
 from app.store.files import ColdRead
+from app.store.formats.message_id import decode_message_id
 from app.store.formats.record import (
     MAGIC_V1,
     MAGIC_V2,
     RECORD_BYTES_MIN,
     check,
     decode_fields,
+    decode_message,
     decode_properties,
 )
 from app.store.key_index import KeyIndex
 from app.store.queue_table import QueueTable
+
+MAX_TIME_MS = 1 << 62
+"""Later than any store time."""
+
+NAMESAKES_PER_PAGE = 16
+NAMESAKE_PAGES_MAX = 16
+"""Newer messages with an id among their keys that a look-up by that id passes over."""
 
 STORE_TIME_AT = 56
 _HEAD_BYTES = 36
@@ -54,50 +64,107 @@ class KeyedRecords(NamedTuple):
     """Whether no older ones were left out, be it for a bound or for the length of the search."""
 
 
-def find_by_key(
-    source: Source,
-    queues: QueueTable,
-    index: KeyIndex,
-    wanted: tuple[str, str, int, int],
-    *,
-    end: int,
-    max_messages: int,
-    max_bytes: int,
-    probes_max: int,
-    wait_for_disk: bool,
-) -> KeyedRecords:
-    """The newest records of a topic with a key that begin before `end`, at least one if there is.
+class Lookups:
+    """Finds what one store has by id and by key. Only what begins before `end` is there."""
 
-    `wanted` is topic, key and the first and last store time in ms. Follows `probes_max` index
-    entries at most.
-    """
-    topic, key, begin_ms, end_ms = wanted
-    found: dict[int, memoryview] = {}
-    candidates = index.candidates(topic, key, begin_ms, end_ms, wait_for_disk=wait_for_disk)
-    for probe, at in enumerate(candidates):
-        if probe >= probes_max or len(found) >= max_messages or max_bytes <= 0:
-            return KeyedRecords([found[at] for at in sorted(found)], False)
-        if at is None or at in found:
-            continue
-        record = read_record(source, at, end, wait_for_disk=wait_for_disk)
-        if record is not None and _has_key(queues, record, topic, key, begin_ms, end_ms):
-            found[at] = record
-            max_bytes -= len(record)
-    return KeyedRecords([found[at] for at in sorted(found)], True)
+    def __init__(
+        self,
+        store_id: bytes,
+        source: Source,
+        queues: QueueTable,
+        index: KeyIndex,
+        config: StoreConfig,
+    ) -> None:
+        self._store_id = store_id
+        self._source = source
+        self._queues = queues
+        self._index = index
+        self._probes_max = config.key_probes_max
+        self._record_bytes_max = config.record_bytes_max
 
+    def by_key(
+        self,
+        wanted: tuple[str, str, int, int],
+        end: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        wait_for_disk: bool,
+    ) -> KeyedRecords:
+        """The newest records of a topic with a key, at least one if there is.
 
-def _has_key(
-    queues: QueueTable, record: memoryview, topic: str, key: str, begin_ms: int, end_ms: int
-) -> bool:
-    """The index knows hashes only; the record itself decides."""
-    fields = decode_fields(record)
-    if fields.topic != topic or not begin_ms <= fields.store_time_ms <= end_ms:
-        return False
-    queue = queues.find(topic, fields.queue_id)
-    if queue is None or fields.queue_offset < queue.min_offset:
-        return False
-    pairs = decode_properties(fields.properties)
-    return key == pairs.get(PROPERTY_UNIQUE_KEY) or key in pairs.get(PROPERTY_KEYS, "").split(" ")
+        `wanted` is topic, key and the first and last store time in ms. Follows `key_probes_max`
+        index entries at most.
+        """
+        found: dict[int, memoryview] = {}
+        candidates = self._index.candidates(*wanted, wait_for_disk=wait_for_disk)
+        for probe, at in enumerate(candidates):
+            if probe >= self._probes_max or len(found) >= max_messages or max_bytes <= 0:
+                return KeyedRecords([found[at] for at in sorted(found)], False)
+            if at is None or at in found:
+                continue
+            record = read_record(self._source, at, end, wait_for_disk=wait_for_disk)
+            if record is not None and self._has_key(record, *wanted):
+                found[at] = record
+                max_bytes -= len(record)
+        return KeyedRecords([found[at] for at in sorted(found)], True)
+
+    def _has_key(
+        self, record: memoryview, topic: str, key: str, begin_ms: int, end_ms: int
+    ) -> bool:
+        """The index knows hashes only; the record itself decides."""
+        fields = decode_fields(record)
+        if fields.topic != topic or not begin_ms <= fields.store_time_ms <= end_ms:
+            return False
+        if not self._is_kept(topic, fields.queue_id, fields.queue_offset):
+            return False
+        pairs = decode_properties(fields.properties)
+        return key == pairs.get(PROPERTY_UNIQUE_KEY) or key in pairs.get(PROPERTY_KEYS, "").split(
+            " "
+        )
+
+    def by_id(
+        self, topic: str, message_id: str, end: int, *, wait_for_disk: bool
+    ) -> StoredMessage | None:
+        """The message of a topic with an id, given by this store or by a client; the newest, if
+        there are several. What stands at the place that the id names, when no other is found."""
+        placed = self.placed(message_id, end, wait_for_disk=wait_for_disk)
+        # The place that an id names may be that of the same message while it still waited.
+        if placed is not None and (placed.message_id, placed.topic) == (message_id, topic):
+            return placed
+        for _ in range(NAMESAKE_PAGES_MAX):  # other messages may have the id among their keys
+            found = self.by_key(
+                (topic, message_id, 0, MAX_TIME_MS),
+                end,
+                max_messages=NAMESAKES_PER_PAGE,
+                max_bytes=self._record_bytes_max,
+                wait_for_disk=wait_for_disk,
+            )
+            messages = [decode_message(record, self._store_id) for record in found.records]
+            for message in reversed(messages):
+                if message.message_id == message_id:
+                    return message
+            if found.is_complete or not messages:
+                break
+            end = messages[0].physical_offset
+        return placed
+
+    def placed(self, message_id: str, end: int, *, wait_for_disk: bool) -> StoredMessage | None:
+        """The message at the place that an id of this store names."""
+        place = decode_message_id(message_id)
+        if place is None or place.store_id != self._store_id:
+            return None
+        record = read_record(self._source, place.physical_offset, end, wait_for_disk=wait_for_disk)
+        if record is None:
+            return None
+        message = decode_message(record, self._store_id)
+        if not self._is_kept(message.topic, message.queue_id, message.queue_offset):
+            return None
+        return message if message.store_time_ms == place.store_time_ms else None
+
+    def _is_kept(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        queue = self._queues.find(topic, queue_id)
+        return queue is not None and queue_offset >= queue.min_offset
 
 
 def average_bytes(queue: ConsumeQueue) -> int | None:

@@ -27,7 +27,6 @@ from app.store.consume_queue import ConsumeQueue, Unit
 from app.store.expiring import Expiring, RetentionReport
 from app.store.files import ColdRead, FileSystem, Lock
 from app.store.formats.batch_frame import RequestFrame
-from app.store.formats.message_id import decode_message_id
 from app.store.formats.record import (
     CHECKSUM_BYTES,
     decode_message,
@@ -36,9 +35,10 @@ from app.store.formats.state_file import Checkpoint, StoreMeta
 from app.store.key_index import KeyIndex
 from app.store.known_blocks import KnownBlocks
 from app.store.lookups import (
+    MAX_TIME_MS,
     KeyedRecords,
+    Lookups,
     average_bytes,
-    find_by_key,
     offset_for_time,
     read_record,
 )
@@ -52,15 +52,8 @@ from app.store.retention import RetentionPolicy
 from app.store.timer_log import TimerLog
 from app.store.writer import Block, Done, Turns, Workers, Writer, WriterThread
 
-MAX_TIME_MS = 1 << 62
-"""Later than any store time."""
-
 MENDING_ROUNDS_MAX = 16
 """Times that one read looks into gaps; each round may bring others to light."""
-
-NAMESAKES_PER_PAGE = 16
-NAMESAKE_PAGES_MAX = 16
-"""Newer messages with an id among their keys that a look-up by that id passes over."""
 
 assert PROPERTIES_ENCODED_BYTES_MAX > CHECKSUM_BYTES
 
@@ -138,6 +131,7 @@ class MessageStore:
         )
         self._appender.start(recovery, meta.segment_bytes)
         self._closed = False
+        self._lookups = Lookups(self.store_id, self._source, queues, index, config)
         self._expiring = Expiring(files, self._source, queues, index, self.pins)
         self._clock = clock
 
@@ -376,15 +370,11 @@ class MessageStore:
     ) -> KeyedRecords:
         """As `find_by_key` for topic, key, first and last time, but before a physical offset."""
         confirmed = self._writer.watermarks.confirmed
-        return find_by_key(
-            self._source,
-            self._queues,
-            self.index,
+        return self._lookups.by_key(
             wanted,
-            end=confirmed if before is None else min(before, confirmed),
+            confirmed if before is None else min(before, confirmed),
             max_messages=max_messages,
             max_bytes=max_bytes,
-            probes_max=self._config.key_probes_max,
             wait_for_disk=wait_for_disk,
         )
 
@@ -433,43 +423,10 @@ class MessageStore:
 
         With `topic` an id that a client gave is found as well, the newest if there are several.
         """
-        placed = self._read_placed(message_id, wait_for_disk=wait_for_disk)
+        confirmed = self._writer.watermarks.confirmed
         if topic is None:
-            return placed
-        # The place that an id names may be that of the same message while it still waited.
-        if placed is not None and (placed.message_id, placed.topic) == (message_id, topic):
-            return placed
-        before: int | None = None
-        for _ in range(NAMESAKE_PAGES_MAX):  # other messages may have the id among their keys
-            found = self.find_by_key_before(
-                (topic, message_id, 0, MAX_TIME_MS),
-                before,
-                max_messages=NAMESAKES_PER_PAGE,
-                max_bytes=self._config.record_bytes_max,
-                wait_for_disk=wait_for_disk,
-            )
-            messages = [self.decode(record) for record in found.records]
-            for message in reversed(messages):
-                if message.message_id == message_id:
-                    return message
-            if found.is_complete or not messages:
-                break
-            before = messages[0].physical_offset
-        return placed
-
-    def _read_placed(self, message_id: str, *, wait_for_disk: bool) -> StoredMessage | None:
-        """The message at the place that an id of this store names."""
-        placed = decode_message_id(message_id)
-        if placed is None or placed.store_id != self.store_id:
-            return None
-        record = self.read_at(placed.physical_offset, wait_for_disk=wait_for_disk)
-        if record is None:
-            return None
-        message = decode_message(record, self.store_id)
-        queue = self._queues.find(message.topic, message.queue_id)
-        if queue is None or message.queue_offset < queue.min_offset:
-            return None
-        return message if message.store_time_ms == placed.store_time_ms else None
+            return self._lookups.placed(message_id, confirmed, wait_for_disk=wait_for_disk)
+        return self._lookups.by_id(topic, message_id, confirmed, wait_for_disk=wait_for_disk)
 
     # --- upkeep
 

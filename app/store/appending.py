@@ -1,8 +1,8 @@
 """Assigning offsets and encoding: what a send does before its bytes go to the writer.
 
 A message gets its store time, queue offset and place in one go, without anything in between that
-could interleave; the writer confirms blocks in the same order. When a block is confirmed its units
-go into the queue and its keys into the index, then whoever waits is told.
+could interleave; the writer confirms blocks in the same order. What becomes visible then is for
+`publishing`.
 
 Event loop only.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import override
 
 from app.domain.clock import Clock
-from app.domain.errors import BodyTooLarge, CurlewError, DiskFull, Quota, TooManyRequests
+from app.domain.errors import BodyTooLarge, DiskFull, Quota, TooManyRequests
 from app.domain.limits import Limits
 from app.domain.message import PROPERTY_STEP, Message, java_hash
 from app.domain.names import is_system_topic
@@ -39,6 +39,13 @@ from app.store.formats.record import (
 from app.store.formats.record_block import Ints
 from app.store.key_index import KeyIndex
 from app.store.known_blocks import BLOCK_RECORDS, KnownBlocks, block_sums, whole_blocks
+from app.store.publishing import (
+    Audience,
+    FramePublication,
+    Keyed,
+    Publication,
+    StepPublication,
+)
 from app.store.queue_table import QueueTable
 from app.store.recovery import Recovery
 from app.store.writer import Block, Done, Write, Writer
@@ -49,9 +56,6 @@ _SIMPLE_OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES - 1
 """The length of the topic is in its part."""
 _NO_KEYS: tuple[()] = ()
 _STEP = PROPERTY_STEP.encode()
-
-Keyed = Sequence[tuple[int, Sequence[str]]]
-"""Physical offsets of records with keys, and those keys."""
 
 
 class Appended(msgspec.Struct):
@@ -80,80 +84,6 @@ class _Part(NamedTuple):
     sizes: list[int]
 
 
-class _Settle(msgspec.Struct, eq=False):
-    """Settles one block: units into the queue, keys into the index, then whoever waits."""
-
-    appender: "Appender"
-    queue: ConsumeQueue
-    units: bytes
-    keyed: Keyed
-    store_time_ms: int
-    done: Done
-
-    def __call__(self, error: CurlewError | None) -> None:
-        if error is not None:
-            self.done(error)
-            return
-        queue = self.queue
-        queue.append(self.units)
-        if self.keyed:
-            self._index_keys()
-        self.done(None)
-        self.appender.on_arrival(queue.topic, queue.queue_id)
-
-    def publish(self) -> None:
-        """Make the messages readable."""
-        self.queue.append(self.units)
-        self._index_keys()
-
-    def _index_keys(self) -> None:
-        for physical_offset, keys in self.keyed:
-            topic = self.queue.topic
-            self.appender.index.add(physical_offset, self.store_time_ms, topic, keys)
-
-    def announce(self) -> None:
-        """Tell who waits for messages of this queue."""
-        self.appender.on_arrival(self.queue.topic, self.queue.queue_id)
-
-
-class _SettleFrame(_Settle, eq=False):
-    """The same for a frame, whose blocks are known as soon as it is readable."""
-
-    known: KnownBlocks
-    first_block: int
-    sums: list[int]
-
-    @override
-    def __call__(self, error: CurlewError | None) -> None:
-        if error is None:
-            self._note()
-        super().__call__(error)
-
-    @override
-    def publish(self) -> None:
-        self._note()
-        super().publish()
-
-    def _note(self) -> None:
-        self.known.note(self.queue.number, self.first_block, self.sums)
-
-
-class _SettleStep(msgspec.Struct, eq=False):
-    """Settles the parts of a step together: all become readable in the same turn."""
-
-    parts: list[_Settle]
-    done: Done
-
-    def __call__(self, error: CurlewError | None) -> None:
-        if error is None:
-            for part in self.parts:
-                part.publish()
-        self.done(error)
-        if error is None:
-            for part in self.parts:
-                part.announce()
-
-
 class Appender:
     """The assigning side of one store."""
 
@@ -170,8 +100,7 @@ class Appender:
         known: KnownBlocks,
     ) -> None:
         self.store_time_ms = 0
-        self.index = index
-        self.on_arrival = on_arrival
+        self._audience = Audience(index, on_arrival)
         self.refusal: str | None = None
         """Why no message of others is taken for now."""
         self._store_id = store_id
@@ -260,9 +189,9 @@ class Appender:
         keyed: Keyed = _NO_KEYS
         if message.keys or message_id:
             keyed = ((at, _keys_of(message)),)
-        settle = _Settle(self, queue, unit, keyed, now, done)
+        publication = Publication(self._audience, queue, unit, keyed, now, done)
         sync = flush is FlushMode.SYNC
-        self._writer.submit(Block(end, [(at, [record])], size, sync, settle))
+        self._writer.submit(Block(end, [(at, [record])], size, sync, publication))
         return Appended(offset, 1, now, (message_id or f"{self._id_start}{at:012X}",))
 
     def _append_many(
@@ -277,10 +206,10 @@ class Appender:
         sizes = _record_sizes(queue, messages, properties)
         self._refuse_too_large(max(sizes, default=0))
         placement = self._cursor.place(sizes)
-        records, settle, appended = self._encode(
+        records, publication, appended = self._encode(
             _Part(queue, messages, properties, sizes), placement.physical_offsets, now, done
         )
-        self._submit(_writes(placement, records), sum(sizes), flush, settle)
+        self._submit(_writes(placement, records), sum(sizes), flush, publication)
         return appended
 
     def append_step(
@@ -329,21 +258,21 @@ class Appender:
         self, parts: list[_Part], placement: Placement, now: int, flush: FlushMode, done: Done
     ) -> list[Appended]:
         records: list[bytes] = []
-        settles: list[_Settle] = []
+        publications: list[Publication] = []
         results: list[Appended] = []
         for part in parts:
             positions = placement.physical_offsets[len(records) : len(records) + len(part.sizes)]
-            encoded, settle, appended = self._encode(part, positions, now, done)
+            encoded, publication, appended = self._encode(part, positions, now, done)
             records += encoded
-            settles.append(settle)
+            publications.append(publication)
             results.append(appended)
         size = sum(map(len, records))
-        self._submit(_writes(placement, records), size, flush, _SettleStep(settles, done))
+        self._submit(_writes(placement, records), size, flush, StepPublication(publications, done))
         return results
 
     def _encode(
         self, part: _Part, positions: Sequence[int], now: int, done: Done
-    ) -> tuple[list[bytes], _Settle, Appended]:
+    ) -> tuple[list[bytes], Publication, Appended]:
         """Take queue offsets for the messages and make their records, units and ids."""
         queue = part.queue
         topic = queue.topic.encode()
@@ -388,8 +317,8 @@ class Appender:
             ids.append(message.message_id or f"{id_start}{at:012X}")
             if message.keys or message.message_id:
                 keyed.append((at, _keys_of(message)))
-        settle = _Settle(self, queue, b"".join(units), keyed, now, done)
-        return records, settle, Appended(first, len(part.messages), now, ids)
+        publication = Publication(self._audience, queue, b"".join(units), keyed, now, done)
+        return records, publication, Appended(first, len(part.messages), now, ids)
 
     def append_frame(
         self,
@@ -431,17 +360,17 @@ class Appender:
         units = frame.units(positions)
         sums = _sums_of(frame, units, first) if len(placement.stretches) == 1 else []
         block = -(-first // BLOCK_RECORDS)
-        frame_settle = _SettleFrame(
-            self, queue, units, list(keyed.items()), now, done, self._known, block, sums
+        frame_publication = FramePublication(
+            self._audience, queue, units, list(keyed.items()), now, done, self._known, block, sums
         )
-        settle: Done = frame_settle
+        publication: Done = frame_publication
         records: list[bytes] = []
         if before is not None:
             at = places[: len(sizes)].tolist()
-            records, entry_settle, _ = self._encode(before, at, now, done)
-            settle = _SettleStep([entry_settle, frame_settle], done)
+            records, entry_publication, _ = self._encode(before, at, now, done)
+            publication = StepPublication([entry_publication, frame_publication], done)
         writes = _frame_writes(placement, records, frame)
-        self._submit(writes, sum(sizes) + len(frame.records), flush, settle)
+        self._submit(writes, sum(sizes) + len(frame.records), flush, publication)
         return Appended(first, frame.count, now, _DerivedIds(self._store_id, now, positions))
 
     def _part(self, part: StepPart) -> _Part:
@@ -450,9 +379,9 @@ class Appender:
         sizes = _record_sizes(queue, part.messages, properties)
         return _Part(queue, part.messages, properties, sizes)
 
-    def _submit(self, writes: list[Write], size: int, flush: FlushMode, settle: Done) -> None:
+    def _submit(self, writes: list[Write], size: int, flush: FlushMode, publication: Done) -> None:
         writes.sort()
-        block = Block(self._cursor.end, writes, size, flush is FlushMode.SYNC, settle)
+        block = Block(self._cursor.end, writes, size, flush is FlushMode.SYNC, publication)
         self._writer.submit(block)
 
     def _admit(self, *, is_own: bool = False) -> None:

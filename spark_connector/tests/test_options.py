@@ -69,6 +69,7 @@ def test_a_missing_required_option_is_named(name: str) -> None:
         ("maxOffsetsPerTrigger", "1.5"),
         ("maxOffsetsPerTrigger", "1" * 40),
         ("maxRecordsPerPartition", "-1"),
+        ("minRecordsPerPartition", "few"),
         ("pullMaxMessages", "0"),
         ("pullMaxBytes", "12"),
         ("retries", "many"),

@@ -35,6 +35,7 @@ KNOWN: Final = (
     "maxTriggerDelay",
     "minPartitions",
     "maxRecordsPerPartition",
+    "minRecordsPerPartition",
     "failOnDataLoss",
     "includeProperties",
     "filterTags",
@@ -84,6 +85,8 @@ class SourceOptions:
     min_partitions: int
     max_records_per_partition: int
     """0: a queue's range is never split."""
+    min_records_per_partition: int
+    """Small ranges of several queues share a task up to so many messages; 0: never."""
     fail_on_data_loss: bool
     include_properties: bool
     filter_tags: str | None
@@ -131,6 +134,7 @@ def _parse(reader: OptionReader, start: Point) -> SourceOptions:
         trigger=_trigger(reader),
         min_partitions=reader.whole("minPartitions", 1, minimum=1),
         max_records_per_partition=reader.whole("maxRecordsPerPartition", 250_000, minimum=0),
+        min_records_per_partition=reader.whole("minRecordsPerPartition", 32, minimum=0),
         fail_on_data_loss=reader.flag("failOnDataLoss", default=True),
         include_properties=reader.flag("includeProperties", default=False),
         filter_tags=_filter(reader),

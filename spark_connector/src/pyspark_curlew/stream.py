@@ -28,13 +28,15 @@ from pyspark_curlew.offsets import Positions, StreamOffset, TopicQueue
 from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.planning import (
     QueueRange,
+    QueueRanges,
+    Task,
     clamp,
     cut_queues,
     limit_bytes,
     limit_rows,
+    plan_tasks,
     ranges_between,
     remade_topics,
-    split,
 )
 from pyspark_curlew.resolving import resolve
 
@@ -102,9 +104,7 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ends of the queues as last seen; Spark's progress shows them for the lag."""
         return None if self._newest is None else StreamOffset(self._newest).to_json()
 
-    def partitions(
-        self, start: dict[str, object], end: dict[str, object]
-    ) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[Task]:
         """The tasks of the batch from `start` to `end`."""
         stop = StreamOffset.from_json(end)
         begin = {**StreamOffset.from_json(start).positions, **stop.begun_at}
@@ -116,12 +116,17 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         readable, lost = clamp(ranges, standing.earliest, standing.latest)
         report_loss([str(part) for part in lost], fail=self._options.fail_on_data_loss)
         options = self._options
-        return split(readable, options.max_records_per_partition, options.min_partitions)
+        return plan_tasks(
+            readable,
+            options.max_records_per_partition,
+            options.min_records_per_partition,
+            options.min_partitions,
+        )
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from pyspark_curlew.pulling import read_range
 
-        assert isinstance(partition, QueueRange)
+        assert isinstance(partition, QueueRange | QueueRanges)
         return read_range(partition, self._options, self._client())
 
     def commit(self, end: dict[str, object]) -> None:

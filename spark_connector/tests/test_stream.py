@@ -243,6 +243,22 @@ def test_expired_messages_are_noticed_when_planning(node: FakeNode) -> None:
     assert careless.partitions(start, end) == [QueueRange("orders", 0, 4, 10)]
 
 
+def test_a_topic_made_anew_is_noticed_when_its_batch_is_planned_again(node: FakeNode) -> None:
+    """A batch whose end is in the checkpoint is repeated without another look for its end."""
+    node.send("orders", 0, b"a", b"b")
+    reader = reader_of(node)
+    start = stored(reader.initialOffset())
+    end = stored(reader.latestOffset(start, ALL))
+    node.add_topic("orders", queues=2)
+    node.send("orders", 0, b"of", b"another", b"topic")
+    with pytest.raises(DataLoss, match=r"made anew \(generation 1 before, now 2\)"):
+        reader_of(node).partitions(start, end)
+    careless = reader_of(node, failOnDataLoss="false")
+    assert values_of(careless, start, end) == []
+    after = careless.latestOffset(end, ALL)
+    assert values_of(careless, end, after) == sorted([b"of", b"another", b"topic"])
+
+
 def test_a_cut_queue_is_noticed_before_its_new_end_is_passed(node: FakeNode) -> None:
     node.send("orders", 0, *[b"x"] * 10)
     reader = reader_of(node)

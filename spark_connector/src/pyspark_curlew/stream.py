@@ -113,6 +113,9 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         topics = sorted({whole.topic for whole in ranges})
         standing = self._catalog().standing(topics, topics)
+        remade = remade_topics(stop.generations, standing.generations)
+        report_loss(list(remade.values()), fail=self._options.fail_on_data_loss)
+        ranges = [whole for whole in ranges if whole.topic not in remade]
         readable, lost = clamp(ranges, standing.earliest, standing.latest)
         report_loss([str(part) for part in lost], fail=self._options.fail_on_data_loss)
         options = self._options

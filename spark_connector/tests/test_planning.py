@@ -14,6 +14,7 @@ from pyspark_curlew.planning import (
     cut_queues,
     limit_bytes,
     limit_rows,
+    narrow,
     plan_tasks,
     ranges_between,
     remade_topics,
@@ -183,6 +184,21 @@ def test_a_task_reads_of_so_many_queues_at_most() -> None:
     ranges = [QueueRange("a", number, 0, 1) for number in range(2 * QUEUES_PER_TASK_MAX + 1)]
     sizes = [len(task.ranges) for task in plan_tasks(ranges, 250_000, 32, 1)]
     assert sizes == [QUEUES_PER_TASK_MAX, QUEUES_PER_TASK_MAX, 1]
+
+
+@given(RANGES, st.integers(0, 60), st.integers(0, 60), st.integers(0, 60))
+def test_lost_ranges_leave_the_others_in_their_tasks(
+    ranges: list[QueueRange], low: int, high: int, gone: int
+) -> None:
+    ranges = [QueueRange("a", each.queue, 0, each.size % 60 + 1) for each in ranges]
+    tasks = plan_tasks(ranges, 20, 10, 1)
+    earliest = {TopicQueue("a", each.queue): low for each in ranges if each.queue != gone}
+    readable, _ = clamp(ranges, earliest, dict.fromkeys(earliest, high))
+    for task, rest in zip(tasks, narrow(tasks, readable), strict=True):
+        for whole, part in zip(task.ranges, rest.ranges, strict=True):
+            offsets = set(range(whole.start, whole.end)) if whole.queue != gone else set()
+            assert set(range(part.start, part.end)) == offsets & set(range(low, high))
+            assert part.size >= 0
 
 
 def test_a_topic_made_anew_is_named() -> None:

@@ -259,6 +259,26 @@ def test_a_topic_made_anew_is_noticed_when_its_batch_is_planned_again(node: Fake
     assert values_of(careless, end, after) == sorted([b"of", b"another", b"topic"])
 
 
+def test_what_is_lost_does_not_move_rows_to_other_tasks(node: FakeNode) -> None:
+    """A sink knows the rows of a repeated batch by the number of their task."""
+    node.send("orders", 0, *[b"a%d" % number for number in range(6)])
+    node.send("orders", 1, *[b"b%d" % number for number in range(6)])
+    reader = reader_of(node, failOnDataLoss="false", maxRecordsPerPartition="3")
+    start = stored(reader.initialOffset())
+    end = stored(reader.latestOffset(start, ALL))
+    before = reader.partitions(start, end)
+    node.topics["orders"][0].remove_before(4)
+    after = reader.partitions(start, end)
+    rows = [
+        [value for batch in reader.read(task) for value in batch.column("value").to_pylist()]
+        for task in after
+    ]
+    assert rows == [[], [b"b0", b"b1", b"b2"], [b"a4", b"a5"], [b"b3", b"b4", b"b5"]]
+    assert len(before) == len(after)
+    del node.topics["orders"][1]
+    assert [len(task.ranges) for task in reader.partitions(start, end)] == [1] * 4
+
+
 def test_a_cut_queue_is_noticed_before_its_new_end_is_passed(node: FakeNode) -> None:
     node.send("orders", 0, *[b"x"] * 10)
     reader = reader_of(node)

@@ -8,7 +8,7 @@ without overlap. Called by `stream` and `batch`.
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Final, TypeAlias
 
@@ -206,6 +206,23 @@ def clamp(
         if high > low:
             readable.append(QueueRange(whole.topic, whole.queue, low, high))
     return readable, lost
+
+
+def narrow(tasks: Iterable[Task], readable: Iterable[QueueRange]) -> list[Task]:
+    """The same tasks with what is `readable` of their ranges, if only nothing."""
+    bounds = {(whole.topic, whole.queue): (whole.start, whole.end) for whole in readable}
+
+    def part(piece: QueueRange) -> QueueRange:
+        low, high = bounds.get((piece.topic, piece.queue), (piece.start, piece.start))
+        start = min(max(piece.start, low), piece.end)
+        return replace(piece, start=start, end=max(start, min(piece.end, high)))
+
+    return [
+        part(task)
+        if isinstance(task, QueueRange)
+        else replace(task, ranges=tuple(part(piece) for piece in task.ranges))
+        for task in tasks
+    ]
 
 
 def _loss(whole: QueueRange, start: int, end: int, reason: str) -> LostRange:

@@ -34,6 +34,7 @@ from pyspark_curlew.planning import (
     cut_queues,
     limit_bytes,
     limit_rows,
+    narrow,
     plan_tasks,
     ranges_between,
     remade_topics,
@@ -105,7 +106,11 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._newest is None else StreamOffset(self._newest).to_json()
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[Task]:
-        """The tasks of the batch from `start` to `end`."""
+        """The tasks of the batch from `start` to `end`.
+
+        What is lost leaves gaps in tasks, and empty ones: a repeated batch has the same tasks, or a
+        sink would take a task's rows for those that another one has sent.
+        """
         stop = StreamOffset.from_json(end)
         begin = {**StreamOffset.from_json(start).positions, **stop.begun_at}
         ranges = ranges_between(begin, stop.positions)
@@ -115,16 +120,17 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         standing = self._catalog().standing(topics, topics)
         remade = remade_topics(stop.generations, standing.generations)
         report_loss(list(remade.values()), fail=self._options.fail_on_data_loss)
-        ranges = [whole for whole in ranges if whole.topic not in remade]
-        readable, lost = clamp(ranges, standing.earliest, standing.latest)
+        there = [whole for whole in ranges if whole.topic not in remade]
+        readable, lost = clamp(there, standing.earliest, standing.latest)
         report_loss([str(part) for part in lost], fail=self._options.fail_on_data_loss)
         options = self._options
-        return plan_tasks(
-            readable,
+        tasks = plan_tasks(
+            ranges,
             options.max_records_per_partition,
             options.min_records_per_partition,
             options.min_partitions,
         )
+        return narrow(tasks, readable) if lost or remade else tasks
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from pyspark_curlew.pulling import read_range

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from pyspark_curlew.errors import (
     EpochSealed,
@@ -27,6 +27,8 @@ _JSON: Final = {"Accept": "application/json"}
 _PAGE: Final = 1000
 TOPICS_MAX: Final = 256
 """Topics that one call for positions takes: the service's `topics_per_look_max`."""
+NAMES_BYTES_MAX: Final = 30 * 1024
+"""Of their names in one call: the service's `request_target_bytes_max`, less 2 KiB for the rest."""
 WAIT_MS_MAX: Final = 60_000
 """How long the service lets a call wait: its `wait_seconds_max`."""
 
@@ -131,7 +133,7 @@ class CurlewClient:
 
         More topics than one call takes are asked for in several calls, which do not wait.
         """
-        parts = [topics[first : first + TOPICS_MAX] for first in range(0, len(topics), TOPICS_MAX)]
+        parts = calls_for(topics)
         if len(parts) == 1:
             return self._positions(parts[0], known, min(wait_ms, WAIT_MS_MAX))
         found = [self._positions(part, None, 0) for part in parts]
@@ -292,6 +294,19 @@ class CurlewClient:
     def _document(self, answer: Answer, subject: str) -> Mapping[str, object]:
         self._transport.require_success(answer, subject)
         return document_of(answer.body)
+
+
+def calls_for(topics: Sequence[str]) -> list[list[str]]:
+    """The topics, divided into as many as one call for positions takes."""
+    calls: list[list[str]] = []
+    size = 0
+    for name in topics:
+        size += len(quote_plus(f",{name}"))
+        if not calls or len(calls[-1]) == TOPICS_MAX or size > NAMES_BYTES_MAX:
+            calls.append([])
+            size = len(quote_plus(f",{name}"))
+        calls[-1].append(name)
+    return calls
 
 
 def _is_stored(answer: Answer, producer: Producer) -> bool:

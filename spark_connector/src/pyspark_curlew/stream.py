@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_curlew.catalog import Catalog, Standing
-from pyspark_curlew.client import TOPICS_MAX, CurlewClient
+from pyspark_curlew.client import CurlewClient, calls_for
 from pyspark_curlew.commits import commit_positions
 from pyspark_curlew.errors import Unsupported
 from pyspark_curlew.loss import report_loss
@@ -167,7 +167,7 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif self._is_enough(begin, end):
                 return standing, end
             left_ms = round((deadline_s - self._now()) * 1000)
-            service_waits = 0 < len(topics) <= TOPICS_MAX
+            service_waits = len(calls_for(topics)) == 1
             if wait_ms == 0 or left_ms <= 0 or (service_waits and standing.state == known):
                 return standing, end
             if not service_waits:

@@ -94,6 +94,14 @@ def test_a_missing_required_option_is_named(name: str) -> None:
         ("endpoint", "localhost:8710"),
         ("endpoint", "ftp://localhost"),
         ("endpoint", "http://"),
+        ("endpoint", "http://mq:port"),
+        ("endpoint", "http://mq:87100"),
+        ("endpoint", "http://[::1"),
+        ("endpoint", "http://m q:8710"),
+        ("endpoint", "http://mq/\r\nX: 1"),
+        ("readTimeoutMs", "9" * 18),
+        ("connectTimeoutMs", "86400001"),
+        ("retryMaxBackoffMs", "9" * 18),
         ("startingOffsets", "newest"),
         ("startingOffsets", "[]"),
         ("startingOffsets", '{"orders":{}}'),
@@ -108,7 +116,13 @@ def test_a_bad_value_is_refused_and_quoted(name: str, value: str) -> None:
 
 
 def test_credentials_in_the_endpoint_are_refused_and_not_repeated() -> None:
-    for address in ("http://me:secret@mq:8710", "ftp://me:secret@mq:8710"):
+    addresses = (
+        "http://me:secret@mq:8710",
+        "ftp://me:secret@mq:8710",
+        "http://me:1/secret@mq:8710",
+        "http://me:very/secret@mq:8710",
+    )
+    for address in addresses:
         with pytest.raises(OptionInvalid) as refusal:
             parse_stream_options({**REQUIRED, "endpoint": address})
         assert "secret" not in str(refusal.value)

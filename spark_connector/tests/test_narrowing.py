@@ -24,6 +24,7 @@ from pyspark_curlew.errors import OptionConflict, OptionInvalid, RequestRefused
 from pyspark_curlew.freezing import freeze_once
 from pyspark_curlew.options import parse_batch_options, parse_stream_options
 from pyspark_curlew.planning import QueueRange
+from pyspark_curlew.retry import RetryPolicy
 from pyspark_curlew.sending import Sender, send_all
 from pyspark_curlew.sink_options import parse_sink_options
 
@@ -89,6 +90,18 @@ def test_a_filter_that_the_service_does_not_understand(real: RealNode) -> None:
         values(reader_of(real.base_url, filterTags="sql: amount >"))
     with pytest.raises(OptionInvalid, match=r"'filterTags' = 'a \|\|'"):
         reader_of(real.base_url, filterTags="a ||")
+
+
+def test_an_address_that_failed_is_not_tried_first_again(node: FakeNode) -> None:
+    """The engine's calls make a client each, and each would find out anew that a host is down."""
+    options = parse_batch_options(
+        {"endpoint": f"http://127.0.0.1:9, {node.base_url}", "topic": "orders"}
+    )
+    pauses: list[float] = []
+    for _ in range(3):
+        policy = RetryPolicy(3, 1, 1, sleep=pauses.append)
+        assert CurlewClient(options.http, policy).queue_count("orders") == 2
+    assert len(pauses) == 1
 
 
 @pytest.mark.parametrize("compression", ["zstd", "gzip"])

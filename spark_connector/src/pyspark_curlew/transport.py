@@ -29,6 +29,9 @@ _CONNECTIONS_PER_PROCESS: Final = 16
 _pools: dict[tuple[int, HttpOptions], urllib3.PoolManager] = {}
 """By process id: a forked worker finds its parent's entry and must not use it."""
 
+_turns: dict[tuple[str, ...], int] = {}
+"""By addresses, which of them it is. For the process: clients are made for one call or two."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -58,7 +61,6 @@ class Transport:
     def __init__(self, options: HttpOptions, policy: RetryPolicy | None = None) -> None:
         self._options = options
         self._policy = policy or RetryPolicy.of(options)
-        self._turn = 0
 
     def run(self, what: str, request: Request, read: Callable[[Answer], Result]) -> Result:
         """Send until `read` makes a result of the answer or the policy gives up."""
@@ -66,10 +68,13 @@ class Transport:
 
     def once(self, request: Request) -> Answer:
         """Send one time, to the address whose turn it is; raise `TryLater` for what may pass."""
+        endpoints = self._options.endpoints
+        turn = _turns.get(endpoints, 0)
         try:
-            return self._once(request, self._options.endpoints[self._turn])
+            return self._once(request, endpoints[turn])
         except TryLater:
-            self._turn = (self._turn + 1) % len(self._options.endpoints)
+            if _turns.get(endpoints, 0) == turn:  # or another thread has gone on already
+                _turns[endpoints] = (turn + 1) % len(endpoints)
             raise
 
     def _once(self, request: Request, endpoint: str) -> Answer:

@@ -145,6 +145,14 @@ def test_keys_go_where_the_service_would_put_them(keys: list[str | None], queues
                 assert queue == (queue_for_sharding_key(key, queues) if key else 3 % queues)
 
 
+def test_a_key_that_is_no_text_is_refused_with_a_code(node: FakeNode) -> None:
+    options = parse_sink_options({"endpoint": node.base_url, "topic": "orders"})
+    rows = pa.RecordBatch.from_pydict({"value": [b"a"], "key": [b"\xff"]})
+    sender = Sender(options, CurlewClient(options.http), 0, None)
+    with pytest.raises(RowRefused, match="'key' has bytes that are not UTF-8"):
+        send_all(sender, iter([rows]))
+
+
 def test_a_named_queue_goes_before_the_key() -> None:
     keys = pa.array([b"a", b"a", b"a"], pa.binary())
     turns = np.zeros(3, dtype=np.int64)

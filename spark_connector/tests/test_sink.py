@@ -459,6 +459,38 @@ def test_a_repeated_batch_finds_its_rows_although_queues_were_added(tmp_path: Pa
             node.remove_topic("orders")
 
 
+@pytest.mark.parametrize("changed", [{"sendMaxMessages": "8"}, {"sendMaxBytes": "1024"}])
+def test_a_repeated_batch_finds_its_rows_although_portions_have_another_size(
+    tmp_path: Path, changed: dict[str, str]
+) -> None:
+    """Rows without keys change queues with each portion; the first attempt says how large it is."""
+    rows = [b"%d" % number for number in range(60)]
+    before = {"sendMaxMessages": "5"}
+    with run_real_node(tmp_path) as node:
+        for keys in (None, [f"k{number % 7}" for number in range(60)]):
+            node.add_topic("orders", 3)
+            family = f"spark:{'turns' if keys is None else 'keys'}"
+            task(node.base_url, rows[:37], 3, keys, family, **before)
+            task(node.base_url, rows, 3, keys, family, **{**before, **changed})
+            assert values_at(node.base_url) == list(range(60))
+            node.remove_topic("orders")
+
+
+def test_delayed_rows_of_a_repeated_batch_keep_the_size_of_their_portions(tmp_path: Path) -> None:
+    with run_real_node(tmp_path) as node:
+        node.add_topic("orders", 2)
+        for count, most in ((6, 3), (20, 4)):
+            options = parse_sink_options(
+                {"endpoint": node.base_url, "topic": "orders", "sendMaxMessages": str(most)}
+            )
+            sender = Sender(options, CurlewClient(options.http), 0, Producer("spark:q", 0, 1))
+            values = [b"%d" % number for number in range(count)]
+            rows = pa.RecordBatch.from_pydict({"value": values, "delayMs": [1] * count})
+            assert send_all(sender, iter([rows])) == count
+        wait_until(lambda: len(values_at(node.base_url)) >= 20)
+        assert values_at(node.base_url) == list(range(20))
+
+
 def test_a_request_whose_answer_was_lost_is_stored_once(tmp_path: Path) -> None:
     with run_real_node(tmp_path) as node:
         node.add_topic("orders", 1)

@@ -78,6 +78,15 @@ class Positions:
     missing: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How rows are spread over the queues of a topic."""
+
+    queues: int
+    messages_per_turn: int
+    """Rows in a row for one queue, before the next one's turn; also the most of a request."""
+
+
 class CurlewClient:
     """Requests to one Curlew address."""
 
@@ -245,21 +254,28 @@ class CurlewClient:
 
         self._transport.run(f"sending to topic {topic!r} for later", request, read)
 
-    def planned_queues(self, topic: str, producer: Producer) -> int:
-        """How many queues of the topic the producer's epoch fills; once asked, it stays.
+    def plan(self, topic: str, producer: Producer, messages_per_turn: int) -> Plan:
+        """How the producer's epoch fills the topic: as it has now and as is given, the first time;
+        the same ever after.
 
         Raises `EpochSealed`, `ProducerFenced` or `TopicNotFound`.
         """
         headers = {**_JSON, "Content-Type": "application/json"}
-        wanted = {"producer": producer.family, "epoch": producer.epoch, "topic": topic}
+        wanted = {
+            "producer": producer.family,
+            "epoch": producer.epoch,
+            "topic": topic,
+            "messages_per_turn": messages_per_turn,
+        }
         request = Request("POST", "/v1/producers:plan", {}, headers, json.dumps(wanted).encode())
 
-        def read(answer: Answer) -> int:
+        def read(answer: Answer) -> Plan:
             _is_stored(answer, producer)
-            queues = self._document(answer, f"topic {topic!r}").get("queues")
-            if not isinstance(queues, int):
+            document = self._document(answer, f"topic {topic!r}")
+            queues, per_turn = document.get("queues"), document.get("messages_per_turn")
+            if not isinstance(queues, int) or not isinstance(per_turn, int | None):
                 raise ProtocolViolation(f"the plan cannot be read: {answer.body[:200]!r}")
-            return queues
+            return Plan(queues, messages_per_turn if per_turn is None else per_turn)
 
         return self._transport.run(f"planning batch {producer.epoch} to {topic!r}", request, read)
 

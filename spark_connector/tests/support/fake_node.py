@@ -144,7 +144,7 @@ class FakeNode:
         topic = self.topics.get(wanted["topic"])
         if topic is None:
             return _problem(404, code="TOPIC_NOT_FOUND", detail=f"no topic {wanted['topic']!r}")
-        return _json(200, {"queues": len(topic)})
+        return _json(200, {"queues": len(topic), "messages_per_turn": wanted["messages_per_turn"]})
 
     def _positions(self, topics: str) -> Reply:
         names = topics.split(",")

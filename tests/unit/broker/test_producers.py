@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.broker.claims import KeyClaim, ProducerClaim
+from app.broker.producer_table import ProducerTable
 from app.broker.producers import Once
 from app.broker.results import BatchItem, SendResult
 from app.domain.delays import Due
@@ -361,7 +362,7 @@ async def test_bounds_refuse_rather_than_forget() -> None:
 
 async def plan(world: World, epoch: int, family: str = "spark:q1", topic: str = TOPIC) -> int:
     found = world.metadata.snapshot.topics[topic]
-    return await world.broker.producers.plan(family, epoch, found)
+    return (await world.broker.producers.plan(family, epoch, found)).queues
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
@@ -379,6 +380,24 @@ async def test_an_epoch_spreads_over_as_many_queues_as_when_it_began(snapshot: b
         with pytest.raises(ProducerFenced) as fenced:
             await plan(world, 7)
         assert fenced.value.fields == {"epoch": 8}
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+async def test_an_epoch_keeps_the_turns_that_it_began_with(snapshot: bool) -> None:
+    async with running() as world:
+        topic = world.metadata.snapshot.topics[TOPIC]
+        wishes = ((5, 5), (8, 5), (None, 5))
+        for wanted, expected in wishes:
+            found = await world.broker.producers.plan("spark:q1", 7, topic, wanted)
+            assert found.messages_per_turn == expected
+            if snapshot:
+                await world.broker.producers.journal.write_snapshot()
+            await world.restart()
+        table = ProducerTable(Limits())
+        table.apply(b'["n","spark:q1",7,"orders",3,1000]')
+        early = table.plan("spark:q1", 7, "orders", 1000)
+        assert early is not None
+        assert (early.queues, early.messages_per_turn) == (3, None)
 
 
 async def test_a_closed_epoch_plans_nothing_and_its_plans_are_forgotten() -> None:

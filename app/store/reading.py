@@ -1,7 +1,8 @@
 """Reading a queue: units, tag prefilter, coalesced reads of the log; every byte is checked.
 
-A few messages are read one by one; from `MANY` on all at once. What cannot be read is a gap;
-whether a wrong unit is to blame is for `mending` to find out. What is good is for `checking`.
+A few messages are read one by one; from `VECTOR_RECORDS_MIN` on all at once. What cannot be read is
+a gap; whether a wrong unit is to blame is for `mending` to find out, and what is good for
+`checking`.
 """
 
 from array import array
@@ -12,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from app.store.checking import (
+    VECTOR_RECORDS_MIN,
     FewRun,
     ManyRun,
     Source,
@@ -27,8 +29,6 @@ from app.store.record_views import Piece, RecordViews
 
 GAP_CORRUPT: Final = "CORRUPT"
 GAP_EXPIRED: Final = "EXPIRED"
-MANY: Final = 48
-"""Units from which numpy is worth its start-up."""
 
 
 class Gap(NamedTuple):
@@ -70,7 +70,7 @@ def read_queue(
     offset, end, max_messages, _, tag_hashes = wanted
     step = end - offset if tag_hashes is not None else min(end - offset, max_messages)
     data = queue.unit_bytes(offset, offset + max(step, 0), wait_for_disk=wait_for_disk)
-    read = _read_few if step < MANY else _read_many
+    read = _read_few if step < VECTOR_RECORDS_MIN else _read_many
     return read(source, queue, wanted, data, wait_for_disk=wait_for_disk)
 
 

@@ -50,6 +50,14 @@ async def send_frame(
     return result.first_queue_offset, result.count, again
 
 
+async def restart_with(world: World, kept: int) -> None:
+    """A crash that leaves the first `kept` messages of queue 0."""
+    queue = world.store.queues[TOPIC, 0]
+    del queue.records[kept:]
+    queue.confirmed = kept
+    await world.restart()
+
+
 def stored(world: World, queue_id: int = 0) -> int:
     return world.store.bounds(TOPIC, queue_id).max_offset
 
@@ -242,10 +250,7 @@ async def test_a_frame_that_a_crash_cut_short_is_completed(
     async with running() as world:
         await world.send(b"before")
         await send_frame(world, 3, what)
-        queue = world.store.queues[TOPIC, 0]
-        del queue.records[1 + kept :]
-        queue.confirmed = 1 + kept
-        await world.restart()
+        await restart_with(world, 1 + kept)
         assert await send_frame(world, 3, what) == (1 + kept, 3 - kept, False)
         assert stored(world) == 4
         if isinstance(what, KeyClaim):
@@ -259,10 +264,7 @@ async def test_what_a_crash_left_of_a_frame_is_known_when_completing_it_fails(
 ) -> None:
     async with running() as world:
         await send_frame(world, 3, what)
-        queue = world.store.queues[TOPIC, 0]
-        del queue.records[kept:]
-        queue.confirmed = kept
-        await world.restart()
+        await restart_with(world, kept)
         world.store.failure = DiskFull("no room", outcome="not_stored")
         with pytest.raises(DiskFull):
             await send_frame(world, 3, what)
@@ -279,10 +281,7 @@ async def test_a_frame_that_was_cut_short_is_completed_after_another_restart(
     """What others have stored behind it meanwhile is not taken for the rest of it."""
     async with running() as world:
         await send_frame(world, 3, what)
-        queue = world.store.queues[TOPIC, 0]
-        del queue.records[kept:]
-        queue.confirmed = kept
-        await world.restart()
+        await restart_with(world, kept)
         for _ in range(3):
             if other is None:
                 await world.send(b"other")

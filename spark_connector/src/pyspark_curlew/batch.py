@@ -61,12 +61,7 @@ class CurlewBatchReader(DataSourceReader):
             )
         readable, lost = clamp(ranges_between(start, end), found.earliest, found.latest)
         report_loss([str(part) for part in lost], fail=options.fail_on_data_loss)
-        return plan_tasks(
-            readable,
-            options.max_records_per_partition,
-            options.min_records_per_partition,
-            options.min_partitions,
-        )
+        return plan_tasks(readable, options.tasks)
 
 
 class FilteringBatchReader(CurlewBatchReader):

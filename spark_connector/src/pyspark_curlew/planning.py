@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_curlew.offsets import Positions, TopicQueue
+from pyspark_curlew.offsets import Positions, TaskLimits, TopicQueue
 
 
 @dataclass(frozen=True)
@@ -145,12 +145,10 @@ def split(ranges: Sequence[QueueRange], max_records: int, min_pieces: int = 1) -
     return [piece for wave in zip_longest(*pieces) for piece in wave if piece is not None]
 
 
-def plan_tasks(
-    ranges: Sequence[QueueRange], max_records: int, min_records: int, min_tasks: int
-) -> list[Task]:
+def plan_tasks(ranges: Sequence[QueueRange], limits: TaskLimits) -> list[Task]:
     """Cut ranges above `max_records` (0: none), and put together those below `min_records`."""
-    together = min_records if max_records == 0 else min(min_records, max_records)
-    return bundle(split(ranges, max_records, min_tasks), together, min_tasks)
+    most, together, tasks = limits
+    return bundle(split(ranges, most, tasks), min(together, most) if most else together, tasks)
 
 
 def bundle(pieces: Sequence[QueueRange], messages: int, min_tasks: int = 1) -> list[Task]:

@@ -99,7 +99,8 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch_s = self._now()
         begun_at = positions if begin.fresh else moved
         known = {**begin.generations, **standing.generations}
-        return StreamOffset(limited, begun_at, generations=known).to_json()
+        tasks = self._options.tasks
+        return StreamOffset(limited, begun_at, generations=known, tasks=tasks).to_json()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802 - Spark's name
         """The ends of the queues as last seen; Spark's progress shows them for the lag."""
@@ -123,13 +124,8 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = [whole for whole in ranges if whole.topic not in remade]
         readable, lost = clamp(there, standing.earliest, standing.latest)
         report_loss([str(part) for part in lost], fail=self._options.fail_on_data_loss)
-        options = self._options
-        tasks = plan_tasks(
-            ranges,
-            options.max_records_per_partition,
-            options.min_records_per_partition,
-            options.min_partitions,
-        )
+        # Checkpoints from before tasks were kept are from before ranges were put together.
+        tasks = plan_tasks(ranges, stop.tasks or self._options.tasks._replace(min_records=0))
         return narrow(tasks, readable) if lost or remade else tasks
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from pyspark_curlew.client import CurlewClient
-from pyspark_curlew.errors import DataLoss, ProtocolViolation, ServiceUnavailable
+from pyspark_curlew.errors import DataLoss, ProtocolViolation, RequestRefused, ServiceUnavailable
 from pyspark_curlew.options import SourceOptions, parse_stream_options
 from pyspark_curlew.planning import QueueRange, QueueRanges
 from pyspark_curlew.pulling import read_range
@@ -97,6 +97,20 @@ def test_messages_behind_the_range_are_left_out(node: FakeNode) -> None:
 def test_passing_troubles_do_not_show(node: FakeNode) -> None:
     node.faults = [refusal(503), lambda reply: reply, refusal(502)]
     assert values(read(node, pullMaxMessages="7")) == BODIES
+
+
+def test_a_404_that_is_not_the_services_is_no_loss(node: FakeNode) -> None:
+    """A proxy says it while it does not know where the service is."""
+    node.faults = [lambda _reply: Reply(404, {"Content-Type": "text/html"}, b"<h1>default</h1>")]
+    with pytest.raises(RequestRefused, match="HTTP 404"):
+        read(node, failOnDataLoss="false")
+    with pytest.raises(DataLoss, match="no longer exists"):
+        read_other_topic(node)
+
+
+def read_other_topic(node: FakeNode) -> None:
+    options = options_of(node)
+    list(read_range(QueueRange("other", 0, 0, 5), options, CurlewClient(options.http)))
 
 
 def test_expired_messages_stop_the_query(node: FakeNode) -> None:

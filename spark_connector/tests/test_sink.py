@@ -32,6 +32,7 @@ from pyspark_curlew.errors import (
     OptionInvalid,
     OptionUnknown,
     ProducerFenced,
+    ProtocolViolation,
     RowRefused,
     SchemaMismatch,
     ServiceUnavailable,
@@ -50,7 +51,7 @@ from app.domain.limits import Limits
 from app.domain.message import queue_for_sharding_key
 from app.runtime.system_clock import SystemClock
 from app.store.formats.batch_frame import parse_request
-from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node
+from spark_connector.tests.support.fake_node import FakeNode, Reply, refusal, run_fake_node
 from spark_connector.tests.support.proxy import Dropping, run_proxy
 from spark_connector.tests.support.real_node import run_real_node
 from tests.support.waiting import wait_until
@@ -236,6 +237,25 @@ def test_passing_troubles_are_tried_again(node: FakeNode) -> None:
     node.faults = [lambda reply: reply, refusal(503), refusal(429)]
     write(node.base_url, [batch(value=[b"x"])], "value binary", topic="orders")
     assert len({body for _, _, body in node.sent}) == 1
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+@pytest.mark.parametrize("column", [{}, {"delayMs": [5]}])
+def test_a_success_that_the_service_did_not_give_is_none(
+    node: FakeNode, claimed: bool, column: dict[str, list[int]]
+) -> None:
+    """Such as the page of a proxy: the rows are not stored."""
+    options = parse_sink_options({"endpoint": node.base_url, "topic": "orders"})
+    page = Reply(200, {"Content-Type": "text/html"}, b"<h1>We will be back soon</h1>")
+    node.faults = [lambda reply: reply, lambda _reply: page]
+    producer = Producer("spark:q", 0, 0) if claimed else None
+    sender = Sender(options, CurlewClient(options.http), 0, producer)
+    rows = pa.RecordBatch.from_pydict({"value": [b"a"], **column})
+    with pytest.raises(ProtocolViolation, match="not the service's"):
+        send_all(sender, iter([rows]))
+    node.faults = [lambda _reply: page]
+    with pytest.raises(ProtocolViolation, match="not the service's"):
+        CurlewStreamWriter(options).commit([Sent(1, "spark:q")], 0)
 
 
 def test_a_topic_that_is_not_there(node: FakeNode) -> None:

@@ -239,7 +239,8 @@ class CurlewClient:
 
         def read(answer: Answer) -> None:
             if claim is None or not _is_stored(answer, claim.producer):
-                self._transport.require_success(answer, f"topic {topic!r}")
+                document = self._document(answer, f"topic {topic!r}")
+                _require_answer(document.get("status") == "SEND_OK", answer)
 
         self._transport.run(f"sending to topic {topic!r} queue {queue}", request, read)
 
@@ -252,7 +253,8 @@ class CurlewClient:
 
         def read(answer: Answer) -> None:
             if claim is None or not _is_stored(answer, claim.producer):
-                self._transport.require_success(answer, f"topic {topic!r}")
+                document = self._document(answer, f"topic {topic!r}")
+                _require_answer(isinstance(document.get("results"), list), answer)
 
         self._transport.run(f"sending to topic {topic!r} for later", request, read)
 
@@ -285,11 +287,13 @@ class CurlewClient:
         """Close an epoch for all producers of a family. Repeating is harmless."""
         headers = {**_JSON, "Content-Type": "application/json"}
         body = json.dumps({"producer": family, "epoch": epoch}).encode()
-        self._transport.run(
-            f"closing batch {epoch} of {family!r}",
-            Request("POST", "/v1/producers:seal", {}, headers, body),
-            lambda answer: self._transport.require_success(answer, f"producer {family!r}"),
-        )
+        request = Request("POST", "/v1/producers:seal", {}, headers, body)
+
+        def read(answer: Answer) -> None:
+            sealed = self._document(answer, f"producer {family!r}").get("sealed_epoch")
+            _require_answer(isinstance(sealed, int) and sealed >= epoch, answer)
+
+        self._transport.run(f"closing batch {epoch} of {family!r}", request, read)
 
     def _document(self, answer: Answer, subject: str) -> Mapping[str, object]:
         self._transport.require_success(answer, subject)
@@ -329,6 +333,14 @@ def _is_stored(answer: Answer, producer: Producer) -> bool:
             raise EpochSealed(describe(answer))
         raise ProducerFenced(f"{describe(answer)}; a later batch of the query is done")
     return False
+
+
+def _require_answer(is_ours: bool, answer: Answer) -> None:
+    """A success that the service did not give, such as a proxy's page, stores nothing."""
+    if not is_ours:
+        raise ProtocolViolation(
+            f"HTTP {answer.status} with an answer that is not the service's: {answer.body[:200]!r}"
+        )
 
 
 def _quoted(name: str) -> str:

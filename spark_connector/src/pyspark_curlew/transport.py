@@ -24,6 +24,8 @@ Result = TypeVar("Result")
 Buffer = bytes | memoryview
 
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
+_NO_SUCH_TOPIC: Final = frozenset({"TOPIC_NOT_FOUND", "QUEUE_NOT_FOUND"})
+"""Any other 404 is an address where the service is not, perhaps for a moment, behind a proxy."""
 _CONNECTIONS_PER_PROCESS: Final = 16
 
 _pools: dict[tuple[int, HttpOptions], urllib3.PoolManager] = {}
@@ -115,7 +117,7 @@ class Transport:
         if answer.status in {401, 403}:
             how = described(self._options.credentials)
             raise AccessDenied(f"{subject}: {describe(answer)}; the request was sent {how}")
-        if answer.status == 404:
+        if answer.status == 404 and document_of(answer.body).get("code") in _NO_SUCH_TOPIC:
             raise TopicNotFound(f"{subject}: {describe(answer)}")
         raise RequestRefused(f"{subject}: {describe(answer)}")
 

@@ -118,7 +118,7 @@ class FakeNode:
         if path[0] == "producers:seal":
             seal = json.loads(body)
             self.seals.append((seal["producer"], seal["epoch"]))
-            return _json(200, {})
+            return _json(200, {"producer": seal["producer"], "sealed_epoch": seal["epoch"]})
         if path[0] == "producers:plan":
             return self._plan(json.loads(body))
         if path[0] == "topics:positions":
@@ -136,7 +136,7 @@ class FakeNode:
                 200, {"topic": name, "at": query["at"], "offsets": _offsets(topic, query["at"])}
             )
         if method == "POST":
-            self.sent.append((name, int(query["queue_id"]), body))
+            self.sent.append((name, int(query.get("queue_id", -1)), body))
             return _json(200, {"status": "SEND_OK"})
         return _pull(topic[int(path[3])], {key: int(value) for key, value in query.items()})
 

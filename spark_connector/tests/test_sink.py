@@ -1,6 +1,8 @@
 """Writing: frames as the service reads them, queues as it chooses, refusals before any task."""
 
+import base64
 import datetime
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -502,6 +504,27 @@ def test_a_repeated_batch_finds_its_rows_although_portions_have_another_size(
             task(node.base_url, rows, 3, keys, family, **{**before, **changed})
             assert values_at(node.base_url) == list(range(60))
             node.remove_topic("orders")
+
+
+@given(st.lists(st.integers(0, 900), min_size=1, max_size=9), st.integers(1, 4))
+@settings(deadline=None, max_examples=30)
+def test_delayed_rows_are_sent_in_portions_of_bytes_too(sizes: list[int], most: int) -> None:
+    """Or some large ones are more than the service takes in a request."""
+    with run_fake_node() as node:
+        node.add_topic("orders", 2)
+        given = {"sendMaxMessages": str(most), "sendMaxBytes": "1024"}
+        options = parse_sink_options({"endpoint": node.base_url, "topic": "orders", **given})
+        values = [b"%d" % number * size for number, size in enumerate(sizes)]
+        rows = pa.RecordBatch.from_pydict({"value": values, "delayMs": [1] * len(values)})
+        parts = [rows.slice(first, 2) for first in range(0, len(values), 2)]
+        sender = Sender(options, CurlewClient(options.http), 0, None)
+        assert send_all(sender, iter(parts)) == len(values)
+    requests = [body.split(b"\n") for _, _, body in node.sent]
+    lines = [json.loads(line) for lines in requests for line in lines]
+    assert [base64.b64decode(line["body_base64"]) for line in lines] == values
+    for each in requests:
+        assert len(each) <= most
+        assert len(b"\n".join(each)) <= 1024 or len(each) == 1
 
 
 def test_delayed_rows_of_a_repeated_batch_keep_the_size_of_their_portions(tmp_path: Path) -> None:

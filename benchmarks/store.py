@@ -18,7 +18,7 @@ import google_crc32c
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode, TimestampMs
-from app.store import MessageStore, OsFiles, StoreConfig, as_one_piece
+from app.store import MessageStore, OsFiles, StoreConfig, as_buffers
 from app.store.formats.batch_frame import (
     FLAG_TAG_HASHES,
     HEADER,
@@ -151,7 +151,7 @@ def pull(max_messages: int, *, answer: bool = False) -> float:
                     wait_for_disk=True,
                 )  # fmt: skip
                 if answer:
-                    sizes, records = as_one_piece(read.records)
+                    sizes, records = as_buffers(read.records)
                     encode_answer(sizes, read.tag_hashes, records, offset)
                 offset = read.next_offset
 

@@ -4,7 +4,7 @@ Not a framework's Request object: no parsing happens before somebody asks. Made 
 the shell (`middleware`), which guarantees that every answer carries `MQ-Request-Id`.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from time import perf_counter
 from typing import Any, Final
 
@@ -201,15 +201,16 @@ class Exchange:
             self.status = 0
             raise
 
-    async def answer_in_two(
-        self, status: int, headers: Headers, first: bytes, rest: bytes | memoryview
+    async def answer_in_parts(
+        self, status: int, headers: Headers, parts: Sequence[bytes | memoryview]
     ) -> None:
-        """As `answer`, for a body of a few bytes and a large rest, which is not copied."""
-        headers.append((b"content-length", b"%d" % (len(first) + len(rest))))
+        """As `answer`, for a body in parts, of which only the first is copied: a small one."""
+        headers.append((b"content-length", b"%d" % sum(map(len, parts))))
         await self.begin(status, headers)
         body = "http.response.body"
-        await self.send({"type": body, "body": first, "more_body": True})
-        await self.send({"type": body, "body": rest})
+        for part in parts[:-1]:
+            await self.send({"type": body, "body": part, "more_body": True, AT_ONCE: True})
+        await self.send({"type": body, "body": parts[-1], AT_ONCE: True})
 
     async def answer_empty(self, status: int, headers: Headers) -> None:
         """Send an answer without a body (204, 304, or `Prefer: return=minimal`)."""

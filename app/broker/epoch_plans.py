@@ -1,8 +1,9 @@
-"""How many queues the epochs of producers spread their messages over. Pure; kept by a journal.
+"""How the epochs of producers spread their messages over queues. Pure; kept by a journal.
 
 A producer that computes queues itself has to come to the same ones when it repeats an epoch, also
 when the topic has got more queues since; or messages that are stored in one queue would be sent to
-another one as new. So the number is fixed when an epoch first asks, for the whole family.
+another one as new. So the number of queues is fixed when an epoch first asks, for the whole
+family, and with it how many messages in a row each queue takes, if the producer says so.
 
 Bounds: `producers_max` families, for `producer_window_ms` after they last asked for something new.
 """
@@ -21,6 +22,8 @@ class Plan(NamedTuple):
     topic: str
     queues: int
     planned_ms: int
+    messages_per_turn: int | None = None
+    """Of messages without key; the producer's business. None: not said, as in early plans."""
 
 
 class EpochPlans:

@@ -317,8 +317,8 @@ class ScheduleBook(Protocol):
         """The schedule, or `ScheduleNotFound`."""
         ...
 
-    async def load(self, after: str, limit: int) -> list[Schedule]:
-        """Schedules behind a name, by name."""
+    async def load(self, after: str, limit: int) -> tuple[list[Schedule], bool]:
+        """Some schedules behind a name, by name, and whether there are more."""
         ...
 
     async def remove(self, name: str) -> None: ...

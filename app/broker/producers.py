@@ -354,9 +354,11 @@ class Producers:
         """What is known of a producer."""
         return self._table.state(check_producer(producer_id))
 
-    async def plan(self, family: str, epoch: int, topic: Topic) -> int:
-        """Over how many queues of the topic an epoch spreads: as many as it has when the epoch
-        first asks, and the same whenever it asks again.
+    async def plan(
+        self, family: str, epoch: int, topic: Topic, messages_per_turn: int | None = None
+    ) -> Plan:
+        """Over how many queues of the topic an epoch spreads, and in what turns: as many as it has
+        and as was said when the epoch first asks, and the same whenever it asks again.
 
         Not synced: in the log it stands before all that is sent by it, and is lost only with that.
         """
@@ -365,9 +367,9 @@ class Producers:
         now_ms = self._clock.now_ms()
         plan = self._table.plan(family, epoch, topic.name, now_ms)
         if plan is None:
-            plan = Plan(family, epoch, topic.name, topic.queues, now_ms)
+            plan = Plan(family, epoch, topic.name, topic.queues, now_ms, messages_per_turn)
             await self._write(self._table.plan_entry(plan), FlushMode.ASYNC)
-        return plan.queues
+        return plan
 
     async def seal(self, family: str, epoch: int) -> int:
         """Close an epoch and all before it, for the producer `family` and for all whose id is

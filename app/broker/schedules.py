@@ -25,7 +25,7 @@ from app.broker.ports import Metadata, Store
 from app.broker.reading import DiskAccess
 from app.broker.topics import find_topic
 from app.domain.clock import Clock
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, IllegalSetting
 from app.domain.limits import Limits
 from app.domain.message import check_message, queue_for_sharding_key
 from app.domain.names import TIMER_TOPIC, check_topic
@@ -101,7 +101,10 @@ class Schedules:
         if schedule.next_due_ms is None:
             return []
         settings = schedule.settings
-        times = due_times(settings.cron, settings.timezone, schedule.next_due_ms)
+        try:
+            times = due_times(settings.cron, settings.timezone, schedule.next_due_ms)
+        except IllegalSetting:  # its time zone was taken out of the database of zones
+            return [schedule.next_due_ms]
         return [schedule.next_due_ms, *islice(times, SHOWN - 1)]
 
     # --- firing
@@ -126,7 +129,11 @@ class Schedules:
             assert due_ms is not None
             is_missed = now_ms - due_ms > MISSED_MS
             after_ms = now_ms if is_missed else due_ms
-            following = next_due_ms(settings.cron, settings.timezone, after_ms)
+            try:
+                following = next_due_ms(settings.cron, settings.timezone, after_ms)
+            except IllegalSetting as error:
+                _LOG.warning("schedule %s cannot fire: %s", schedule.name, error.detail)
+                continue
             is_skipped = is_missed and settings.missed is Missed.SKIP
             firing = await book.move_on(schedule, following, None if is_skipped else self._node_id)
             if firing is not None:

@@ -6,9 +6,10 @@ the message and takes the firing out; after a crash it finds it here. Event loop
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import msgspec
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster import versions
@@ -18,7 +19,7 @@ from app.cluster.tables import NUL, schedule_firings, schedules
 from app.cluster.upserts import upsert
 from app.domain.clock import Clock
 from app.domain.errors import ScheduleNotFound, StateConflict
-from app.domain.limits import Limits
+from app.domain.limits import PAGE_CHARS_MAX, Limits
 from app.domain.schedules import Firing, Schedule, ScheduleSettings
 
 _encode = msgspec.json.Encoder().encode
@@ -96,13 +97,22 @@ class Schedules:
             raise ScheduleNotFound(f"schedule {name!r} does not exist")
         return found
 
-    async def load(self, after: str, limit: int) -> list[Schedule]:
-        """Schedules behind a name, by name."""
+    async def load(self, after: str, limit: int) -> tuple[list[Schedule], bool]:
+        """Schedules behind a name, by name, and whether there are more.
+
+        At most `limit`, and fewer when they are larger than `PAGE_CHARS_MAX` together.
+        """
         row = schedules.c
-        after = after.partition(NUL)[0]
-        query = select(schedules).where(row.name > after).order_by(row.name).limit(limit)
+        behind = row.name > after.partition(NUL)[0]
+        sizes = select(row.name, func.length(row.settings)).where(behind)
         async with self._database.reading() as connection:
-            return [_view(found) for found in await connection.execute(query)]
+            rows = (await connection.execute(sizes.order_by(row.name).limit(limit + 1))).all()
+            totals = accumulate(size for _, size in rows[:limit])
+            count = sum(1 for total in totals if total <= PAGE_CHARS_MAX) or 1
+            shown = [name for name, _ in rows[:count]]
+            query = select(schedules).where(row.name.in_(shown)).order_by(row.name)
+            found = [_view(each) for each in await connection.execute(query)]
+        return found, len(rows) > count
 
     async def remove(self, name: str) -> None:
         """Delete a schedule, or raise `ScheduleNotFound`. What is claimed is still fired."""

@@ -31,6 +31,9 @@ FILTER_LOOK_MESSAGES = 256
 FILTER_LOOK_BYTES = MIB
 """What one look through a queue may read at a time; some milliseconds of the event loop."""
 
+PAGE_CHARS_MAX = 8 * MIB
+"""A page of schedules, whose messages may be large, has no more after the first one."""
+
 HANDLES_REMEMBERED_MAX = 16_384
 """Receipt handles that a node keeps in memory to read them back faster; about 0.5 KiB each."""
 

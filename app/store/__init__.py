@@ -18,7 +18,7 @@ from app.store.message_store import (
 from app.store.opening import StoreUnusable
 from app.store.pins import Pins
 from app.store.reading import Gap, ReadResult
-from app.store.record_views import as_one_piece, total_bytes
+from app.store.record_views import as_buffers, ends_of, total_bytes
 from app.store.retention import RetentionPolicy
 from app.store.timer_log import Flushing, Page, Timer, TimerLog, TimerLogDamaged
 from app.store.writer import Done, Turns
@@ -50,6 +50,7 @@ __all__ = [
     "TimerLogDamaged",
     "Turns",
     "Unit",
-    "as_one_piece",
+    "as_buffers",
+    "ends_of",
     "total_bytes",
 ]

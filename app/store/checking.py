@@ -6,7 +6,7 @@ is good of those is known from then on. Any thread.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from app.store.known_blocks import (
     whole_blocks,
 )
 
-VECTOR_RECORDS_MIN = 48
+VECTOR_RECORDS_MIN: Final = 48
 """Records from which numpy is worth its start-up."""
 
 

@@ -1,7 +1,8 @@
 """Reading a queue: units, tag prefilter, coalesced reads of the log; every byte is checked.
 
-A few messages are read one by one; from `MANY` on all at once. What cannot be read is a gap;
-whether a wrong unit is to blame is for `mending` to find out. What is good is for `checking`.
+A few messages are read one by one; from `VECTOR_RECORDS_MIN` on all at once. What cannot be read is
+a gap; whether a wrong unit is to blame is for `mending` to find out, and what is good for
+`checking`.
 """
 
 from array import array
@@ -12,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from app.store.checking import (
+    VECTOR_RECORDS_MIN,
     FewRun,
     ManyRun,
     Source,
@@ -23,12 +25,10 @@ from app.store.consume_queue import ConsumeQueue, Unit
 from app.store.formats.consume_queue import UNIT, UNIT_BYTES, UNITS
 from app.store.formats.record import RECORD_BYTES_MIN
 from app.store.formats.record_block import Ints
-from app.store.record_views import RecordViews
+from app.store.record_views import Piece, RecordViews
 
 GAP_CORRUPT: Final = "CORRUPT"
 GAP_EXPIRED: Final = "EXPIRED"
-MANY: Final = 48
-"""Units from which numpy is worth its start-up."""
 
 
 class Gap(NamedTuple):
@@ -70,7 +70,7 @@ def read_queue(
     offset, end, max_messages, _, tag_hashes = wanted
     step = end - offset if tag_hashes is not None else min(end - offset, max_messages)
     data = queue.unit_bytes(offset, offset + max(step, 0), wait_for_disk=wait_for_disk)
-    read = _read_few if step < MANY else _read_many
+    read = _read_few if step < VECTOR_RECORDS_MIN else _read_many
     return read(source, queue, wanted, data, wait_for_disk=wait_for_disk)
 
 
@@ -159,15 +159,14 @@ def _read_many(
 ) -> ReadResult:
     columns, next_offset = _chosen_columns(data, wanted)
     encoded = memoryview(data) if wanted.tag_hashes is None else None
-    parts: list[Sequence[memoryview]] = []
+    pieces: list[Piece] = []
     bad: list[int] = []
     for low, high in _array_runs(source, columns):
         run = _Columns(*(column[low:high] for column in columns))
         exact = encoded[low * UNIT_BYTES :] if encoded is not None else None
-        records, spoilt = _read_run(source, queue, run, exact, wait_for_disk=wait_for_disk)
-        parts.append(records)
+        piece, spoilt = _read_run(source, queue, run, exact, wait_for_disk=wait_for_disk)
+        pieces.append(piece)
         bad += [low + index for index in spoilt]
-    records = parts[0] if len(parts) == 1 else [each for part in parts for each in part]
     offsets, hashes = columns.offsets, columns.hashes
     gaps: list[Gap] = []
     if bad:
@@ -176,6 +175,7 @@ def _read_many(
         offsets, hashes = np.delete(offsets, bad), np.delete(hashes, bad)
     scanned = next_offset - wanted.offset
     tag_hashes = array("q", hashes.tobytes())
+    records = RecordViews(pieces)
     return ReadResult(records, offsets.tolist(), tag_hashes, next_offset, scanned, gaps)
 
 
@@ -220,25 +220,22 @@ def _read_run(
     encoded: memoryview | None,
     *,
     wait_for_disk: bool,
-) -> tuple[Sequence[memoryview], list[int]]:
+) -> tuple[Piece, list[int]]:
     """Read and check one run: the good records, and the numbers of the others."""
     start, length = int(run.positions[0]), 0
-    piece = memoryview(b"")
+    data = memoryview(b"")
     is_sound = int(run.sizes[0]) >= RECORD_BYTES_MIN and start >= 0
     if is_sound:
         end = int(run.positions[-1] + run.sizes[-1])
         length = end - start
-        piece = _read_piece(source, start, end, wait_for_disk)
+        data = _read_piece(source, start, end, wait_for_disk)
     starts = run.positions - start
-    many = ManyRun(run.offsets, run.positions, starts, run.sizes, piece, encoded)
-    bad = bad_of_many(source, queue, many) if is_sound and len(piece) == length else None
+    many = ManyRun(run.offsets, run.positions, starts, run.sizes, data, encoded)
+    bad = bad_of_many(source, queue, many) if is_sound and len(data) == length else None
     if bad is None:
         bad = bad_one_by_one(source, queue, many, range(len(run.sizes)))
-    if not bad and int(run.sizes.sum()) == length:
-        return RecordViews(piece, run.sizes), bad
-    lost = frozenset(bad)
-    rows = enumerate(zip(starts.tolist(), run.sizes.tolist(), strict=True))
-    return [piece[at : at + size] for index, (at, size) in rows if index not in lost], bad
+    piece = Piece(data, starts, run.sizes)
+    return piece.without(bad) if bad else piece, bad
 
 
 def _gaps(source: Source, bad: Iterable[tuple[int, int, int]]) -> list[Gap]:

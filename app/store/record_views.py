@@ -1,38 +1,64 @@
-"""Records that were read in one piece: views of them are made only when somebody asks.
+"""Records that were read in a few pieces: views of them are made only when somebody asks.
 
-A pull of frames passes a thousand records on without looking at one.
+A pull of frames passes thousands of records on without looking at one.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import overload
+from itertools import accumulate
+from typing import Final, NamedTuple, overload
 
 import numpy as np
 from typing_extensions import override
 
 from app.store.formats.record_block import Ints
 
+_BUFFER_BYTES_MIN: Final = 64 * 1024
+"""On average. Copying smaller buffers together costs less than handing on each by itself."""
+
+
+class Piece(NamedTuple):
+    """Some bytes of the log and records in them; the arrays run in parallel."""
+
+    data: memoryview
+    starts: Ints
+    """Where records begin in `data`; foreign ones may stand between them."""
+    sizes: Ints
+
+    def views(self) -> list[memoryview]:
+        """A view of each record."""
+        data = self.data
+        rows = zip(self.starts.tolist(), self.sizes.tolist(), strict=True)
+        return [data[start : start + size] for start, size in rows]
+
+    def without(self, numbers: Sequence[int]) -> "Piece":
+        """All but the records with these numbers."""
+        starts, sizes = np.delete(self.starts, numbers), np.delete(self.sizes, numbers)
+        return Piece(self.data, starts, sizes)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether `data` is its records and nothing else."""
+        return int(self.sizes.sum()) == len(self.data)
+
 
 class RecordViews(Sequence[memoryview]):
-    """Views of records that stand one directly behind the other."""
+    """Views of the records of `pieces`, in order. Immutable; for one thread at a time."""
 
-    __slots__ = ("_views", "data", "sizes")
+    __slots__ = ("_ends", "_views", "pieces")
 
-    def __init__(self, data: memoryview, sizes: Ints) -> None:
-        self.data = data
-        """All of them."""
-        self.sizes = sizes
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self.pieces = pieces
+        self._ends = list(accumulate(len(piece.sizes) for piece in pieces))
         self._views: list[memoryview] | None = None
 
     def _all(self) -> list[memoryview]:
         if self._views is None:
-            data, sizes = self.data, self.sizes.tolist()
-            ends = np.cumsum(self.sizes).tolist()
-            self._views = [data[e - size : e] for e, size in zip(ends, sizes, strict=True)]
+            self._views = [view for piece in self.pieces for view in piece.views()]
         return self._views
 
     @override
     def __len__(self) -> int:
-        return len(self.sizes)
+        return self._ends[-1] if self._ends else 0
 
     @override
     def __iter__(self) -> Iterator[memoryview]:
@@ -49,15 +75,40 @@ class RecordViews(Sequence[memoryview]):
         return self._all()[index]
 
 
-def as_one_piece(records: Sequence[memoryview]) -> tuple[Ints, bytes | memoryview]:
-    """The size of each of `records`, and all of them one behind the other."""
-    if isinstance(records, RecordViews):
-        return records.sizes, records.data
-    return np.fromiter(map(len, records), np.int64, len(records)), b"".join(records)
+def ends_of(records: Sequence[memoryview]) -> list[memoryview]:
+    """The first and the last of `records`, as far as there are any; without views of the others."""
+    if not isinstance(records, RecordViews):
+        return [*records[:1], *records[-1:]]
+    pieces = [piece for piece in records.pieces if len(piece.sizes)]
+    if not pieces:
+        return []
+    (data, starts, sizes), last = pieces[0], pieces[-1]
+    first_end = int(starts[0] + sizes[0])
+    last_start, last_size = int(last.starts[-1]), int(last.sizes[-1])
+    return [data[int(starts[0]) : first_end], last.data[last_start : last_start + last_size]]
+
+
+def as_buffers(records: Sequence[memoryview]) -> tuple[Ints, list[bytes | memoryview]]:
+    """The size of each of `records`, and buffers that hold all of them one behind the other."""
+    if not isinstance(records, RecordViews):
+        return np.fromiter(map(len, records), np.int64, len(records)), [b"".join(records)]
+    sizes = _sizes(records)
+    if len(records.pieces) * _BUFFER_BYTES_MIN > int(sizes.sum()) + _BUFFER_BYTES_MIN:
+        return sizes, [b"".join(_dense(records.pieces))]
+    return sizes, _dense(records.pieces)
+
+
+def _dense(pieces: Sequence[Piece]) -> list[bytes | memoryview]:
+    return [piece.data if piece.is_dense else b"".join(piece.views()) for piece in pieces]
+
+
+def _sizes(records: RecordViews) -> Ints:
+    parts = [piece.sizes for piece in records.pieces]
+    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def total_bytes(records: Sequence[memoryview]) -> int:
     """Bytes of all `records`, without making views of them."""
     if isinstance(records, RecordViews):
-        return len(records.data)
+        return sum(int(piece.sizes.sum()) for piece in records.pieces)
     return sum(map(len, records))

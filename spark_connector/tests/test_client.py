@@ -137,7 +137,7 @@ def test_nobody_listening_is_tried_again_too(pauses: list[float]) -> None:
         (400, RequestRefused),
         (401, AccessDenied),
         (403, AccessDenied),
-        (404, TopicNotFound),
+        (404, RequestRefused),
         (409, RequestRefused),
         (501, RequestRefused),
     ],

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from pyspark_curlew.client import CurlewClient
-from pyspark_curlew.errors import AccessDenied
+from pyspark_curlew.errors import AccessDenied, OptionInvalid
 from pyspark_curlew.http_options import HTTP_NAMES, read_http_options
 from pyspark_curlew.option_reader import OptionReader
 
@@ -64,6 +64,24 @@ def test_a_token_that_is_not_there(node: FakeNode, tmp_path: Path) -> None:
         sent(node, tokenFile=str(tmp_path / "none"))
     with pytest.raises(AccessDenied, match="environment variable 'CURLEW_TEST_NOWHERE'"):
         sent(node, tokenEnv="CURLEW_TEST_NOWHERE")
+    assert node.requests == []
+
+
+@pytest.mark.parametrize("text", ["s3cr\u2603t", "s3 cret", "s3\ncret"])
+def test_a_token_that_no_header_can_have_is_not_repeated(
+    node: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("MQ_TOKEN", text)
+    path = tmp_path / "token"
+    path.write_text(text)
+    for given in ({"tokenEnv": "MQ_TOKEN"}, {"tokenFile": str(path)}):
+        with pytest.raises(AccessDenied, match=r"^CURLEW_AUTH_FAILED") as denial:
+            sent(node, **given)
+        assert "s3" not in str(denial.value).replace(str(path), "")
+    with pytest.raises(AccessDenied, match=r"cannot be read on this machine \(ValueError"):
+        sent(node, tokenFile="a\0b")
+    with pytest.raises(OptionInvalid, match=r"'headers\.X-A' has a character"):
+        sent(node, **{"headers.X-A": "s3cr\u2603t"})
     assert node.requests == []
 
 

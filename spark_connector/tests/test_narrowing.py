@@ -24,6 +24,7 @@ from pyspark_curlew.errors import OptionConflict, OptionInvalid, RequestRefused
 from pyspark_curlew.freezing import freeze_once
 from pyspark_curlew.options import parse_batch_options, parse_stream_options
 from pyspark_curlew.planning import QueueRange
+from pyspark_curlew.retry import RetryPolicy
 from pyspark_curlew.sending import Sender, send_all
 from pyspark_curlew.sink_options import parse_sink_options
 
@@ -91,6 +92,18 @@ def test_a_filter_that_the_service_does_not_understand(real: RealNode) -> None:
         reader_of(real.base_url, filterTags="a ||")
 
 
+def test_an_address_that_failed_is_not_tried_first_again(node: FakeNode) -> None:
+    """The engine's calls make a client each, and each would find out anew that a host is down."""
+    options = parse_batch_options(
+        {"endpoint": f"http://127.0.0.1:9, {node.base_url}", "topic": "orders"}
+    )
+    pauses: list[float] = []
+    for _ in range(3):
+        policy = RetryPolicy(3, 1, 1, sleep=pauses.append)
+        assert CurlewClient(options.http, policy).queue_count("orders") == 2
+    assert len(pauses) == 1
+
+
 @pytest.mark.parametrize("compression", ["zstd", "gzip"])
 def test_frames_are_compressed_both_ways(tmp_path: Path, compression: str) -> None:
     with run_real_node(tmp_path) as node:
@@ -147,7 +160,8 @@ def test_filters_make_the_range_smaller(
     reader = reader_of(node.base_url, pushDownFilters="true")
     assert isinstance(reader, FilteringBatchReader)
     assert list(reader.pushFilters(filters)) == filters, "Spark applies them all the same"
-    assert reader.partitions() == [QueueRange("orders", *bounds) for bounds in expected]
+    found = [whole for task in reader.partitions() for whole in task.ranges]
+    assert found == [QueueRange("orders", *bounds) for bounds in expected]
 
 
 def test_times_are_rounded_outwards(real: RealNode) -> None:
@@ -167,7 +181,7 @@ def test_times_are_rounded_outwards(real: RealNode) -> None:
         reader = reader_of(real.base_url, pushDownFilters="true")
         assert isinstance(reader, FilteringBatchReader)
         reader.pushFilters([kind(TIME, middle)])
-        covered = sum(task.size for task in reader.partitions() if isinstance(task, QueueRange))
+        covered = sum(whole.size for task in reader.partitions() for whole in task.ranges)
         assert covered >= sum(map(wanted, moments))
         assert covered < len(moments) or kind is not EqualTo
 

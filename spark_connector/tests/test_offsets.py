@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark_curlew.errors import OffsetVersionUnknown
-from pyspark_curlew.offsets import StreamOffset, TopicQueue
+from pyspark_curlew.offsets import StreamOffset, TaskLimits, TopicQueue
 
 POSITIONS = st.dictionaries(
     st.builds(TopicQueue, st.sampled_from(["a", "b", "c-1"]), st.integers(0, 300)),
@@ -38,14 +38,21 @@ def test_queues_stand_in_numeric_order() -> None:
     assert text.index('"9"') < text.index('"10"')
 
 
-@given(POSITIONS, POSITIONS, st.booleans(), st.dictionaries(st.sampled_from("ab"), st.integers(1)))
+@given(
+    POSITIONS,
+    POSITIONS,
+    st.booleans(),
+    st.dictionaries(st.sampled_from("ab"), st.integers(1)),
+    st.none() | st.builds(TaskLimits, st.integers(0), st.integers(0), st.integers(1)),
+)
 def test_json_gives_the_value_back(
     positions: dict[TopicQueue, int],
     begun_at: dict[TopicQueue, int],
     fresh: bool,
     generations: dict[str, int],
+    tasks: TaskLimits | None,
 ) -> None:
-    offset = StreamOffset(positions, begun_at, fresh, generations)
+    offset = StreamOffset(positions, begun_at, fresh, generations, tasks)
     assert StreamOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
@@ -63,6 +70,11 @@ def test_the_order_of_insertion_does_not_show(positions: dict[TopicQueue, int]) 
         ({"fmt": "kafka", "v": 1, "topics": {}}, "another source"),
         ({"fmt": "curlew", "v": 2, "topics": {}}, "offsets of version 2; this connector reads ver"),
         ({"fmt": "curlew", "v": 1}, "no 'topics'"),
+        ({"fmt": "curlew", "v": 1, "topics": {"a": 5}}, "'topics' or 'from' of another form"),
+        ({"fmt": "curlew", "v": 1, "topics": {"a": {"x": 5}}}, "'topics' or 'from' of another"),
+        ({"fmt": "curlew", "v": 1, "topics": {}, "generations": {"a": []}}, "'generations' of an"),
+        ({"fmt": "curlew", "v": 1, "topics": {}, "tasks": {"max_records": 1}}, "'tasks' of anoth"),
+        ({"fmt": "curlew", "v": 1, "topics": {}, "tasks": 5}, "'tasks' of another form"),
     ],
 )
 def test_offsets_of_others_are_refused(document: dict[str, object], words: str) -> None:

@@ -20,9 +20,9 @@ def test_defaults_are_the_documented_ones() -> None:
     assert options.http.endpoints == ("http://127.0.0.1:8710",)
     assert options.starting == Bound("latest", too_new="error")
     assert options.trigger == TriggerLimits(None, None, 0, 900_000)
-    assert (options.min_partitions, options.prefetch) == (1, 2)
+    assert (options.tasks.min_tasks, options.prefetch) == (1, 2)
     assert (options.consumer_group, options.commit_offsets) == (None, False)
-    assert options.max_records_per_partition == 250_000
+    assert (options.tasks.max_records, options.tasks.min_records) == (250_000, 32)
     assert options.fail_on_data_loss is True
     assert options.include_properties is False
     assert (options.pull_max_messages, options.pull_max_bytes) == (8192, 8 * 1024 * 1024)
@@ -69,6 +69,7 @@ def test_a_missing_required_option_is_named(name: str) -> None:
         ("maxOffsetsPerTrigger", "1.5"),
         ("maxOffsetsPerTrigger", "1" * 40),
         ("maxRecordsPerPartition", "-1"),
+        ("minRecordsPerPartition", "few"),
         ("pullMaxMessages", "0"),
         ("pullMaxBytes", "12"),
         ("retries", "many"),
@@ -93,6 +94,14 @@ def test_a_missing_required_option_is_named(name: str) -> None:
         ("endpoint", "localhost:8710"),
         ("endpoint", "ftp://localhost"),
         ("endpoint", "http://"),
+        ("endpoint", "http://mq:port"),
+        ("endpoint", "http://mq:87100"),
+        ("endpoint", "http://[::1"),
+        ("endpoint", "http://m q:8710"),
+        ("endpoint", "http://mq/\r\nX: 1"),
+        ("readTimeoutMs", "9" * 18),
+        ("connectTimeoutMs", "86400001"),
+        ("retryMaxBackoffMs", "9" * 18),
         ("startingOffsets", "newest"),
         ("startingOffsets", "[]"),
         ("startingOffsets", '{"orders":{}}'),
@@ -107,7 +116,13 @@ def test_a_bad_value_is_refused_and_quoted(name: str, value: str) -> None:
 
 
 def test_credentials_in_the_endpoint_are_refused_and_not_repeated() -> None:
-    for address in ("http://me:secret@mq:8710", "ftp://me:secret@mq:8710"):
+    addresses = (
+        "http://me:secret@mq:8710",
+        "ftp://me:secret@mq:8710",
+        "http://me:1/secret@mq:8710",
+        "http://me:very/secret@mq:8710",
+    )
+    for address in addresses:
         with pytest.raises(OptionInvalid) as refusal:
             parse_stream_options({**REQUIRED, "endpoint": address})
         assert "secret" not in str(refusal.value)
@@ -122,7 +137,13 @@ def test_starting_offsets_by_queue() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["1700000000123", "2023-11-14T22:13:20.123Z", "2023-11-14T23:13:20.123+01:00"]
+    "text",
+    [
+        "1700000000123",
+        "2023-11-14T22:13:20.123Z",
+        "2023-11-14T23:13:20.123+01:00",
+        "2023-11-14T22:13:20.122001Z",
+    ],
 )
 def test_times_are_numbers_or_iso(text: str) -> None:
     options = parse_batch_options({**REQUIRED, "startingTimestamp": text, "endingTimestamp": text})

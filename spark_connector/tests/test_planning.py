@@ -5,18 +5,23 @@ import pickle
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark_curlew.offsets import TopicQueue
+from pyspark_curlew.offsets import TaskLimits, TopicQueue
 from pyspark_curlew.planning import (
+    QUEUES_PER_TASK_MAX,
     QueueRange,
+    QueueRanges,
     clamp,
     cut_queues,
     limit_bytes,
     limit_rows,
+    narrow,
+    plan_tasks,
     ranges_between,
     remade_topics,
     split,
 )
 
+USUAL = TaskLimits(250_000, 32, 1)
 KEYS = st.builds(TopicQueue, st.sampled_from(["a", "b"]), st.integers(0, 40))
 BACKLOGS = st.dictionaries(
     KEYS, st.tuples(st.integers(0, 10**12), st.integers(0, 10**6)), max_size=20
@@ -146,6 +151,55 @@ def test_at_least_so_many_tasks_if_there_are_records(
 def test_the_largest_range_is_cut_first() -> None:
     tasks = split([QueueRange("a", 0, 0, 100), QueueRange("a", 1, 0, 10)], 0, 4)
     assert [(task.queue, task.size) for task in tasks] == [(0, 33), (1, 10), (0, 33), (0, 34)]
+
+
+@given(RANGES, st.integers(0, 2_000), st.integers(0, 100), st.integers(1, 9))
+def test_small_ranges_share_tasks_and_nothing_is_left_out(
+    ranges: list[QueueRange], most: int, together: int, least: int
+) -> None:
+    ranges = [QueueRange("a", each.queue, 0, each.size % 90 + 1) for each in ranges]
+    most = 0 if most < 10 else most
+    tasks = plan_tasks(ranges, TaskLimits(most, together, least))
+    pieces = split(ranges, most, least)
+    assert sorted(pieces, key=str) == sorted((r for t in tasks for r in t.ranges), key=str)
+    assert tasks == plan_tasks(ranges, TaskLimits(most, together, least))
+    assert len(tasks) >= min(least, len(pieces))
+    for task in tasks:
+        if len(task.ranges) > 1:
+            assert sum(each.size for each in task.ranges) <= min(together, most or together)
+            assert all(each in ranges for each in task.ranges), "what is cut stays cut"
+
+
+def test_a_few_messages_are_one_task_and_many_are_a_task_for_each_queue() -> None:
+    few = [QueueRange("a", number, 7, 8) for number in range(4)]
+    assert plan_tasks(few, USUAL) == [QueueRanges(tuple(few))]
+    assert plan_tasks(few, USUAL._replace(min_records=0)) == few
+    assert plan_tasks(few, USUAL._replace(min_tasks=2)) == few, "minPartitions goes before"
+    many = [QueueRange("a", number, 0, 32) for number in range(4)]
+    assert plan_tasks(many, USUAL) == many
+    mixed = plan_tasks([few[0], QueueRange("a", 9, 0, 99), few[1]], USUAL)
+    assert mixed == [QueueRange("a", 9, 0, 99), QueueRanges((few[0], few[1]))]
+
+
+def test_a_task_reads_of_so_many_queues_at_most() -> None:
+    ranges = [QueueRange("a", number, 0, 1) for number in range(2 * QUEUES_PER_TASK_MAX + 1)]
+    sizes = [len(task.ranges) for task in plan_tasks(ranges, USUAL)]
+    assert sizes == [QUEUES_PER_TASK_MAX, QUEUES_PER_TASK_MAX, 1]
+
+
+@given(RANGES, st.integers(0, 60), st.integers(0, 60), st.integers(0, 60))
+def test_lost_ranges_leave_the_others_in_their_tasks(
+    ranges: list[QueueRange], low: int, high: int, gone: int
+) -> None:
+    ranges = [QueueRange("a", each.queue, 0, each.size % 60 + 1) for each in ranges]
+    tasks = plan_tasks(ranges, TaskLimits(20, 10, 1))
+    earliest = {TopicQueue("a", each.queue): low for each in ranges if each.queue != gone}
+    readable, _ = clamp(ranges, earliest, dict.fromkeys(earliest, high))
+    for task, rest in zip(tasks, narrow(tasks, readable), strict=True):
+        for whole, part in zip(task.ranges, rest.ranges, strict=True):
+            offsets = set(range(whole.start, whole.end)) if whole.queue != gone else set()
+            assert set(range(part.start, part.end)) == offsets & set(range(low, high))
+            assert part.size >= 0
 
 
 def test_a_topic_made_anew_is_named() -> None:

@@ -1,6 +1,5 @@
 """Writing: frames as the service reads them, queues as it chooses, refusals before any task."""
 
-import datetime
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,6 +31,7 @@ from pyspark_curlew.errors import (
     OptionInvalid,
     OptionUnknown,
     ProducerFenced,
+    ProtocolViolation,
     RowRefused,
     SchemaMismatch,
     ServiceUnavailable,
@@ -48,12 +48,11 @@ from pyspark_curlew.sink_options import parse_sink_options
 
 from app.domain.limits import Limits
 from app.domain.message import queue_for_sharding_key
-from app.runtime.system_clock import SystemClock
 from app.store.formats.batch_frame import parse_request
-from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node
+from spark_connector.tests.support.fake_node import FakeNode, Reply, refusal, run_fake_node
 from spark_connector.tests.support.proxy import Dropping, run_proxy
 from spark_connector.tests.support.real_node import run_real_node
-from tests.support.waiting import wait_until
+from spark_connector.tests.support.stored import stored_at, values_at
 
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=9)
 MAPS = st.none() | st.dictionaries(TEXT.filter(bool), TEXT.filter(bool), max_size=3)
@@ -145,6 +144,14 @@ def test_keys_go_where_the_service_would_put_them(keys: list[str | None], queues
                 assert queue == (queue_for_sharding_key(key, queues) if key else 3 % queues)
 
 
+def test_a_key_that_is_no_text_is_refused_with_a_code(node: FakeNode) -> None:
+    options = parse_sink_options({"endpoint": node.base_url, "topic": "orders"})
+    rows = pa.RecordBatch.from_pydict({"value": [b"a"], "key": [b"\xff"]})
+    sender = Sender(options, CurlewClient(options.http), 0, None)
+    with pytest.raises(RowRefused, match="'key' has bytes that are not UTF-8"):
+        send_all(sender, iter([rows]))
+
+
 def test_a_named_queue_goes_before_the_key() -> None:
     keys = pa.array([b"a", b"a", b"a"], pa.binary())
     turns = np.zeros(3, dtype=np.int64)
@@ -228,6 +235,25 @@ def test_passing_troubles_are_tried_again(node: FakeNode) -> None:
     node.faults = [lambda reply: reply, refusal(503), refusal(429)]
     write(node.base_url, [batch(value=[b"x"])], "value binary", topic="orders")
     assert len({body for _, _, body in node.sent}) == 1
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+@pytest.mark.parametrize("column", [{}, {"delayMs": [5]}])
+def test_a_success_that_the_service_did_not_give_is_none(
+    node: FakeNode, claimed: bool, column: dict[str, list[int]]
+) -> None:
+    """Such as the page of a proxy: the rows are not stored."""
+    options = parse_sink_options({"endpoint": node.base_url, "topic": "orders"})
+    page = Reply(200, {"Content-Type": "text/html"}, b"<h1>We will be back soon</h1>")
+    node.faults = [lambda reply: reply, lambda _reply: page]
+    producer = Producer("spark:q", 0, 0) if claimed else None
+    sender = Sender(options, CurlewClient(options.http), 0, producer)
+    rows = pa.RecordBatch.from_pydict({"value": [b"a"], **column})
+    with pytest.raises(ProtocolViolation, match="not the service's"):
+        send_all(sender, iter([rows]))
+    node.faults = [lambda _reply: page]
+    with pytest.raises(ProtocolViolation, match="not the service's"):
+        CurlewStreamWriter(options).commit([Sent(1, "spark:q")], 0)
 
 
 def test_a_topic_that_is_not_there(node: FakeNode) -> None:
@@ -363,22 +389,6 @@ def task(
     return Sent(send_all(sender, iter(parts)), producer.family)
 
 
-def stored_at(endpoint: str, column: str) -> list[Any]:
-    reader = source_of(endpoint, topic="orders").reader(
-        source_of(endpoint, topic="orders").schema()
-    )
-    return [
-        value
-        for task in reader.partitions()
-        for part in reader.read(task)
-        for value in part.column(column).to_pylist()
-    ]
-
-
-def values_at(endpoint: str) -> list[int]:
-    return sorted(map(int, stored_at(endpoint, "value")))
-
-
 def queues_at(endpoint: str) -> set[int]:
     return set(stored_at(endpoint, "queue"))
 
@@ -459,6 +469,23 @@ def test_a_repeated_batch_finds_its_rows_although_queues_were_added(tmp_path: Pa
             node.remove_topic("orders")
 
 
+@pytest.mark.parametrize("changed", [{"sendMaxMessages": "8"}, {"sendMaxBytes": "1024"}])
+def test_a_repeated_batch_finds_its_rows_although_portions_have_another_size(
+    tmp_path: Path, changed: dict[str, str]
+) -> None:
+    """Rows without keys change queues with each portion; the first attempt says how large it is."""
+    rows = [b"%d" % number for number in range(60)]
+    before = {"sendMaxMessages": "5"}
+    with run_real_node(tmp_path) as node:
+        for keys in (None, [f"k{number % 7}" for number in range(60)]):
+            node.add_topic("orders", 3)
+            family = f"spark:{'turns' if keys is None else 'keys'}"
+            task(node.base_url, rows[:37], 3, keys, family, **before)
+            task(node.base_url, rows, 3, keys, family, **{**before, **changed})
+            assert values_at(node.base_url) == list(range(60))
+            node.remove_topic("orders")
+
+
 def test_a_request_whose_answer_was_lost_is_stored_once(tmp_path: Path) -> None:
     with run_real_node(tmp_path) as node:
         node.add_topic("orders", 1)
@@ -503,26 +530,3 @@ def test_a_stream_needs_to_know_its_batch(node: FakeNode) -> None:
     plain = source_of(node.base_url, topic="orders", idempotence="false")
     plain.streamWriter(schema_of("value binary"), False).write(iter([batch(value=[b"x"])]))
     assert len(node.sent) == 1
-
-
-def test_rows_that_are_delivered_later(tmp_path: Path) -> None:
-    """Once each, although the task runs twice; those without a delay come at once."""
-    soon = datetime.datetime.fromtimestamp(SystemClock().now_ms() / 1000 + 0.3, datetime.UTC)
-    kinds = [("value", pa.binary()), ("key", pa.string()), ("tag", pa.string())]
-    schema = pa.schema([*kinds, ("deliverAt", pa.timestamp("us", "UTC"))])
-    rows = [
-        {"value": b"%d" % n, "key": f"k{n}", "tag": "t", "deliverAt": soon if n % 2 else None}
-        for n in range(10)
-    ]
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 2)
-        for _ in range(2):
-            options = parse_sink_options(
-                {"endpoint": node.base_url, "topic": "orders", "sendMaxMessages": "2"}
-            )
-            sender = Sender(options, CurlewClient(options.http), 0, Producer("spark:q2", 0, 0))
-            part = pa.RecordBatch.from_pylist(rows, schema)
-            assert send_all(sender, iter([part])) == 10
-        assert set(values_at(node.base_url)) >= {0, 2, 4, 6, 8}
-        wait_until(lambda: len(values_at(node.base_url)) >= 10)
-        assert values_at(node.base_url) == list(range(10))

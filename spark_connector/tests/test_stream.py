@@ -17,7 +17,10 @@ from spark_connector.tests.support.fake_node import FakeNode, Queue, run_fake_no
 
 ALL = ReadAllAvailable()
 Offset = dict[str, Any]
-GENERATIONS = {"generations": {"orders": 1}}
+KEPT = {
+    "generations": {"orders": 1},
+    "tasks": {"max_records": 250_000, "min_records": 32, "min_tasks": 1},
+}
 
 
 @pytest.fixture
@@ -68,13 +71,13 @@ def test_a_first_batch_then_a_second(node: FakeNode) -> None:
         "v": 1,
         "topics": topics(2, 1),
         "from": topics(0, 0),
-        **GENERATIONS,
+        **KEPT,
     }
     assert values_of(reader, start, first) == [b"a", b"b", b"c"]
     reader.commit(first)
     node.send("orders", 1, b"d")
     second = reader.latestOffset(stored(first), ALL)
-    assert second == {"fmt": "curlew", "v": 1, "topics": topics(2, 2), **GENERATIONS}
+    assert second == {"fmt": "curlew", "v": 1, "topics": topics(2, 2), **KEPT}
     assert values_of(reader, first, second) == [b"d"]
 
 
@@ -241,6 +244,63 @@ def test_expired_messages_are_noticed_when_planning(node: FakeNode) -> None:
         reader.partitions(start, end)
     careless = reader_of(node, failOnDataLoss="false")
     assert careless.partitions(start, end) == [QueueRange("orders", 0, 4, 10)]
+
+
+def test_a_topic_made_anew_is_noticed_when_its_batch_is_planned_again(node: FakeNode) -> None:
+    """A batch whose end is in the checkpoint is repeated without another look for its end."""
+    node.send("orders", 0, b"a", b"b")
+    reader = reader_of(node)
+    start = stored(reader.initialOffset())
+    end = stored(reader.latestOffset(start, ALL))
+    node.add_topic("orders", queues=2)
+    node.send("orders", 0, b"of", b"another", b"topic")
+    with pytest.raises(DataLoss, match=r"made anew \(generation 1 before, now 2\)"):
+        reader_of(node).partitions(start, end)
+    careless = reader_of(node, failOnDataLoss="false")
+    assert values_of(careless, start, end) == []
+    after = careless.latestOffset(end, ALL)
+    assert values_of(careless, end, after) == sorted([b"of", b"another", b"topic"])
+
+
+def test_a_repeated_batch_keeps_its_tasks_although_options_were_changed(node: FakeNode) -> None:
+    """A sink knows the rows of a repeated batch by the number of their task."""
+    node.send("orders", 0, *[b"x"] * 10)
+    node.send("orders", 1, b"y")
+    before = reader_of(node, maxRecordsPerPartition="4")
+    start = stored(before.initialOffset())
+    end = stored(before.latestOffset(start, ALL))
+    node.send("orders", 0, *[b"x"] * 10)
+    node.send("orders", 1, b"y")
+    after = reader_of(node, maxRecordsPerPartition="7", minPartitions="6")
+    assert after.partitions(start, end) == before.partitions(start, end)
+    assert len(after.partitions(start, end)) == 4
+    following = stored(after.latestOffset(end, ALL))
+    assert len(after.partitions(end, following)) == 6, "the next batch takes them up"
+    early = {name: value for name, value in end.items() if name != "tasks"}
+    assert reader_of(node).partitions(start, early) == [
+        QueueRange("orders", 0, 0, 10),
+        QueueRange("orders", 1, 0, 1),
+    ], "as the connector planned that wrote no tasks"
+
+
+def test_what_is_lost_does_not_move_rows_to_other_tasks(node: FakeNode) -> None:
+    """A sink knows the rows of a repeated batch by the number of their task."""
+    node.send("orders", 0, *[b"a%d" % number for number in range(6)])
+    node.send("orders", 1, *[b"b%d" % number for number in range(6)])
+    reader = reader_of(node, failOnDataLoss="false", maxRecordsPerPartition="3")
+    start = stored(reader.initialOffset())
+    end = stored(reader.latestOffset(start, ALL))
+    before = reader.partitions(start, end)
+    node.topics["orders"][0].remove_before(4)
+    after = reader.partitions(start, end)
+    rows = [
+        [value for batch in reader.read(task) for value in batch.column("value").to_pylist()]
+        for task in after
+    ]
+    assert rows == [[], [b"b0", b"b1", b"b2"], [b"a4", b"a5"], [b"b3", b"b4", b"b5"]]
+    assert len(before) == len(after)
+    del node.topics["orders"][1]
+    assert [len(task.ranges) for task in reader.partitions(start, end)] == [1] * 4
 
 
 def test_a_cut_queue_is_noticed_before_its_new_end_is_passed(node: FakeNode) -> None:

@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from pyspark_curlew.client import TOPICS_MAX, WAIT_MS_MAX, CurlewClient
+from pyspark_curlew.client import NAMES_BYTES_MAX, TOPICS_MAX, WAIT_MS_MAX, CurlewClient
 from pyspark_curlew.http_options import HTTP_NAMES, read_http_options
 from pyspark_curlew.option_reader import OptionReader
 
@@ -55,8 +55,20 @@ def test_more_topics_than_one_call_takes(tmp_path: Path) -> None:
         assert len(found.missing) == TOPICS_MAX
 
 
+def test_topics_with_long_names(tmp_path: Path) -> None:
+    """The names are in the request's target, whose length the service bounds."""
+    names = [f"{number:03}-{'x' * 123}" for number in range(TOPICS_MAX)]
+    with run_real_node(tmp_path) as node:
+        node.add_topic(names[-1], 1)
+        options = read_http_options(OptionReader({"endpoint": node.base_url}, HTTP_NAMES))
+        found = CurlewClient(options).positions(names)
+        assert list(found.topics) == [names[-1]]
+        assert len(found.missing) == TOPICS_MAX - 1
+
+
 def test_the_bounds_of_a_call_are_the_service_s() -> None:
     """They stand in the connector again, because it shares no code with the service."""
     limits = Limits()
     assert limits.topics_per_look_max == TOPICS_MAX
     assert limits.wait_seconds_max * 1000 == WAIT_MS_MAX
+    assert limits.request_target_bytes_max - 2048 == NAMES_BYTES_MAX

@@ -3,9 +3,10 @@
 import asyncio
 from dataclasses import replace
 
+import msgspec
 import pytest
 
-from app.cluster import Metadata
+from app.cluster import Metadata, schedules
 from app.domain.errors import PreconditionFailed, ScheduleNotFound, StateConflict
 from app.domain.limits import Limits
 from app.domain.schedules import Firing, Missed, ScheduleSettings
@@ -32,8 +33,8 @@ async def test_comes_back_as_it_was_put(metadata: Metadata, open_node: OpenNode)
     assert await metadata.schedules.put("tick", SETTINGS, 9) == (made, False)
     async with open_node() as other:
         assert await other.schedules.get("tick") == made
-        assert await other.schedules.load("", 10) == [made]
-        assert await other.schedules.load("tick", 10) == []
+        assert await other.schedules.load("", 10) == ([made], False)
+        assert await other.schedules.load("tick", 10) == ([], False)
     with pytest.raises(PreconditionFailed):
         await metadata.schedules.put(
             "tick", ScheduleSettings("* * * * *", "o", b""), 9, if_version=7
@@ -142,11 +143,32 @@ async def test_a_due_time_that_is_claimed_already_is_passed_over(metadata: Metad
     assert await metadata.schedules.firings("gone") == [Firing("tick", START_MS, SETTINGS)]
 
 
+async def test_large_schedules_come_in_short_pages(
+    metadata: Metadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = metadata.schedules
+    for name in "abcde":
+        await book.put(name, ScheduleSettings("* * * * *", "orders", bytes(1_000)), None)
+    size = len(msgspec.json.encode((await book.get("a")).settings))
+    for room, pages in (
+        (5 * size, ["abc", "de"]),
+        (2 * size, ["ab", "cd", "e"]),
+        (2 * size - 1, [*"abcde"]),
+        (1, [*"abcde"]),
+    ):
+        monkeypatch.setattr(schedules, "PAGE_CHARS_MAX", room)
+        seen, more = [""], True
+        while more:
+            found, more = await book.load(seen[-1][-1:], 3)
+            seen.append("".join(each.name for each in found))
+        assert seen[1:] == pages
+
+
 async def test_a_name_that_no_text_of_a_database_holds_is_not_found(metadata: Metadata) -> None:
     book = metadata.schedules
     await book.put("b", SETTINGS, None)
     for step in (book.get, book.remove):
         with pytest.raises(ScheduleNotFound):
             await step("a\0")
-    assert [each.name for each in await book.load("a\0c", 9)] == ["b"]
+    assert [each.name for each in (await book.load("a\0c", 9))[0]] == ["b"]
     assert not await metadata.offset_snapshots.delete("billing", "a\0")

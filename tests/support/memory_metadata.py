@@ -234,8 +234,9 @@ class MemorySchedules:
             raise ScheduleNotFound(name)
         return self.kept[name]
 
-    async def load(self, after: str, limit: int) -> list[Schedule]:
-        return [self.kept[name] for name in sorted(self.kept) if name > after][:limit]
+    async def load(self, after: str, limit: int) -> tuple[list[Schedule], bool]:
+        found = [self.kept[name] for name in sorted(self.kept) if name > after]
+        return found[:limit], len(found) > limit
 
     async def remove(self, name: str) -> None:
         del self.kept[name]

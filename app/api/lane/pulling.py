@@ -26,7 +26,7 @@ from app.api.wire import GapView, MessageView, PullAnswer, encode, encode_line
 from app.broker.results import PullRequest, PullResult, PullStatus
 from app.domain.errors import IllegalOffset, InvalidRequest
 from app.domain.limits import DEFAULT_PULL_MESSAGES, MIB, Limits
-from app.store import as_one_piece
+from app.store import as_buffers
 from app.store.formats.batch_frame import encode_answer
 
 PULL_PARAMETERS: Final = frozenset(
@@ -122,17 +122,17 @@ class Pulling:
         if kind == "frames":
             read = result.read
             first = read.queue_offsets[0] if read.queue_offsets else read.next_offset
-            sizes, records = as_one_piece(read.records)
-            lead = encode_answer(sizes, read.tag_hashes, records, first)
+            sizes, records = as_buffers(read.records)
+            parts = [encode_answer(sizes, read.tag_hashes, records, first), *records]
             store_id = (b"mq-store-id", self._broker.store_id.hex().encode("ascii"))
-            self._traffic.sent_out(len(read.records), len(lead) + len(records))
+            self._traffic.sent_out(len(read.records), sum(map(len, parts)))
             headers += [media.FRAMES_HEADER, *_pull_headers(result), store_id, VARY]
             packing = wanted_packing(exchange.headers.get(b"accept-encoding"))
             if packing is None:
-                await exchange.answer_in_two(200, headers, lead, records)
+                await exchange.answer_in_parts(200, headers, parts)
             else:
                 headers.append((b"content-encoding", packing))
-                await exchange.answer(200, headers, await pack(packing, lead + records))
+                await exchange.answer(200, headers, await pack(packing, b"".join(parts)))
             return
         decode, found = self._broker.decode, result.read.records
         if kind == "events":

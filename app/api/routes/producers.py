@@ -3,10 +3,11 @@
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Depends
+from pydantic import Field
 
 from app.api.dependencies import WithServices, json_body
 from app.api.documentation import json_request, problem_responses
-from app.api.schemas import AnswerModel, Count, RequestModel
+from app.api.schemas import INT64_MAX, AnswerModel, Count, RequestModel
 from app.broker.producer_table import ProducerState
 from app.broker.topics import find_topic
 
@@ -28,20 +29,26 @@ class SealDocument(AnswerModel):
 
 
 class PlanBody(RequestModel):
-    """The producer, or the common name of several; an epoch of it; a topic that it fills."""
+    """The producer, or the common name of several; an epoch of it; a topic that it fills.
+
+    `messages_per_turn`: how many messages in a row it gives to a queue before the next one's turn.
+    """
 
     producer: str
     epoch: Count
     topic: str
+    messages_per_turn: Annotated[int, Field(ge=1, le=INT64_MAX)] | None = None
 
 
 class PlanDocument(AnswerModel):
-    """The epoch spreads over queues 0 to `queues` - 1 of the topic."""
+    """The epoch spreads over queues 0 to `queues` - 1 of the topic, in turns of
+    `messages_per_turn` messages; null when the epoch has not said how many when it first asked."""
 
     producer: str
     epoch: int
     topic: str
     queues: int
+    messages_per_turn: int | None
 
 
 class SequenceDocument(AnswerModel):
@@ -92,14 +99,23 @@ async def plan_epoch(
     services: WithServices,
     body: Annotated[PlanBody, Depends(json_body(PlanBody))],
 ) -> PlanDocument:
-    """As many as the topic has when the epoch first asks, and the same ever after.
+    """As many as the topic has when the epoch first asks, and the same ever after; so with
+    `messages_per_turn`, of which the first one holds.
 
     For producers that choose queues themselves, by key or in turn: when an epoch is repeated, each
     message goes to the queue where it may be stored already, though the topic has more queues now.
     """
     topic = find_topic(services.metadata, body.topic)
-    queues = await services.broker.producers.plan(body.producer, body.epoch, topic)
-    return PlanDocument(producer=body.producer, epoch=body.epoch, topic=body.topic, queues=queues)
+    plan = await services.broker.producers.plan(
+        body.producer, body.epoch, topic, body.messages_per_turn
+    )
+    return PlanDocument(
+        producer=body.producer,
+        epoch=body.epoch,
+        topic=body.topic,
+        queues=plan.queues,
+        messages_per_turn=plan.messages_per_turn,
+    )
 
 
 @router.post(

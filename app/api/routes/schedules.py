@@ -207,18 +207,17 @@ async def list_schedules(
     page_size: Annotated[int, Query()] = 100,
     page_token: Annotated[str | None, Query(description="name of the last schedule seen")] = None,
 ) -> ScheduleList:
-    """Schedules by name, a page at a time."""
+    """Schedules by name, a page at a time. Of large ones a page has fewer than `page_size`."""
     most = services.limits.page_size_max
     if not 1 <= page_size <= most:
         raise IllegalPage(
             f"page_size is {page_size}; it must be from 1 to {most}",
             fields={"parameter": "page_size", "max": most},
         )
-    found = await services.metadata.schedules.load(page_token or "", page_size + 1)
-    shown = found[:page_size]
+    shown, has_more = await services.metadata.schedules.load(page_token or "", page_size)
     return ScheduleList(
         schedules=[ScheduleDocument.of(each, services.broker.schedules) for each in shown],
-        next_page_token=shown[-1].name if len(found) > page_size else None,
+        next_page_token=shown[-1].name if has_more else None,
     )
 
 

@@ -215,21 +215,29 @@ def _even_checksums(table: RecordTable, body_lengths: Ints, body_sums: Sums) -> 
 
 
 def encode_answer(
-    sizes: Ints, tag_hashes: Sequence[int], records: bytes | memoryview, first_queue_offset: int
+    sizes: Ints,
+    tag_hashes: Sequence[int],
+    records: Sequence[bytes | memoryview],
+    first_queue_offset: int,
 ) -> bytes:
-    """An answer frame around stored records up to these, which follow it: they are not copied."""
+    """An answer frame around stored records up to these, which follow it: they are not copied.
+
+    `records` may come in any number of buffers, cut anywhere.
+    """
     columns = sizes.astype(">u4").tobytes() + np.asarray(tag_hashes, ">i8").tobytes()
-    # The checksum takes arrays and bytes, and no views.
-    data = np.frombuffer(records, np.uint8)
+    checksum = google_crc32c.value(columns)
+    for part in records:
+        # The checksum takes arrays and bytes, and no views.
+        checksum = google_crc32c.extend(checksum, np.frombuffer(part, np.uint8))
     header = HEADER.pack(
         MAGIC,
         VERSION,
         FLAG_ANSWER | FLAG_TAG_HASHES,
         0,
         len(sizes),
-        google_crc32c.extend(google_crc32c.value(columns), data),
+        checksum,
         first_queue_offset,
-        len(records),
+        sum(map(len, records)),
     )
     return header + columns
 

@@ -13,7 +13,14 @@ from pyspark_curlew.catalog import Catalog
 from pyspark_curlew.client import CurlewClient
 from pyspark_curlew.loss import report_loss
 from pyspark_curlew.options import SourceOptions
-from pyspark_curlew.planning import QueueRange, clamp, ranges_between, split
+from pyspark_curlew.planning import (
+    QueueRange,
+    QueueRanges,
+    Task,
+    clamp,
+    plan_tasks,
+    ranges_between,
+)
 from pyspark_curlew.pushdown import Restriction, restriction_of
 from pyspark_curlew.resolving import resolve
 
@@ -26,10 +33,10 @@ class CurlewBatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._tasks: list[QueueRange] | None = None
+        self._tasks: list[Task] | None = None
         self._restriction = Restriction()
 
-    def partitions(self) -> Sequence[InputPartition]:
+    def partitions(self) -> Sequence[Task]:
         if self._tasks is None:
             self._tasks = self._plan()
         return self._tasks
@@ -37,11 +44,13 @@ class CurlewBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from pyspark_curlew.pulling import read_range
 
-        if not isinstance(partition, QueueRange):  # Spark's stand-in for no tasks at all
+        if not isinstance(
+            partition, QueueRange | QueueRanges
+        ):  # Spark's stand-in for no tasks at all
             return iter(())
         return read_range(partition, self._options, CurlewClient(self._options.http))
 
-    def _plan(self) -> list[QueueRange]:
+    def _plan(self) -> list[Task]:
         options = self._options
         found = Catalog(options, CurlewClient(options.http)).lookups()
         start = resolve(options.starting, found, "startingOffsets")
@@ -52,7 +61,7 @@ class CurlewBatchReader(DataSourceReader):
             )
         readable, lost = clamp(ranges_between(start, end), found.earliest, found.latest)
         report_loss([str(part) for part in lost], fail=options.fail_on_data_loss)
-        return split(readable, options.max_records_per_partition, options.min_partitions)
+        return plan_tasks(readable, options.tasks)
 
 
 class FilteringBatchReader(CurlewBatchReader):

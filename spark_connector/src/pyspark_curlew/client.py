@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from pyspark_curlew.errors import (
     EpochSealed,
@@ -27,6 +27,8 @@ _JSON: Final = {"Accept": "application/json"}
 _PAGE: Final = 1000
 TOPICS_MAX: Final = 256
 """Topics that one call for positions takes: the service's `topics_per_look_max`."""
+NAMES_BYTES_MAX: Final = 30 * 1024
+"""Of their names in one call: the service's `request_target_bytes_max`, less 2 KiB for the rest."""
 WAIT_MS_MAX: Final = 60_000
 """How long the service lets a call wait: its `wait_seconds_max`."""
 
@@ -78,6 +80,15 @@ class Positions:
     missing: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How rows are spread over the queues of a topic."""
+
+    queues: int
+    messages_per_turn: int
+    """Rows in a row for one queue, before the next one's turn; also the most of a request."""
+
+
 class CurlewClient:
     """Requests to one Curlew address."""
 
@@ -122,7 +133,7 @@ class CurlewClient:
 
         More topics than one call takes are asked for in several calls, which do not wait.
         """
-        parts = [topics[first : first + TOPICS_MAX] for first in range(0, len(topics), TOPICS_MAX)]
+        parts = calls_for(topics)
         if len(parts) == 1:
             return self._positions(parts[0], known, min(wait_ms, WAIT_MS_MAX))
         found = [self._positions(part, None, 0) for part in parts]
@@ -228,7 +239,8 @@ class CurlewClient:
 
         def read(answer: Answer) -> None:
             if claim is None or not _is_stored(answer, claim.producer):
-                self._transport.require_success(answer, f"topic {topic!r}")
+                document = self._document(answer, f"topic {topic!r}")
+                _require_answer(document.get("status") == "SEND_OK", answer)
 
         self._transport.run(f"sending to topic {topic!r} queue {queue}", request, read)
 
@@ -241,25 +253,33 @@ class CurlewClient:
 
         def read(answer: Answer) -> None:
             if claim is None or not _is_stored(answer, claim.producer):
-                self._transport.require_success(answer, f"topic {topic!r}")
+                document = self._document(answer, f"topic {topic!r}")
+                _require_answer(isinstance(document.get("results"), list), answer)
 
         self._transport.run(f"sending to topic {topic!r} for later", request, read)
 
-    def planned_queues(self, topic: str, producer: Producer) -> int:
-        """How many queues of the topic the producer's epoch fills; once asked, it stays.
+    def plan(self, topic: str, producer: Producer, messages_per_turn: int) -> Plan:
+        """How the producer's epoch fills the topic: as it has now and as is given, the first time;
+        the same ever after.
 
         Raises `EpochSealed`, `ProducerFenced` or `TopicNotFound`.
         """
         headers = {**_JSON, "Content-Type": "application/json"}
-        wanted = {"producer": producer.family, "epoch": producer.epoch, "topic": topic}
+        wanted = {
+            "producer": producer.family,
+            "epoch": producer.epoch,
+            "topic": topic,
+            "messages_per_turn": messages_per_turn,
+        }
         request = Request("POST", "/v1/producers:plan", {}, headers, json.dumps(wanted).encode())
 
-        def read(answer: Answer) -> int:
+        def read(answer: Answer) -> Plan:
             _is_stored(answer, producer)
-            queues = self._document(answer, f"topic {topic!r}").get("queues")
-            if not isinstance(queues, int):
+            document = self._document(answer, f"topic {topic!r}")
+            queues, per_turn = document.get("queues"), document.get("messages_per_turn")
+            if not isinstance(queues, int) or not isinstance(per_turn, int | None):
                 raise ProtocolViolation(f"the plan cannot be read: {answer.body[:200]!r}")
-            return queues
+            return Plan(queues, messages_per_turn if per_turn is None else per_turn)
 
         return self._transport.run(f"planning batch {producer.epoch} to {topic!r}", request, read)
 
@@ -267,15 +287,30 @@ class CurlewClient:
         """Close an epoch for all producers of a family. Repeating is harmless."""
         headers = {**_JSON, "Content-Type": "application/json"}
         body = json.dumps({"producer": family, "epoch": epoch}).encode()
-        self._transport.run(
-            f"closing batch {epoch} of {family!r}",
-            Request("POST", "/v1/producers:seal", {}, headers, body),
-            lambda answer: self._transport.require_success(answer, f"producer {family!r}"),
-        )
+        request = Request("POST", "/v1/producers:seal", {}, headers, body)
+
+        def read(answer: Answer) -> None:
+            sealed = self._document(answer, f"producer {family!r}").get("sealed_epoch")
+            _require_answer(isinstance(sealed, int) and sealed >= epoch, answer)
+
+        self._transport.run(f"closing batch {epoch} of {family!r}", request, read)
 
     def _document(self, answer: Answer, subject: str) -> Mapping[str, object]:
         self._transport.require_success(answer, subject)
         return document_of(answer.body)
+
+
+def calls_for(topics: Sequence[str]) -> list[list[str]]:
+    """The topics, divided into as many as one call for positions takes."""
+    calls: list[list[str]] = []
+    size = 0
+    for name in topics:
+        size += len(quote_plus(f",{name}"))
+        if not calls or len(calls[-1]) == TOPICS_MAX or size > NAMES_BYTES_MAX:
+            calls.append([])
+            size = len(quote_plus(f",{name}"))
+        calls[-1].append(name)
+    return calls
 
 
 def _is_stored(answer: Answer, producer: Producer) -> bool:
@@ -298,6 +333,14 @@ def _is_stored(answer: Answer, producer: Producer) -> bool:
             raise EpochSealed(describe(answer))
         raise ProducerFenced(f"{describe(answer)}; a later batch of the query is done")
     return False
+
+
+def _require_answer(is_ours: bool, answer: Answer) -> None:
+    """A success that the service did not give, such as a proxy's page, stores nothing."""
+    if not is_ours:
+        raise ProtocolViolation(
+            f"HTTP {answer.status} with an answer that is not the service's: {answer.body[:200]!r}"
+        )
 
 
 def _quoted(name: str) -> str:

@@ -6,6 +6,7 @@ taken up without a restart. Called by `client`.
 
 import base64
 import os
+import re
 from pathlib import Path
 
 from pyspark_curlew.errors import AccessDenied
@@ -38,7 +39,7 @@ def _token(credentials: Credentials) -> str | None:
     if credentials.token_file is not None:
         try:
             token = Path(credentials.token_file).read_text(encoding="ascii").strip()
-        except (OSError, UnicodeError) as error:
+        except (OSError, ValueError) as error:
             reason = type(error).__name__
             raise AccessDenied(
                 f"the token file {credentials.token_file!r} cannot be read on this machine"
@@ -48,6 +49,9 @@ def _token(credentials: Credentials) -> str | None:
         token = os.environ.get(credentials.token_env, "").strip()
     else:
         return credentials.token
-    if not token or not token.isprintable():
-        raise AccessDenied(f"there is no token to be sent {described(credentials)}")
+    if not re.fullmatch(r"[!-~]+", token):
+        raise AccessDenied(
+            f"there is no token to be sent {described(credentials)}, or it has a space or a"
+            " character beyond ASCII in it"
+        )
     return token

@@ -34,6 +34,8 @@ HTTP_NAMES: Final = (
 )
 Compression = Literal["none", "zstd", "gzip"]
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+TIME_MS_MAX: Final = 24 * 3_600_000
+"""No request waits for longer than a day; the system's calls do not take any number."""
 _OWN_HEADERS: Final = frozenset(
     {"accept", "authorization", "content-type", "content-length", "host"}
 )
@@ -83,11 +85,13 @@ def read_http_options(reader: OptionReader) -> HttpOptions:
     endpoints = _endpoints(reader)
     return HttpOptions(
         endpoints=endpoints,
-        connect_timeout_ms=reader.whole("connectTimeoutMs", 5000, minimum=1),
-        read_timeout_ms=reader.whole("readTimeoutMs", 30_000, minimum=1),
+        connect_timeout_ms=reader.whole("connectTimeoutMs", 5000, minimum=1, maximum=TIME_MS_MAX),
+        read_timeout_ms=reader.whole("readTimeoutMs", 30_000, minimum=1, maximum=TIME_MS_MAX),
         retries=reader.whole("retries", 8, minimum=0),
-        retry_backoff_ms=reader.whole("retryBackoffMs", 50, minimum=0),
-        retry_max_backoff_ms=reader.whole("retryMaxBackoffMs", 5000, minimum=0),
+        retry_backoff_ms=reader.whole("retryBackoffMs", 50, minimum=0, maximum=TIME_MS_MAX),
+        retry_max_backoff_ms=reader.whole(
+            "retryMaxBackoffMs", 5000, minimum=0, maximum=TIME_MS_MAX
+        ),
         credentials=_credentials(reader),
         tls=_tls(reader, endpoints),
         headers=_headers(reader),
@@ -101,17 +105,26 @@ def _endpoints(reader: OptionReader) -> tuple[str, ...]:
 
 
 def _endpoint(endpoint: str) -> str:
-    parts = urlsplit(endpoint)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+    if not _is_address(endpoint):
         raise OptionInvalid(
             f"option 'endpoint' = {_without_user(endpoint)!r} is not a base address;"
             " it looks like http://host:8710, several are parted by commas"
         )
-    if parts.username is not None or parts.password is not None:
+    if "@" in endpoint:
         raise OptionInvalid(
             "option 'endpoint' has a user or password in it; use 'username' and 'password'"
         )
     return endpoint
+
+
+def _is_address(endpoint: str) -> bool:
+    try:
+        parts = urlsplit(endpoint)
+        parts.port  # noqa: B018 - raises when it is no number of a port
+    except ValueError:
+        return False
+    is_base = parts.scheme in {"http", "https"} and not parts.query and not parts.fragment
+    return is_base and bool(parts.hostname) and re.fullmatch(r"[!-~]+", endpoint) is not None
 
 
 def _compression(reader: OptionReader) -> Compression:
@@ -120,7 +133,7 @@ def _compression(reader: OptionReader) -> Compression:
 
 
 def _without_user(address: str) -> str:
-    return re.sub(r"//[^/@]*@", "//***@", address)
+    return re.sub(r"//.*@", "//***@", address, flags=re.DOTALL)
 
 
 def _credentials(reader: OptionReader) -> Credentials:
@@ -164,4 +177,6 @@ def _headers(reader: OptionReader) -> tuple[tuple[str, str], ...]:
             raise OptionInvalid(f"option {option!r} does not name a header that can be given")
         if not value.isprintable():
             raise OptionInvalid(f"option {option!r} has a line break or control character in it")
+        if any(ord(character) > 0xFF for character in value):
+            raise OptionInvalid(f"option {option!r} has a character in it that no header can have")
     return tuple(sorted(reader.headers.items()))

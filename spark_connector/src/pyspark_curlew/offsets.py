@@ -9,7 +9,9 @@ that the start of the batch did not know: all of them in the first batch, a new 
 asks for the initial offset again whenever it has to plan the first batch anew, and `latest` has
 moved on by then; with `from` in the stored end, the batch is the same each time it is planned.
 `fresh` marks an initial offset, which Spark never stores as an end. `generations` holds a number
-for each topic that changes when it is deleted and made anew; early checkpoints have none.
+for each topic that changes when it is deleted and made anew; early checkpoints have none. `tasks`
+holds by which options the batch that ends here was cut into tasks: a batch that is repeated keeps
+its tasks, by whose numbers the sink knows what it has sent, though the options were changed.
 
 Invariant: the text is a function of the value (names sorted, queues in numeric order), since Spark
 compares offsets as text. Called by `stream`.
@@ -32,6 +34,17 @@ class TopicQueue(NamedTuple):
     queue: int
 
 
+class TaskLimits(NamedTuple):
+    """How a batch is cut into tasks: the options `maxRecordsPerPartition`, `minRecordsPerPartition`
+    and `minPartitions`."""
+
+    max_records: int
+    """0: a queue's range is never split."""
+    min_records: int
+    """Small ranges of several queues share a task up to so many messages; 0: never."""
+    min_tasks: int
+
+
 Positions: TypeAlias = Mapping[TopicQueue, int]
 """Next offset to read by queue."""
 
@@ -45,6 +58,8 @@ class StreamOffset:
     """Where reading began, for queues that the preceding offset does not hold."""
     fresh: bool = False
     generations: Mapping[str, int] = field(default_factory=dict)
+    tasks: TaskLimits | None = None
+    """Of the batch that ends here; None in early checkpoints and where no batch ends."""
 
     def to_json(self) -> dict[str, object]:
         """The form that Spark stores; see the module's text."""
@@ -56,6 +71,8 @@ class StreamOffset:
             document["from"] = _nested(self.begun_at)
         if self.generations:
             document["generations"] = dict(sorted(self.generations.items()))
+        if self.tasks is not None:
+            document["tasks"] = self.tasks._asdict()
         return document
 
     @classmethod
@@ -73,6 +90,7 @@ class StreamOffset:
             begun_at=_flat(document.get("from", {})),
             fresh=document.get("fresh") is True,
             generations=_numbers(document.get("generations", {})),
+            tasks=_tasks(document.get("tasks")),
         )
 
 
@@ -84,16 +102,35 @@ def _nested(positions: Positions) -> dict[str, dict[str, int]]:
 
 
 def _numbers(found: object) -> dict[str, int]:
-    if not isinstance(found, Mapping):
-        raise OffsetVersionUnknown("the checkpoint's offset has 'generations' of another form")
-    return {str(topic): int(number) for topic, number in found.items()}
+    try:
+        assert isinstance(found, Mapping)
+        return {str(topic): int(number) for topic, number in found.items()}
+    except (AssertionError, TypeError, ValueError):
+        raise OffsetVersionUnknown(
+            "the checkpoint's offset has 'generations' of another form"
+        ) from None
+
+
+def _tasks(found: object) -> TaskLimits | None:
+    if found is None:
+        return None
+    try:
+        assert isinstance(found, Mapping)
+        return TaskLimits(*(int(found[name]) for name in TaskLimits._fields))
+    except (AssertionError, KeyError, TypeError, ValueError):
+        raise OffsetVersionUnknown("the checkpoint's offset has 'tasks' of another form") from None
 
 
 def _flat(topics: object) -> dict[TopicQueue, int]:
     if not isinstance(topics, Mapping):
         raise OffsetVersionUnknown("the checkpoint's offset has no 'topics'")
     positions: dict[TopicQueue, int] = {}
-    for topic, queues in topics.items():
-        for queue, offset in queues.items():
-            positions[TopicQueue(str(topic), int(queue))] = int(offset)
+    try:
+        for topic, queues in topics.items():
+            for queue, offset in queues.items():
+                positions[TopicQueue(str(topic), int(queue))] = int(offset)
+    except (AttributeError, TypeError, ValueError):
+        raise OffsetVersionUnknown(
+            "the checkpoint's offset has 'topics' or 'from' of another form"
+        ) from None
     return positions

@@ -66,8 +66,10 @@ class OptionReader:
             raise OptionInvalid(f"option {name!r} = {value!r} is not one of {', '.join(allowed)}")
         return value
 
-    def whole(self, name: str, default: int, *, minimum: int) -> int:
+    def whole(self, name: str, default: int, *, minimum: int, maximum: int = 10**18 - 1) -> int:
         given = self.whole_or_none(name, minimum=minimum)
+        if given is not None and given > maximum:
+            raise OptionInvalid(f"option {name!r} = {given} is above {maximum}")
         return default if given is None else given
 
     def whole_or_none(self, name: str, *, minimum: int) -> int | None:

@@ -20,6 +20,7 @@ from pyspark_curlew.bounds import (
 )
 from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing
 from pyspark_curlew.http_options import HTTP_NAMES, HttpOptions, read_http_options
+from pyspark_curlew.offsets import TaskLimits
 from pyspark_curlew.option_reader import OptionReader
 
 KNOWN: Final = (
@@ -35,6 +36,7 @@ KNOWN: Final = (
     "maxTriggerDelay",
     "minPartitions",
     "maxRecordsPerPartition",
+    "minRecordsPerPartition",
     "failOnDataLoss",
     "includeProperties",
     "filterTags",
@@ -81,9 +83,7 @@ class SourceOptions:
     starting: Bound
     ending: Bound
     trigger: TriggerLimits
-    min_partitions: int
-    max_records_per_partition: int
-    """0: a queue's range is never split."""
+    tasks: TaskLimits
     fail_on_data_loss: bool
     include_properties: bool
     filter_tags: str | None
@@ -129,8 +129,11 @@ def _parse(reader: OptionReader, start: Point) -> SourceOptions:
         starting=read_starting(reader, start),
         ending=read_ending(reader),
         trigger=_trigger(reader),
-        min_partitions=reader.whole("minPartitions", 1, minimum=1),
-        max_records_per_partition=reader.whole("maxRecordsPerPartition", 250_000, minimum=0),
+        tasks=TaskLimits(
+            max_records=reader.whole("maxRecordsPerPartition", 250_000, minimum=0),
+            min_records=reader.whole("minRecordsPerPartition", 32, minimum=0),
+            min_tasks=reader.whole("minPartitions", 1, minimum=1),
+        ),
         fail_on_data_loss=reader.flag("failOnDataLoss", default=True),
         include_properties=reader.flag("includeProperties", default=False),
         filter_tags=_filter(reader),

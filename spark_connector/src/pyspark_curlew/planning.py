@@ -2,17 +2,19 @@
 
 Planning is repeated after a crash and must then give the same tasks: nothing here reads a clock, a
 random number or the service. Invariant of `split`: the pieces cover the given ranges exactly,
-without overlap. Called by `stream`.
+without overlap. Called by `stream` and `batch`.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
+from typing import Final, TypeAlias
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_curlew.offsets import Positions, TopicQueue
+from pyspark_curlew.offsets import Positions, TaskLimits, TopicQueue
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,23 @@ class QueueRange(InputPartition):
     @property
     def size(self) -> int:
         return self.end - self.start
+
+    @property
+    def ranges(self) -> "tuple[QueueRange, ...]":
+        """What the task reads: as of `QueueRanges`."""
+        return (self,)
+
+
+@dataclass(frozen=True)
+class QueueRanges(InputPartition):
+    """A few messages of each of several queues, which one task reads in this order."""
+
+    ranges: tuple[QueueRange, ...]
+
+
+Task: TypeAlias = QueueRange | QueueRanges
+QUEUES_PER_TASK_MAX: Final = 8
+"""A task pulls from its queues one after another; each takes the way to the service and back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +145,36 @@ def split(ranges: Sequence[QueueRange], max_records: int, min_pieces: int = 1) -
     return [piece for wave in zip_longest(*pieces) for piece in wave if piece is not None]
 
 
+def plan_tasks(ranges: Sequence[QueueRange], limits: TaskLimits) -> list[Task]:
+    """Cut ranges above `max_records` (0: none), and put together those below `min_records`."""
+    most, together, tasks = limits
+    return bundle(split(ranges, most, tasks), min(together, most) if most else together, tasks)
+
+
+def bundle(pieces: Sequence[QueueRange], messages: int, min_tasks: int = 1) -> list[Task]:
+    """Have one task read small ranges of several queues, together at most so many messages.
+
+    A task costs about ten milliseconds of processor time, a pull of a few messages two. Ranges that
+    are too large, and those of a queue that is cut into several, stay tasks of their own, and come
+    first. With fewer than `min_tasks` afterwards nothing is put together.
+    """
+    cuts = Counter((piece.topic, piece.queue) for piece in pieces)
+    tasks: list[Task] = []
+    bundles: list[list[QueueRange]] = []
+    room = 0
+    for piece in pieces:
+        if piece.size > messages or cuts[piece.topic, piece.queue] > 1:
+            tasks.append(piece)
+            continue
+        if piece.size > room or len(bundles[-1]) == QUEUES_PER_TASK_MAX:
+            bundles.append([])
+            room = messages
+        bundles[-1].append(piece)
+        room -= piece.size
+    tasks += [QueueRanges(tuple(each)) if len(each) > 1 else each[0] for each in bundles]
+    return tasks if len(tasks) >= min_tasks else list(pieces)
+
+
 def _pieces(whole: QueueRange, count: int) -> list[QueueRange]:
     cuts = [whole.start + whole.size * index // count for index in range(count + 1)]
     return [
@@ -155,6 +204,23 @@ def clamp(
         if high > low:
             readable.append(QueueRange(whole.topic, whole.queue, low, high))
     return readable, lost
+
+
+def narrow(tasks: Iterable[Task], readable: Iterable[QueueRange]) -> list[Task]:
+    """The same tasks with what is `readable` of their ranges, if only nothing."""
+    bounds = {(whole.topic, whole.queue): (whole.start, whole.end) for whole in readable}
+
+    def part(piece: QueueRange) -> QueueRange:
+        low, high = bounds.get((piece.topic, piece.queue), (piece.start, piece.start))
+        start = min(max(piece.start, low), piece.end)
+        return replace(piece, start=start, end=max(start, min(piece.end, high)))
+
+    return [
+        part(task)
+        if isinstance(task, QueueRange)
+        else replace(task, ranges=tuple(part(piece) for piece in task.ranges))
+        for task in tasks
+    ]
 
 
 def _loss(whole: QueueRange, start: int, end: int, reason: str) -> LostRange:

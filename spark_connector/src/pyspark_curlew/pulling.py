@@ -1,6 +1,6 @@
-"""The work of one task: read a range of one queue as RecordBatches.
+"""The work of one task: read ranges of queues, most often one, as RecordBatches.
 
-Every offset of the range is either in a batch or reported as lost; nothing is skipped in silence.
+Every offset of a range is either in a batch or reported as lost; nothing is skipped in silence.
 Under `filterTags` the service says itself which offsets it could not read.
 The range's end was seen by the driver, so the messages are there unless they were removed since.
 Called by `stream` on the executors.
@@ -21,19 +21,20 @@ from pyspark_curlew.errors import ProtocolViolation, ServiceUnavailable, TopicNo
 from pyspark_curlew.freezing import freeze_once
 from pyspark_curlew.loss import report_loss
 from pyspark_curlew.options import SourceOptions
-from pyspark_curlew.planning import LostRange, QueueRange
+from pyspark_curlew.planning import LostRange, QueueRange, Task
 
 _STALLED_PULLS_MAX = 5
 _STALLED_WAIT_S = 2
 
 
 def read_range(
-    wanted: QueueRange, options: SourceOptions, client: CurlewClient
+    task: Task, options: SourceOptions, client: CurlewClient
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of `wanted` in order."""
+    """Yield the messages of the task's ranges, each in order, one after the other."""
     keep_freed_memory()
-    with closing(ReadAhead(wanted, options, client)) as ahead:
-        yield from _batches(wanted, options, ahead)
+    for wanted in task.ranges:
+        with closing(ReadAhead(wanted, options, client)) as ahead:
+            yield from _batches(wanted, options, ahead)
     if options.gc_freeze:
         freeze_once()
 

@@ -59,7 +59,10 @@ def java_hashes(keys: pa.Array) -> NDArray[np.int64]:
 
 
 def _java_hash(key: bytes | None) -> int:
-    units = (key or b"").decode().encode("utf-16-be")
+    try:
+        units = (key or b"").decode().encode("utf-16-be")
+    except UnicodeDecodeError:
+        raise RowRefused("column 'key' has bytes that are not UTF-8") from None
     value = 0
     for index in range(0, len(units), 2):
         value = (31 * value + int.from_bytes(units[index : index + 2], "big")) & 0xFFFFFFFF

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_curlew.allocating import keep_freed_memory
-from pyspark_curlew.client import CurlewClient
+from pyspark_curlew.client import CurlewClient, Plan
 from pyspark_curlew.errors import EpochSealed, RowRefused
 from pyspark_curlew.freezing import freeze_once
 from pyspark_curlew.later import divided, entries
@@ -45,12 +45,13 @@ class Sender:
         self._client = client
         self._turn = turn
         self._producer = producer
-        self._queues: dict[str, int] = {}
+        self._plans: dict[str, Plan] = {}
         self._rows: dict[str, int] = {}
         """By topic, how many rows came so far."""
         self._outboxes: dict[tuple[str, int], Outbox] = {}
         self._later: dict[str, list[bytes]] = {}
         """By topic, delayed messages that wait to be sent."""
+        self._later_bytes: dict[str, int] = {}
         self._sent_later: dict[str, int] = {}
         self._thread = ThreadPoolExecutor(1, "curlew-send")
         self._under_way: deque[Future[None]] = deque()
@@ -89,13 +90,19 @@ class Sender:
             topic = self._options.topic or named
             if topic is None:
                 raise RowRefused("a row has no topic: column 'topic' is null")
+            size = self._later_bytes.get(topic, 0) + len(line) + 1
+            if topic in self._later and size - 1 > self._options.send_max_bytes:
+                self._start_later(topic)
+                size = len(line) + 1
             waiting = self._later.setdefault(topic, [])
             waiting.append(line)
-            if len(waiting) >= self._options.send_max_messages:
+            self._later_bytes[topic] = size
+            if len(waiting) >= self._plan(topic).messages_per_turn:
                 self._start_later(topic)
 
     def _start_later(self, topic: str) -> None:
         lines = self._later.pop(topic)
+        self._later_bytes.pop(topic, None)
         first = self._sent_later.get(topic, 0)
         self._sent_later[topic] = first + len(lines)
         claim = None
@@ -116,26 +123,31 @@ class Sender:
             yield topic, batch.filter(pc.equal(topics, topic))
 
     def _send_to(self, topic: str, batch: pa.RecordBatch) -> None:
-        if topic not in self._queues:
-            self._queues[topic] = self._queue_count(topic)
+        plan = self._plan(topic)
         wanted = batch.column("queue") if "queue" in batch.schema.names else None
         keys = batch.column("key").cast(pa.binary()) if "key" in batch.schema.names else None
         before = self._rows.get(topic, 0)
         self._rows[topic] = before + batch.num_rows
         numbers = np.arange(before, before + batch.num_rows, dtype=np.int64)
-        turns = self._turn + numbers // self._options.send_max_messages
-        for queue, chosen in by_queue(self._queues[topic], wanted, keys, turns):
+        turns = self._turn + numbers // plan.messages_per_turn
+        for queue, chosen in by_queue(plan.queues, wanted, keys, turns):
             records = _encoded(topic, _rows(batch, chosen))
             self._start(topic, queue, self._outbox(topic, queue).add(records))
 
-    def _queue_count(self, topic: str) -> int:
-        """A batch that is repeated goes to the queues of the first time, though there are more."""
-        if self._producer is None:
-            return self._client.queue_count(topic)
-        return self._client.planned_queues(topic, self._producer)
+    def _plan(self, topic: str) -> Plan:
+        """A batch that is repeated goes to the queues of the first time, in portions of that time,
+        though there are more queues now and an option was changed."""
+        if topic not in self._plans:
+            most = self._options.send_max_messages
+            self._plans[topic] = (
+                Plan(self._client.queue_count(topic), most)
+                if self._producer is None
+                else self._client.plan(topic, self._producer, most)
+            )
+        return self._plans[topic]
 
     def _outbox(self, topic: str, queue: int) -> Outbox:
-        limits = self._options.send_max_messages, self._options.send_max_bytes
+        limits = self._plan(topic).messages_per_turn, self._options.send_max_bytes
         return self._outboxes.setdefault((topic, queue), Outbox(*limits))
 
     def _start(self, topic: str, queue: int, ready: Iterator[Portion]) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_curlew.catalog import Catalog, Standing
-from pyspark_curlew.client import TOPICS_MAX, CurlewClient
+from pyspark_curlew.client import CurlewClient, calls_for
 from pyspark_curlew.commits import commit_positions
 from pyspark_curlew.errors import Unsupported
 from pyspark_curlew.loss import report_loss
@@ -28,13 +28,16 @@ from pyspark_curlew.offsets import Positions, StreamOffset, TopicQueue
 from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.planning import (
     QueueRange,
+    QueueRanges,
+    Task,
     clamp,
     cut_queues,
     limit_bytes,
     limit_rows,
+    narrow,
+    plan_tasks,
     ranges_between,
     remade_topics,
-    split,
 )
 from pyspark_curlew.resolving import resolve
 
@@ -96,16 +99,19 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch_s = self._now()
         begun_at = positions if begin.fresh else moved
         known = {**begin.generations, **standing.generations}
-        return StreamOffset(limited, begun_at, generations=known).to_json()
+        tasks = self._options.tasks
+        return StreamOffset(limited, begun_at, generations=known, tasks=tasks).to_json()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802 - Spark's name
         """The ends of the queues as last seen; Spark's progress shows them for the lag."""
         return None if self._newest is None else StreamOffset(self._newest).to_json()
 
-    def partitions(
-        self, start: dict[str, object], end: dict[str, object]
-    ) -> Sequence[InputPartition]:
-        """The tasks of the batch from `start` to `end`."""
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[Task]:
+        """The tasks of the batch from `start` to `end`.
+
+        What is lost leaves gaps in tasks, and empty ones: a repeated batch has the same tasks, or a
+        sink would take a task's rows for those that another one has sent.
+        """
         stop = StreamOffset.from_json(end)
         begin = {**StreamOffset.from_json(start).positions, **stop.begun_at}
         ranges = ranges_between(begin, stop.positions)
@@ -113,15 +119,19 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         topics = sorted({whole.topic for whole in ranges})
         standing = self._catalog().standing(topics, topics)
-        readable, lost = clamp(ranges, standing.earliest, standing.latest)
+        remade = remade_topics(stop.generations, standing.generations)
+        report_loss(list(remade.values()), fail=self._options.fail_on_data_loss)
+        there = [whole for whole in ranges if whole.topic not in remade]
+        readable, lost = clamp(there, standing.earliest, standing.latest)
         report_loss([str(part) for part in lost], fail=self._options.fail_on_data_loss)
-        options = self._options
-        return split(readable, options.max_records_per_partition, options.min_partitions)
+        # Checkpoints from before tasks were kept are from before ranges were put together.
+        tasks = plan_tasks(ranges, stop.tasks or self._options.tasks._replace(min_records=0))
+        return narrow(tasks, readable) if lost or remade else tasks
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from pyspark_curlew.pulling import read_range
 
-        assert isinstance(partition, QueueRange)
+        assert isinstance(partition, QueueRange | QueueRanges)
         return read_range(partition, self._options, self._client())
 
     def commit(self, end: dict[str, object]) -> None:
@@ -153,7 +163,7 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif self._is_enough(begin, end):
                 return standing, end
             left_ms = round((deadline_s - self._now()) * 1000)
-            service_waits = 0 < len(topics) <= TOPICS_MAX
+            service_waits = len(calls_for(topics)) == 1
             if wait_ms == 0 or left_ms <= 0 or (service_waits and standing.state == known):
                 return standing, end
             if not service_waits:

@@ -24,10 +24,15 @@ Result = TypeVar("Result")
 Buffer = bytes | memoryview
 
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
+_NO_SUCH_TOPIC: Final = frozenset({"TOPIC_NOT_FOUND", "QUEUE_NOT_FOUND"})
+"""Any other 404 is an address where the service is not, perhaps for a moment, behind a proxy."""
 _CONNECTIONS_PER_PROCESS: Final = 16
 
 _pools: dict[tuple[int, HttpOptions], urllib3.PoolManager] = {}
 """By process id: a forked worker finds its parent's entry and must not use it."""
+
+_turns: dict[tuple[str, ...], int] = {}
+"""By addresses, which of them it is. For the process: clients are made for one call or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,6 @@ class Transport:
     def __init__(self, options: HttpOptions, policy: RetryPolicy | None = None) -> None:
         self._options = options
         self._policy = policy or RetryPolicy.of(options)
-        self._turn = 0
 
     def run(self, what: str, request: Request, read: Callable[[Answer], Result]) -> Result:
         """Send until `read` makes a result of the answer or the policy gives up."""
@@ -66,10 +70,13 @@ class Transport:
 
     def once(self, request: Request) -> Answer:
         """Send one time, to the address whose turn it is; raise `TryLater` for what may pass."""
+        endpoints = self._options.endpoints
+        turn = _turns.get(endpoints, 0)
         try:
-            return self._once(request, self._options.endpoints[self._turn])
+            return self._once(request, endpoints[turn])
         except TryLater:
-            self._turn = (self._turn + 1) % len(self._options.endpoints)
+            if _turns.get(endpoints, 0) == turn:  # or another thread has gone on already
+                _turns[endpoints] = (turn + 1) % len(endpoints)
             raise
 
     def _once(self, request: Request, endpoint: str) -> Answer:
@@ -110,7 +117,7 @@ class Transport:
         if answer.status in {401, 403}:
             how = described(self._options.credentials)
             raise AccessDenied(f"{subject}: {describe(answer)}; the request was sent {how}")
-        if answer.status == 404:
+        if answer.status == 404 and document_of(answer.body).get("code") in _NO_SUCH_TOPIC:
             raise TopicNotFound(f"{subject}: {describe(answer)}")
         raise RequestRefused(f"{subject}: {describe(answer)}")
 

@@ -118,7 +118,7 @@ class FakeNode:
         if path[0] == "producers:seal":
             seal = json.loads(body)
             self.seals.append((seal["producer"], seal["epoch"]))
-            return _json(200, {})
+            return _json(200, {"producer": seal["producer"], "sealed_epoch": seal["epoch"]})
         if path[0] == "producers:plan":
             return self._plan(json.loads(body))
         if path[0] == "topics:positions":
@@ -136,15 +136,15 @@ class FakeNode:
                 200, {"topic": name, "at": query["at"], "offsets": _offsets(topic, query["at"])}
             )
         if method == "POST":
-            self.sent.append((name, int(query["queue_id"]), body))
-            return _json(200, {"status": "SEND_OK"})
+            self.sent.append((name, int(query.get("queue_id", -1)), body))
+            return _json(200, {"status": "SEND_OK"} if "queue_id" in query else {"results": []})
         return _pull(topic[int(path[3])], {key: int(value) for key, value in query.items()})
 
     def _plan(self, wanted: dict[str, Any]) -> Reply:
         topic = self.topics.get(wanted["topic"])
         if topic is None:
             return _problem(404, code="TOPIC_NOT_FOUND", detail=f"no topic {wanted['topic']!r}")
-        return _json(200, {"queues": len(topic)})
+        return _json(200, {"queues": len(topic), "messages_per_turn": wanted["messages_per_turn"]})
 
     def _positions(self, topics: str) -> Reply:
         names = topics.split(",")

@@ -56,6 +56,11 @@ async def begun(server: Served, connection: RawConnection, body: bytes, more: by
     await until(lambda: server.connections.pressure.body_bytes == before + 1)
 
 
+async def held(server: Served, size: int) -> None:
+    """So many bytes of bodies have come and are not answered."""
+    await until(lambda: server.connections.pressure.body_bytes == size)
+
+
 async def stored(server: Served) -> list[bytes]:
     """The bodies of all messages, in order."""
     broker = server.node.broker
@@ -76,7 +81,7 @@ async def test_it_is_stored_as_it_came(server: Served, piece: int) -> None:
         assert answer.status == 200, answer.body
         assert msgspec.json.decode(answer.body)["count"] == len(BODIES)
         assert await stored(server) == BODIES
-        assert server.connections.pressure.body_bytes == 0
+        await held(server, 0)
 
 
 async def test_what_follows_the_body_is_the_next_request(server: Served) -> None:
@@ -129,9 +134,9 @@ async def test_a_client_that_leaves_in_the_middle_leaves_nothing(server: Served)
         async with contextlib.aclosing(await server.connect()) as connection:
             await begun(server, connection, FRAME)
             await connection.say(FRAME[1:sent])
-            await until(lambda sent=sent: server.connections.pressure.body_bytes == sent)
+            await held(server, sent)
         await until(lambda: server.connections.open_count == 0)
-        await until(lambda: server.connections.pressure.body_bytes == 0)
+        await held(server, 0)
     assert await stored(server) == []
 
 
@@ -141,7 +146,7 @@ async def test_a_body_that_is_too_slow_is_refused(server: Served) -> None:
         await connection.say(FRAME[1:KIB])
         answer = parse(await connection.rest())
         assert (answer.status, answer.code) == (408, "REQUEST_TIMEOUT")
-    await until(lambda: server.connections.pressure.body_bytes == 0)
+    await held(server, 0)
     assert await stored(server) == []
 
 
@@ -154,21 +159,20 @@ async def test_a_body_over_the_bound_of_all_bodies_is_refused_while_it_comes(
     )
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(served_node(tmp_path, limits))
-        pressure = server.connections.pressure
-        held = [await server.connect() for _ in range(3)]
-        for each in held:
+        clients = [await server.connect() for _ in range(3)]
+        for each in clients:
             await stack.enter_async_context(contextlib.aclosing(each))
-        for number, each in enumerate(held[:2], 1):
+        for number, each in enumerate(clients[:2], 1):
             await begun(server, each, FRAME)
             await each.say(FRAME[1:-1])
-            await until(lambda number=number: pressure.body_bytes == number * (len(FRAME) - 1))
+            await held(server, number * (len(FRAME) - 1))
         with contextlib.suppress(ConnectionError):
-            await held[2].say(head(len(FRAME)) + FRAME)
-        answer = parse(await held[2].rest())
+            await clients[2].say(head(len(FRAME)) + FRAME)
+        answer = parse(await clients[2].rest())
         assert (answer.status, answer.code) == (503, "SYSTEM_BUSY")
-        await until(lambda: pressure.body_bytes == 2 * (len(FRAME) - 1))
-        for each in held[:2]:
+        await held(server, 2 * (len(FRAME) - 1))
+        for each in clients[:2]:
             await each.say(FRAME[-1:])
             assert (await each.answer()).status == 200
         assert await stored(server) == BODIES * 2
-        assert pressure.body_bytes == 0
+        await held(server, 0)

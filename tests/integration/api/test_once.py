@@ -128,10 +128,22 @@ def test_an_epoch_keeps_its_number_of_queues(http: httpx.Client, topic: str, pro
         body = {"producer": family, "epoch": epoch, "topic": topic}
         return http.post("/v1/producers:plan", json=body)
 
-    expected = {"producer": family, "epoch": 3, "topic": topic, "queues": queues}
+    expected = {
+        "producer": family,
+        "epoch": 3,
+        "topic": topic,
+        "queues": queues,
+        "messages_per_turn": None,
+    }
     assert plan(3).json() == expected
     http.put(f"/v1/topics/{topic}", json={"queues": queues + 2}).raise_for_status()
     assert plan(3).json() == expected
+    fourth = {"producer": family, "epoch": 4, "topic": topic}
+    for wanted in (5, 8):
+        body = {**fourth, "messages_per_turn": wanted}
+        assert http.post("/v1/producers:plan", json=body).json()["messages_per_turn"] == 5
+    body = {**fourth, "messages_per_turn": 0}
+    assert http.post("/v1/producers:plan", json=body).status_code == 400
     assert plan(4).json()["queues"] == queues + 2
     assert (plan(3).status_code, plan(3).json()["code"]) == (403, "PRODUCER_FENCED")
     assert plan(4, "nothing-there").json()["code"] == "TOPIC_NOT_FOUND"

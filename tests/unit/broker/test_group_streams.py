@@ -110,16 +110,24 @@ async def ending(stream: GroupStream) -> StreamEnd:
             return ended.reason
 
 
+async def waiting_for_the_end(
+    world: World, stream: GroupStream, has_credit: bool
+) -> asyncio.Task[StreamEnd]:
+    """A reader of a stream with one credit, which is used up or not."""
+    if not has_credit:
+        await world.send(b"1")
+        assert len(await stream.next(0)) == 1
+    waiting = asyncio.ensure_future(ending(stream))
+    await until(lambda: world.waiting == 1 or stream._waiting is not None)
+    return waiting
+
+
 @pytest.mark.parametrize("has_credit", [True, False])
 @pytest.mark.parametrize("reason", ["topic_deleted", "group_deleted", "draining"])
 async def test_it_says_why_it_ends(reason: str, has_credit: bool) -> None:
     async with running() as world:
         with await opened(world, credit=1) as stream:
-            if not has_credit:
-                await world.send(b"1")
-                assert len(await stream.next(0)) == 1
-            waiting = asyncio.ensure_future(ending(stream))
-            await until(lambda: world.waiting == 1 or stream._waiting is not None)
+            waiting = await waiting_for_the_end(world, stream, has_credit)
             if reason == "topic_deleted":
                 await world.broker.delete_topic(TOPIC)
             elif reason == "group_deleted":
@@ -137,11 +145,7 @@ async def test_it_ends_when_what_it_reads_is_deleted_and_made_again(
     """It must not go on with leases and credit of the one that is gone."""
     async with running() as world:
         with await opened(world, credit=1) as stream:
-            if not has_credit:
-                await world.send(b"1")
-                assert len(await stream.next(0)) == 1
-            waiting = asyncio.ensure_future(ending(stream))
-            await until(lambda: world.waiting == 1 or stream._waiting is not None)
+            waiting = await waiting_for_the_end(world, stream, has_credit)
             world.clock.advance(ms=1)
             if what == "topic":
                 await world.broker.delete_topic(TOPIC)

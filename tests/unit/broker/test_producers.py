@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.broker.claims import KeyClaim, ProducerClaim
+from app.broker.producer_table import ProducerTable
 from app.broker.producers import Once
 from app.broker.results import BatchItem, SendResult
 from app.domain.delays import Due
@@ -47,6 +48,14 @@ async def send_frame(
     frame = request_frame([Message(b"x")] * count, TOPIC)
     result, again = await world.broker.producers.send_frame(TOPIC, frame, what, queue_id=0)
     return result.first_queue_offset, result.count, again
+
+
+async def restart_with(world: World, kept: int) -> None:
+    """A crash that leaves the first `kept` messages of queue 0."""
+    queue = world.store.queues[TOPIC, 0]
+    del queue.records[kept:]
+    queue.confirmed = kept
+    await world.restart()
 
 
 def stored(world: World, queue_id: int = 0) -> int:
@@ -241,10 +250,7 @@ async def test_a_frame_that_a_crash_cut_short_is_completed(
     async with running() as world:
         await world.send(b"before")
         await send_frame(world, 3, what)
-        queue = world.store.queues[TOPIC, 0]
-        del queue.records[1 + kept :]
-        queue.confirmed = 1 + kept
-        await world.restart()
+        await restart_with(world, 1 + kept)
         assert await send_frame(world, 3, what) == (1 + kept, 3 - kept, False)
         assert stored(world) == 4
         if isinstance(what, KeyClaim):
@@ -258,10 +264,7 @@ async def test_what_a_crash_left_of_a_frame_is_known_when_completing_it_fails(
 ) -> None:
     async with running() as world:
         await send_frame(world, 3, what)
-        queue = world.store.queues[TOPIC, 0]
-        del queue.records[kept:]
-        queue.confirmed = kept
-        await world.restart()
+        await restart_with(world, kept)
         world.store.failure = DiskFull("no room", outcome="not_stored")
         with pytest.raises(DiskFull):
             await send_frame(world, 3, what)
@@ -278,10 +281,7 @@ async def test_a_frame_that_was_cut_short_is_completed_after_another_restart(
     """What others have stored behind it meanwhile is not taken for the rest of it."""
     async with running() as world:
         await send_frame(world, 3, what)
-        queue = world.store.queues[TOPIC, 0]
-        del queue.records[kept:]
-        queue.confirmed = kept
-        await world.restart()
+        await restart_with(world, kept)
         for _ in range(3):
             if other is None:
                 await world.send(b"other")
@@ -362,7 +362,7 @@ async def test_bounds_refuse_rather_than_forget() -> None:
 
 async def plan(world: World, epoch: int, family: str = "spark:q1", topic: str = TOPIC) -> int:
     found = world.metadata.snapshot.topics[topic]
-    return await world.broker.producers.plan(family, epoch, found)
+    return (await world.broker.producers.plan(family, epoch, found)).queues
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
@@ -380,6 +380,24 @@ async def test_an_epoch_spreads_over_as_many_queues_as_when_it_began(snapshot: b
         with pytest.raises(ProducerFenced) as fenced:
             await plan(world, 7)
         assert fenced.value.fields == {"epoch": 8}
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+async def test_an_epoch_keeps_the_turns_that_it_began_with(snapshot: bool) -> None:
+    async with running() as world:
+        topic = world.metadata.snapshot.topics[TOPIC]
+        wishes = ((5, 5), (8, 5), (None, 5))
+        for wanted, expected in wishes:
+            found = await world.broker.producers.plan("spark:q1", 7, topic, wanted)
+            assert found.messages_per_turn == expected
+            if snapshot:
+                await world.broker.producers.journal.write_snapshot()
+            await world.restart()
+        table = ProducerTable(Limits())
+        table.apply(b'["n","spark:q1",7,"orders",3,1000]')
+        early = table.plan("spark:q1", 7, "orders", 1000)
+        assert early is not None
+        assert (early.queues, early.messages_per_turn) == (3, None)
 
 
 async def test_a_closed_epoch_plans_nothing_and_its_plans_are_forgotten() -> None:

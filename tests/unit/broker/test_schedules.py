@@ -57,6 +57,23 @@ async def test_fires_each_due_time_once_and_never_early() -> None:
 
 
 @pytest.mark.anyio
+async def test_a_time_zone_that_is_gone_stops_one_schedule_only() -> None:
+    """Zones are taken out of their database now and then; a schedule of one may be there before."""
+    async with running() as world:
+        gone = every_minute(timezone="Gone/Away")
+        schedule, _ = await world.metadata.schedules.put("gone", gone, FIRST)
+        await world.broker.schedules.put("tick", every_minute())
+        for now_ms in (FIRST, FIRST + MINUTE):
+            await at(world, now_ms)
+        assert times(world) == [FIRST, FIRST + MINUTE]
+        assert world.broker.schedules.shown_due_times(schedule) == [FIRST]
+        repaired = every_minute(timezone="Europe/Paris")
+        await world.broker.schedules.put("gone", repaired)
+        await at(world, FIRST + 2 * MINUTE)
+        assert times(world).count(FIRST + 2 * MINUTE) == 2
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("dies", ["claim", "append", "delivery"])
 async def test_a_crash_between_claim_and_report_loses_and_doubles_nothing(dies: str) -> None:
     async with running() as world:

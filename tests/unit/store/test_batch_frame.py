@@ -111,7 +111,7 @@ def test_placing_a_frame_equals_encoding_each_record(
 def test_an_answer_says_where_every_record_is() -> None:
     records = [b"first", b"the second"]
     sizes = np.array([len(record) for record in records])
-    data = batch_frame.encode_answer(sizes, [7, -8], b"".join(records), 41) + b"".join(records)
+    data = batch_frame.encode_answer(sizes, [7, -8], records, 41) + b"".join(records)
     magic, version, flags, _, count, crc, first, size = struct.unpack_from(">4sBBHIIqq", data)
     assert (magic, version, flags, count, first, size) == (b"CRLW", 1, 5, 2, 41, 15)
     assert crc == google_crc32c.value(data[32:])

@@ -44,7 +44,7 @@ QUEUE = f"{paths.queue_directory('orders', 0)}/{paths.file_name(0)}"
 
 @pytest.fixture(autouse=True, params=[1, 1_000], ids="many from {}".format)
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MANY", request.param)
+    monkeypatch.setattr(reading, "VECTOR_RECORDS_MIN", request.param)
 
 
 def body_of(number: int, queue_id: int = 0) -> bytes:

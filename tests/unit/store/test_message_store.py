@@ -242,7 +242,7 @@ class TestDamage:
 
     @pytest.fixture(autouse=True, params=[1, 1_000], ids="many from {}".format)
     def _way(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(reading, "MANY", request.param)
+        monkeypatch.setattr(reading, "VECTOR_RECORDS_MIN", request.param)
 
     def segment(self, root: Path, number: int = 0) -> Path:
         return sorted((root / "commitlog").iterdir())[number]

@@ -18,7 +18,7 @@ COUNT = 90
 @pytest.fixture(autouse=True, params=[1, 12, 1_000], ids="many from {}".format)
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few records and many are read in two ways; each has to give the same."""
-    monkeypatch.setattr(reading, "MANY", request.param)
+    monkeypatch.setattr(reading, "VECTOR_RECORDS_MIN", request.param)
     monkeypatch.setattr(checking, "VECTOR_RECORDS_MIN", request.param)
 
 

@@ -1,0 +1,76 @@
+"""Records in pieces: the same records whichever way they are asked for."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from app.store.record_views import (
+    Piece,
+    RecordViews,
+    as_buffers,
+    ends_of,
+    total_bytes,
+)
+
+
+def piece_of(*records: bytes, between: bytes = b"") -> Piece:
+    sizes = np.array([len(record) for record in records], np.int64)
+    starts = np.cumsum(sizes + len(between)) - sizes - len(between)
+    return Piece(memoryview(between.join(records)), starts, sizes)
+
+
+LARGE = [bytes([number]) * 40_000 for number in range(8)]
+CASES = {
+    "none": ([], []),
+    "an empty piece": ([piece_of()], []),
+    "one": ([piece_of(b"one", b"four")], [b"one", b"four"]),
+    "several small": ([piece_of(b"a", b"bc"), piece_of(b"def")], [b"a", b"bc", b"def"]),
+    "others between": (
+        [piece_of(b"a", b"bc", between=b"--"), piece_of(), piece_of(b"d")],
+        [b"a", b"bc", b"d"],
+    ),
+    "several large": ([piece_of(*LARGE[:4]), piece_of(*LARGE[4:])], LARGE),
+    "large, others between": (
+        [piece_of(*LARGE[:4], between=b"-" * 9), piece_of(*LARGE[4:])],
+        LARGE,
+    ),
+    "some left out": (
+        [piece_of(b"a", b"bad", b"bc").without([1]), piece_of(b"bad", b"d").without([0])],
+        [b"a", b"bc", b"d"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pieces", "records"), CASES.values(), ids=CASES)
+def test_records_come_out_of_their_pieces(pieces: list[Piece], records: list[bytes]) -> None:
+    views = RecordViews(pieces)
+    assert len(views) == len(records)
+    assert ends_of(views) == [*records[:1], *records[-1:]]
+    assert total_bytes(views) == sum(map(len, records))
+    sizes, buffers = as_buffers(views)
+    assert sizes.tolist() == [len(record) for record in records]
+    assert b"".join(buffers) == b"".join(records)
+    assert list(views) == records
+    assert views[:1] == records[:1]
+
+
+@pytest.mark.parametrize("records", [[], [b"one"], [b"one", b"two", b"three"]])
+def test_a_list_of_records_is_taken_as_well(records: list[bytes]) -> None:
+    views: Sequence[memoryview] = [memoryview(record) for record in records]
+    assert ends_of(views) == [*records[:1], *records[-1:]]
+    assert total_bytes(views) == sum(map(len, records))
+    sizes, buffers = as_buffers(views)
+    assert sizes.tolist() == [len(record) for record in records]
+    assert b"".join(buffers) == b"".join(records)
+
+
+def test_large_pieces_are_handed_on_and_small_ones_are_copied_together() -> None:
+    large = [piece_of(*LARGE[:4]), piece_of(*LARGE[4:])]
+    assert as_buffers(RecordViews(large))[1] == [piece.data for piece in large]
+    assert all(
+        given is piece.data
+        for given, piece in zip(as_buffers(RecordViews(large))[1], large, strict=True)
+    )
+    small = [piece_of(b"few bytes") for _ in range(50)]
+    assert len(as_buffers(RecordViews(small))[1]) == 1

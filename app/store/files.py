@@ -23,6 +23,10 @@ Buffer = bytes | bytearray | memoryview
 IOV_MAX: Final = 1024
 """Linux' UIO_MAXIOV: buffers that one writev takes."""
 
+WRITE_BYTES_MAX: Final = 1024 * 1024
+"""Of one call. For 2 MiB and more Linux takes free memory for its cache in pieces of 2 MiB, which
+on virtual machines is memory that the host has taken back: the first byte in each waits for it."""
+
 DIRECTORY_MODE: Final = 0o750
 FILE_MODE: Final = 0o640
 
@@ -186,19 +190,38 @@ class OsFile(File):
 
     @override
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
+        wanted = sum(map(len, buffers))
+        if wanted <= WRITE_BYTES_MAX and len(buffers) <= IOV_MAX:
+            self._write(buffers, wanted, offset)
+        else:
+            self._write_in_parts(buffers, offset)
+
+    def _write(self, buffers: Sequence[Buffer], wanted: int, offset: int) -> None:
+        """Write `wanted` bytes, which the buffers hold together, in one call if it takes all."""
         if len(buffers) == 1:
-            data = buffers[0]
-            done = os.pwrite(self._descriptor, data, offset)
-            if done < len(data):
-                self._write_rest(data, done, offset)
-            return
-        for start in range(0, len(buffers), IOV_MAX):
-            group = buffers[start : start + IOV_MAX]
-            wanted = sum(map(len, group))
-            done = os.pwritev(self._descriptor, group, offset)
-            if done < wanted:
-                self._write_rest(b"".join(group), done, offset)
-            offset += wanted
+            done = os.pwrite(self._descriptor, buffers[0], offset)
+        else:
+            done = os.pwritev(self._descriptor, buffers, offset)
+        if done < wanted:
+            self._write_rest(b"".join(buffers), done, offset)
+
+    def _write_in_parts(self, buffers: Sequence[Buffer], offset: int) -> None:
+        """In order, as much in a call as it should take."""
+        part: list[Buffer] = []
+        size = 0
+        for buffer in buffers:
+            rest = memoryview(buffer)
+            while rest:
+                piece = rest[: WRITE_BYTES_MAX - size]
+                rest = rest[len(piece) :]
+                part.append(piece)
+                size += len(piece)
+                if size == WRITE_BYTES_MAX or len(part) == IOV_MAX:
+                    self._write(part, size, offset)
+                    offset += size
+                    part, size = [], 0
+        if part:
+            self._write(part, size, offset)
 
     def _write_rest(self, data: Buffer, done: int, offset: int) -> None:
         """Go on after a short write; the next call tells the reason if there is one."""

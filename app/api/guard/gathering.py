@@ -18,7 +18,8 @@ from typing_extensions import override
 from app.domain.errors import CurlewError
 from app.domain.limits import MIB
 
-FIRST_ROOM_BYTES: Final = 2 * MIB
+FIRST_ROOM_BYTES: Final = 3 * MIB
+"""For most frames; from 4 MiB on numpy asks for huge pages, of which one byte takes 2 MiB."""
 
 
 class Connection(Protocol):

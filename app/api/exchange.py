@@ -18,6 +18,8 @@ Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
+Hold = Callable[[int], None]
+"""Counts bytes that a request holds in memory, or raises."""
 
 API_PREFIX: Final = "/v1/"
 STATE_PATHS: Final = (API_PREFIX, "/healthz", "/readyz", "/metrics")
@@ -38,8 +40,14 @@ WHOLE_ANSWERS: Final[dict[str, dict[object, object]]] = {WHOLE_ANSWER: {}}
 """In a scope, that the server knows it."""
 WHOLE_BODY: Final = "curlew.whole_body"
 """In the scope, a body that came with its head. Whoever takes it out finds none in `receive`."""
+BODY_IN_PLACE: Final = "curlew.body_in_place"
+"""In the scope, how to read a body of known length in one piece: `Gather`, instead of `receive`."""
 REQUEST_ID_KEY: Final = "curlew.request_id"
 """Where applications behind the shell find the request id in the scope."""
+
+
+Gather = Callable[[int, Hold], Awaitable[memoryview]]
+"""Given the length; the memory is the caller's to write to."""
 
 
 class ClientGone(Exception):
@@ -104,10 +112,13 @@ class Exchange:
 
     async def read_own_body(
         self, limit: int, too_large: Callable[[int], InvalidRequest]
-    ) -> bytes | bytearray:
-        """The same; what had to be joined is the caller's to write to."""
+    ) -> bytes | bytearray | memoryview:
+        """The same; what can be written to is the caller's to write to."""
         if WHOLE_BODY in self.scope:
             return self._whole_body(limit, too_large)
+        gather: Gather | None = self.scope.get(BODY_IN_PLACE)
+        if gather is not None and b"content-length" in self.headers:
+            return await gather(self._announced(limit, too_large), self.hold)
         body, more = await self._read_first(limit, too_large)
         return bytearray().join(await self._read_rest(body, limit, too_large)) if more else body
 
@@ -117,13 +128,18 @@ class Exchange:
             raise too_large(limit)
         return body
 
+    def _announced(self, limit: int, too_large: Callable[[int], InvalidRequest]) -> int:
+        """The length of the body, 0 when nothing is said of it."""
+        size = int(self.headers.get(b"content-length", b"0"))
+        if size > limit:
+            raise too_large(limit)
+        return size
+
     async def _read_first(
         self, limit: int, too_large: Callable[[int], InvalidRequest]
     ) -> tuple[bytes, bool]:
         """The first part of the body, and whether more follows."""
-        declared = self.headers.get(b"content-length")
-        if declared is not None and int(declared) > limit:
-            raise too_large(limit)
+        self._announced(limit, too_large)
         event = await self.receive()
         if event["type"] != "http.request":
             raise ClientGone

@@ -94,7 +94,7 @@ class DataPlane(Protocol):
     async def send_frame(
         self,
         topic: str,
-        body: bytes | bytearray,
+        body: bytes | bytearray | memoryview,
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,

@@ -116,7 +116,7 @@ class Broker(BrokerLife):
     async def send_frame(
         self,
         topic: str,
-        body: bytes | bytearray,
+        body: bytes | bytearray | memoryview,
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,

@@ -147,7 +147,7 @@ class Producers:
     async def send_frame(
         self,
         topic_name: str,
-        body: bytes | bytearray,
+        body: bytes | bytearray | memoryview,
         claim: Claim,
         *,
         queue_id: int | None = None,

@@ -91,7 +91,7 @@ class Sender:
     async def send_frame(
         self,
         topic_name: str,
-        body: bytes | bytearray,
+        body: bytes | bytearray | memoryview,
         queue_id: int | None,
         flush: FlushMode | None,
     ) -> FrameResult:

@@ -1,9 +1,11 @@
 """A driver and a node that are killed while a stream is copied: the copy has each message once.
 
 Both are killed in the middle of a batch, while the answer to one of its requests is held back.
-Control: without idempotence the same kills leave messages twice.
+After the kill of the driver the options of source and sink are others, but the batch goes on as it
+began. Control: without idempotence the same kills leave messages twice.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -53,9 +55,16 @@ Driver = subprocess.Popen[bytes]
 
 
 @contextmanager
-def driver(endpoint: str, folder: Path, trigger: str, idempotence: str) -> Iterator[Driver]:
-    """A driver with all its workers in a process group of its own; killed in the end."""
+def driver(
+    endpoint: str, folder: Path, trigger: str, idempotence: str, *, changed: bool = False
+) -> Iterator[Driver]:
+    """A driver with all its workers in a process group of its own; killed in the end.
+
+    `changed`: with options that cut its batches into other tasks and portions.
+    """
     arguments = [endpoint, "orders", "copy", str(folder), trigger, idempotence]
+    others = [{"minPartitions": "7"}, {"sendMaxMessages": "13"}] if changed else [{}, {}]
+    arguments += [json.dumps(each) for each in others]
     with (folder / "driver.log").open("a") as log:
         process = subprocess.Popen(
             [sys.executable, str(COPIER), *arguments],
@@ -116,7 +125,7 @@ def copied_through_kills(folder: Path, idempotence: str) -> Counter[str]:
                 nodes.kill()
             rule.let_go()
             nodes.start_again()
-            with driver(endpoint, folder, "once", idempotence) as process:
+            with driver(endpoint, folder, "once", idempotence, changed=True) as process:
                 assert process.wait(DEADLINE_S) == 0, (folder / "driver.log").read_text()[-3000:]
         return values(nodes.node.url)
     finally:

@@ -137,7 +137,13 @@ def test_starting_offsets_by_queue() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["1700000000123", "2023-11-14T22:13:20.123Z", "2023-11-14T23:13:20.123+01:00"]
+    "text",
+    [
+        "1700000000123",
+        "2023-11-14T22:13:20.123Z",
+        "2023-11-14T23:13:20.123+01:00",
+        "2023-11-14T22:13:20.122001Z",
+    ],
 )
 def test_times_are_numbers_or_iso(text: str) -> None:
     options = parse_batch_options({**REQUIRED, "startingTimestamp": text, "endingTimestamp": text})
@@ -207,6 +213,8 @@ def test_an_option_that_needs_another(given: dict[str, str], name: str) -> None:
         {"token": "two words"},
         {"username": "a:b", "password": "pw"},
         {"headers.Authorization": "x"},
+        {"headers.idempotency-key": "the-same-for-all-requests"},
+        {"headers.Content-Encoding": "gzip"},
         {"headers.a b": "x"},
         {"headers.X-A": "x\r\nX-B: y"},
     ],

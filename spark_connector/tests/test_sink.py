@@ -1,6 +1,5 @@
 """Writing: frames as the service reads them, queues as it chooses, refusals before any task."""
 
-import datetime
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -49,12 +48,11 @@ from pyspark_curlew.sink_options import parse_sink_options
 
 from app.domain.limits import Limits
 from app.domain.message import queue_for_sharding_key
-from app.runtime.system_clock import SystemClock
 from app.store.formats.batch_frame import parse_request
 from spark_connector.tests.support.fake_node import FakeNode, Reply, refusal, run_fake_node
 from spark_connector.tests.support.proxy import Dropping, run_proxy
 from spark_connector.tests.support.real_node import run_real_node
-from tests.support.waiting import wait_until
+from spark_connector.tests.support.stored import stored_at, values_at
 
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=9)
 MAPS = st.none() | st.dictionaries(TEXT.filter(bool), TEXT.filter(bool), max_size=3)
@@ -391,22 +389,6 @@ def task(
     return Sent(send_all(sender, iter(parts)), producer.family)
 
 
-def stored_at(endpoint: str, column: str) -> list[Any]:
-    reader = source_of(endpoint, topic="orders").reader(
-        source_of(endpoint, topic="orders").schema()
-    )
-    return [
-        value
-        for task in reader.partitions()
-        for part in reader.read(task)
-        for value in part.column(column).to_pylist()
-    ]
-
-
-def values_at(endpoint: str) -> list[int]:
-    return sorted(map(int, stored_at(endpoint, "value")))
-
-
 def queues_at(endpoint: str) -> set[int]:
     return set(stored_at(endpoint, "queue"))
 
@@ -504,21 +486,6 @@ def test_a_repeated_batch_finds_its_rows_although_portions_have_another_size(
             node.remove_topic("orders")
 
 
-def test_delayed_rows_of_a_repeated_batch_keep_the_size_of_their_portions(tmp_path: Path) -> None:
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 2)
-        for count, most in ((6, 3), (20, 4)):
-            options = parse_sink_options(
-                {"endpoint": node.base_url, "topic": "orders", "sendMaxMessages": str(most)}
-            )
-            sender = Sender(options, CurlewClient(options.http), 0, Producer("spark:q", 0, 1))
-            values = [b"%d" % number for number in range(count)]
-            rows = pa.RecordBatch.from_pydict({"value": values, "delayMs": [1] * count})
-            assert send_all(sender, iter([rows])) == count
-        wait_until(lambda: len(values_at(node.base_url)) >= 20)
-        assert values_at(node.base_url) == list(range(20))
-
-
 def test_a_request_whose_answer_was_lost_is_stored_once(tmp_path: Path) -> None:
     with run_real_node(tmp_path) as node:
         node.add_topic("orders", 1)
@@ -563,26 +530,3 @@ def test_a_stream_needs_to_know_its_batch(node: FakeNode) -> None:
     plain = source_of(node.base_url, topic="orders", idempotence="false")
     plain.streamWriter(schema_of("value binary"), False).write(iter([batch(value=[b"x"])]))
     assert len(node.sent) == 1
-
-
-def test_rows_that_are_delivered_later(tmp_path: Path) -> None:
-    """Once each, although the task runs twice; those without a delay come at once."""
-    soon = datetime.datetime.fromtimestamp(SystemClock().now_ms() / 1000 + 0.3, datetime.UTC)
-    kinds = [("value", pa.binary()), ("key", pa.string()), ("tag", pa.string())]
-    schema = pa.schema([*kinds, ("deliverAt", pa.timestamp("us", "UTC"))])
-    rows = [
-        {"value": b"%d" % n, "key": f"k{n}", "tag": "t", "deliverAt": soon if n % 2 else None}
-        for n in range(10)
-    ]
-    with run_real_node(tmp_path) as node:
-        node.add_topic("orders", 2)
-        for _ in range(2):
-            options = parse_sink_options(
-                {"endpoint": node.base_url, "topic": "orders", "sendMaxMessages": "2"}
-            )
-            sender = Sender(options, CurlewClient(options.http), 0, Producer("spark:q2", 0, 0))
-            part = pa.RecordBatch.from_pylist(rows, schema)
-            assert send_all(sender, iter([part])) == 10
-        assert set(values_at(node.base_url)) >= {0, 2, 4, 6, 8}
-        wait_until(lambda: len(values_at(node.base_url)) >= 10)
-        assert values_at(node.base_url) == list(range(10))

@@ -129,9 +129,7 @@ class AnswerCycle(RequestResponseCycle):
         if WHOLE_BODY in self.scope:
             body: bytes = self.scope.pop(WHOLE_BODY)  # type: ignore[typeddict-item]
             return {"type": "http.request", "body": body, "more_body": False}
-        if self.waiting_for_100_continue and not self.transport.is_closing():
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            self.waiting_for_100_continue = False
+        self._invite()
         if not self.disconnected and not self.response_complete:
             self.flow.resume_reading()
             if not self._is_news:
@@ -143,6 +141,25 @@ class AnswerCycle(RequestResponseCycle):
             self._event.clear()
         part, self.body = bytes(self.body), b""
         return {"type": "http.request", "body": part, "more_body": self.more_body}
+
+    def _invite(self) -> None:
+        """Tell a client that waits for it that the body may come."""
+        if self.waiting_for_100_continue and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.waiting_for_100_continue = False
+
+    def begin_body(self) -> bytes | bytearray:
+        """What has come of the body, to be read on in another way than by `receive`."""
+        self._invite()
+        self._is_news = False
+        first, self.body = self.body, b""
+        return first
+
+    async def wait_for_body(self) -> None:
+        """Until all of the body has come, or none will."""
+        self.message_event.clear()
+        if not self.disconnected:
+            await self.message_event.wait()
 
     @override
     async def send(self, message: ASGISendEvent) -> None:

@@ -27,9 +27,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from app.api.errors import HeadersTooLarge, MalformedRequest, RequestTooSlow, render_problem
-from app.api.exchange import WHOLE_ANSWERS, batch_too_large
+from app.api.exchange import BODY_IN_PLACE, WHOLE_ANSWERS, ClientGone, Hold, batch_too_large
 from app.api.guard.connections import NEVER, Connections
 from app.api.guard.cycle import AnswerCycle
+from app.api.guard.gathering import Gathering
 from app.api.guard.head import check_head
 from app.api.guard.lingering import LingeringTransport
 from app.domain.errors import CurlewError
@@ -94,6 +95,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_started = 0.0
         self._unread = (0, 0.0)
         self._unread_bytes = 0
+        self._gathering: Gathering | None = None
+        """Has the transport while it reads a body."""
 
     # Opening and closing
 
@@ -110,6 +113,7 @@ class GuardedProtocol(HttpToolsProtocol):
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self.deadline = NEVER
+        self._gathering = None
         self.guard.leave(self, self._address)
         self._count_unread(0)
         at_work = self._at_work
@@ -143,7 +147,7 @@ class GuardedProtocol(HttpToolsProtocol):
         elif phase is _HEAD:
             self._head_continues(data)
         elif phase is _BODY:
-            self._body_continues(data)
+            self.body_grew(len(data))
 
     def _head_continues(self, data: bytes) -> None:
         """A part of a head has come: what the parser keeps of it is bounded, and so is the time."""
@@ -156,7 +160,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._head_bytes > limits.header_block_bytes_max + limits.request_target_bytes_max:
             self._refuse(self._headers_too_large())
 
-    def _body_continues(self, data: bytes) -> None:
+    def body_grew(self, size: int) -> None:
         """A part of a body has come: it may take longer the more of it comes, up to a bound."""
         limits = self.guard.limits
         if self._body_bytes == _JUST_BEGUN:
@@ -164,13 +168,57 @@ class GuardedProtocol(HttpToolsProtocol):
             self._body_bytes = 0
             self.cycle.keep_alive = False
             self.cycle.transport = LingeringTransport(self.transport, self.linger)  # type: ignore[assignment]
-        self._body_bytes += len(data)
+        self._body_bytes += size
         if self._body_bytes > 2 * limits.batch_bytes_max + MIB:  # chunks may double the size
             self._refuse(batch_too_large(limits.batch_bytes_max))
             return
         allowed_s = limits.request_body_ms_max / 1_000
         allowed_s += self._body_bytes / limits.request_body_bytes_per_second_min
         self.deadline = self._body_started + allowed_s
+
+    async def _gather(self, size: int, hold: Hold) -> memoryview:
+        """The whole body of the request at work, of `size` bytes, read to where it stays.
+
+        In place of the cycle's `receive`. Raises what `hold` raises, and `ClientGone`.
+        """
+        cycle = self.cycle
+        first = cycle.begin_body()
+        hold(len(first))
+        if not cycle.more_body:
+            return memoryview(first)
+        gathering = self._gathering = Gathering(self, first, size, hold)
+        try:
+            self.transport.set_protocol(gathering)
+            self.flow.resume_reading()
+            await cycle.wait_for_body()
+        finally:
+            self._stop_gathering()
+        if gathering.refusal is not None:
+            raise gathering.refusal
+        if not gathering.is_whole:
+            raise ClientGone
+        return gathering.take()
+
+    def body_ended(self) -> None:
+        gathering = self._gathering
+        self._stop_gathering()
+        if gathering is None or not gathering.is_whole:
+            self.cycle.message_event.set()
+            return
+        keep_alive = self.parser.should_keep_alive()
+        self._make_parser()  # the old one waits for a body that it will not see
+        self._end_message(keep_alive=keep_alive)
+        self.deadline = NEVER
+
+    def _stop_gathering(self) -> None:
+        gathering, self._gathering = self._gathering, None
+        if gathering is not None and not self.transport.is_closing():
+            self.transport.set_protocol(self)
+
+    def _make_parser(self) -> None:
+        """As uvicorn does."""
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     # What the parser calls
 
@@ -249,14 +297,18 @@ class GuardedProtocol(HttpToolsProtocol):
 
     @override
     def on_message_complete(self) -> None:
+        if self.cycle is self._came:
+            self._phase = _BUSY
+            self.cycle.more_body = False
+            return
+        self._end_message(keep_alive=self.parser.should_keep_alive())
+
+    def _end_message(self, *, keep_alive: bool) -> None:
         cycle = self.cycle
         self._phase = _BUSY
-        if cycle is self._came:
-            cycle.more_body = False
-            return
         if cycle.transport is not self.transport and not cycle.response_started:
             cycle.transport = self.transport
-            cycle.keep_alive = self.parser.should_keep_alive()
+            cycle.keep_alive = keep_alive
         if not cycle.response_complete:
             cycle.end_body()
 
@@ -273,6 +325,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._at_work = cycle
         if cycle.more_body:
             cycle.await_body()
+            cycle.scope[BODY_IN_PLACE] = self._gather  # type: ignore[typeddict-unknown-key]
             self._start_asgi_task(cycle, self.app)
         else:
             cycle.offer_body()
@@ -305,6 +358,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._phase is _BUSY:  # the request did come whole in the meantime
             self.transport.close()
             return
+        self._stop_gathering()
         self._enter(_LINGERING, self.guard.limits.linger_ms_max)
         self.flow.resume_reading()
         if self.transport.can_write_eof() and not self.transport.is_closing():

@@ -23,7 +23,9 @@ _BARE: Final = re.compile(r"[!#-\[\]-~]+")
 _FINGERPRINT_BYTES: Final = 12
 
 
-def claim_of(options: SendOptions, exchange: Exchange, body: bytes | bytearray) -> Claim | None:
+def claim_of(
+    options: SendOptions, exchange: Exchange, body: bytes | bytearray | memoryview
+) -> Claim | None:
     """The claim of a send; None when it has none. `InvalidRequest` for half a one, or for two."""
     key = options.idempotency_key
     if key is None and IDEMPOTENCY_KEY in exchange.headers:
@@ -72,7 +74,7 @@ def _key_of(text: str) -> str:
     )
 
 
-def _fingerprint(exchange: Exchange, body: bytes | bytearray) -> str:
+def _fingerprint(exchange: Exchange, body: bytes | bytearray | memoryview) -> str:
     digest = blake2b(digest_size=_FINGERPRINT_BYTES)
     content_type = exchange.headers.get(b"content-type", b"")
     lines = [b": ".join(pair) for pair in sorted(exchange.mq_headers)]

@@ -259,7 +259,9 @@ class Sending:
         claim = claim_of(options, exchange, body)
         await self._send_entries(exchange, topic, entries, options, spread, wishes, claim)
 
-    async def _read_frame(self, exchange: Exchange, packing: Packing | None) -> bytes | bytearray:
+    async def _read_frame(
+        self, exchange: Exchange, packing: Packing | None
+    ) -> bytes | bytearray | memoryview:
         """The body, to be written to when it came in parts: the store fills it in place."""
         limit = self._limits.batch_bytes_max
         if packing is None:
@@ -270,7 +272,7 @@ class Sending:
         self,
         exchange: Exchange,
         topic: str,
-        body: bytes | bytearray,
+        body: bytes | bytearray | memoryview,
         options: SendOptions,
         wishes: frozenset[str],
     ) -> None:

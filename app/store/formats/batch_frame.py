@@ -98,10 +98,12 @@ class RequestFrame:
         return units.tobytes()
 
 
-def parse_request(body: bytes | bytearray, *, topic: str, limits: Limits) -> RequestFrame:
+def parse_request(
+    body: bytes | bytearray | memoryview, *, topic: str, limits: Limits
+) -> RequestFrame:
     """Check a request frame whole. Every record must name `topic`.
 
-    A `bytearray` is ours from here on: the records are not copied out of it.
+    What can be written to is ours from here on: the records are not copied out of it.
     """
     count, flags, records_bytes = _check_header(body, limits)
     sizes_end = HEADER_BYTES + 4 * count
@@ -240,7 +242,7 @@ def encode_answer(
     return header + columns
 
 
-def _check_header(body: bytes | bytearray, limits: Limits) -> tuple[int, int, int]:
+def _check_header(body: bytes | bytearray | memoryview, limits: Limits) -> tuple[int, int, int]:
     """`(count, flags, bytes of records)` of an acceptable request header."""
     if len(body) < HEADER_BYTES:
         raise MalformedFrame(f"a frame has at least {HEADER_BYTES} bytes, this one {len(body)}")

@@ -102,9 +102,13 @@ def _nested(positions: Positions) -> dict[str, dict[str, int]]:
 
 
 def _numbers(found: object) -> dict[str, int]:
-    if not isinstance(found, Mapping):
-        raise OffsetVersionUnknown("the checkpoint's offset has 'generations' of another form")
-    return {str(topic): int(number) for topic, number in found.items()}
+    try:
+        assert isinstance(found, Mapping)
+        return {str(topic): int(number) for topic, number in found.items()}
+    except (AssertionError, TypeError, ValueError):
+        raise OffsetVersionUnknown(
+            "the checkpoint's offset has 'generations' of another form"
+        ) from None
 
 
 def _tasks(found: object) -> TaskLimits | None:
@@ -121,7 +125,12 @@ def _flat(topics: object) -> dict[TopicQueue, int]:
     if not isinstance(topics, Mapping):
         raise OffsetVersionUnknown("the checkpoint's offset has no 'topics'")
     positions: dict[TopicQueue, int] = {}
-    for topic, queues in topics.items():
-        for queue, offset in queues.items():
-            positions[TopicQueue(str(topic), int(queue))] = int(offset)
+    try:
+        for topic, queues in topics.items():
+            for queue, offset in queues.items():
+                positions[TopicQueue(str(topic), int(queue))] = int(offset)
+    except (AttributeError, TypeError, ValueError):
+        raise OffsetVersionUnknown(
+            "the checkpoint's offset has 'topics' or 'from' of another form"
+        ) from None
     return positions

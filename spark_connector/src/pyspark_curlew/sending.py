@@ -51,6 +51,7 @@ class Sender:
         self._outboxes: dict[tuple[str, int], Outbox] = {}
         self._later: dict[str, list[bytes]] = {}
         """By topic, delayed messages that wait to be sent."""
+        self._later_bytes: dict[str, int] = {}
         self._sent_later: dict[str, int] = {}
         self._thread = ThreadPoolExecutor(1, "curlew-send")
         self._under_way: deque[Future[None]] = deque()
@@ -89,13 +90,19 @@ class Sender:
             topic = self._options.topic or named
             if topic is None:
                 raise RowRefused("a row has no topic: column 'topic' is null")
+            size = self._later_bytes.get(topic, 0) + len(line) + 1
+            if topic in self._later and size - 1 > self._options.send_max_bytes:
+                self._start_later(topic)
+                size = len(line) + 1
             waiting = self._later.setdefault(topic, [])
             waiting.append(line)
+            self._later_bytes[topic] = size
             if len(waiting) >= self._plan(topic).messages_per_turn:
                 self._start_later(topic)
 
     def _start_later(self, topic: str) -> None:
         lines = self._later.pop(topic)
+        self._later_bytes.pop(topic, None)
         first = self._sent_later.get(topic, 0)
         self._sent_later[topic] = first + len(lines)
         claim = None

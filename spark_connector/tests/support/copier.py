@@ -1,9 +1,10 @@
 """A Spark application: copies one topic to another, as a driver that tests can kill.
 
 Arguments: endpoint, topic, copy, folder, trigger (`once` ends with what was there, `always` goes
-on), and whether the sink is idempotent.
+on), whether the sink is idempotent, and further options of source and sink as JSON.
 """
 
+import json
 import sys
 
 from pyspark.sql import SparkSession
@@ -11,7 +12,8 @@ from pyspark_curlew import register
 
 
 def main() -> None:
-    endpoint, topic, copy, folder, trigger, idempotence = sys.argv[1:]
+    endpoint, topic, copy, folder, trigger, idempotence, *others = sys.argv[1:]
+    of_source, of_sink = map(json.loads, others)
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.driver.host", "127.0.0.1")
@@ -28,6 +30,7 @@ def main() -> None:
         spark.readStream.format("curlew")
         .options(endpoint=endpoint, topic=topic, startingOffsets="earliest")
         .options(maxOffsetsPerTrigger="1600", retries="40")
+        .options(**of_source)
         .load()
     )
     trigger_of = {"once": {"availableNow": True}, "always": {"processingTime": "0 seconds"}}
@@ -36,6 +39,7 @@ def main() -> None:
         .writeStream.format("curlew")
         .options(endpoint=endpoint, topic=copy, checkpointLocation=f"{folder}/checkpoint")
         .options(sendMaxMessages="20", retries="40", idempotence=idempotence)
+        .options(**of_sink)
         .trigger(**trigger_of[trigger])
         .start()
     )

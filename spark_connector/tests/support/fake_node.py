@@ -137,7 +137,7 @@ class FakeNode:
             )
         if method == "POST":
             self.sent.append((name, int(query.get("queue_id", -1)), body))
-            return _json(200, {"status": "SEND_OK"})
+            return _json(200, {"status": "SEND_OK"} if "queue_id" in query else {"results": []})
         return _pull(topic[int(path[3])], {key: int(value) for key, value in query.items()})
 
     def _plan(self, wanted: dict[str, Any]) -> Reply:
@@ -164,6 +164,8 @@ class FakeNode:
         if method == "PUT":
             rows = json.loads(body)["offsets"]
             offsets = {row["queue_id"]: row["offset"] for row in rows}
+            if offsets.keys() - self.topics.get(topic, {}).keys():
+                return _problem(404, code="QUEUE_NOT_FOUND", detail="all or none")
             self.committed.setdefault((group, topic), {}).update(offsets)
         found = self.committed.get((group, topic))
         if found is None:

@@ -210,6 +210,23 @@ class ProducerTable:
         """Whether the log has it: not while it is being written, nor when that has failed."""
         return family not in self._unsafe_seals
 
+    def check_complete(self, family: str, epoch: int, messages: int) -> None:
+        """Raise `SequenceOutOfOrder` unless the family has stored so many in this epoch."""
+        members = [self._producers[each] for each in self._families.get(family, ())]
+        stored = sum(
+            sequence.confirmed
+            for producer in members
+            if producer.epoch == epoch
+            for sequence in producer.sequences.values()
+        )
+        if stored < messages:
+            raise SequenceOutOfOrder(
+                f"of {messages} messages of epoch {epoch} of producer {family!r} {stored} are"
+                " stored; a crash may have taken the others before they were synced",
+                hint="send the epoch again from its beginning; what is stored is passed over",
+                fields={"stored": stored},
+            )
+
     # --- changing: the entry is appended in the same turn
 
     def entry(self, claim: Claim, topic: str, scope: int, placed: Placed, now_ms: int) -> bytes:

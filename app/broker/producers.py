@@ -371,9 +371,12 @@ class Producers:
             await self._write(self._table.plan_entry(plan), FlushMode.ASYNC)
         return plan
 
-    async def seal(self, family: str, epoch: int) -> int:
+    async def seal(self, family: str, epoch: int, messages: int = 0) -> int:
         """Close an epoch and all before it, for the producer `family` and for all whose id is
         `family`, a colon, and a part without one. Return the highest closed epoch.
+
+        With fewer than `messages` of the epoch in the log nothing is closed: `SequenceOutOfOrder`.
+        Then a power loss has taken what was acknowledged before it was synced.
 
         What is on its way when this is called is stored or refused, never both. A seal that cannot
         be written holds until the node stops; ask again.
@@ -381,6 +384,8 @@ class Producers:
         self._check_open()
         check_producer(family)
         sealed = self._table.sealed_epoch(family)
+        if epoch > sealed:
+            self._table.check_complete(family, epoch, messages)
         if epoch > sealed or not self._table.is_seal_safe(family):
             entry = self._table.seal_entry(family, max(epoch, sealed), self._clock.now_ms())
             await self._write(entry, FlushMode.SYNC)

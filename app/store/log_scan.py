@@ -23,13 +23,18 @@ from app.store.formats.record import (
     END_OF_FILE_BYTES,
     MAGIC_V1,
     MAGIC_V2,
+    RECORD_BYTES_MIN,
     Finding,
     Found,
+    decode_fields,
     inspect,
 )
 from app.store.formats.record_block import heads, intact, walk
 
 WINDOW_BYTES: Final = MIB
+MISSING_MAX: Final = 1 << 20
+"""Messages of a queue that may be missing behind another one without any damage that we know of; an
+undamaged log misses none."""
 _ZEROS: Final = bytes(WINDOW_BYTES)
 _MAGIC_START: Final = MAGIC_V1.to_bytes(4)[:3]
 _MAGICS: Final = (MAGIC_V1.to_bytes(4), MAGIC_V2.to_bytes(4))
@@ -89,6 +94,8 @@ class LogScanner:
         self._synced_end = synced_end
         self._power_lost = power_lost
         self._window = _Window()
+        self._queue_ends: dict[tuple[str, int], int] = {}
+        """One past the last queue offset of records that may lack our checksum."""
 
     def records(self, start: int) -> Iterator[tuple[int, memoryview]]:
         """Every good record from `start` on, as (physical offset, bytes)."""
@@ -180,6 +187,8 @@ class LogScanner:
                 )
                 if finding.found is not Found.RECORD or at >= self._unchecked_end:
                     break
+                if not self._has_place(view[start:end]):
+                    break
                 starts.append(start)
                 sizes.append(end - start)
             if not starts:
@@ -246,9 +255,29 @@ class LogScanner:
         head = self._load(position, min(left, END_OF_FILE_BYTES))
         size = int.from_bytes(head[:4])
         record = self._load(position, min(left, max(size, END_OF_FILE_BYTES)))
-        return inspect(
-            record, position, left=left, checksum_required=position >= self._unchecked_end
-        )
+        unchecked = position < self._unchecked_end
+        finding = inspect(record, position, left=left, checksum_required=not unchecked)
+        if not unchecked or finding.found is not Found.RECORD:
+            return finding
+        if not self._has_place(record[: finding.size]):
+            return Finding(Found.DAMAGED, 0, "a queue offset far behind the one before")
+        return finding
+
+    def _has_place(self, record: memoryview) -> bool:
+        """Whether the queue offset may come next; it is noted then. Only our checksum covers it.
+
+        What lies between is made room for: a flipped bit could ask for more than there is.
+        """
+        fields = decode_fields(record)
+        queue, offset = (fields.topic, fields.queue_id), fields.queue_offset
+        end = self._queue_ends.get(queue, offset)
+        if not 0 <= offset <= end + MISSING_MAX:
+            lost_bytes = sum(damage.end - damage.start for damage in self.damages)
+            lost_bytes += max(fields.physical_offset - self.end, 0)
+            if not 0 <= offset <= end + lost_bytes // RECORD_BYTES_MIN:
+                return False
+        self._queue_ends[queue] = max(end, offset + 1)
+        return True
 
     def _load(self, position: int, size: int) -> memoryview:
         """`size` bytes at `position`, fewer at the end of a file."""

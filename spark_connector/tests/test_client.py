@@ -195,6 +195,7 @@ def test_pauses_grow_to_the_maximum_and_vary() -> None:
     fast = RetryPolicy(9, 50, 5000, fraction=lambda: 0.0)
     assert [slow.pause_s(failures, None) for failures in (0, 1, 2, 9)] == [0.05, 0.1, 0.2, 5.0]
     assert [fast.pause_s(failures, None) for failures in (0, 1, 2, 9)] == [0.025, 0.05, 0.1, 2.5]
+    assert slow.pause_s(100_000, None) == 5.0, "who never gives up has no largest number"
 
 
 def test_other_errors_pass_through_a_retry() -> None:

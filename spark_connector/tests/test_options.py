@@ -213,6 +213,8 @@ def test_an_option_that_needs_another(given: dict[str, str], name: str) -> None:
         {"token": "two words"},
         {"username": "a:b", "password": "pw"},
         {"headers.Authorization": "x"},
+        {"headers.idempotency-key": "the-same-for-all-requests"},
+        {"headers.Content-Encoding": "gzip"},
         {"headers.a b": "x"},
         {"headers.X-A": "x\r\nX-B: y"},
     ],

@@ -34,6 +34,7 @@ from pyspark_curlew.errors import (
     ProtocolViolation,
     RowRefused,
     SchemaMismatch,
+    SequenceBroken,
     ServiceUnavailable,
     TopicNotFound,
     Unsupported,
@@ -449,6 +450,21 @@ def test_a_batch_that_is_repeated_after_its_seal_failed(tmp_path: Path) -> None:
             task(node.base_url, rows, 0, sendMaxMessages="7")
         options = parse_sink_options({"endpoint": node.base_url, "topic": "orders"})
         CurlewStreamWriter(options).commit([Sent(50, "spark:q1")], 0)
+        assert values_at(node.base_url) == list(range(50))
+
+
+def test_a_batch_of_which_the_node_has_lost_rows_is_not_done(tmp_path: Path) -> None:
+    """As after a power loss, which may take what was acknowledged and not yet synced."""
+    rows = [b"%d" % number for number in range(50)]
+    with run_real_node(tmp_path) as node:
+        node.add_topic("orders", 2)
+        task(node.base_url, rows[:30], 0, sendMaxMessages="7")
+        options = parse_sink_options({"endpoint": node.base_url, "topic": "orders"})
+        writer = CurlewStreamWriter(options)
+        with pytest.raises(SequenceBroken, match=r"of 50 messages .* 30 are stored.* repeated"):
+            writer.commit([Sent(20, "spark:q1"), Sent(30, "spark:q1")], 0)
+        task(node.base_url, rows, 0, sendMaxMessages="7")
+        writer.commit([Sent(20, "spark:q1"), Sent(30, "spark:q1")], 0)
         assert values_at(node.base_url) == list(range(50))
 
 

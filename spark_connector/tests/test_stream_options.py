@@ -273,6 +273,18 @@ def test_a_commit_that_fails_is_one_warning(
     assert "offsets of topic 'orders' are not committed: CURLEW_UNAVAILABLE" in caplog.text
 
 
+def test_a_queue_that_is_gone_does_not_keep_the_others_from_being_committed(
+    node: FakeNode, time: Time
+) -> None:
+    reader = reader_of(node, time, consumerGroup="etl", failOnDataLoss="false")
+    end = first_end(reader)
+    del node.topics["orders"][1]
+    node.send("orders", 0, b"a")
+    following = reader.latestOffset(end, ALL)
+    reader.commit(following)
+    assert node.committed == {("etl", "orders"): {0: 1}}
+
+
 def test_the_listener_commits_our_sources_only(node: FakeNode, time: Time) -> None:
     listener = GroupCommitListener("etl", {"endpoint": node.base_url})
     for other in (None, "", "null", "17", '{"logOffset":3}', "not json"):

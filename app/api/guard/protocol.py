@@ -16,6 +16,7 @@ import enum
 import itertools
 import logging
 import secrets
+from functools import partial
 from typing import Any, ClassVar, Final
 from urllib.parse import unquote
 
@@ -176,12 +177,11 @@ class GuardedProtocol(HttpToolsProtocol):
         allowed_s += self._body_bytes / limits.request_body_bytes_per_second_min
         self.deadline = self._body_started + allowed_s
 
-    async def _gather(self, size: int, hold: Hold) -> memoryview:
+    async def _gather(self, cycle: AnswerCycle, size: int, hold: Hold) -> memoryview:
         """The whole body of the request at work, of `size` bytes, read to where it stays.
 
         In place of the cycle's `receive`. Raises what `hold` raises, and `ClientGone`.
         """
-        cycle = self.cycle
         first = cycle.begin_body()
         hold(len(first))
         if not cycle.more_body:
@@ -325,7 +325,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._at_work = cycle
         if cycle.more_body:
             cycle.await_body()
-            cycle.scope[BODY_IN_PLACE] = self._gather  # type: ignore[typeddict-unknown-key]
+            cycle.scope[BODY_IN_PLACE] = partial(self._gather, cycle)  # type: ignore[typeddict-unknown-key]
             self._start_asgi_task(cycle, self.app)
         else:
             cycle.offer_body()

@@ -15,10 +15,15 @@ router = APIRouter(tags=["producers"])
 
 
 class SealBody(RequestModel):
-    """The producer, and the epoch that is complete; all before it are closed with it."""
+    """The producer, and the epoch that is complete; all before it are closed with it.
+
+    `messages`: how many were sent in this epoch under all names that are closed. With fewer in the
+    log the epoch stays open.
+    """
 
     producer: str
     epoch: Count
+    messages: Count = 0
 
 
 class SealDocument(AnswerModel):
@@ -122,7 +127,7 @@ async def plan_epoch(
     "/v1/producers:seal",
     operation_id="seal_producer",
     summary="Close an epoch of a producer and of all whose ids begin with it",
-    responses=problem_responses(413, 415, 507),
+    responses=problem_responses(409, 413, 415, 507),
     openapi_extra=json_request(SealBody, required=True),
 )
 async def seal_producer(
@@ -133,6 +138,10 @@ async def seal_producer(
 
     For work in parts: when all are done, sealing keeps stragglers and repetitions from sending
     again, whatever their number. Repeating is harmless; a lower epoch changes nothing.
+
+    What was sent asynchronously and acknowledged can be lost with the power. With `messages` that
+    is noticed (409, `stored`): the epoch is then sent again, and only what is missing is stored.
+    After the answer all of it is on the disk.
     """
-    sealed = await services.broker.producers.seal(body.producer, body.epoch)
+    sealed = await services.broker.producers.seal(body.producer, body.epoch, body.messages)
     return SealDocument(producer=body.producer, sealed_epoch=sealed)

@@ -283,13 +283,19 @@ class CurlewClient:
 
         return self._transport.run(f"planning batch {producer.epoch} to {topic!r}", request, read)
 
-    def seal(self, family: str, epoch: int) -> None:
-        """Close an epoch for all producers of a family. Repeating is harmless."""
+    def seal(self, family: str, epoch: int, messages: int) -> None:
+        """Close an epoch for all producers of a family, who sent so many. Repeating is harmless.
+
+        Raises `SequenceBroken` when the service has fewer: it lost some, and the epoch is open.
+        """
         headers = {**_JSON, "Content-Type": "application/json"}
-        body = json.dumps({"producer": family, "epoch": epoch}).encode()
+        wanted = {"producer": family, "epoch": epoch, "messages": messages}
+        body = json.dumps(wanted).encode()
         request = Request("POST", "/v1/producers:seal", {}, headers, body)
 
         def read(answer: Answer) -> None:
+            if document_of(answer.body).get("code") == "SEQUENCE_OUT_OF_ORDER":
+                raise SequenceBroken(f"{describe(answer)}; the batch has to be repeated")
             sealed = self._document(answer, f"producer {family!r}").get("sealed_epoch")
             _require_answer(isinstance(sealed, int) and sealed >= epoch, answer)
 

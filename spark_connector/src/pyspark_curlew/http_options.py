@@ -37,7 +37,17 @@ _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 TIME_MS_MAX: Final = 24 * 3_600_000
 """No request waits for longer than a day; the system's calls do not take any number."""
 _OWN_HEADERS: Final = frozenset(
-    {"accept", "authorization", "content-type", "content-length", "host"}
+    {
+        "accept",
+        "authorization",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "host",
+        "idempotency-key",
+        "prefer",
+        "transfer-encoding",
+    }
 )
 
 

@@ -64,5 +64,5 @@ class RetryPolicy:
         """Seconds to wait after failure number `failures` (from 0)."""
         if after_s is not None:
             return min(after_s, RETRY_AFTER_MAX_S)
-        doubled = min(self.backoff_ms * 2.0**failures, self.max_backoff_ms)
+        doubled = min(self.backoff_ms * 2.0 ** min(failures, 64), self.max_backoff_ms)
         return doubled * (0.5 + 0.5 * self.fraction()) / 1000

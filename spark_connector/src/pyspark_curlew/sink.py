@@ -135,6 +135,7 @@ def _send(
 
 def _seal(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], epoch: int) -> None:
     if options.idempotence:
-        families = {message.family for message in messages if isinstance(message, Sent)}
-        for family in families - {None}:
-            CurlewClient(options.http).seal(str(family), epoch)
+        sent = [message for message in messages if isinstance(message, Sent)]
+        for family in {message.family for message in sent if message.family is not None}:
+            count = sum(message.messages for message in sent if message.family == family)
+            CurlewClient(options.http).seal(family, epoch, count)

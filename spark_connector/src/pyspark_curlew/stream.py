@@ -135,10 +135,16 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(partition, self._options, self._client())
 
     def commit(self, end: dict[str, object]) -> None:
-        """The checkpoint holds the position; a group is told for those who look at it."""
+        """The checkpoint holds the position; a group is told for those who look at it.
+
+        Of queues that are there: of a topic the service commits all offsets or none.
+        """
         group = self._options.consumer_group
         if group is not None and self._options.commit_offsets:
-            commit_positions(self._client(), group, StreamOffset.from_json(end).positions)
+            positions = StreamOffset.from_json(end).positions
+            if self._newest is not None:
+                positions = {key: positions[key] for key in positions if key in self._newest}
+            commit_positions(self._client(), group, positions)
 
     def _available(self, begin: StreamOffset) -> tuple[Standing, dict[TopicQueue, int]]:
         """The end of what may be read, never behind `begin`; waits while there is too little.

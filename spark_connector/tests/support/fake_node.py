@@ -164,6 +164,8 @@ class FakeNode:
         if method == "PUT":
             rows = json.loads(body)["offsets"]
             offsets = {row["queue_id"]: row["offset"] for row in rows}
+            if offsets.keys() - self.topics.get(topic, {}).keys():
+                return _problem(404, code="QUEUE_NOT_FOUND", detail="all or none")
             self.committed.setdefault((group, topic), {}).update(offsets)
         found = self.committed.get((group, topic))
         if found is None:

@@ -1,14 +1,18 @@
 """Frames whose bodies come after their heads, in any pieces, over real sockets and both loops."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from app.api.exchange import Exchange
+from app.api.guard.protocol import GuardedProtocol
 from app.broker.results import PullRequest
+from app.domain.errors import InvalidRequest
 from app.domain.limits import KIB, MIB, Limits
 from app.domain.message import Message
 from tests.support.frames import request_frame
@@ -30,6 +34,7 @@ BODIES = [bytes((number % 251,)) * (64 * KIB) for number in range(100)]
 FRAME = request_frame([Message(body) for body in BODIES], "orders")
 """Of 6.3 MiB: room is made for it three times."""
 OTHER = request_frame([Message(b"other")], "orders")
+ANOTHER = request_frame([Message(b"another")], "orders")
 
 
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
@@ -93,6 +98,40 @@ async def test_what_follows_the_body_is_the_next_request(server: Served) -> None
             statuses = [(await connection.answer()).status for _ in range(4)]
             assert statuses == [200, 200, 200, 200]
         assert await stored(server) == [*BODIES, b"other"] * 2
+
+
+async def test_a_handler_that_begins_late_gets_its_own_body(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it has come by then, and the next request, too."""
+    may_read = asyncio.Event()
+    read_own_body = Exchange.read_own_body
+
+    async def late(
+        exchange: Exchange, limit: int, too_large: Callable[[int], InvalidRequest]
+    ) -> bytes | bytearray | memoryview:
+        await may_read.wait()
+        return await read_own_body(exchange, limit, too_large)
+
+    monkeypatch.setattr(Exchange, "read_own_body", late)
+    came: list[bytes] = []
+    data_received = GuardedProtocol.data_received
+
+    def noting(protocol: GuardedProtocol, data: bytes) -> None:
+        data_received(protocol, data)
+        came.append(data)
+
+    monkeypatch.setattr(GuardedProtocol, "data_received", noting)
+    async with contextlib.aclosing(await server.connect()) as connection:
+        await connection.say(head(len(OTHER)) + OTHER[:1])
+        await until(lambda: len(came) == 1)
+        await connection.say(OTHER[1:] + head(len(ANOTHER)) + ANOTHER[:1])
+        await until(lambda: len(came) == 2)
+        may_read.set()
+        assert (await connection.answer()).status == 200
+        await connection.say(ANOTHER[1:])
+        assert (await connection.answer()).status == 200
+    assert await stored(server) == [b"other", b"another"]
 
 
 async def test_what_follows_the_body_is_checked_as_ever(server: Served) -> None:

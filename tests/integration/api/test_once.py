@@ -110,6 +110,10 @@ def test_frames_in_sequence_and_a_seal(http: httpx.Client, topic: str, producer:
     def seal(producer: str, epoch: int) -> httpx.Response:
         return http.post("/v1/producers:seal", json={"producer": producer, "epoch": epoch})
 
+    body = {"producer": family, "epoch": 7, "messages": 5}
+    lacking = http.post("/v1/producers:seal", json=body)
+    assert (lacking.status_code, lacking.json()["code"]) == (409, "SEQUENCE_OUT_OF_ORDER")
+    assert lacking.json()["stored"] == 4
     assert seal(family, 7).json() == {"producer": family, "sealed_epoch": 7}
     assert seal(family, 3).json()["sealed_epoch"] == 7
     late = send(4)

@@ -400,6 +400,26 @@ async def test_an_epoch_keeps_the_turns_that_it_began_with(snapshot: bool) -> No
         assert (early.queues, early.messages_per_turn) == (3, None)
 
 
+async def test_an_epoch_that_lacks_messages_is_not_closed() -> None:
+    async with running(queues=2) as world:
+        await send(world, b"a", claim(0))
+        await send(world, b"b", claim(1))
+        await send(world, b"c", claim(0, producer="spark:q1:1"))
+        await send(world, b"x", claim(0, producer="spark:q2:0"))
+        with pytest.raises(SequenceOutOfOrder, match="of 4 messages of epoch 0") as lacking:
+            await world.broker.producers.seal("spark:q1", 0, 4)
+        assert lacking.value.fields == {"stored": 3}
+        assert (await send(world, b"a", claim(0))).is_repeated
+        await send(world, b"d", claim(2))
+        await world.restart()
+        assert await world.broker.producers.seal("spark:q1", 0, 4) == 0
+        assert await world.broker.producers.seal("spark:q1", 0, 4) == 0, (
+            "what is closed is not counted again"
+        )
+        with pytest.raises(SequenceOutOfOrder, match="0 are stored"):
+            await world.broker.producers.seal("spark:q1", 1, 1)
+
+
 async def test_a_closed_epoch_plans_nothing_and_its_plans_are_forgotten() -> None:
     async with running(limits=Limits(producers_max=1)) as world:
         await plan(world, 7)

@@ -10,7 +10,7 @@ from app.domain.limits import Limits
 from app.domain.message import java_hash
 from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.settings import TopicType
-from app.store import OsFiles, StoreConfig
+from app.store import OsFiles, StoreConfig, log_scan
 from app.store.offline.importing import (
     ImportPlan,
     TargetNotEmpty,
@@ -231,6 +231,33 @@ def test_a_torn_tail_is_left_out_and_damage_told(tmp_path: Path) -> None:
     store.store.close()
 
 
+@pytest.mark.parametrize("bit", [63, 62, 56, 40, 24])
+def test_a_flipped_queue_offset_is_damage(tmp_path: Path, bit: int) -> None:
+    """Only our checksum covers it; room for all that would be missing before it is not made."""
+    made = RocketDirectory(segment_bytes=2048)
+    places = [made.add("orders", 0, b"n%d" % number) for number in range(30)]
+    source = made.write(tmp_path / "source")
+    segment, at = places[20] // 2048 * 2048, places[20] % 2048
+    path = source / "commitlog" / f"{segment:020d}"
+    data = bytearray(path.read_bytes())
+    data[at + 20 + 7 - bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    found = survey(ReadOnlyFiles(source))
+    assert any(f"at {places[20]} cannot be read: a queue offset" in note for note in found.notes)
+    (tmp_path / "store").mkdir()
+    import_log(
+        found, ReadOnlyFiles(source), OsFiles(tmp_path / "store"), FakeClock(), ManualTurns()
+    )
+    missing, damaged = verify(OsFiles(tmp_path / "store")).problems
+    assert (missing.topic, missing.queue_offset, missing.queue_end) == ("orders", 20, 21)
+    assert (damaged.file, damaged.position) == (f"commitlog/{segment:020d}", at)
+    store = opened(tmp_path / "store")
+    assert store.store.bounds("orders", 0) == (0, 30)
+    bodies = [b"n%d" % number for number in range(30)]
+    assert store.bodies("orders") == [*bodies[:20], b"GAP", *bodies[21:]]
+    store.store.close()
+
+
 def test_a_short_last_segment_and_backup_settings_are_read(tmp_path: Path) -> None:
     source = everything().write(tmp_path / "source")
     last = max((source / "commitlog").iterdir())
@@ -281,3 +308,18 @@ def test_reading_only_is_reading_only(tmp_path: Path) -> None:
         files.replace("checkpoint", "other")
     with pytest.raises(OSError, match="Bad file descriptor"):
         files.open("checkpoint").pwritev([b"x"], 0)
+
+
+def test_as_many_messages_may_be_missing_as_damage_has_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_scan, "MISSING_MAX", 0)
+    made = RocketDirectory(segment_bytes=2048)
+    places = [made.add("orders", 0, b"n%d" % number) for number in range(100)]
+    source = made.write(tmp_path / "source")
+    for base in range(2048, 8192, 2048):
+        (source / "commitlog" / f"{base:020d}").write_bytes(b"\xff" * 2048)
+    found = survey(ReadOnlyFiles(source))
+    lost = [at for at in places if 2048 <= at < 8192]
+    assert found.records == 100 - len(lost)
+    assert len(lost) > 30

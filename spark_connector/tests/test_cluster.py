@@ -71,21 +71,22 @@ def workers_that_came(page: int) -> int:
         return 0
 
 
-@contextmanager
-def cluster(folder: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A master and two workers that have come; its address. To Spark the workers are two machines,
     or it would not repeat a slow task on the other one."""
+    folder = tmp_path_factory.mktemp("cluster")
     port, page = free_port(), free_port()
-    master = f"spark://{LOOPBACK}:{port}"
+    address = f"spark://{LOOPBACK}:{port}"
     of_master = ["--port", str(port), "--webui-port", str(page)]
-    of_worker = ["--cores", "1", "--memory", "600m", "--webui-port", "0", master]
+    of_worker = ["--cores", "1", "--memory", "600m", "--webui-port", "0", address]
     with (
         daemon(folder, "master", LOOPBACK, "master.Master", *of_master),
         daemon(folder, "first", LOOPBACK, "worker.Worker", *of_worker),
         daemon(folder, "second", "127.0.0.2", "worker.Worker", *of_worker),
     ):
         wait_until(lambda: workers_that_came(page) >= 2, within_s=DEADLINE_S)
-        yield master
+        yield address
 
 
 def submit(master: str, *arguments: str, conf: Sequence[str] = ()) -> str:
@@ -114,8 +115,8 @@ def add_topics(node: RealNode) -> None:
         node.send("orders", queue, *[b"%d-%d" % (queue, number) for number in range(100)])
 
 
-def test_a_topic_is_copied_by_a_cluster(tmp_path: Path) -> None:
-    with run_real_node(tmp_path / "node") as node, cluster(tmp_path) as master:
+def test_a_topic_is_copied_by_a_cluster(tmp_path: Path, master: str) -> None:
+    with run_real_node(tmp_path / "node") as node:
         add_topics(node)
         printed = submit(master, node.base_url, "orders", "copy", str(tmp_path))
     assert "copied 400 400 2" in printed
@@ -157,14 +158,15 @@ SPECULATION = (
 
 
 @pytest.mark.parametrize("idempotence", ["true", "false"])
-def test_a_slow_task_is_overtaken_by_a_second_attempt(tmp_path: Path, idempotence: str) -> None:
+def test_a_slow_task_is_overtaken_by_a_second_attempt(
+    tmp_path: Path, master: str, idempotence: str
+) -> None:
     """Spark itself begins it, since the first one does not end. Control: without idempotence what
     both have sent is there twice."""
     rule = SlowFirstAttempt()
     with (
         run_real_node(tmp_path / "node") as node,
         run_proxy(node.base_url, rule) as endpoint,
-        cluster(tmp_path) as master,
     ):
         add_topics(node)
         options = [f"idempotence={idempotence}", f"readTimeoutMs={2 * DEADLINE_S * 1000}"]

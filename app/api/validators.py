@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Final
 
 from app.api.exchange import CACHE_CONTROL, Headers
-from app.store import ends_of
+from app.store import first_and_last
 
 IF_NONE_MATCH: Final = b"if-none-match"
 VARY: Final = (b"vary", b"accept")
@@ -29,7 +29,7 @@ _DIGEST_BYTES: Final = 12
 def tag_of_range(form: str, next_offset: int, records: Sequence[memoryview]) -> bytes:
     """The tag of these records as `form` gives them; `next_offset` tells where they end."""
     digest = blake2b(f"{form}/{next_offset}/{len(records)}".encode(), digest_size=_DIGEST_BYTES)
-    for record in ends_of(records):
+    for record in first_and_last(records):
         digest.update(record[:_HEAD_BYTES])
     return b'W/"%b"' % digest.hexdigest().encode("ascii")
 

@@ -18,7 +18,7 @@ from app.store.message_store import (
 from app.store.opening import StoreUnusable
 from app.store.pins import Pins
 from app.store.reading import Gap, ReadResult
-from app.store.record_views import as_buffers, ends_of, total_bytes
+from app.store.record_views import as_buffers, first_and_last, total_bytes
 from app.store.retention import RetentionPolicy
 from app.store.timer_log import Flushing, Page, Timer, TimerLog, TimerLogDamaged
 from app.store.writer import Done, Turns
@@ -51,6 +51,6 @@ __all__ = [
     "Turns",
     "Unit",
     "as_buffers",
-    "ends_of",
+    "first_and_last",
     "total_bytes",
 ]

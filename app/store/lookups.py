@@ -119,9 +119,8 @@ class Lookups:
         if not self._is_kept(topic, fields.queue_id, fields.queue_offset):
             return False
         pairs = decode_properties(fields.properties)
-        return key == pairs.get(PROPERTY_UNIQUE_KEY) or key in pairs.get(PROPERTY_KEYS, "").split(
-            " "
-        )
+        keys = pairs.get(PROPERTY_KEYS, "").split(" ")
+        return key == pairs.get(PROPERTY_UNIQUE_KEY) or key in keys
 
     def by_id(
         self, topic: str, message_id: str, end: int, *, wait_for_disk: bool

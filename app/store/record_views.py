@@ -4,7 +4,6 @@ A pull of frames passes thousands of records on without looking at one.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from typing import Final, NamedTuple, overload
 
 import numpy as np
@@ -44,11 +43,11 @@ class Piece(NamedTuple):
 class RecordViews(Sequence[memoryview]):
     """Views of the records of `pieces`, in order. Immutable; for one thread at a time."""
 
-    __slots__ = ("_ends", "_views", "pieces")
+    __slots__ = ("_count", "_views", "pieces")
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self.pieces = pieces
-        self._ends = list(accumulate(len(piece.sizes) for piece in pieces))
+        self._count = sum(len(piece.sizes) for piece in pieces)
         self._views: list[memoryview] | None = None
 
     def _all(self) -> list[memoryview]:
@@ -58,7 +57,7 @@ class RecordViews(Sequence[memoryview]):
 
     @override
     def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
+        return self._count
 
     @override
     def __iter__(self) -> Iterator[memoryview]:
@@ -75,7 +74,7 @@ class RecordViews(Sequence[memoryview]):
         return self._all()[index]
 
 
-def ends_of(records: Sequence[memoryview]) -> list[memoryview]:
+def first_and_last(records: Sequence[memoryview]) -> list[memoryview]:
     """The first and the last of `records`, as far as there are any; without views of the others."""
     if not isinstance(records, RecordViews):
         return [*records[:1], *records[-1:]]

@@ -13,14 +13,7 @@ from pyspark_curlew.catalog import Catalog
 from pyspark_curlew.client import CurlewClient
 from pyspark_curlew.loss import report_loss
 from pyspark_curlew.options import SourceOptions
-from pyspark_curlew.planning import (
-    QueueRange,
-    QueueRanges,
-    Task,
-    clamp,
-    plan_tasks,
-    ranges_between,
-)
+from pyspark_curlew.planning import Task, clamp, plan_tasks, ranges_between
 from pyspark_curlew.pushdown import Restriction, restriction_of
 from pyspark_curlew.resolving import resolve
 
@@ -44,10 +37,8 @@ class CurlewBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from pyspark_curlew.pulling import read_range
 
-        if not isinstance(
-            partition, QueueRange | QueueRanges
-        ):  # Spark's stand-in for no tasks at all
-            return iter(())
+        if not isinstance(partition, Task):
+            return iter(())  # Spark's stand-in for no tasks at all
         return read_range(partition, self._options, CurlewClient(self._options.http))
 
     def _plan(self) -> list[Task]:

@@ -22,8 +22,8 @@ Point: TypeAlias = Literal["earliest", "latest", "committed"]
 ByQueue: TypeAlias = Mapping[str, Mapping[int, int]]
 """Topic to queue to number."""
 
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _POINTS: Final[Mapping[str, Point]] = {
     "earliest": "earliest",
     "latest": "latest",
@@ -151,4 +151,4 @@ def _timestamp(reader: OptionReader, name: str) -> int | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     # Messages have whole milliseconds: what is stored then or later is so from the next one on.
-    return max(0, -((_EPOCH - moment) // _MILLISECOND))
+    return max(0, -((EPOCH - moment) // MILLISECOND))

@@ -20,11 +20,10 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from pyspark_curlew.bounds import EPOCH, MILLISECOND
 from pyspark_curlew.offsets import TopicQueue
 
 _INT64_MAX: Final = 2**63 - 1
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 _COMPARISONS: Final[Mapping[type[Filter], tuple[int | None, int | None]]] = {
     EqualTo: (0, 1),
     GreaterThan: (1, None),
@@ -100,7 +99,7 @@ def _compared(found: Restriction, name: str, kind: type[Filter], value: object) 
             found = replace(found, end_offset=min(found.end_offset, value + end))
     elif name == "timestamp" and isinstance(value, datetime.datetime):
         # Store times are whole milliseconds: rounded outwards, so that no row is left out.
-        moment = (value.astimezone(datetime.UTC) - _EPOCH) // _MILLISECOND
+        moment = (value.astimezone(datetime.UTC) - EPOCH) // MILLISECOND
         if first is not None:
             found = replace(found, first_ms=max(moment, found.first_ms or 0))
         if end is not None:

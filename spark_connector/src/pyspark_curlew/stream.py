@@ -27,8 +27,6 @@ from pyspark_curlew.loss import report_loss
 from pyspark_curlew.offsets import Positions, StreamOffset, TopicQueue
 from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.planning import (
-    QueueRange,
-    QueueRanges,
     Task,
     clamp,
     cut_queues,
@@ -131,7 +129,7 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from pyspark_curlew.pulling import read_range
 
-        assert isinstance(partition, QueueRange | QueueRanges)
+        assert isinstance(partition, Task)
         return read_range(partition, self._options, self._client())
 
     def commit(self, end: dict[str, object]) -> None:

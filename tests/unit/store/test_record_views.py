@@ -9,7 +9,7 @@ from app.store.record_views import (
     Piece,
     RecordViews,
     as_buffers,
-    ends_of,
+    first_and_last,
     total_bytes,
 )
 
@@ -46,7 +46,7 @@ CASES = {
 def test_records_come_out_of_their_pieces(pieces: list[Piece], records: list[bytes]) -> None:
     views = RecordViews(pieces)
     assert len(views) == len(records)
-    assert ends_of(views) == [*records[:1], *records[-1:]]
+    assert first_and_last(views) == [*records[:1], *records[-1:]]
     assert total_bytes(views) == sum(map(len, records))
     sizes, buffers = as_buffers(views)
     assert sizes.tolist() == [len(record) for record in records]
@@ -58,7 +58,7 @@ def test_records_come_out_of_their_pieces(pieces: list[Piece], records: list[byt
 @pytest.mark.parametrize("records", [[], [b"one"], [b"one", b"two", b"three"]])
 def test_a_list_of_records_is_taken_as_well(records: list[bytes]) -> None:
     views: Sequence[memoryview] = [memoryview(record) for record in records]
-    assert ends_of(views) == [*records[:1], *records[-1:]]
+    assert first_and_last(views) == [*records[:1], *records[-1:]]
     assert total_bytes(views) == sum(map(len, records))
     sizes, buffers = as_buffers(views)
     assert sizes.tolist() == [len(record) for record in records]
@@ -67,10 +67,7 @@ def test_a_list_of_records_is_taken_as_well(records: list[bytes]) -> None:
 
 def test_large_pieces_are_handed_on_and_small_ones_are_copied_together() -> None:
     large = [piece_of(*LARGE[:4]), piece_of(*LARGE[4:])]
-    assert as_buffers(RecordViews(large))[1] == [piece.data for piece in large]
-    assert all(
-        given is piece.data
-        for given, piece in zip(as_buffers(RecordViews(large))[1], large, strict=True)
-    )
+    buffers = as_buffers(RecordViews(large))[1]
+    assert all(given is piece.data for given, piece in zip(buffers, large, strict=True))
     small = [piece_of(b"few bytes") for _ in range(50)]
     assert len(as_buffers(RecordViews(small))[1]) == 1

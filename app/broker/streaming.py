@@ -101,7 +101,8 @@ class Stream:
         self._ends_at = self._loop.time() + duration_ms / 1_000
         self.is_closed = False
         self.on_draining: Callable[[], None] | None = None
-        """Set by whoever writes, while the connection takes nothing: hurries the end."""
+        """Set by whoever writes, while the connection takes nothing: hurries the end. Not called
+        for what was set when `is_draining` already."""
 
     def __enter__(self) -> Self:
         return self
@@ -121,16 +122,21 @@ class Stream:
         self.is_closed = True
         self._shared.leave(self, reason)
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether the node stops, and waits for no reader."""
+        return self._shared.waiters.closed
+
     def end_of_a_late_reader(self) -> StreamEnd:
         """Why a stream ends whose connection takes nothing: the reader, or we are in a hurry."""
-        return StreamEnd.DRAINING if self._shared.waiters.closed else StreamEnd.SLOW_READER
+        return StreamEnd.DRAINING if self.is_draining else StreamEnd.SLOW_READER
 
     def wake(self) -> None:
         """Something that the stream may wait for has changed."""
 
     def _check(self) -> None:
         """Raise when the stream has come to its end."""
-        if self._shared.waiters.closed:
+        if self.is_draining:
             raise StreamEnded(StreamEnd.DRAINING)
         topic = self._shared.metadata.snapshot.topics.get(self._topic.name)
         if topic is None or topic.generation != self._topic.generation:

@@ -17,7 +17,7 @@ from app.domain.settings import TopicSettings
 from app.main import NodeServer, bind
 from app.node import Node
 
-PATIENCE_S = 10
+PATIENCE_S = 60
 
 
 @dataclass
@@ -113,9 +113,11 @@ async def served_node(data_dir: Path, limits: Limits, **settings: Any) -> AsyncI
         listener = bind(config)
         server = NodeServer(node)
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-        yield Served(listener.getsockname()[1], node, server.open_connections)
-        server.should_exit = True
-        await asyncio.wait_for(serving, PATIENCE_S)
-        listener.close()
+        try:
+            yield Served(listener.getsockname()[1], node, server.open_connections)
+        finally:
+            server.should_exit = True
+            await asyncio.wait_for(serving, PATIENCE_S)
+            listener.close()
     finally:
         await node.close()

@@ -156,8 +156,9 @@ class Streaming:
     async def _until_taken(self, exchange: Exchange, stream: Stream) -> None:
         """Wait until the connection takes more; end the stream when that takes too long."""
         loop = asyncio.get_running_loop()
+        patience_s = 0.0 if stream.is_draining else self._limits.stream_unread_ms_max / 1_000
         try:
-            async with asyncio.timeout(self._limits.stream_unread_ms_max / 1_000) as patience:
+            async with asyncio.timeout(patience_s) as patience:
                 stream.on_draining = lambda: patience.reschedule(loop.time())
                 try:
                     await exchange.go_on(b"")

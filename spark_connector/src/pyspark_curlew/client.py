@@ -132,6 +132,9 @@ class CurlewClient:
     ) -> Positions:
         """Where the topics stand; with `wait_ms`, once that differs from the state `known`.
 
+        All below the ends is on the medium by then: what is planned up to them is there after a
+        power loss, also in topics that are not synced with every message.
+
         More topics than one call takes are asked for in several calls, which do not wait.
         """
         parts = calls_for(topics)
@@ -145,7 +148,7 @@ class CurlewClient:
         )
 
     def _positions(self, topics: Sequence[str], known: str | None, wait_ms: int) -> Positions:
-        query: dict[str, str | int] = {"topics": ",".join(topics)}
+        query: dict[str, str | int] = {"topics": ",".join(topics), "durability": "flushed"}
         if known is not None and wait_ms:
             query |= {"known": known, "wait": f"{wait_ms}ms"}
         request = Request("GET", "/v1/topics:positions", query, _JSON, wait_s=-(-wait_ms // 1000))

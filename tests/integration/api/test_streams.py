@@ -5,6 +5,7 @@ import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ LINES = {"accept": "application/x-ndjson"}
 LIMITS = Limits(
     streams_max=3,
     stream_heartbeat_ms=100,
-    stream_unread_ms_max=300,
+    stream_unread_ms_max=600_000,  # however long the machine stands still
     stream_chunk_bytes_max=64 * KIB,
 )
 
@@ -159,11 +160,11 @@ async def test_a_killed_client_frees_its_stream_at_once(
 ) -> None:
     streams = server.node.broker.streams
     for path in (f"{ORDERS}/stream", f"{G}/stream?credit=1"):
-        connection = await following(server, path)
-        await until(lambda: server.node.broker.waiting_count == 1)
-        connection.writer.transport.abort()
-        await until(lambda: streams.open_count == 0)
-        assert server.node.broker.waiting_count == 0
+        async with following(server, path) as connection:
+            await until(lambda: server.node.broker.waiting_count == 1)
+            connection.writer.transport.abort()
+            await until(lambda: streams.open_count == 0)
+            assert server.node.broker.waiting_count == 0
     await send(server, b"a")
     taken = await http.post(f"{G}/messages:receive")
     assert [message["text"] for message in taken.json()["messages"]] == ["a"]
@@ -174,28 +175,35 @@ async def test_a_client_that_is_killed_while_it_reads_nothing_holds_only_what_wa
 ) -> None:
     """It asks for a thousand messages of 16 KiB and takes in what its socket holds."""
     await send(server, *[b"x" * 16 * KIB] * 1_000)
-    connection = await reluctant(server, f"{G}/stream?credit=1000")
     broker, size, looks = server.node.broker, -1, 0
-    while looks < 20:  # until it takes no more
-        await until(lambda: unread(server) > 0)
-        await http.get("/healthz")
-        looks = looks + 1 if 0 < size == broker.streams.credits.held_count else 0
-        size = broker.streams.credits.held_count
-    assert 0 < size < 900
-    connection.writer.transport.abort()
-    await until(lambda: broker.streams.open_count == 0)
+    async with reluctant(server, f"{G}/stream?credit=1000") as connection:
+        while looks < 20:  # until it takes no more
+            await until(lambda: holds_back(server))
+            await http.get("/healthz")
+            looks = looks + 1 if 0 < size == broker.streams.credits.held_count else 0
+            size = broker.streams.credits.held_count
+        assert 0 < size < 900
+        connection.writer.transport.abort()
+        await until(lambda: broker.streams.open_count == 0)
     taken = await http.post(f"{G}/messages:receive?max_messages=1000&max_bytes={8 * MIB}")
     rest = await http.post(f"{G}/messages:receive?max_messages=1000&max_bytes={8 * MIB}")
     count = sum(len(each.json()["messages"]) for each in (taken, rest))
     assert count == 1_000 - size
 
 
-async def following(server: Served, path: str) -> RawConnection:
+@contextlib.asynccontextmanager
+async def following(server: Served, path: str) -> AsyncIterator[RawConnection]:
     """A connection on which a stream of events has begun."""
-    connection = await server.connect()
-    await connection.say(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode())
-    await connection.until(b"retry: 1000\n\n")
-    return connection
+    async with contextlib.aclosing(await server.connect()) as connection:
+        await connection.say(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode())
+        await connection.until(b"retry: 1000\n\n")
+        yield connection
+
+
+def holds_back(server: Served) -> bool:
+    """Whether a stream waits for its reader."""
+    connections: Any = server.connections._open
+    return any(each.flow.write_paused for each in connections)
 
 
 def unread(server: Served) -> int:
@@ -204,7 +212,8 @@ def unread(server: Served) -> int:
     return sum(each.transport.get_write_buffer_size() for each in connections)
 
 
-async def reluctant(server: Served, path: str) -> RawConnection:
+@contextlib.asynccontextmanager
+async def reluctant(server: Served, path: str) -> AsyncIterator[RawConnection]:
     """A client that asks and never reads, with a small socket."""
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
@@ -212,16 +221,19 @@ async def reluctant(server: Served, path: str) -> RawConnection:
     loop = asyncio.get_running_loop()
     await loop.sock_connect(raw, ("127.0.0.1", server.port))
     reader, writer = await asyncio.open_connection(sock=raw, limit=4 * KIB)
-    connection = RawConnection(reader, writer)
-    writer.transport.pause_reading()  # type: ignore[attr-defined]
-    await connection.say(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode())
-    return connection
+    async with contextlib.aclosing(RawConnection(reader, writer)) as connection:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await connection.say(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode())
+        yield connection
 
 
-async def test_a_slow_reader_costs_a_chunk_and_is_told_why_it_was_ended(server: Served) -> None:
-    await send(server, *[b"x" * 64 * KIB] * 200)
-    connection = await reluctant(server, f"{ORDERS}/stream?at=earliest")
-    async with contextlib.aclosing(connection):
+async def test_a_slow_reader_costs_a_chunk_and_is_told_why_it_was_ended(tmp_path: Path) -> None:
+    limits = replace(LIMITS, stream_unread_ms_max=300)
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(served_node(tmp_path, limits))
+        await send(server, *[b"x" * 64 * KIB] * 200)
+        reader = reluctant(server, f"{ORDERS}/stream?at=earliest")
+        connection = await stack.enter_async_context(reader)
         await until(lambda: server.node.broker.streams.ends[StreamEnd.SLOW_READER] == 1)
         assert 0 < unread(server) < 1 * MIB
         connection.writer.transport.resume_reading()  # type: ignore[attr-defined]
@@ -233,17 +245,16 @@ async def test_a_slow_reader_costs_a_chunk_and_is_told_why_it_was_ended(server: 
 
 
 async def test_a_node_that_drains_ends_all_streams_and_says_so(tmp_path: Path) -> None:
-    async with served_node(tmp_path, LIMITS) as server:
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(served_node(tmp_path, LIMITS))
         await send(server, *[b"x" * 64 * KIB] * 200)
-        idle = await following(server, f"{ORDERS}/stream")
-        busy = await reluctant(server, f"{ORDERS}/stream?at=earliest")
+        idle = await stack.enter_async_context(following(server, f"{ORDERS}/stream"))
+        await stack.enter_async_context(reluctant(server, f"{ORDERS}/stream?at=earliest"))
         await until(lambda: unread(server) > 64 * KIB)
         await server.node.drain()
         assert b'"reason":"draining"' in await idle.until(b"0\r\n\r\n")
         await until(lambda: server.node.broker.streams.open_count == 0)
         assert server.node.broker.streams.ends == {"draining": 2}
-        for connection in (idle, busy):
-            connection.writer.transport.abort()
 
 
 async def test_an_end_by_time_is_told(tmp_path: Path) -> None:
@@ -256,7 +267,7 @@ async def test_an_end_by_time_is_told(tmp_path: Path) -> None:
 
 
 async def test_an_end_by_deletion_is_told(server: Served) -> None:
-    async with contextlib.aclosing(await following(server, f"{ORDERS}/stream")) as connection:
+    async with following(server, f"{ORDERS}/stream") as connection:
         await server.node.broker.delete_topic("orders")
         assert b'"reason":"topic_deleted"' in await connection.until(b"0\r\n\r\n")
 

@@ -1,6 +1,7 @@
 """Streams on a connection that the test holds in its hand: what is written, refused and held up."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -32,6 +33,7 @@ class Client:
         self.is_full_after: bytes | None = None
         """It takes this and then nothing more."""
         self.is_full = False
+        self.on_full: Callable[[], object] = lambda: None
         self.blocked = 0
         self.left = asyncio.Event()
         self.said = b""
@@ -63,6 +65,7 @@ class Client:
         self.said += part
         if self.is_full_after is not None and self.is_full_after in part:
             self.is_full = True
+            self.on_full()
 
     async def follow_topic(self) -> None:
         await self._streaming.stream_topic(self.exchange, TOPIC)
@@ -136,6 +139,26 @@ async def test_draining_does_not_wait_for_a_connection_that_takes_nothing(kind: 
         await until(lambda: client.blocked == 1)
         await world.broker.stop()
         await until(following.done)
+        assert b'"reason":"draining"' in client.said
+        assert world.broker.streams.ends == {"draining": 1}
+        assert nothing_is_left(world)
+
+
+@pytest.mark.parametrize("kind", ["topic", "group"])
+async def test_draining_does_not_wait_for_a_connection_that_is_full_a_moment_later(
+    kind: str,
+) -> None:
+    """The node drains between the last part that the connection takes and the wait for it."""
+    async with running(1, PATIENT) as world:
+        client, stopping = Client(world, "/stream"), list[asyncio.Future[None]]()
+        client.is_full_after = b"first"
+        client.on_full = lambda: stopping.append(asyncio.ensure_future(world.broker.stop()))
+        follow = client.follow_topic if kind == "topic" else client.follow_group
+        following = asyncio.ensure_future(follow())
+        await until(lambda: world.waiting == 1)
+        await world.send(b"first")
+        await until(following.done)
+        await stopping.pop()
         assert b'"reason":"draining"' in client.said
         assert world.broker.streams.ends == {"draining": 1}
         assert nothing_is_left(world)

@@ -100,7 +100,7 @@ class _Pull:
             return
         self.found = ReadResult(
             [*found.records, *read.records],
-            found.queue_offsets + read.queue_offsets,
+            [*found.queue_offsets, *read.queue_offsets],
             [*found.tag_hashes, *read.tag_hashes],
             read.next_offset,
             found.scanned + read.scanned,

@@ -2,7 +2,10 @@
 
 For readers that plan by offsets over many queues, such as Spark: one call says all, and a call that
 knows the state before waits until it is another one. Nothing is remembered for a caller; `state` is
-a digest of what it was told. Event loop only.
+a digest of what it was told. Who plans durably asks for ends that are on the medium: what was read
+below them is still there after a power loss, and their offsets are not given again.
+
+Event loop only.
 """
 
 import asyncio
@@ -10,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from app.broker.confirming import Confirmation
 from app.broker.ports import Metadata, Store
 from app.broker.pulling import check_wait
 from app.broker.waiters import Waiters
@@ -57,12 +61,19 @@ class TopicPositions:
         self._waiters = waiters
 
     async def look(
-        self, names: Sequence[str], *, known: str | None = None, wait_s: float = 0.0
+        self,
+        names: Sequence[str],
+        *,
+        known: str | None = None,
+        wait_s: float = 0.0,
+        flushed: bool = False,
     ) -> TopicStates:
         """The topics' states now; with `known`, not before they differ from it or time is up.
 
         What counts as different: a queue's end, the number of queues, a generation, a topic that
-        is made or deleted. Raises `IllegalTopic`, `IllegalWait` or `InvalidRequest`.
+        is made or deleted. With `flushed`, what is told is on the medium before it is told; raises
+        `StoreFailed` when it cannot be brought there. Raises also `IllegalTopic`, `IllegalWait` or
+        `InvalidRequest`.
         """
         self._check(names, wait_s)
         loop = asyncio.get_running_loop()
@@ -73,7 +84,18 @@ class TopicPositions:
             if left <= 0 or not await self._waiters.wait_for_queues(_keys(found), left):
                 break
             found = self._look(names)
-        return self._with_sizes(found)
+        found = self._with_sizes(found)
+        if flushed:
+            await self._flush()
+        return found
+
+    async def _flush(self) -> None:
+        """Bring to the medium all that is readable now."""
+        status = self._store.status()
+        if status.flushed_end < status.written_end:
+            confirmation = Confirmation()
+            self._store.flush(confirmation.done)
+            await confirmation.wait()
 
     def _check(self, names: Sequence[str], wait_s: float) -> None:
         limit = self._limits.topics_per_look_max

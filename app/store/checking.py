@@ -1,10 +1,11 @@
 """Whether what was read is what the queue says: record by record, or block by block where known.
 
-A run is a piece of the log that was read at once, with the records of one queue in it. Blocks of it
+A run is a piece of the log that was read at once, with the records of one queue in it. Blocks
 that `known_blocks` knows are held to their sums; every other record is checked by itself, and what
 is good of those is known from then on. Any thread.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -12,6 +13,8 @@ import numpy as np
 
 from app.store.commit_log import CommitLog
 from app.store.consume_queue import ConsumeQueue, Unit
+from app.store.formats.checksum import crc32
+from app.store.formats.consume_queue import UNIT_BYTES
 from app.store.formats.record import (
     RECORD_BYTES_MIN,
     belongs_to,
@@ -23,6 +26,7 @@ from app.store.formats.record_block import Ints, Owner, intact
 from app.store.known_blocks import (
     BLOCK_RECORDS,
     UNKNOWN,
+    UNREADABLE,
     KnownBlocks,
     block_sums,
     whole_blocks,
@@ -56,13 +60,25 @@ class FewRun(NamedTuple):
 
 
 class ManyRun(NamedTuple):
-    """A run of many records; `starts` are places in `data`."""
+    """Records `low` to `high` (exclusive) of a `ManyRead`, which were read in one piece."""
 
-    queue_offsets: Ints
+    low: int
+    high: int
+    data: memoryview
+    is_whole: bool
+    """All records lie within `data`, none shorter than possible."""
+
+
+class ManyRead(NamedTuple):
+    """Many records of one queue; the arrays run in parallel."""
+
+    queue_offsets: Ints | range
     positions: Ints
     starts: Ints
+    """Places in the `data` of the record's run."""
     sizes: Ints
-    data: memoryview
+    runs: Sequence[ManyRun]
+    """In order, and together all records."""
     encoded: memoryview | None
     """As in `FewRun`."""
 
@@ -98,53 +114,90 @@ def bad_of_few(source: Source, queue: ConsumeQueue, run: FewRun) -> list[int]:
     return bad
 
 
-def bad_of_many(source: Source, queue: ConsumeQueue, run: ManyRun) -> list[int]:
-    """The same for a run of which all records lie within `data`, none shorter than possible."""
-    count, first = len(run.sizes), int(run.queue_offsets[0])
-    blocks = whole_blocks(first, count) if run.encoded is not None else range(0)
+def bad_of_many(source: Source, queue: ConsumeQueue, read: ManyRead) -> list[int]:
+    """Which of many records, by their number, are not good; in order."""
+    count, first = len(read.sizes), 0
+    blocks = range(0)
     found: list[int] = []
     wanted: list[int] = []
-    if blocks and run.encoded is not None:
-        ends = run.starts + run.sizes
-        found = block_sums(
-            run.encoded,
-            run.data,
-            blocks,
-            run.starts[blocks.start : blocks.stop : BLOCK_RECORDS].tolist(),
-            ends[blocks.start + BLOCK_RECORDS - 1 :: BLOCK_RECORDS].tolist(),
-        )
+    if read.encoded is not None and count >= BLOCK_RECORDS:
+        first = int(read.queue_offsets[0])
+        blocks = whole_blocks(first, count)
+        found = _sums_of(read, read.encoded, blocks)
         wanted = _known(source, queue, first, blocks)
     doubtful = _doubtful(count, blocks, found, wanted)
-    if len(doubtful) >= VECTOR_RECORDS_MIN:
-        doubtful = _suspects(queue, run, np.array(doubtful, np.int64))
-    bad = bad_one_by_one(source, queue, run, doubtful)
+    part = topic_part(queue.topic.encode())
+    bad: list[int] = []
+    for run in read.runs:
+        mine = doubtful[bisect_left(doubtful, run.low) : bisect_left(doubtful, run.high)]
+        if run.is_whole and len(mine) >= VECTOR_RECORDS_MIN:
+            mine = _suspects(queue, part, read, run, np.array(mine, np.int64))
+        if mine:
+            bad += _bad_one_by_one(source, queue, part, read, run, mine)
     if found != wanted:
         _learn(source, queue, first, blocks, found, bad)
     return bad
 
 
-def _suspects(queue: ConsumeQueue, run: ManyRun, doubtful: Ints) -> list[int]:
-    """Those of the `doubtful` that are not the plain, intact records of their places."""
-    part = topic_part(queue.topic.encode())
-    owner = Owner(queue.queue_id, part, run.queue_offsets[doubtful])
-    starts, sizes = run.starts[doubtful].tolist(), run.sizes[doubtful].tolist()
-    good = intact(run.data, starts, sizes, run.positions[doubtful], owner)
+def _sums_of(read: ManyRead, encoded: memoryview, blocks: range) -> list[int]:
+    """The sum of each of `blocks`, of which some may lie in several runs."""
+    first = blocks.start
+    starts = read.starts[first : blocks.stop : BLOCK_RECORDS].tolist()
+    last = slice(first + BLOCK_RECORDS - 1, None, BLOCK_RECORDS)
+    ends = (read.starts[last] + read.sizes[last]).tolist()
+    found = [UNREADABLE] * len(blocks)
+    for low, high, data, is_whole in read.runs:
+        begin = max(low - first + BLOCK_RECORDS - 1, 0) // BLOCK_RECORDS
+        end = max((high - first) // BLOCK_RECORDS, begin)
+        if is_whole and begin < end:
+            mine = slice(begin, end)
+            found[mine] = block_sums(encoded, data, blocks[mine], starts[mine], ends[mine])
+        if first < low < blocks.stop and (low - first) % BLOCK_RECORDS:
+            number = (low - first) // BLOCK_RECORDS
+            found[number] = _sum_of_parts(read, encoded, blocks[number])
+    return found
+
+
+def _sum_of_parts(read: ManyRead, encoded: memoryview, block: int) -> int:
+    """The sum of the block from record `block` on, which lies in several runs."""
+    end = block + BLOCK_RECORDS
+    total = 0
+    for low, high, data, is_whole in read.runs:
+        if high > block and low < end:
+            if not is_whole:
+                return UNREADABLE
+            last = min(high, end) - 1
+            start = int(read.starts[max(low, block)])
+            total = crc32(data[start : int(read.starts[last] + read.sizes[last])], total)
+    return crc32(encoded[block * UNIT_BYTES : end * UNIT_BYTES]) << 32 | total
+
+
+def _suspects(
+    queue: ConsumeQueue, part: bytes, read: ManyRead, run: ManyRun, doubtful: Ints
+) -> list[int]:
+    """Those of the `doubtful` of a run that are not the plain, intact records of their places."""
+    owner = Owner(queue.queue_id, part, np.asarray(read.queue_offsets)[doubtful])
+    starts, sizes = read.starts[doubtful].tolist(), read.sizes[doubtful].tolist()
+    good = intact(run.data, starts, sizes, read.positions[doubtful], owner)
     suspects: list[int] = doubtful[~good].tolist()
     return suspects
 
 
-def bad_one_by_one(
-    source: Source, queue: ConsumeQueue, run: ManyRun, doubtful: Sequence[int]
+def _bad_one_by_one(
+    source: Source,
+    queue: ConsumeQueue,
+    part: bytes,
+    read: ManyRead,
+    run: ManyRun,
+    doubtful: list[int],
 ) -> list[int]:
-    """Which of the `doubtful` records, by their number in the run, are not good."""
-    if not doubtful:
-        return []
-    part = topic_part(queue.topic.encode())
-    columns = (run.starts, run.sizes, run.positions, run.queue_offsets)
-    chosen = [column[doubtful].tolist() for column in columns]
+    """Which of the `doubtful` records of a run are not good."""
+    data, chosen = run.data, np.array(doubtful)
+    columns = (read.starts, read.sizes, read.positions)
+    rows = zip(doubtful, *(column[chosen].tolist() for column in columns), strict=True)
     bad: list[int] = []
-    for index, start, size, position, offset in zip(doubtful, *chosen, strict=True):
-        record = run.data[start : start + size]
+    for index, start, size, position in rows:
+        record, offset = data[start : start + size], int(read.queue_offsets[index])
         if not _is_good(source, queue, part, record, (position, size, 0), offset):
             bad.append(index)
     return bad

@@ -214,13 +214,25 @@ class CommitLog:
         file.pwritev(buffers, place)
 
     def sync(self) -> None:
-        """Bring everything written so far to the medium, oldest segment first.
+        """Bring everything written so far to the medium. Raises as `finish_sync`."""
+        self.finish_sync(self.begin_sync())
+
+    def begin_sync(self) -> list[int]:
+        """Bases of the segments written to since this was last asked, for `finish_sync`.
+
+        For the one who writes now. What is written from now on is for the next sync.
+        """
+        bases, self._dirty = sorted(self._dirty), set()
+        return bases
+
+    def finish_sync(self, bases: list[int]) -> None:
+        """Bring segments to the medium, oldest first. Others may write meanwhile.
 
         When that fails, later writes may be on the medium and earlier ones not. The next start is
         told by a file, which need not be synced: a power loss it will notice itself.
         """
         try:
-            for base in sorted(self._dirty):
+            for base in bases:
                 file = self._written.get(base)
                 if file is not None:  # else retention, on its thread, has removed the segment
                     file.sync()
@@ -228,8 +240,7 @@ class CommitLog:
             with contextlib.suppress(OSError):
                 self._files.open(paths.SYNC_FAILED, create=True).close()
             raise
-        in_use = max(self._dirty, default=0)
-        self._dirty.clear()
+        in_use = bases[-1] if bases else 0
         for base in [base for base in list(self._written) if base < in_use]:
             self._written.pop(base, None)  # closed when the last reader is done with it
 

@@ -25,6 +25,8 @@ BLOCK_RECORDS: Final = 16
 """A batch of 32 has whole blocks in it; a block costs half a microsecond beside its bytes."""
 
 UNKNOWN: Final = -1
+UNREADABLE: Final = -2
+"""In place of the sum of a block whose bytes are not all there."""
 
 _BLOCK_BITS: Final = 40
 _QUEUES_MAX: Final = 1 << (64 - _BLOCK_BITS)
@@ -61,14 +63,14 @@ class KnownBlocks:
             ]
 
     def note(self, queue: int, first: int, found: Sequence[int]) -> None:
-        """Remember the blocks from `first` on, but for those that are `UNKNOWN`."""
+        """Remember the blocks from `first` on, but for those without a sum."""
         keys, sums, last = self._keys, self._sums, self._places - 1
         if not 0 < queue < _QUEUES_MAX:
             return
         key = queue << _BLOCK_BITS | first
         with self._lock:
             for place, each in enumerate(found, queue * _SPREAD + first):
-                if each != UNKNOWN:
+                if each >= 0:
                     keys[place & last] = key
                     sums[place & last] = each
                 key += 1

@@ -50,7 +50,7 @@ from app.store.reading import ReadResult, Wanted, read_queue
 from app.store.recovery import Recovery
 from app.store.retention import RetentionPolicy
 from app.store.timer_log import TimerLog
-from app.store.writer import Block, Done, Turns, Workers, Writer, WriterThread
+from app.store.writer import Done, Turns, Workers, Writer, WriterThread
 
 MENDING_ROUNDS_MAX = 16
 """Times that one read looks into gaps; each round may bring others to light."""
@@ -247,7 +247,7 @@ class MessageStore:
         if self._writer.failed is not None:
             done(StoreFailed(self._writer.failed))
         else:
-            self._writer.submit(Block(self._appender.end, [], 0, sync=True, done=done))
+            self._writer.flush(self._appender.end, done)
 
     def _arrived(self, topic: str, queue_id: int) -> None:
         self.on_arrival(topic, queue_id)

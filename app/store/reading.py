@@ -6,6 +6,7 @@ a gap; whether a wrong unit is to blame is for `mending` to find out, and what i
 """
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -15,11 +16,11 @@ import numpy as np
 from app.store.checking import (
     VECTOR_RECORDS_MIN,
     FewRun,
+    ManyRead,
     ManyRun,
     Source,
     bad_of_few,
     bad_of_many,
-    bad_one_by_one,
 )
 from app.store.consume_queue import ConsumeQueue, Unit
 from app.store.formats.consume_queue import UNIT, UNIT_BYTES, UNITS
@@ -44,7 +45,7 @@ class ReadResult(NamedTuple):
 
     records: Sequence[memoryview]
     """Whole records in the log's layout, checked."""
-    queue_offsets: list[int]
+    queue_offsets: Sequence[int]
     tag_hashes: Sequence[int]
     next_offset: int
     """Where to go on."""
@@ -148,94 +149,103 @@ def _read_piece(source: Source, start: int, end: int, wait_for_disk: bool) -> me
 class _Columns(NamedTuple):
     """Units of wanted messages; the arrays run in parallel."""
 
-    offsets: Ints
+    offsets: Ints | range
+    """A range when nothing is left out."""
     positions: Ints
     sizes: Ints
     hashes: Ints
 
 
 def _read_many(
-    source: Source, queue: ConsumeQueue, wanted: Wanted, data: bytes, *, wait_for_disk: bool
+    source: Source,
+    queue: ConsumeQueue,
+    wanted: Wanted,
+    data: bytes | bytearray,
+    *,
+    wait_for_disk: bool,
 ) -> ReadResult:
     columns, next_offset = _chosen_columns(data, wanted)
+    offsets, positions, sizes, hashes = columns
+    starts = np.empty_like(positions)
+    runs: list[ManyRun] = []
+    for low, high in _array_runs(source, positions, sizes):
+        first, end = int(positions[low]), int(positions[high - 1] + sizes[high - 1])
+        np.subtract(positions[low:high], first, out=starts[low:high])
+        piece, is_whole = memoryview(b""), False
+        if first >= 0 and int(sizes[low]) >= RECORD_BYTES_MIN:
+            piece = _read_piece(source, first, end, wait_for_disk)
+            is_whole = len(piece) == end - first
+        runs.append(ManyRun(low, high, piece, is_whole))
     encoded = memoryview(data) if wanted.tag_hashes is None else None
-    pieces: list[Piece] = []
-    bad: list[int] = []
-    for low, high in _array_runs(source, columns):
-        run = _Columns(*(column[low:high] for column in columns))
-        exact = encoded[low * UNIT_BYTES :] if encoded is not None else None
-        piece, spoilt = _read_run(source, queue, run, exact, wait_for_disk=wait_for_disk)
-        pieces.append(piece)
-        bad += [low + index for index in spoilt]
-    offsets, hashes = columns.offsets, columns.hashes
+    bad = bad_of_many(source, queue, ManyRead(offsets, positions, starts, sizes, runs, encoded))
     gaps: list[Gap] = []
     if bad:
-        lost = (columns.offsets[bad], columns.positions[bad], columns.sizes[bad])
+        lost = (np.asarray(offsets)[bad], positions[bad], sizes[bad])
         gaps = _gaps(source, list(zip(*(column.tolist() for column in lost), strict=True)))
-        offsets, hashes = np.delete(offsets, bad), np.delete(hashes, bad)
-    scanned = next_offset - wanted.offset
-    tag_hashes = array("q", hashes.tobytes())
-    records = RecordViews(pieces)
-    return ReadResult(records, offsets.tolist(), tag_hashes, next_offset, scanned, gaps)
+        offsets, hashes = np.delete(np.asarray(offsets), bad), np.delete(hashes, bad)
+    return ReadResult(
+        RecordViews(_pieces(runs, starts, sizes, bad)),
+        offsets if isinstance(offsets, range) else offsets.tolist(),
+        array("q", hashes.tobytes()),
+        next_offset,
+        next_offset - wanted.offset,
+        gaps,
+    )
 
 
-def _chosen_columns(data: bytes, wanted: Wanted) -> tuple[_Columns, int]:
+def _chosen_columns(data: bytes | bytearray, wanted: Wanted) -> tuple[_Columns, int]:
     """What is wanted and within the bounds, and where to go on."""
     units = np.frombuffer(data, UNITS)
-    offsets = np.arange(wanted.offset, wanted.offset + len(units))
+    offsets: Ints | range = range(wanted.offset, wanted.offset + len(units))
     next_offset = wanted.offset + len(units)
     if wanted.tag_hashes is not None:
         hashes = np.array(sorted(wanted.tag_hashes), np.int64)
-        chosen = np.isin(units["tag_hash"].astype(np.int64), hashes)
-        units, offsets = units[chosen], offsets[chosen]
+        chosen = np.flatnonzero(np.isin(units["tag_hash"].astype(np.int64), hashes))
+        units, offsets = units[chosen], wanted.offset + chosen
     taken = min(len(units), wanted.max_messages)
-    totals = np.cumsum(units["size"][:taken].astype(np.int64))
-    taken = min(taken, max(int(np.searchsorted(totals, wanted.max_bytes, "right")), 1))
+    sizes = units["size"][:taken].astype(np.int64)
+    taken = min(taken, max(int(np.searchsorted(sizes.cumsum(), wanted.max_bytes, "right")), 1))
     if taken < len(units):
         next_offset = int(offsets[taken])
     units = units[:taken]
-    names = ("physical_offset", "size", "tag_hash")
-    columns = _Columns(offsets[:taken], *(units[name].astype(np.int64) for name in names))
-    return columns, next_offset
+    positions, tags = (units[name].astype(np.int64) for name in ("physical_offset", "tag_hash"))
+    return _Columns(offsets[:taken], positions, sizes[:taken], tags), next_offset
 
 
-def _array_runs(source: Source, columns: _Columns) -> list[tuple[int, int]]:
+def _array_runs(source: Source, positions: Ints, sizes: Ints) -> list[tuple[int, int]]:
     """Half-open ranges of records that are read in one piece."""
-    positions, sizes = columns.positions, columns.sizes
     if not len(positions):
         return []
-    distances = positions[1:] - (positions + sizes)[:-1]
-    bases = positions // source.log.segment_bytes
-    apart = (distances < 0) | (distances > source.gap_bytes) | (bases[1:] != bases[:-1])
-    short = sizes < RECORD_BYTES_MIN
-    apart |= short[1:] | short[:-1]
+    distances = positions[1:] - positions[:-1] - sizes[:-1]
+    apart = distances.view(np.uint64) > source.gap_bytes  # as are negative ones
+    if int(sizes.min()) < RECORD_BYTES_MIN:
+        short = sizes < RECORD_BYTES_MIN
+        apart |= short[1:] | short[:-1]
     cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), len(positions)]
+    runs: list[tuple[int, int]] = []
+    for low, high in pairwise(cuts):
+        runs += _within_segments(source, positions, low, high)
+    return runs
+
+
+def _within_segments(source: Source, positions: Ints, low: int, high: int) -> list[tuple[int, int]]:
+    """The range `[low, high)` of rising positions, cut where a segment ends."""
+    base_of = source.log.base_of
+    if base_of(int(positions[low])) == base_of(int(positions[high - 1])):
+        return [(low, high)]
+    bases = positions[low:high] // source.log.segment_bytes
+    cuts = [low, *(np.flatnonzero(bases[1:] != bases[:-1]) + low + 1).tolist(), high]
     return list(pairwise(cuts))
 
 
-def _read_run(
-    source: Source,
-    queue: ConsumeQueue,
-    run: _Columns,
-    encoded: memoryview | None,
-    *,
-    wait_for_disk: bool,
-) -> tuple[Piece, list[int]]:
-    """Read and check one run: the good records, and the numbers of the others."""
-    start, length = int(run.positions[0]), 0
-    data = memoryview(b"")
-    is_sound = int(run.sizes[0]) >= RECORD_BYTES_MIN and start >= 0
-    if is_sound:
-        end = int(run.positions[-1] + run.sizes[-1])
-        length = end - start
-        data = _read_piece(source, start, end, wait_for_disk)
-    starts = run.positions - start
-    many = ManyRun(run.offsets, run.positions, starts, run.sizes, data, encoded)
-    bad = bad_of_many(source, queue, many) if is_sound and len(data) == length else None
-    if bad is None:
-        bad = bad_one_by_one(source, queue, many, range(len(run.sizes)))
-    piece = Piece(data, starts, run.sizes)
-    return piece.without(bad) if bad else piece, bad
+def _pieces(runs: list[ManyRun], starts: Ints, sizes: Ints, bad: list[int]) -> list[Piece]:
+    """What was read, without the `bad` records."""
+    pieces: list[Piece] = []
+    for low, high, data, _ in runs:
+        piece = Piece(data, starts[low:high], sizes[low:high])
+        spoilt = bad[bisect_left(bad, low) : bisect_left(bad, high)] if bad else []
+        pieces.append(piece.without([index - low for index in spoilt]) if spoilt else piece)
+    return pieces
 
 
 def _gaps(source: Source, bad: Iterable[tuple[int, int, int]]) -> list[Gap]:

@@ -3,7 +3,8 @@
 Blocks are submitted on the event loop. What was submitted during one turn of the loop becomes one
 batch. A batch that needs neither a sync nor a new segment is written inline at the end of the turn;
 any other goes to the writer thread, which writes it, syncs once for all that wait, and reports back
-to the loop. While it works the next batch forms; there is no timer. (docs/adr, "Who writes".)
+to the loop. While it works the next batch forms; there is no timer. A flush of what is written
+already is the thread's alone: the loop goes on writing. (docs/adr, "Who writes".)
 
 A block that fails takes everything behind it along, because the log has no holes:
 
@@ -130,6 +131,11 @@ class Watermarks:
         assert self.flushed <= flushed <= written
         self.written, self.flushed, self.confirmed = written, flushed, written
 
+    def flush(self, end: int) -> None:
+        """Take note of a sync of what was written up to `end`; more may be written by now."""
+        assert self.flushed <= end <= self.written
+        self.flushed = end
+
 
 class _Attempt(msgspec.Struct, eq=False):
     batch: list[Block]
@@ -137,6 +143,15 @@ class _Attempt(msgspec.Struct, eq=False):
     failure: Exception | None
     touched: bool
     """Whether anything of the batch may be in the file."""
+
+
+class _Flush(msgspec.Struct, eq=False):
+    """A sync of what was written when it began."""
+
+    end: int
+    segments: list[int]
+    waiting: list[Block]
+    failure: Exception | None = None
 
 
 class Writer:
@@ -160,12 +175,14 @@ class Writer:
         self._turns = turns
         self._on_rollback = on_rollback
         self._turn_ending = False
-        self._attempts: deque[_Attempt] = deque()
+        self._flush_wanted = False
+        self._attempts: deque[_Attempt | _Flush] = deque()
         self._lock = threading.Lock()
         # The rest is guarded by _lock.
         self._pending: list[Block] = []
         self._handed_over = False  # the worker takes what is pending, until all is settled
-        self._outstanding = 0  # batches that the worker took and the loop has not settled
+        self._flushes: deque[_Flush] = deque()  # for the worker, before what is pending
+        self._outstanding = 0  # what the worker took and the loop has not settled
         self._halted = False
         self._worker = workers(self._work)
 
@@ -177,6 +194,11 @@ class Writer:
         if not self._turn_ending:
             self._turn_ending = True
             self._turns.call_soon(self._end_turn)
+
+    def flush(self, end: int, done: Done) -> None:
+        """Bring to the medium what was submitted so far, which is up to `end`; then call `done`."""
+        self._flush_wanted = True
+        self.submit(Block(end, [], 0, sync=True, done=done))
 
     @property
     def refusal(self) -> str | None:
@@ -193,7 +215,10 @@ class Writer:
         self.failed = self.failed or reason
         with self._lock:
             self._halted = True
-            waiting, self._pending = self._pending, []
+            waiting = [block for flush in self._flushes for block in flush.waiting]
+            waiting += self._pending
+            self._flushes.clear()
+            self._pending = []
         self._settle(waiting, _store_failed(self.failed, "not_stored"))
 
     def stop(self) -> None:
@@ -215,22 +240,61 @@ class Writer:
                 self._worker.wake()
                 return
             batch, self._pending = self._pending, []
-        self._settle_attempt(self._attempt(batch, sync=False))
+        if self._flush_wanted:
+            self._write_and_flush(batch)
+        else:
+            self._settle_attempt(self._attempt(batch, sync=False))
 
     def _must_leave_the_loop(self, batch: list[Block]) -> bool:
         """Syncing and making a segment take long."""
         for block in batch:  # in a loop of its own: any() makes a generator for each turn
-            if block.sync:
+            if block.sync and block.writes:
                 return True
         return not self._log.is_prepared(batch[-1].end)
 
+    def _write_and_flush(self, batch: list[Block]) -> None:
+        """Write on the loop, and have synced by the worker what is written then."""
+        self._flush_wanted = False
+        waiting = [block for block in batch if block.sync]
+        batch = [block for block in batch if not block.sync]
+        if batch:
+            self._settle_attempt(self._attempt(batch, sync=False))
+        if self.failed is not None:
+            self._settle(waiting, _store_failed(self.failed, "unknown"))
+        elif waiting:
+            flush = _Flush(self.watermarks.written, self._log.begin_sync(), waiting)
+            with self._lock:
+                self._flushes.append(flush)
+            self._worker.wake()
+
     def _work(self) -> bool:
-        """Write one batch, if there is one; for the worker."""
+        """Do one flush, or write one batch, if there is one; for the worker."""
         with self._lock:
-            if self._halted or not self._handed_over or not self._pending:
+            if self._halted or not (self._flushes or (self._handed_over and self._pending)):
                 return False
-            batch, self._pending = self._pending, []
             self._outstanding += 1
+            flush = self._flushes.popleft() if self._flushes else None
+            if flush is None:
+                batch, self._pending = self._pending, []
+            else:
+                batch = []
+        if flush is None:
+            self._write(batch)
+        else:
+            self._sync(flush)
+        return True
+
+    def _sync(self, flush: _Flush) -> None:
+        try:
+            self._log.finish_sync(flush.segments)
+        except Exception as error:  # noqa: BLE001 - as in _attempt
+            flush.failure = error
+            with self._lock:
+                self._halted = True
+        self._attempts.append(flush)
+        self._turns.call_soon_threadsafe(self._settle_attempts)
+
+    def _write(self, batch: list[Block]) -> None:
         attempt = self._attempt(batch, sync=any(block.sync for block in batch))
         if attempt.failure is not None:
             with self._lock:
@@ -243,7 +307,6 @@ class Writer:
         self._turns.call_soon_threadsafe(self._settle_attempts)
         if spare is not None:
             self._make_ahead(spare)
-        return True
 
     def _make_ahead(self, base: int) -> None:
         """Make the next segment before it is needed. Without room for it: then, with an error."""
@@ -260,7 +323,10 @@ class Writer:
             self._outstanding -= 1
 
     def _attempt(self, batch: list[Block], *, sync: bool) -> _Attempt:
-        """Write a batch, and sync it if asked. Either thread, never both at a time."""
+        """Write a batch, and sync it if asked. Either thread, never both at a time.
+
+        The loop writes while the worker does a flush.
+        """
         touched = False
         try:
             if len(batch) == 1:
@@ -299,7 +365,11 @@ class Writer:
 
     def _settle_attempts(self) -> None:
         while self._attempts:
-            self._settle_attempt(self._attempts.popleft())
+            attempt = self._attempts.popleft()
+            if isinstance(attempt, _Flush):
+                self._settle_flush(attempt)
+            else:
+                self._settle_attempt(attempt)
             with self._lock:
                 self._outstanding -= 1
                 if not self._outstanding and not self._pending:
@@ -312,10 +382,20 @@ class Writer:
         elif _is_disk_full(attempt.failure) and not attempt.touched:
             self._roll_back(attempt.batch)
         else:
-            reason = f"{_text(attempt.failure)} while writing the log"
-            self.failed = self.failed or reason
-            self._settle(attempt.batch, _store_failed(reason, "unknown"))
-            self.fail(reason)
+            self._fail_after(attempt.failure, attempt.batch)
+
+    def _settle_flush(self, flush: _Flush) -> None:
+        if flush.failure is None:
+            self.watermarks.flush(flush.end)
+            self._settle(flush.waiting, None)
+        else:
+            self._fail_after(flush.failure, flush.waiting)
+
+    def _fail_after(self, failure: Exception, blocks: list[Block]) -> None:
+        reason = f"{_text(failure)} while writing the log"
+        self.failed = self.failed or reason
+        self._settle(blocks, _store_failed(reason, "unknown"))
+        self.fail(reason)
 
     def _roll_back(self, batch: list[Block]) -> None:
         """No room: forget what was assigned, and go on from what is written."""

@@ -318,6 +318,20 @@ def test_a_cut_queue_is_noticed_before_its_new_end_is_passed(node: FakeNode) -> 
     assert values_of(careless, resumed, careless.latestOffset(resumed, ALL)) == [b"new"]
 
 
+def test_a_power_loss_takes_nothing_that_was_planned(node: FakeNode) -> None:
+    """Else the offsets of what was read would be given to messages that are never read."""
+    node.send("orders", 0, b"a")
+    reader = reader_of(node)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    node.send("orders", 0, b"not flushed")
+    node.topics["orders"][0].lose_power()
+    assert values_of(reader, start, end) == [b"a"]
+    node.send("orders", 0, b"b", b"c")
+    later = reader.latestOffset(stored(end), ALL)
+    assert values_of(reader, end, later) == [b"b", b"c"]
+
+
 def test_a_queue_that_is_gone_keeps_its_position(node: FakeNode) -> None:
     node.send("orders", 1, b"x")
     reader = reader_of(node, failOnDataLoss="false")

@@ -122,8 +122,14 @@ class Sweep:
         elif action == 1:
             covered = dict(expected.written)
             opened.store.flush(opened.outcomes.append)
+            meanwhile: dict[Key, bytes] = {}
+            for _ in range(self.chance.randint(0, 3)):
+                opened.turns.run_one()
+                meanwhile |= self._submit(opened, FlushMode.ASYNC)
+                expected.sent |= meanwhile
             opened.turns.run()
             expected.safe |= covered
+            expected.written |= meanwhile
         else:
             flush = self.chance.choice(list(FlushMode))
             sent = self._submit(opened, flush)
@@ -240,7 +246,7 @@ def leave_out(target: type, name: str, result: object = None) -> AbstractContext
 
 
 CONTROLS: dict[str, Callable[[], AbstractContextManager[object]]] = {
-    "does not sync the log": lambda: leave_out(CommitLog, "sync"),
+    "does not sync the log": lambda: leave_out(CommitLog, "finish_sync"),
     "does not sync what it recovers": lambda: leave_out(CommitLog, "sync_all"),
     "does not sync names": lambda: leave_out(SimulatedFiles, "sync_directory"),
     "does not check records": lambda: mock.patch("app.store.formats.record.check", return_value=""),

@@ -210,8 +210,9 @@ class MemoryStore:
         end = min(queue.confirmed, offset + self.scan_max)
         end = end if end_offset is None else min(end, end_offset)
         records: list[memoryview] = []
+        offsets: list[int] = []
         hashes: list[int] = []
-        result = ReadResult(records, [], hashes, offset, 0, [])
+        result = ReadResult(records, offsets, hashes, offset, 0, [])
         size = 0
         at = offset
         while at < end and len(records) < max_messages:
@@ -223,7 +224,7 @@ class MemoryStore:
                     break
                 size += len(record)
                 records.append(memoryview(record))
-                result.queue_offsets.append(at)
+                offsets.append(at)
                 hashes.append(queue.tag_hashes[at])
             at += 1
         return result._replace(next_offset=at, scanned=at - offset)

@@ -48,7 +48,7 @@ class ManualTurns:
 
 
 class InlineWorker(Worker):
-    """A writer without a thread: it works in a later turn, so that everything can be replayed."""
+    """A writer without a thread: it works some turns later, so that everything can be replayed."""
 
     def __init__(self, turns: ManualTurns, work: Callable[[], bool]) -> None:
         self._turns = turns
@@ -56,7 +56,7 @@ class InlineWorker(Worker):
 
     @override
     def wake(self) -> None:
-        self._turns.call_soon(self._work)
+        self._turns.call_soon(lambda: self._turns.call_soon(self._work))
 
     @override
     def stop(self) -> None:

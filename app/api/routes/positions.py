@@ -1,7 +1,8 @@
 """Where topics stand: all queues of several topics in one call, with waiting; offsets by time."""
 
 from collections.abc import Sequence
-from typing import Annotated, Self
+from functools import partial
+from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter, Query, Request
 
@@ -85,12 +86,19 @@ async def get_positions(
         str | None,
         Query(description="how long to wait for another state than `known`: 20, 0.5, 20s"),
     ] = None,
+    durability: Annotated[
+        Literal["memory", "flushed"],
+        Query(description="flushed: answer after all below the ends is on the medium"),
+    ] = "memory",
 ) -> TopicStateList:
     """All queues of all topics in one answer.
 
     With `known` and `wait`, the answer comes as soon as the state is another one: a queue's end has
     moved, queues were added, a topic was made, deleted, or made anew. A topic that does not exist
     is listed in `missing`.
+
+    With `durability=flushed` no power loss takes what is below the ends, also of topics with
+    `flush: async`, and no offset below them is given to another message.
     """
     wait_s = 0.0 if wait is None else wait_s_of(wait, services.limits.wait_seconds_max)
     if wait_s and known is None:
@@ -99,7 +107,7 @@ async def get_positions(
             hint="ask without wait first, then pass the answer's state as known",
             fields={"parameter": "wait"},
         )
-    look = services.broker.positions.look
+    look = partial(services.broker.positions.look, flushed=durability == "flushed")
     names = _names(topics)
     if not wait_s:
         return TopicStateList.of(await look(names))

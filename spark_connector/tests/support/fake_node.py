@@ -24,6 +24,8 @@ class Queue:
     records: list[Record] = field(default_factory=list)
     holes: set[int] = field(default_factory=set)
     """Offsets that the node steps over, as after damage."""
+    flushed: int = 0
+    """What lies below is there after a power loss."""
 
     @property
     def end(self) -> int:
@@ -41,6 +43,12 @@ class Queue:
 
     def cut_at(self, offset: int) -> None:
         del self.records[offset - self.first :]
+
+    def lose_power(self) -> None:
+        self.cut_at(max(self.first, self.flushed))
+
+    def flush(self) -> None:
+        self.flushed = self.end
 
 
 @dataclass(frozen=True)
@@ -122,7 +130,7 @@ class FakeNode:
         if path[0] == "producers:plan":
             return self._plan(json.loads(body))
         if path[0] == "topics:positions":
-            return self._positions(query["topics"])
+            return self._positions(query["topics"], query.get("durability", "memory"))
         if len(path) == 1:
             return _json(200, {"topics": [{"name": name} for name in sorted(self.topics)]})
         name = path[1]
@@ -146,8 +154,12 @@ class FakeNode:
             return _problem(404, code="TOPIC_NOT_FOUND", detail=f"no topic {wanted['topic']!r}")
         return _json(200, {"queues": len(topic), "messages_per_turn": wanted["messages_per_turn"]})
 
-    def _positions(self, topics: str) -> Reply:
+    def _positions(self, topics: str, durability: str) -> Reply:
         names = topics.split(",")
+        if durability == "flushed":
+            for queues in self.topics.values():
+                for queue in queues.values():
+                    queue.flush()
         found = [
             {
                 "topic": name,

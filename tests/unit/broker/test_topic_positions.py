@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from unittest import mock
 
 import pytest
 
 from app.broker.topic_positions import TopicStates
-from app.domain.errors import IllegalWait, InvalidRequest
+from app.domain.errors import IllegalWait, InvalidRequest, StoreFailed
 from app.domain.limits import Limits
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicSettings
@@ -80,6 +81,36 @@ async def test_retention_is_no_news() -> None:
         after = await world.broker.positions.look([TOPIC])
         assert after.state == before.state
         assert after.topics[0].queues[0].min_offset == 1
+
+
+async def test_ends_are_on_the_medium_when_that_was_asked_for() -> None:
+    """What came while the medium was busy is not among them."""
+    async with running() as world:
+        await world.send(b"a")
+        store, look = world.store, world.broker.positions.look
+        store.state.written_end = 100
+        flushes: list[Callable[[None], object]] = []
+        with mock.patch.object(store, "flush", flushes.append):
+            async with asyncio.TaskGroup() as group:
+                looking = group.create_task(look([TOPIC], flushed=True))
+                await until(lambda: bool(flushes))
+                assert (await look([TOPIC])).topics[0].queues[0].max_offset == 1
+                await world.send(b"b")
+                assert not looking.done()
+                flushes[0](None)
+            assert looking.result().topics[0].queues[0].max_offset == 1
+            store.state.flushed_end = 100
+            await look([TOPIC], flushed=True)
+            assert len(flushes) == 1
+
+
+async def test_ends_that_cannot_be_brought_to_the_medium_are_not_told() -> None:
+    async with running() as world:
+        await world.send(b"a")
+        world.store.state.written_end = 100
+        world.store.failure = StoreFailed("the disk is broken")
+        with pytest.raises(StoreFailed):
+            await world.broker.positions.look([TOPIC], flushed=True)
 
 
 async def test_time_is_up_and_stopping() -> None:

@@ -6,6 +6,7 @@ believe a block without looking, and must serve other bytes than were sent.
 
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -282,6 +283,32 @@ def test_records_of_other_queues_lie_between(monkeypatch: pytest.MonkeyPatch) ->
     assert read_all(opened) == expected
     assert looks.count == BLOCK_RECORDS
     assert read_all(opened, 1)[0] == b"GAP"
+    opened.store.close()
+
+
+def test_a_block_in_two_pieces_of_the_log_is_known_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames of two queues in turn, with more between those of one than is read along."""
+    monkeypatch.setattr(reading, "VECTOR_RECORDS_MIN", 1)  # a read of few knows no such blocks
+    config = replace(CONFIG, coalesce_gap_bytes=64)
+    opened = open_store(SimulatedFiles(), config, threads=False)
+    half = BLOCK_RECORDS + BLOCK_RECORDS // 2
+    for first in (0, half):
+        for queue_id in (0, 1):
+            send_frame(opened, [body_of(first + n, queue_id) for n in range(half)], queue_id)
+    expected = [body_of(number) for number in range(2 * half)]
+    looks = Looks(monkeypatch)
+    assert read_all(opened) == expected
+    assert looks.count == BLOCK_RECORDS
+    looks.count = 0
+    assert read_all(opened) == expected
+    assert looks.count == 0
+    for number in (half - 1, half):
+        record = opened.store.read("orders", 0, number, max_messages=1, max_bytes=1).records[0]
+        at = opened.store.decode(record).physical_offset + 90
+        content(opened, SEGMENT)[at] ^= 1
+        damaged = [b"GAP" if each == number else expected[each] for each in range(2 * half)]
+        assert read_all(opened) == damaged
+        content(opened, SEGMENT)[at] ^= 1
     opened.store.close()
 
 

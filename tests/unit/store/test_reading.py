@@ -67,7 +67,9 @@ def test_few_and_many_are_read_alike(
         assert total <= max_bytes or len(result.records) == 1
         assert result.scanned == result.next_offset - offset
         assert result.next_offset > offset
-        assert [opened.store.decode(r).queue_offset for r in result.records] == result.queue_offsets
+        assert [opened.store.decode(r).queue_offset for r in result.records] == list(
+            result.queue_offsets
+        )
         assert result.gaps == []
         got += numbers(opened, result.records)
         offset = result.next_offset

@@ -13,7 +13,7 @@ import pytest
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store import StoreConfig, checking, paths, reading
+from app.store import StoreConfig, checking, known_blocks, paths, reading
 from app.store.formats.batch_frame import parse_request
 from app.store.formats.consume_queue import UNIT_BYTES
 from app.store.formats.record import is_plain_record_of
@@ -38,7 +38,7 @@ CONFIG = StoreConfig(
     index_entries=512,
 )
 COUNT = 40
-"""Two whole blocks and half of one."""
+"""Two whole blocks, which are a large one here, and half of one."""
 SEGMENT = paths.segment(0)
 QUEUE = f"{paths.queue_directory('orders', 0)}/{paths.file_name(0)}"
 
@@ -46,6 +46,7 @@ QUEUE = f"{paths.queue_directory('orders', 0)}/{paths.file_name(0)}"
 @pytest.fixture(autouse=True, params=[1, 1_000], ids="many from {}".format)
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "VECTOR_RECORDS_MIN", request.param)
+    monkeypatch.setattr(known_blocks, "LARGE_BLOCK_RECORDS", 2 * BLOCK_RECORDS)
 
 
 def body_of(number: int, queue_id: int = 0) -> bytes:
@@ -135,8 +136,9 @@ def test_a_known_block_is_not_looked_at_record_by_record(
     read = opened.store.read("orders", 0, 7, max_messages=30, max_bytes=1 << 20)
     assert [opened.store.decode(record).queue_offset for record in read.records] == [*range(7, 37)]
     assert looks.count == 30 - BLOCK_RECORDS
-    known = opened.store._source.known
+    known = opened.store._source.known.small
     known.note(1, 0, [0, 0])
+    opened.store._source.known.large.note(1, 0, [0])
     looks.count = 0
     read_all(opened)
     assert looks.count == COUNT, "what is not as noted must be looked at"
@@ -234,7 +236,7 @@ def test_what_was_not_stored_is_not_known() -> None:
     data = request_frame([Message(body) for body in bodies], "orders")
     frame = parse_request(data, topic="orders", limits=Limits())
     opened.store.append_frame("orders", 0, frame, FlushMode.SYNC, opened.outcomes.append)
-    known = opened.store._source.known
+    known = opened.store._source.known.small
     opened.store.fail("because")
     assert opened.outcomes != [None]
     assert known.sums(1, 0, 1) == [UNKNOWN]
@@ -312,6 +314,32 @@ def test_a_block_in_two_pieces_of_the_log_is_known_too(monkeypatch: pytest.Monke
     opened.store.close()
 
 
+def test_a_large_block_that_is_known_spares_the_small_ones(
+    opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its sum was made of those of a frame's small ones or of what was read."""
+    monkeypatch.setattr(reading, "VECTOR_RECORDS_MIN", 1)
+    read_all(opened)
+    known = opened.store._source.known
+    count = known.large.records
+    first, last = (
+        opened.store.decode(
+            opened.store.read("orders", 0, n, max_messages=1, max_bytes=1).records[0]
+        )
+        for n in (0, count)
+    )
+    data = memoryview(bytes(content(opened, SEGMENT)))
+    whole = data[first.physical_offset : last.physical_offset]
+    units = memoryview(bytes(content(opened, QUEUE)))
+    made = block_sums(units, whole, range(0, 1, count), [0], [len(whole)])
+    assert known.large.sums(1, 0, 1) == made
+    looks = Looks(monkeypatch)
+    known.small.note(1, 0, [0, 0])
+    read_all(opened)
+    assert looks.count == COUNT - count
+    assert known.small.sums(1, 0, 2) == [0, 0]
+
+
 # --- the table
 
 
@@ -362,9 +390,24 @@ def test_control_a_block_that_is_believed_without_its_bytes(
         return block_sums(units, data[:0], blocks, *places)
 
     monkeypatch.setattr(checking, "block_sums", sums_of_units)
-    known = opened.store._source.known
+    known = opened.store._source.known.small
     units = memoryview(bytes(content(opened, QUEUE)))
     known.note(1, 0, sums_of_units(units, units, range(0, 32, 16), [0, 0], [0, 0]))
+    assert any("is served" in each for each in wrong_bodies(opened))
+
+
+def test_control_a_large_block_that_is_believed_without_its_bytes(
+    opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def large_sums_of_units(
+        units: memoryview, data: memoryview, blocks: range, *places: Sequence[int]
+    ) -> list[int]:
+        kept = data if blocks.step == BLOCK_RECORDS else data[:0]
+        return block_sums(units, kept, blocks, *places)
+
+    monkeypatch.setattr(reading, "VECTOR_RECORDS_MIN", 1)
+    monkeypatch.setattr(checking, "block_sums", large_sums_of_units)
+    read_all(opened)
     assert any("is served" in each for each in wrong_bodies(opened))
 
 

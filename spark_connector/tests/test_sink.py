@@ -48,7 +48,7 @@ from pyspark_curlew.sink import CurlewStreamWriter, Sent
 from pyspark_curlew.sink_options import parse_sink_options
 
 from app.domain.limits import Limits
-from app.domain.message import queue_for_sharding_key
+from app.domain.message import RESERVED_PROPERTIES, queue_for_sharding_key
 from app.store.formats.batch_frame import parse_request
 from spark_connector.tests.support.fake_node import FakeNode, Reply, refusal, run_fake_node
 from spark_connector.tests.support.proxy import Dropping, run_proxy
@@ -56,7 +56,8 @@ from spark_connector.tests.support.real_node import run_real_node
 from spark_connector.tests.support.stored import stored_at, values_at
 
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=9)
-MAPS = st.none() | st.dictionaries(TEXT.filter(bool), TEXT.filter(bool), max_size=3)
+NAMES = TEXT.filter(lambda name: name != "" and name not in RESERVED_PROPERTIES)
+MAPS = st.none() | st.dictionaries(NAMES, TEXT.filter(bool), max_size=3)
 ROWS = st.lists(
     st.tuples(st.binary(max_size=50), st.none() | TEXT, st.none() | TEXT, MAPS), min_size=1
 )

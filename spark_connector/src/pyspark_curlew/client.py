@@ -17,11 +17,12 @@ from pyspark_curlew.errors import (
     ProtocolViolation,
     SequenceBroken,
 )
+from pyspark_curlew.exchange import Buffer
 from pyspark_curlew.frame import CONTENT_TYPE, Frame, parse_frame
 from pyspark_curlew.http_options import HttpOptions
 from pyspark_curlew.producing import Claim, Producer
 from pyspark_curlew.retry import RetryPolicy, TryLater
-from pyspark_curlew.transport import Answer, Buffer, Request, Transport, describe, document_of
+from pyspark_curlew.transport import Answer, Request, Transport, describe, document_of
 
 _JSON: Final = {"Accept": "application/json"}
 _PAGE: Final = 1000
@@ -121,7 +122,7 @@ class CurlewClient:
         def read(answer: Answer) -> int:
             queues = self._document(answer, f"topic {topic!r}").get("queues")
             if not isinstance(queues, int):
-                raise ProtocolViolation(f"topic {topic!r} cannot be read: {answer.body[:200]!r}")
+                raise ProtocolViolation(f"topic {topic!r} cannot be read: {_begin(answer.body)!r}")
             return queues
 
         return self._transport.run(f"reading topic {topic!r}", request, read)
@@ -281,7 +282,7 @@ class CurlewClient:
             document = self._document(answer, f"topic {topic!r}")
             queues, per_turn = document.get("queues"), document.get("messages_per_turn")
             if not isinstance(queues, int) or not isinstance(per_turn, int | None):
-                raise ProtocolViolation(f"the plan cannot be read: {answer.body[:200]!r}")
+                raise ProtocolViolation(f"the plan cannot be read: {_begin(answer.body)!r}")
             return Plan(queues, messages_per_turn if per_turn is None else per_turn)
 
         return self._transport.run(f"planning batch {producer.epoch} to {topic!r}", request, read)
@@ -348,8 +349,13 @@ def _require_answer(is_ours: bool, answer: Answer) -> None:
     """A success that the service did not give, such as a proxy's page, stores nothing."""
     if not is_ours:
         raise ProtocolViolation(
-            f"HTTP {answer.status} with an answer that is not the service's: {answer.body[:200]!r}"
+            f"HTTP {answer.status} with an answer that is not the service's:"
+            f" {_begin(answer.body)!r}"
         )
+
+
+def _begin(body: Buffer) -> bytes:
+    return bytes(body[:200])
 
 
 def _quoted(name: str) -> str:
@@ -360,16 +366,16 @@ def _group_path(group: str, topic: str) -> str:
     return f"/v1/groups/{_quoted(group)}/offsets/{_quoted(topic)}"
 
 
-def _offsets_of(body: bytes) -> dict[int, int]:
+def _offsets_of(body: Buffer) -> dict[int, int]:
     queues = document_of(body).get("offsets")
     try:
         assert isinstance(queues, list)
         return {int(row["queue_id"]): int(row["offset"]) for row in queues}
     except (AssertionError, KeyError, TypeError, ValueError):
-        raise ProtocolViolation(f"the offsets cannot be read: {body[:200]!r}") from None
+        raise ProtocolViolation(f"the offsets cannot be read: {_begin(body)!r}") from None
 
 
-def _positions_of(body: bytes) -> Positions:
+def _positions_of(body: Buffer) -> Positions:
     document = document_of(body)
     try:
         topics, missing = document["topics"], document["missing"]
@@ -389,7 +395,7 @@ def _positions_of(body: bytes) -> Positions:
         }
         return Positions(str(document["state"]), states, frozenset(map(str, missing)))
     except (AssertionError, KeyError, TypeError, ValueError):
-        raise ProtocolViolation(f"the positions cannot be read: {body[:200]!r}") from None
+        raise ProtocolViolation(f"the positions cannot be read: {_begin(body)!r}") from None
 
 
 def _out_of_range(answer: Answer) -> OutOfRange:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pyspark_curlew.crc32c import crc32c
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation
+from pyspark_curlew.exchange import Buffer
 
 CONTENT_TYPE: Final = "application/vnd.curlew.batch"
 
@@ -40,7 +41,7 @@ class Frame(NamedTuple):
         return len(self.sizes)
 
 
-def parse_frame(data: bytes) -> Frame:
+def parse_frame(data: Buffer) -> Frame:
     """Check and open a frame; raise `FrameDamaged` (fetch again) or `ProtocolViolation`."""
     if len(data) < _HEADER.size:
         raise FrameDamaged(f"the batch frame ends after {len(data)} bytes, within its header")

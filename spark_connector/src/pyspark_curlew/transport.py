@@ -1,35 +1,30 @@
-"""One HTTP request with retries, and what its failures mean. Over urllib3.
+"""One HTTP request with retries, and what its failures mean.
 
-urllib3 and not httpx: fetching a 4 MiB answer costs it a quarter of the CPU time. Connections are
-kept for each process (Spark forks its workers, and a socket must not be shared by two of them), so
-a transport is cheap to make and holds plain values only. Safe to use from several threads. Called
-by `client`.
+Connections are kept for each process by `connections`, so a transport is cheap to make and holds
+plain values only. Safe to use from several threads. Called by `client`.
 """
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 from urllib.parse import urlencode
 
-import urllib3
+from urllib3.exceptions import HTTPError
 
+from pyspark_curlew.connections import Connections, address_of, socket_of
 from pyspark_curlew.credentials import authorization, described
 from pyspark_curlew.errors import AccessDenied, RequestRefused, TopicNotFound
+from pyspark_curlew.exchange import BadAnswer, Buffer, Reply, exchange
 from pyspark_curlew.http_options import HttpOptions
 from pyspark_curlew.retry import RetryPolicy, TryLater
 
 Result = TypeVar("Result")
-Buffer = bytes | memoryview
 
 _RETRIED: Final = frozenset({408, 429, 500, 502, 503, 504})
 _NO_SUCH_TOPIC: Final = frozenset({"TOPIC_NOT_FOUND", "QUEUE_NOT_FOUND"})
 """Any other 404 is an address where the service is not, perhaps for a moment, behind a proxy."""
-_CONNECTIONS_PER_PROCESS: Final = 16
-
-_pools: dict[tuple[int, HttpOptions], urllib3.PoolManager] = {}
-"""By process id: a forked worker finds its parent's entry and must not use it."""
+_DEFAULTS: Final = {"User-Agent": "pyspark-curlew", "Accept-Encoding": "identity"}
 
 _turns: dict[tuple[str, ...], int] = {}
 """By addresses, which of them it is. For the process: clients are made for one call or two."""
@@ -54,7 +49,7 @@ class Answer:
 
     status: int
     headers: Mapping[str, str]
-    body: bytes
+    body: Buffer
 
 
 class Transport:
@@ -81,33 +76,26 @@ class Transport:
 
     def _once(self, request: Request, endpoint: str) -> Answer:
         options = self._options
-        timeout = urllib3.Timeout(
-            connect=options.connect_timeout_ms / 1000,
-            read=options.read_timeout_ms / 1000 + request.wait_s,
-        )
-        address = f"{endpoint}{request.path}"
-        if request.query:
-            address += f"?{urlencode(request.query)}"
-        headers = self._headers(request)
-        body = self._packed(request.body)
-        if isinstance(body, tuple):  # or it would be sent in chunks
-            headers["Content-Length"] = str(sum(len(piece) for piece in body))
+        pieces = _pieces(self._packed(request.body))
+        head = self._head(request, endpoint, pieces)
+        connections = Connections(endpoint, options.tls)
+        timeout_s = options.read_timeout_ms / 1000 + request.wait_s
         try:
-            response = self._pool().request(
-                request.method,
-                address,
-                body=cast("bytes", body),  # urllib3 takes any buffer, or several
-                headers=headers,
-                timeout=timeout,
-                retries=False,
-                decode_content=False,
-            )
-        except urllib3.exceptions.HTTPError as error:
+            connection = connections.take(options.connect_timeout_ms / 1000, timeout_s)
+            try:
+                reply = exchange(socket_of(connection), head, pieces)
+            except BaseException:
+                connection.close()
+                raise
+        except (HTTPError, OSError, BadAnswer) as error:
             raise TryLater(f"{type(error).__name__}: {error}") from None
-        found = {name.lower(): value for name, value in response.headers.items()}
-        answer = Answer(response.status, found, _unpacked(response.data, found))
+        if reply.is_last:
+            connection.close()
+        else:
+            connections.keep(connection)
+        answer = Answer(reply.status, reply.headers, _unpacked(reply))
         if answer.status in _RETRIED:
-            raise TryLater(describe(answer), _retry_after_s(found))
+            raise TryLater(describe(answer), _retry_after_s(answer.headers))
         return answer
 
     def require_success(self, answer: Answer, subject: str) -> None:
@@ -121,8 +109,25 @@ class Transport:
             raise TopicNotFound(f"{subject}: {describe(answer)}")
         raise RequestRefused(f"{subject}: {describe(answer)}")
 
+    def _head(self, request: Request, endpoint: str, pieces: tuple[Buffer, ...]) -> bytes:
+        """Request line and headers; those of the options were checked there."""
+        address = address_of(endpoint)
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        lines = [f"{request.method} {address.path}{request.path}{query} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in self._headers(request).items()]
+        lines.append(f"Host: {address.named}")
+        if request.body is not None:
+            lines.append(f"Content-Length: {sum(len(piece) for piece in pieces)}")
+        head = "\r\n".join(lines).encode("latin-1")
+        if head.count(b"\n") != len(lines) - 1:
+            raise ValueError("a header of the request has a line break in it")
+        return head + b"\r\n\r\n"
+
     def _headers(self, request: Request) -> dict[str, str]:
-        headers = {**dict(self._options.headers), **request.headers}
+        given = dict(self._options.headers)
+        names = {name.lower() for name in given}
+        ours = {name: value for name, value in _DEFAULTS.items() if name.lower() not in names}
+        headers = {**ours, **given, **request.headers}
         compression = self._options.compression
         if compression != "none":
             headers["Accept-Encoding"] = compression
@@ -142,29 +147,22 @@ class Transport:
         packed: bytes = pa.compress(whole, codec=self._options.compression, asbytes=True)
         return packed
 
-    def _pool(self) -> urllib3.PoolManager:
-        key = (os.getpid(), self._options)
-        if key not in _pools:
-            tls = self._options.tls
-            _pools[key] = urllib3.PoolManager(
-                maxsize=_CONNECTIONS_PER_PROCESS,
-                cert_reqs="CERT_REQUIRED" if tls.verify else "CERT_NONE",
-                ca_certs=tls.ca,
-                cert_file=tls.cert,
-                key_file=tls.key,
-            )
-        return _pools[key]
+
+def _pieces(body: Buffer | tuple[Buffer, ...] | None) -> tuple[Buffer, ...]:
+    if body is None:
+        return ()
+    return body if isinstance(body, tuple) else (body,)
 
 
-def _unpacked(body: bytes, headers: Mapping[str, str]) -> bytes:
+def _unpacked(reply: Reply) -> Buffer:
     """The body without its content encoding, which only answers have that were asked for it."""
-    encoding = headers.get("content-encoding", "identity")
+    encoding = reply.headers.get("content-encoding", "identity")
     if encoding not in {"zstd", "gzip"}:
-        return body
+        return reply.body
     import pyarrow as pa
 
     try:
-        with pa.CompressedInputStream(pa.BufferReader(body), encoding) as stream:
+        with pa.CompressedInputStream(pa.BufferReader(reply.body), encoding) as stream:
             unpacked: bytes = stream.read()
     except OSError as error:
         raise TryLater(f"the {encoding} answer cannot be unpacked: {error}") from None
@@ -187,10 +185,10 @@ def describe(answer: Answer) -> str:
     return "; ".join(parts)
 
 
-def document_of(body: bytes) -> Mapping[str, object]:
+def document_of(body: Buffer) -> Mapping[str, object]:
     """The JSON object of a body; an empty one when there is none."""
     try:
-        document = json.loads(body)
+        document = json.loads(bytes(body))
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}

@@ -9,18 +9,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import StoreConfig, checking, known_blocks, paths, reading
 from app.store.formats.batch_frame import parse_request
+from app.store.formats.checksum import crc32
 from app.store.formats.consume_queue import UNIT_BYTES
 from app.store.formats.record import is_plain_record_of
 from app.store.formats.record_block import intact
 from app.store.known_blocks import (
     BLOCK_RECORDS,
     UNKNOWN,
+    UNREADABLE,
     KnownBlocks,
     block_sums,
     whole_blocks,
@@ -364,6 +368,42 @@ def test_a_sum_is_that_of_one_queue_and_block() -> None:
         known.note(queue, 5, [78])
         assert known.sums(queue, 5, 1) == [UNKNOWN]
     assert known.sums(1, 5, 1) == [77]
+
+
+def test_what_is_noted_and_asked_at_once_wraps_around() -> None:
+    known = KnownBlocks(8)
+    for first in range(20):
+        found = [first * 10 + n for n in range(5)]
+        known.note(1, first, found)
+        assert known.sums(1, first, 5) == found
+        known.note(1, first, [UNREADABLE, 3, UNKNOWN, 4, 5])
+        assert known.sums(1, first, 5) == [found[0], 3, found[2], 4, 5]
+    assert known.sums(1, 0, 0) == []
+
+
+@given(
+    st.integers(0, 300),
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), min_size=16, max_size=40),
+)
+@example(5, [(4, 2)] * 20)
+@example(0, [(4, 0)] * 19 + [(5, 0)])
+@example(0, [(4, 1)] * 18 + [(4, 2), (4, 1)])
+def test_sums_of_many_blocks_are_those_of_each(first: int, places: list[tuple[int, int]]) -> None:
+    """Whether or not they stand evenly."""
+    count = len(places) * BLOCK_RECORDS + 20
+    units = memoryview(bytes(at % 251 for at in range(count * UNIT_BYTES)))
+    starts, ends, at = [], [], 3
+    for length, gap in places:
+        starts.append(at)
+        ends.append(at + length)
+        at += length + gap
+    data = memoryview(bytes(each * 7 % 256 for each in range(at)))
+    blocks = whole_blocks(first, count)[: len(places)]
+    size = BLOCK_RECORDS * UNIT_BYTES
+    assert block_sums(units, data, blocks, starts, ends) == [
+        crc32(units[n * UNIT_BYTES : n * UNIT_BYTES + size]) << 32 | crc32(data[start:end])
+        for n, start, end in zip(blocks, starts, ends, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("first", [0, 1, 15, 16, 17, 1_000])

@@ -55,9 +55,6 @@ _THREE_DIGITS: Final = np.frombuffer(
 )
 """The digits of each number below 1,000, the least significant first; a fourth byte fills up."""
 
-_COPIED_BYTES_MAX: Final = 4096
-"""Up to here a body is sooner copied in a loop of numpy's than viewed in one of Python's."""
-
 
 @dataclass(slots=True)
 class RequestFrame:
@@ -182,7 +179,7 @@ def _digits(sums: Sums) -> NDArray[np.uint8]:
 def _body_checksums(table: RecordTable, body_lengths: Ints) -> Sums:
     """The CRC-32 of each body."""
     length = same_or_each(body_lengths)
-    if isinstance(length, int) and 0 < length <= _COPIED_BYTES_MAX:
+    if isinstance(length, int) and length:
         pieces = table.pieces(HEAD_BYTES, length)
         if pieces is not None:
             return np.fromiter(map(crc32, pieces), np.uint32, len(pieces))

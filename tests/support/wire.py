@@ -27,9 +27,18 @@ class Served:
     port: int
     node: Node
     connections: Connections
+    _made: list["RawConnection"] = field(default_factory=list)
 
     async def connect(self) -> "RawConnection":
-        return RawConnection(*await asyncio.open_connection("127.0.0.1", self.port))
+        """One that its test closes; if that fails, it ends with the server and harms no other."""
+        made = RawConnection(*await asyncio.open_connection("127.0.0.1", self.port))
+        self._made.append(made)
+        return made
+
+    def abort(self) -> None:
+        """End all connections that were made and are still open."""
+        for each in self._made:
+            each.writer.transport.abort()
 
     async def exchange(self, *parts: bytes) -> bytes:
         """Everything the server says to `parts` until it closes."""
@@ -113,9 +122,11 @@ async def served_node(data_dir: Path, limits: Limits, **settings: Any) -> AsyncI
         listener = bind(config)
         server = NodeServer(node)
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+        served = Served(listener.getsockname()[1], node, server.open_connections)
         try:
-            yield Served(listener.getsockname()[1], node, server.open_connections)
+            yield served
         finally:
+            served.abort()
             server.should_exit = True
             await asyncio.wait_for(serving, PATIENCE_S)
             listener.close()

@@ -13,12 +13,16 @@ import pytest
 from tests.support.node import ROOT, NodeRefused, run_node, start_node
 from tests.support.waiting import wait_until
 
-TIMEOUT = 20
+TIMEOUT = 60
+VERIFY = False
+"""There is no TLS here, and reading the certificates takes a client 40 ms of processor time."""
 NODE = (sys.executable, "-m", "app.cli", "dev")
 
 
 def send(url: str, body: bytes, topic: str = "orders") -> dict[str, object]:
-    answer = httpx.post(f"{url}/v1/topics/{topic}/messages", content=body, timeout=TIMEOUT)
+    answer = httpx.post(
+        f"{url}/v1/topics/{topic}/messages", content=body, timeout=TIMEOUT, verify=VERIFY
+    )
     assert answer.status_code == 201, answer.text
     document = answer.json()
     assert isinstance(document, dict)
@@ -74,7 +78,7 @@ def test_a_stop_answers_long_polls_and_leaves_a_clean_store(tmp_path: Path) -> N
 
 
 def metrics_of(url: str) -> str:
-    return httpx.get(f"{url}/metrics", timeout=TIMEOUT).text
+    return httpx.get(f"{url}/metrics", timeout=TIMEOUT, verify=VERIFY).text
 
 
 @pytest.mark.crash

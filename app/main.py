@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Final
 
 import uvicorn
@@ -59,6 +60,7 @@ def bind(config: Config) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((config.host, config.port))
+        _send_without_pacing(listener)
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
@@ -67,6 +69,19 @@ def bind(config: Config) -> socket.socket:
             "stop the program that listens there, or choose another port with --port"
         ) from error
     return listener
+
+
+def _send_without_pacing(listener: socket.socket) -> None:
+    """Let connections within this machine send as fast as their readers read.
+
+    Where BBR is the machine's way to control congestion, it spreads what is sent over time, by a
+    timer of the kernel for every 64 KiB or so. On the loopback there is nothing to congest. Reno
+    is in every Linux, and every process may choose it. Other connections keep the machine's way.
+    """
+    option: int | None = getattr(socket, "TCP_CONGESTION", None)
+    if option is not None and ip_address(listener.getsockname()[0]).is_loopback:
+        with contextlib.suppress(OSError):
+            listener.setsockopt(socket.IPPROTO_TCP, option, b"reno")
 
 
 def _allow_open_files(wanted: int) -> None:

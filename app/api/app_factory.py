@@ -1,8 +1,11 @@
 """Builds the HTTP application: the shell around the lane, with FastAPI behind it.
 
 The composition root calls `build_api` with open collaborators and mounts the result; nothing here
-opens or closes anything, and nothing is global.
+opens or closes anything, and nothing is global but the document, which is the same for all.
 """
+
+import asyncio
+from functools import cache
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -73,14 +76,25 @@ async def _to_the_pages(request: Request) -> Response:
 
 
 def _documentation_routes() -> list[Route]:
-    """The document of the whole interface, lane included, and a page made from it."""
-    document = build_document()
-    encoded, page = render_document(document), docs_page(document)
+    """The document of the whole interface, lane included, and a page made from it.
+
+    Made when somebody first asks, in a thread: it takes a third of a second, which would be a sixth
+    of a node's start.
+    """
 
     async def openapi(_: Request) -> Response:
+        encoded, _page = await asyncio.to_thread(_documents)
         return Response(encoded, media_type="application/json")
 
     async def docs(_: Request) -> Response:
+        _encoded, page = await asyncio.to_thread(_documents)
         return HTMLResponse(page)
 
     return [Route("/openapi.json", openapi), Route("/docs", docs)]
+
+
+@cache
+def _documents() -> tuple[str, str]:
+    """`/openapi.json` and `/docs`. Any thread."""
+    document = build_document()
+    return render_document(document), docs_page(document)

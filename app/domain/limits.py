@@ -38,7 +38,8 @@ HANDLES_REMEMBERED_MAX = 16_384
 """Receipt handles that a node keeps in memory to read them back faster; about 0.5 KiB each."""
 
 KNOWN_BLOCKS_MAX = 131_072
-"""Blocks of 16 messages whose checksums a store keeps in memory; 16 bytes each, 2 MiB at most."""
+"""Blocks of 16 messages whose checksums a store keeps in memory; 16 bytes each, 2 MiB at most,
+and an eighth of that for the large blocks of the same messages."""
 
 PROPERTIES_ENCODED_BYTES_MAX = 32_767
 """The record's properties length is a signed 16-bit integer."""

@@ -38,7 +38,13 @@ from app.store.formats.record import (
 )
 from app.store.formats.record_block import Ints
 from app.store.key_index import KeyIndex
-from app.store.known_blocks import BLOCK_RECORDS, KnownBlocks, block_sums, whole_blocks
+from app.store.known_blocks import (
+    Known,
+    Noted,
+    block_sums,
+    large_sums,
+    whole_blocks,
+)
 from app.store.publishing import (
     Audience,
     FramePublication,
@@ -97,7 +103,7 @@ class Appender:
         clock: Clock,
         limits: Limits,
         on_arrival: Callable[[str, int], object],
-        known: KnownBlocks,
+        known: Known,
     ) -> None:
         self.store_time_ms = 0
         self._audience = Audience(index, on_arrival)
@@ -358,10 +364,10 @@ class Appender:
         for number, key in frame.keyed:
             keyed.setdefault(int(positions[number]), []).append(key)
         units = frame.units(positions)
-        sums = _sums_of(frame, units, first) if len(placement.stretches) == 1 else []
-        block = -(-first // BLOCK_RECORDS)
+        is_in_one_piece = len(placement.stretches) == 1
+        noted = _blocks_of(frame, units, first, self._known) if is_in_one_piece else []
         frame_publication = FramePublication(
-            self._audience, queue, units, list(keyed.items()), now, done, self._known, block, sums
+            self._audience, queue, units, list(keyed.items()), now, done, noted
         )
         publication: Done = frame_publication
         records: list[bytes] = []
@@ -467,17 +473,21 @@ def _frame_writes(
     return writes
 
 
-def _sums_of(frame: RequestFrame, units: bytes, first_offset: int) -> list[int]:
+def _blocks_of(frame: RequestFrame, units: bytes, first_offset: int, known: Known) -> list[Noted]:
     """The sums of the whole blocks of a frame that lies in one piece."""
-    blocks = whole_blocks(first_offset, frame.count)
-    ends = frame.positions + frame.sizes
-    return block_sums(
-        units,
-        frame.records,
-        blocks,
-        frame.positions[blocks.start : blocks.stop : BLOCK_RECORDS].tolist(),
-        ends[blocks.start + BLOCK_RECORDS - 1 :: BLOCK_RECORDS].tolist(),
+    small, large = (
+        whole_blocks(first_offset, frame.count, k.records) for k in (known.small, known.large)
     )
+    last = slice(small.start + small.step - 1, None, small.step)
+    starts = frame.positions[small.start : small.stop : small.step]
+    ends = frame.positions[last] + frame.sizes[last]
+    lengths = (ends - starts).tolist()
+    sums = block_sums(units, frame.records, small, starts.tolist(), ends.tolist())
+    joined = large_sums(units, large, small, sums, lengths)
+    return [
+        Noted(known.small, (first_offset + small.start) // small.step, sums),
+        Noted(known.large, (first_offset + large.start) // large.step, joined),
+    ]
 
 
 def _keys_of(message: Message) -> list[str]:

@@ -27,6 +27,7 @@ from app.store.known_blocks import (
     BLOCK_RECORDS,
     UNKNOWN,
     UNREADABLE,
+    Known,
     KnownBlocks,
     block_sums,
     whole_blocks,
@@ -44,7 +45,7 @@ class Source(NamedTuple):
     """Records below may lack our checksum."""
     gap_bytes: int
     """Wanted records closer than this are read in one piece."""
-    known: KnownBlocks
+    known: Known
 
 
 class FewRun(NamedTuple):
@@ -114,53 +115,106 @@ def bad_of_few(source: Source, queue: ConsumeQueue, run: FewRun) -> list[int]:
     return bad
 
 
+class _Look(NamedTuple):
+    """Blocks of a read that are held to the sums that are known of them."""
+
+    known: KnownBlocks
+    blocks: range
+    found: list[int]
+    """Empty when nothing is known."""
+    wanted: list[int]
+
+
 def bad_of_many(source: Source, queue: ConsumeQueue, read: ManyRead) -> list[int]:
     """Which of many records, by their number, are not good; in order."""
-    count, first = len(read.sizes), 0
-    blocks = range(0)
-    found: list[int] = []
-    wanted: list[int] = []
-    if read.encoded is not None and count >= BLOCK_RECORDS:
-        first = int(read.queue_offsets[0])
-        blocks = whole_blocks(first, count)
-        found = _sums_of(read, read.encoded, blocks)
-        wanted = _known(source, queue, first, blocks)
-    doubtful = _doubtful(count, blocks, found, wanted)
+    left = [(0, len(read.sizes))]
+    looks: list[_Look] = []
+    if read.encoded is not None and len(read.sizes) >= BLOCK_RECORDS:
+        for known in source.known:
+            new = [_look_at(known, queue, read, read.encoded, each) for each in left]
+            left = [
+                rest for look, each in zip(new, left, strict=True) for rest in _rest(look, each)
+            ]
+            looks += new
+    bad = _bad_of(source, queue, read, [n for low, high in left for n in range(low, high)])
+    for look in looks:
+        if look.found != look.wanted and read.encoded is not None:
+            _learn_many(look, queue, read, read.encoded, bad)
+    return bad
+
+
+def _look_at(
+    known: KnownBlocks,
+    queue: ConsumeQueue,
+    read: ManyRead,
+    encoded: memoryview,
+    records: tuple[int, int],
+) -> _Look:
+    """Hold the whole blocks among some records (first, and behind the last) to their sums."""
+    low, high = records
+    first = int(read.queue_offsets[0])
+    within = whole_blocks(first + low, high - low, known.records)
+    blocks = range(low + within.start, low + within.stop, known.records)
+    wanted = known.sums(queue.number, (first + blocks.start) // known.records, len(blocks))
+    is_any_known = max(wanted, default=UNKNOWN) != UNKNOWN
+    return _Look(known, blocks, _sums_of(read, encoded, blocks) if is_any_known else [], wanted)
+
+
+def _rest(look: _Look, records: tuple[int, int]) -> list[tuple[int, int]]:
+    """What is left of some records without the blocks that are as they were."""
+    _, blocks, found, wanted = look
+    at, high = records
+    if found == wanted and blocks:
+        good = [(blocks.start, blocks[-1] + blocks.step)]
+    else:
+        rows = zip(blocks, found, wanted, strict=False)  # none are found where none is known
+        good = [(block, block + blocks.step) for block, now, before in rows if now == before]
+    rest: list[tuple[int, int]] = []
+    for begin, end in good:
+        if at < begin:
+            rest.append((at, begin))
+        at = end
+    if at < high:
+        rest.append((at, high))
+    return rest
+
+
+def _bad_of(source: Source, queue: ConsumeQueue, read: ManyRead, doubtful: list[int]) -> list[int]:
+    """Which of the `doubtful` records are not good, each checked by itself."""
     part = topic_part(queue.topic.encode())
     bad: list[int] = []
-    for run in read.runs:
+    for run in read.runs if doubtful else ():
         mine = doubtful[bisect_left(doubtful, run.low) : bisect_left(doubtful, run.high)]
         if run.is_whole and len(mine) >= VECTOR_RECORDS_MIN:
             mine = _suspects(queue, part, read, run, np.array(mine, np.int64))
         if mine:
             bad += _bad_one_by_one(source, queue, part, read, run, mine)
-    if found != wanted:
-        _learn(source, queue, first, blocks, found, bad)
     return bad
 
 
 def _sums_of(read: ManyRead, encoded: memoryview, blocks: range) -> list[int]:
     """The sum of each of `blocks`, of which some may lie in several runs."""
-    first = blocks.start
-    starts = read.starts[first : blocks.stop : BLOCK_RECORDS].tolist()
-    last = slice(first + BLOCK_RECORDS - 1, None, BLOCK_RECORDS)
+    step = blocks.step
+    last = slice(blocks.start + step - 1, blocks.stop + step - 1, step)
+    starts = read.starts[blocks.start : blocks.stop : step].tolist()
     ends = (read.starts[last] + read.sizes[last]).tolist()
-    found = [UNREADABLE] * len(blocks)
-    for low, high, data, is_whole in read.runs:
-        begin = max(low - first + BLOCK_RECORDS - 1, 0) // BLOCK_RECORDS
-        end = max((high - first) // BLOCK_RECORDS, begin)
-        if is_whole and begin < end:
-            mine = slice(begin, end)
-            found[mine] = block_sums(encoded, data, blocks[mine], starts[mine], ends[mine])
-        if first < low < blocks.stop and (low - first) % BLOCK_RECORDS:
-            number = (low - first) // BLOCK_RECORDS
-            found[number] = _sum_of_parts(read, encoded, blocks[number])
+    found: list[int] = []
+    for _, high, data, is_whole in read.runs:
+        begin = len(found)
+        whole = max(high - blocks.start, 0) // step
+        mine = slice(begin, max(min(whole, len(blocks)), begin))
+        if is_whole:
+            found += block_sums(encoded, data, blocks[mine], starts[mine], ends[mine])
+        else:
+            found += [UNREADABLE] * (mine.stop - begin)
+        if mine.stop < len(blocks) and blocks[mine.stop] < high:
+            found.append(_sum_of_parts(read, encoded, blocks[mine.stop], step))
     return found
 
 
-def _sum_of_parts(read: ManyRead, encoded: memoryview, block: int) -> int:
+def _sum_of_parts(read: ManyRead, encoded: memoryview, block: int, records: int) -> int:
     """The sum of the block from record `block` on, which lies in several runs."""
-    end = block + BLOCK_RECORDS
+    end = block + records
     total = 0
     for low, high, data, is_whole in read.runs:
         if high > block and low < end:
@@ -170,6 +224,18 @@ def _sum_of_parts(read: ManyRead, encoded: memoryview, block: int) -> int:
             start = int(read.starts[max(low, block)])
             total = crc32(data[start : int(read.starts[last] + read.sizes[last])], total)
     return crc32(encoded[block * UNIT_BYTES : end * UNIT_BYTES]) << 32 | total
+
+
+def _learn_many(
+    look: _Look, queue: ConsumeQueue, read: ManyRead, encoded: memoryview, bad: list[int]
+) -> None:
+    """Remember the blocks of a look, but for those with a bad record."""
+    known, blocks, found, _ = look
+    spoilt = {(index - blocks.start) // blocks.step for index in bad}
+    sums = found or _sums_of(read, encoded, blocks)
+    sums = [UNKNOWN if n in spoilt else each for n, each in enumerate(sums)]
+    first = int(read.queue_offsets[0]) + blocks.start
+    known.note(queue.number, first // blocks.step, sums)
 
 
 def _suspects(
@@ -205,7 +271,7 @@ def _bad_one_by_one(
 
 def _known(source: Source, queue: ConsumeQueue, first_offset: int, blocks: range) -> list[int]:
     number = (first_offset + blocks.start) // BLOCK_RECORDS
-    return source.known.sums(queue.number, number, len(blocks))
+    return source.known.small.sums(queue.number, number, len(blocks))
 
 
 def _doubtful(count: int, blocks: range, found: Sequence[int], wanted: Sequence[int]) -> list[int]:
@@ -234,7 +300,7 @@ def _learn(
     if spoilt:
         found = [UNKNOWN if n in spoilt else each for n, each in enumerate(found)]
     number = (first_offset + blocks.start) // BLOCK_RECORDS
-    source.known.note(queue.number, number, found)
+    source.known.small.note(queue.number, number, found)
 
 
 def _is_good(

@@ -8,25 +8,34 @@ good records. Whatever else it finds is checked record by record and reported as
 
 A sum belongs to a queue and its offsets, which mean the same messages as long as the store is open.
 So nothing has to be forgotten when segments go or units are mended: an old sum fits no other bytes.
-In memory only: after an opening nothing is known. The table has a fixed number of places, and a new
-block takes the place of an older one. Any thread.
+In memory only: after an opening nothing is known. The tables have a fixed number of places, and a
+new block takes the place of an older one. Any thread.
+
+A large block is `LARGE_BLOCK_RECORDS` messages in the same way. A read that has it whole takes two
+checksums for it and looks at none of the small ones in it.
 """
 
 import threading
 from array import array
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.domain.limits import KNOWN_BLOCKS_MAX
-from app.store.formats.checksum import crc32
+from app.store.formats.checksum import crc32, crc32_combine
 from app.store.formats.consume_queue import UNIT_BYTES
+from app.store.formats.record_block import even_pieces
 
 BLOCK_RECORDS: Final = 16
 """A batch of 32 has whole blocks in it; a block costs half a microsecond beside its bytes."""
 
+LARGE_BLOCK_RECORDS: Final = 8 * BLOCK_RECORDS
+
 UNKNOWN: Final = -1
 UNREADABLE: Final = -2
 """In place of the sum of a block whose bytes are not all there."""
+
+_EVEN_BLOCKS_MIN: Final = 16
+"""Blocks from which it is worth finding out whether all have the same length and distance."""
 
 _BLOCK_BITS: Final = 40
 _QUEUES_MAX: Final = 1 << (64 - _BLOCK_BITS)
@@ -35,12 +44,14 @@ _SPREAD: Final = 40_503
 
 
 class KnownBlocks:
-    """The blocks that one store knows. `places` is a power of two."""
+    """The blocks of one size that one store knows. `places` is a power of two."""
 
-    __slots__ = ("_keys", "_lock", "_places", "_sums")
+    __slots__ = ("_keys", "_lock", "_places", "_sums", "records")
 
-    def __init__(self, places: int = KNOWN_BLOCKS_MAX) -> None:
+    def __init__(self, places: int = KNOWN_BLOCKS_MAX, records: int = BLOCK_RECORDS) -> None:
         assert places & (places - 1) == 0
+        self.records = records
+        """In a block."""
         self._places = places
         self._keys = array("Q", bytes(8 * places))
         self._sums = array("Q", bytes(8 * places))
@@ -53,10 +64,12 @@ class KnownBlocks:
         """
         keys, sums, last = self._keys, self._sums, self._places - 1
         key = queue << _BLOCK_BITS | first
-        place = queue * _SPREAD + first
+        place = queue * _SPREAD + first & last
         if not 0 < queue < _QUEUES_MAX:
             return [UNKNOWN] * count
         with self._lock:
+            if keys[place : place + count] == array("Q", range(key, key + count)):
+                return sums[place : place + count].tolist()
             return [
                 sums[at & last] if keys[at & last] == key - place + at else UNKNOWN
                 for at in range(place, place + count)
@@ -68,7 +81,13 @@ class KnownBlocks:
         if not 0 < queue < _QUEUES_MAX:
             return
         key = queue << _BLOCK_BITS | first
+        at, count = queue * _SPREAD + first & last, len(found)
+        is_whole = at + count <= self._places and min(found, default=UNKNOWN) >= 0
         with self._lock:
+            if is_whole:
+                keys[at : at + count] = array("Q", range(key, key + count))
+                sums[at : at + count] = array("Q", found)
+                return
             for place, each in enumerate(found, queue * _SPREAD + first):
                 if each >= 0:
                     keys[place & last] = key
@@ -76,13 +95,36 @@ class KnownBlocks:
                 key += 1
 
 
-def whole_blocks(first_offset: int, count: int) -> range:
+class Known(NamedTuple):
+    """What one store knows of its blocks."""
+
+    large: KnownBlocks
+    small: KnownBlocks
+
+
+def nothing_known(places: int = KNOWN_BLOCKS_MAX) -> Known:
+    """Empty tables: `places` for small blocks, and room for as many messages in large ones."""
+    return Known(
+        KnownBlocks(max(places * BLOCK_RECORDS // LARGE_BLOCK_RECORDS, 1), LARGE_BLOCK_RECORDS),
+        KnownBlocks(places),
+    )
+
+
+class Noted(NamedTuple):
+    """Sums of consecutive blocks, to be noted once they are readable."""
+
+    known: KnownBlocks
+    first: int
+    sums: Sequence[int]
+
+
+def whole_blocks(first_offset: int, count: int, records: int = BLOCK_RECORDS) -> range:
     """Where blocks begin that lie whole among `count` messages from `first_offset` on.
 
-    Counted from the first of these messages; its step is `BLOCK_RECORDS`.
+    Counted from the first of these messages; its step is the `records` in a block.
     """
-    start = -first_offset % BLOCK_RECORDS
-    return range(start, max(count - BLOCK_RECORDS + 1, start), BLOCK_RECORDS)
+    start = -first_offset % records
+    return range(start, max(count - records + 1, start), records)
 
 
 def block_sums(
@@ -97,9 +139,40 @@ def block_sums(
     `units` are those of the messages that the blocks are counted in; the records of block n stand
     in `data[starts[n]:ends[n]]`, with whatever is between them.
     """
-    size = BLOCK_RECORDS * UNIT_BYTES
+    size, count = blocks.step * UNIT_BYTES, len(blocks)
+    if count >= _EVEN_BLOCKS_MIN:
+        start, end = starts[0], ends[0]
+        distance = starts[1] - start
+        is_even = (
+            0 < end - start <= distance
+            and starts == list(range(start, start + count * distance, distance))
+            and ends == list(range(end, end + count * distance, distance))
+            and ends[-1] <= len(data)
+        )
+        if is_even:
+            heads = map(crc32, even_pieces(units, blocks.start * UNIT_BYTES, size, size, count))
+            rest = map(crc32, even_pieces(data, start, end - start, distance, count))
+            return [head << 32 | body for head, body in zip(heads, rest, strict=True)]
     rows = zip(blocks, starts, ends, strict=True)
     return [
         crc32(units[at * UNIT_BYTES : at * UNIT_BYTES + size]) << 32 | crc32(data[start:end])
         for at, start, end in rows
     ]
+
+
+def large_sums(
+    units: bytes, large: range, small: range, sums: Sequence[int], lengths: Sequence[int]
+) -> list[int]:
+    """The sums of `large` blocks from those of the `small` ones; the data is not read again.
+
+    `lengths` are the bytes of the small ones, which stand one behind the other.
+    """
+    found: list[int] = []
+    for at in large:
+        total = 0
+        first = (at - small.start) // small.step
+        for number in range(first, first + large.step // small.step):
+            total = crc32_combine(total, sums[number] & 0xFFFFFFFF, lengths[number])
+        own = units[at * UNIT_BYTES : (at + large.step) * UNIT_BYTES]
+        found.append(crc32(own) << 32 | total)
+    return found

@@ -33,7 +33,7 @@ from app.store.formats.record import (
 )
 from app.store.formats.state_file import Checkpoint, StoreMeta
 from app.store.key_index import KeyIndex
-from app.store.known_blocks import KnownBlocks
+from app.store.known_blocks import nothing_known
 from app.store.lookups import (
     MAX_TIME_MS,
     KeyedRecords,
@@ -155,7 +155,7 @@ class MessageStore:
             queues = QueueTable(files, meta.queue_file_units)
             files.make_directory(paths.INDEX)
             index = KeyIndex(queues.cache, meta.index_slots, meta.index_entries)
-            source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes, KnownBlocks())
+            source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes, nothing_known())
             mender = Mender(source)
             queues.repair = mender.repair
             recovery = open_log(files, meta, log, queues, index)

@@ -12,7 +12,7 @@ from typing_extensions import override
 from app.domain.errors import CurlewError
 from app.store.consume_queue import ConsumeQueue
 from app.store.key_index import KeyIndex
-from app.store.known_blocks import KnownBlocks
+from app.store.known_blocks import Noted
 from app.store.writer import Done
 
 Keyed = Sequence[tuple[int, Sequence[str]]]
@@ -58,13 +58,12 @@ class Publication(msgspec.Struct, eq=False):
 class FramePublication(Publication, eq=False):
     """Those of a frame, whose blocks are known as soon as it is readable."""
 
-    known: KnownBlocks
-    first_block: int
-    sums: list[int]
+    noted: Sequence[Noted]
 
     @override
     def publish(self) -> None:
-        self.known.note(self.queue.number, self.first_block, self.sums)
+        for known, first, sums in self.noted:
+            known.note(self.queue.number, first, sums)
         super().publish()
 
 

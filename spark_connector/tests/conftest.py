@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")  # no test may depend on how fast the machine is
 
 PROJECT = Path(__file__).resolve().parents[1]
 FOLDERS = [str(PROJECT / "src"), str(PROJECT / "examples")]

@@ -62,7 +62,7 @@ def reader() -> ModuleType:
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     with (
         run_node(tmp_path_factory.mktemp("frames") / "data") as node,
-        httpx.Client(base_url=node.url) as client,
+        httpx.Client(base_url=node.url, timeout=60) as client,
     ):
         client.put(TOPIC_URL, json={"queues": 1, "flush": "async"}).raise_for_status()
         yield client

@@ -66,7 +66,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
 
 def fill(node: RunningNode) -> dict[str, list[Any]]:
     """Put messages in, and name what can be found: values by dictionary."""
-    with httpx.Client(base_url=node.url) as http:
+    with httpx.Client(base_url=node.url, timeout=60) as http:
         http.put("/v1/topics/orders", json={"queues": 2, "flush": "async"}).raise_for_status()
         http.put("/v1/groups/billing", json={}).raise_for_status()
         for name in DOOMED:
@@ -142,7 +142,7 @@ def test_the_node_keeps_its_document(fuzzed: Fuzzed) -> None:
     assert f"Tested: {count}" in run.stdout, "not every operation was tried"
     log = fuzzed.node.log.read_text()
     assert "Traceback" not in log, log
-    assert httpx.get(fuzzed.node.url + "/readyz").status_code == 200
+    assert httpx.get(fuzzed.node.url + "/readyz", timeout=60).status_code == 200
 
 
 def forget_status(document: dict[str, Any]) -> None:

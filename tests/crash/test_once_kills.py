@@ -85,7 +85,7 @@ class Client:
 
 
 def stored(node: RunningNode, queue: int) -> Counter[str]:
-    with httpx.Client(base_url=node.url) as http_client:
+    with httpx.Client(base_url=node.url, timeout=60) as http_client:
         path = f"/v1/topics/orders/queues/{queue}/messages?max_messages=10000&offset=0"
         messages = http_client.get(path).json()["messages"]
     return Counter(message["text"] for message in messages)
@@ -95,7 +95,7 @@ def stored(node: RunningNode, queue: int) -> Counter[str]:
 def test_repeated_sends_across_kills_are_stored_once(tmp_path: Path, claimed: bool) -> None:
     flags = ("--segment-mib", "5")
     node = start_node(tmp_path / "data", *flags)
-    httpx.put(f"{node.url}/v1/topics/orders", json={"queues": 3}).raise_for_status()
+    httpx.put(f"{node.url}/v1/topics/orders", json={"queues": 3}, timeout=60).raise_for_status()
     port = [node.port]
     clients = [
         Client(queue, kind, claims if claimed else lambda _number: {}, port)

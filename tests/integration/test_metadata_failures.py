@@ -158,7 +158,7 @@ class TestSqliteFile:
         self, sqlite_databases: SqliteDatabases
     ) -> None:
         url = sqlite_databases.migrated()
-        async with opened(url, lock_wait_ms=3_000, connect_s_max=1) as metadata:
+        async with opened(url, lock_wait_ms=60_000, connect_s_max=1) as metadata:
             with closing(sqlite3.connect(file_of(url), isolation_level=None)) as holder:
                 holder.execute("BEGIN IMMEDIATE")
                 first = asyncio.ensure_future(metadata.ensure_topic("a"))

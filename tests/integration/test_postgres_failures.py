@@ -106,7 +106,7 @@ async def test_a_lock_held_by_another_program(postgres_databases: PostgresDataba
 
 async def test_a_statement_that_takes_too_long(postgres_databases: PostgresDatabases) -> None:
     url = postgres_databases.migrated()
-    async with opened(url, statement_ms_max=50, lock_wait_ms=60_000) as metadata:
+    async with opened(url, statement_ms_max=500, lock_wait_ms=60_000) as metadata:
         with psycopg.connect(url) as holder:
             holder.execute("SELECT * FROM metadata_version FOR UPDATE")
             started = time.monotonic()

@@ -133,7 +133,7 @@ def test_an_imported_store_is_read_over_http(
     command = Command(tmp_path / "data", capsys)
     out = command("import", str(source))
     assert "topic    TopicA: 2 queues" in out
-    with run_node(tmp_path / "data") as node, httpx.Client(base_url=node.url) as client:
+    with run_node(tmp_path / "data") as node, httpx.Client(base_url=node.url, timeout=60) as client:
         for sent in messages:
             place = f"/v1/topics/{sent.topic}/queues/{sent.queue_id}/messages"
             answer = client.get(place, params={"offset": sent.queue_offset, "max_messages": 1})
@@ -160,7 +160,7 @@ def test_imported_offsets_are_the_groups_offsets(
     command = Command(tmp_path / "data", capsys)
     shown = json.loads(command("import", str(source), "--json"))
     assert shown["offsets"] == [{"group": "billing", "topic": "orders", "queue_id": 0, "offset": 4}]
-    with run_node(tmp_path / "data") as node, httpx.Client(base_url=node.url) as client:
+    with run_node(tmp_path / "data") as node, httpx.Client(base_url=node.url, timeout=60) as client:
         answer = client.post(
             "/v1/topics/orders/groups/billing/messages:receive",
             params={"wait": 5, "max_messages": 10},

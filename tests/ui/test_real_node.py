@@ -23,7 +23,7 @@ def test_the_page_shows_what_was_sent(browser: Browser, tmp_path: Path) -> None:
         page.goto(f"{node.url}/ui")
         expect(page.get_by_text("There is no topic yet.")).to_be_visible()
 
-        with httpx.Client(base_url=node.url) as client:
+        with httpx.Client(base_url=node.url, timeout=60) as client:
             client.put("/v1/topics/audit", json={"queues": 2}).raise_for_status()
             for number in range(7):
                 client.post("/v1/topics/orders/messages", content=b"%d" % number).raise_for_status()
@@ -37,6 +37,6 @@ def test_the_page_shows_what_was_sent(browser: Browser, tmp_path: Path) -> None:
 
         for link in page.locator("a[href*='/v1/']").all():
             href = link.get_attribute("href")
-            answer = httpx.get(f"{node.url}{href}")
+            answer = httpx.get(f"{node.url}{href}", timeout=60)
             assert answer.headers["content-type"].startswith("application/json"), href
             assert answer.status_code == 200, href

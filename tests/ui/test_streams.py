@@ -34,7 +34,7 @@ def node(tmp_path: Path) -> Iterator[RunningNode]:
 
 
 def send(node: RunningNode, *bodies: str) -> None:
-    with httpx.Client(base_url=node.url) as client:
+    with httpx.Client(base_url=node.url, timeout=60) as client:
         for body in bodies:
             client.post(f"{TOPIC}/messages", content=body).raise_for_status()
 
@@ -94,7 +94,7 @@ def test_an_end_that_nothing_follows_closes_the_source(browser: Browser, node: R
         open_page(page, node)
         page.evaluate(FOLLOW, f"{TOPIC}/stream?at=earliest")
         page.wait_for_function("seen.length == 1")
-        httpx.delete(f"{node.url}{TOPIC}").raise_for_status()
+        httpx.delete(f"{node.url}{TOPIC}", timeout=60).raise_for_status()
         page.wait_for_function("ends.length == 1 && source.readyState == EventSource.CLOSED")
         assert page.evaluate("ends") == ["topic_deleted"]
 

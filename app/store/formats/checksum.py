@@ -3,6 +3,6 @@
 The one place that chooses, so that a platform without ISA-L could fall back here.
 """
 
-from isal.isal_zlib import crc32
+from isal.isal_zlib import crc32, crc32_combine
 
-__all__ = ["crc32"]
+__all__ = ["crc32", "crc32_combine"]

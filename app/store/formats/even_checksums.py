@@ -38,13 +38,16 @@ def _table(behind: int) -> Sums:
 def add_columns(sums: Sums, columns: NDArray[np.uint8], behind: int) -> None:
     """Add to `sums` (one for each row) in what the rows of `columns` differ from the first.
 
-    The last column has `behind` bytes of the piece after it.
+    The last column has `behind` bytes of the piece after it. There are eight columns or a multiple.
     """
-    changed = columns ^ columns[0]
-    used = np.flatnonzero(np.bitwise_or.reduce(changed, axis=0))
-    last = columns.shape[1] - 1
+    width = columns.shape[1]
+    words = columns.view(f"V{width}")[:, 0].copy().view(np.uint64).reshape(-1, width // 8)
+    changed = np.ascontiguousarray(words.T)  # eight columns after the other
+    changed ^= changed[:, :1]
+    used = np.flatnonzero(np.bitwise_or.reduce(changed, axis=1).view(np.uint8))
+    eights = changed.view(np.uint8).reshape(width // 8, -1, 8)
     for column in used.tolist():
-        sums ^= _table(last - column + behind).take(changed[:, column])
+        sums ^= _table(width - 1 - column + behind).take(eights[column // 8, :, column % 8])
 
 
 def add_parts(sums: Sums, parts: Sums, behind: int) -> None:

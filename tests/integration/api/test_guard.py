@@ -2,27 +2,32 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from app.api.guard.connections import NEVER
 from app.domain.limits import KIB, MIB, Limits
 from tests.support.waiting import until
 from tests.support.wire import Served, parse, served_node
 
 pytestmark = pytest.mark.anyio
 
+LONG_MS = 600_000
+"""However long the machine stands still."""
+SHORT_MS = 200
 LIMITS = Limits(
     connections_max=6,
     connections_per_address_max=4,
-    first_byte_ms_max=200,
-    request_head_ms_max=200,
-    request_body_ms_max=200,
+    first_byte_ms_max=LONG_MS,
+    request_head_ms_max=LONG_MS,
+    request_body_ms_max=LONG_MS,
     request_body_bytes_per_second_min=MIB,
-    idle_connection_ms_max=200,
-    unread_answer_ms_max=200,
-    linger_ms_max=200,
+    idle_connection_ms_max=LONG_MS,
+    unread_answer_ms_max=LONG_MS,
+    linger_ms_max=LONG_MS,
     body_bytes_max=64 * KIB,
     batch_bytes_max=MIB,
     header_count_max=20,
@@ -43,8 +48,25 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    async with served_node(tmp_path_factory.mktemp("guarded"), LIMITS) as served:
+    looks_often = replace(LIMITS, linger_ms_max=SHORT_MS)
+    async with served_node(tmp_path_factory.mktemp("guarded"), looks_often) as served:
+        served.connections.limits = LIMITS
         yield served
+
+
+Hurry = Callable[..., None]
+
+
+@pytest.fixture
+def hurry(server: Served) -> Iterator[Hurry]:
+    """Makes the limits that it is given short until the test is over. All others stay long."""
+
+    def shorten(*names: str) -> None:
+        limits = replace(LIMITS, **dict.fromkeys(names, SHORT_MS))
+        server.connections.limits = limits
+
+    yield shorten
+    server.connections.limits = LIMITS
 
 
 @pytest.fixture
@@ -139,13 +161,12 @@ async def test_it_is_refused_too_when_it_comes_byte_by_byte(server: Served, name
     pieces = [request[at : at + 1] for at in range(len(request))]
     if len(request) > 1_000:
         pieces = [request[at : at + 4_096] for at in range(0, len(request), 4_096)]
-    connection = await server.connect()
-    with contextlib.suppress(ConnectionError):
-        for piece in pieces:
-            await connection.say(piece)
-            await asyncio.sleep(0)
-    assert parse(await connection.rest()).status in {status, 431}
-    await connection.aclose()
+    async with contextlib.aclosing(await server.connect()) as connection:
+        with contextlib.suppress(ConnectionError):
+            for piece in pieces:
+                await connection.say(piece)
+                await asyncio.sleep(0)
+        assert parse(await connection.rest()).status in {status, 431}
 
 
 WELL_FORMED = {
@@ -234,8 +255,6 @@ async def test_a_trailer_is_not_a_header(server: Served, end: int) -> None:
 
 
 SLOW = {
-    "nothing": (b"", b""),
-    "empty lines": (b"\r\n", b""),
     "half a line": (b"POST /v1", b"408"),
     "half a head": (POST, b"408"),
     "half a body": (POST + b"Content-Length: 10\r\n\r\nabc", b"408"),
@@ -246,7 +265,8 @@ SLOW = {
 
 
 @pytest.mark.parametrize("name", SLOW)
-async def test_a_slow_client_is_closed(server: Served, name: str) -> None:
+async def test_a_slow_client_is_closed(server: Served, hurry: Hurry, name: str) -> None:
+    hurry("request_body_ms_max" if "body" in name or "chunk" in name else "request_head_ms_max")
     request, status = SLOW[name]
     said = await server.exchange(request)
     assert said[9:12] == status, said[:300]
@@ -255,20 +275,31 @@ async def test_a_slow_client_is_closed(server: Served, name: str) -> None:
         assert (b'"outcome":"not_stored"' in said) == request.startswith(POST)
 
 
-async def test_a_client_that_drips_gains_no_time(server: Served) -> None:
-    connection = await server.connect()
-    dripped = 0
-    with contextlib.suppress(ConnectionError):
+@pytest.mark.parametrize("request_", [b"", b"\r\n"], ids=["nothing", "empty lines"])
+async def test_a_client_that_asks_for_nothing_is_closed(
+    server: Served, hurry: Hurry, request_: bytes
+) -> None:
+    hurry("first_byte_ms_max")
+    late, said = server.connections.late_count, b""
+    async with contextlib.aclosing(await server.connect()) as connection:
+        with contextlib.suppress(ConnectionError):  # closed before it has said even that
+            await connection.say(request_)
+            said = await connection.rest()
+        assert said == b""
+        await until(lambda: server.connections.open_count == 0)
+    assert server.connections.late_count == late + 1
+
+
+async def test_a_client_that_drips_gains_no_time(server: Served, hurry: Hurry) -> None:
+    hurry("request_head_ms_max")
+    async with contextlib.aclosing(await server.connect()) as connection, asyncio.timeout(60):
         await connection.say(GET)
-        while not connection.reader.at_eof() and dripped < 10_000:
+        said = b""
+        while b"\r\n" not in said:
             await connection.say(b"A")
-            dripped += 1
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(connection.reader.read(0)), 0.01)
-            if b"408" in bytes(connection.reader._buffer):  # type: ignore[attr-defined]
-                break
-    assert b" 408 " in bytes(connection.reader._buffer)  # type: ignore[attr-defined]
-    await connection.aclose()
+                said += await asyncio.wait_for(connection.reader.read(KIB), 0.005)
+    assert b" 408 " in said
 
 
 async def test_a_head_has_a_deadline_of_its_own(tmp_path: Path) -> None:
@@ -278,9 +309,11 @@ async def test_a_head_has_a_deadline_of_its_own(tmp_path: Path) -> None:
 
 
 async def test_a_body_that_comes_steadily_may_take_longer(tmp_path: Path) -> None:
-    limits = Limits(request_body_ms_max=100, request_body_bytes_per_second_min=10)
-    async with served_node(tmp_path, limits) as server:
-        connection = await server.connect()
+    limits = Limits(request_body_ms_max=100, request_body_bytes_per_second_min=1)
+    async with (
+        served_node(tmp_path, limits) as server,
+        contextlib.aclosing(await server.connect()) as connection,
+    ):
         await connection.say(POST + b"Content-Length: 40\r\n\r\n" + b"x" * 39)
         loop = asyncio.get_running_loop()
         over = loop.create_future()
@@ -288,10 +321,10 @@ async def test_a_body_that_comes_steadily_may_take_longer(tmp_path: Path) -> Non
         await over
         await connection.say(b"x")
         assert (await connection.answer()).status == 201
-        await connection.aclose()
 
 
-async def test_a_refused_client_that_stays_is_cut_off(server: Served) -> None:
+async def test_a_refused_client_that_stays_is_cut_off(server: Served, hurry: Hurry) -> None:
+    hurry("linger_ms_max")
     connection = await server.connect()
     await connection.say(b"nonsense\r\n\r\n")
     assert parse(await connection.rest()).status == 400
@@ -299,7 +332,8 @@ async def test_a_refused_client_that_stays_is_cut_off(server: Served) -> None:
     await connection.aclose()
 
 
-async def test_an_idle_connection_is_closed_without_a_word(server: Served) -> None:
+async def test_an_idle_connection_is_closed_without_a_word(server: Served, hurry: Hurry) -> None:
+    hurry("idle_connection_ms_max")
     connection = await server.connect()
     await connection.say(GET + b"\r\n")
     assert (await connection.answer()).status == 200
@@ -307,17 +341,21 @@ async def test_an_idle_connection_is_closed_without_a_word(server: Served) -> No
     await connection.aclose()
 
 
-async def test_a_parked_poll_has_no_deadline(server: Served, end: int) -> None:
+async def test_a_parked_poll_has_no_deadline(server: Served, hurry: Hurry, end: int) -> None:
+    hurry("request_head_ms_max", "request_body_ms_max", "idle_connection_ms_max")
     connection = await server.connect()
     path = b"/v1/topics/orders/queues/0/messages?wait=1&offset=%d" % end
     await connection.say(b"GET " + path + b" HTTP/1.1\r\n" + HOST + b"\r\n")
+    await until(lambda: server.node.broker.waiting_count == 1)
+    assert [each.deadline for each in server.connections._open] == [NEVER]
     answer = await connection.answer()
     assert answer.status == 200
     assert b"NO_NEW_MSG" in answer.body
     await connection.aclose()
 
 
-async def test_a_reader_that_stops_is_cut_off(server: Served) -> None:
+async def test_a_reader_that_stops_is_cut_off(server: Served, hurry: Hurry) -> None:
+    hurry("unread_answer_ms_max")
     connection = await server.connect()
     late = server.connections.late_count
     connection.writer.transport.pause_reading()  # type: ignore[attr-defined]

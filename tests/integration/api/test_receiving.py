@@ -1,5 +1,6 @@
 """Leases over HTTP: receive, settle, receipts, long polls, and clients that hang up."""
 
+import contextlib
 import json
 import socket
 import time
@@ -9,6 +10,7 @@ from typing import Any
 import httpx
 
 from tests.support.node import RunningNode
+from tests.support.waiting import wait_until
 
 
 def send(http: httpx.Client, topic: str, *bodies: str, **options: Any) -> None:
@@ -171,6 +173,9 @@ class HalfRequest:
             document: dict[str, Any] = json.loads(stream.read(length))
             return document
 
+    def close(self) -> None:
+        self.socket.close()
+
 
 def waiting(http: httpx.Client, topic: str, group: str) -> bool:
     """Whether the group has been made, which a receive does before it parks."""
@@ -181,13 +186,12 @@ def test_a_parked_receive_is_answered_by_a_send(
     http: httpx.Client, node: RunningNode, topic: str
 ) -> None:
     path = f"/v1/topics/{topic}/groups/g-{topic}/messages:receive?wait=20"
-    parked = HalfRequest(node, "POST", path)
-    while not waiting(http, topic, f"g-{topic}"):
-        pass
-    started = time.monotonic()
-    send(http, topic, "late")
-    assert [each["text"] for each in parked.answer()["messages"]] == ["late"]
-    assert time.monotonic() - started < 10
+    with contextlib.closing(HalfRequest(node, "POST", path)) as parked:
+        wait_until(lambda: waiting(http, topic, f"g-{topic}"))
+        started = time.monotonic()
+        send(http, topic, "late")
+        assert [each["text"] for each in parked.answer()["messages"]] == ["late"]
+        assert time.monotonic() - started < 10
 
 
 def test_a_parked_pull_is_answered_by_a_send(
@@ -195,9 +199,9 @@ def test_a_parked_pull_is_answered_by_a_send(
 ) -> None:
     path = f"/v1/topics/{topic}/queues/0/messages?offset=0&wait=20&min_messages=2"
     send(http, topic, "one", queue_id=0)
-    parked = HalfRequest(node, "GET", path)
-    send(http, topic, "two", queue_id=0)
-    assert [each["text"] for each in parked.answer()["messages"]] == ["one", "two"]
+    with contextlib.closing(HalfRequest(node, "GET", path)) as parked:
+        send(http, topic, "two", queue_id=0)
+        assert [each["text"] for each in parked.answer()["messages"]] == ["one", "two"]
 
 
 def test_an_empty_wait_is_success(http: httpx.Client, topic: str) -> None:
@@ -210,10 +214,8 @@ def test_a_client_that_hangs_up_leaves_no_lease(
     http: httpx.Client, node: RunningNode, topic: str
 ) -> None:
     path = f"/v1/topics/{topic}/groups/g-{topic}/messages:receive?wait=20&invisible=12h"
-    parked = HalfRequest(node, "POST", path)
-    while not waiting(http, topic, f"g-{topic}"):
-        pass
-    parked.socket.close()
+    with contextlib.closing(HalfRequest(node, "POST", path)):
+        wait_until(lambda: waiting(http, topic, f"g-{topic}"))
     send(http, topic, "for the living")
     found: list[dict[str, Any]] = []
     deadline = time.monotonic() + 15

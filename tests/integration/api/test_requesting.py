@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.support.node import RunningNode
+from tests.support.waiting import wait_until
 
 EVERY_BYTE = bytes(range(256))
 
@@ -123,9 +124,7 @@ def test_a_requester_that_is_killed_is_forgotten(
         assert waiting(http) == 1
         reset_when_closed = b"\1\0\0\0\0\0\0\0"
         requester.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset_when_closed)
-    looks = 0
-    while waiting(http) and looks < 1_000:
-        looks += 1
+    wait_until(lambda: waiting(http) == 0)
     answer = http.post(f"/v1/replies/{request['correlation_id']}", content=b"pong")
     assert (answer.status_code, answer.json()["code"]) == (410, "REQUEST_EXPIRED")
 

@@ -134,12 +134,17 @@ def test_a_condition_filters_a_stream(http: httpx.Client, topic: str) -> None:
         send(http, topic, str(number), queue_id=number % 2, prop_n=number)
     answer = http.get(
         f"/v1/topics/{topic}/stream",
-        params={"at": "earliest", "filter": "sql: n BETWEEN 10 AND 14", "duration": "300ms"},
+        params={
+            "at": "earliest",
+            "filter": "sql: n BETWEEN 10 AND 14 OR n >= 28",
+            "max_messages": 7,  # the last ones of both queues are among them
+            "duration": "60s",
+        },
         headers={"Accept": "application/x-ndjson"},
     )
     lines = [json.loads(line) for line in answer.text.splitlines() if line]
     found = [line["text"] for line in lines if "text" in line]
-    assert sorted(found) == ["10", "11", "12", "13", "14"]
+    assert sorted(found) == ["10", "11", "12", "13", "14", "28", "29"]
 
 
 def test_a_condition_filters_a_receive(http: httpx.Client, topic: str) -> None:

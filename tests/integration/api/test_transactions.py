@@ -78,14 +78,19 @@ def test_two_clients_race(http: httpx.Client, topic: str) -> None:
 
 
 def test_a_producer_is_asked_for_the_decision(http: httpx.Client, topic: str) -> None:
-    http.post(
-        f"/v1/topics/{topic}/messages",
-        params={"transaction": "prepare; check-after=1s", "producer_group": "asked", "tag": "t"},
-        content=b"well?",
-    ).raise_for_status()
-    url = "/v1/producer-groups/asked/transactions:receive"
-    assert http.post(url).json() == {"transactions": []}
-    (check,) = http.post(url, params={"wait": "10"}).json()["transactions"]
+    for check_after in ("30s", "1s"):
+        http.post(
+            f"/v1/topics/{topic}/messages",
+            params={
+                "transaction": f"prepare; check-after={check_after}",
+                "producer_group": f"asked-after-{check_after}",
+                "tag": "t",
+            },
+            content=b"well?",
+        ).raise_for_status()
+    url = "/v1/producer-groups/asked-after-{}/transactions:receive"
+    assert http.post(url.format("30s")).json() == {"transactions": []}
+    (check,) = http.post(url.format("1s"), params={"wait": "10"}).json()["transactions"]
     assert (check["checks"], check["message"]["text"], check["message"]["tag"]) == (1, "well?", "t")
     assert check["message"]["topic"] == topic
     decided = http.post(f"/v1/transactions/{check['transaction_id']}:commit")

@@ -9,18 +9,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store import StoreConfig, checking, paths, reading
+from app.store import StoreConfig, checking, known_blocks, paths, reading
 from app.store.formats.batch_frame import parse_request
+from app.store.formats.checksum import crc32
 from app.store.formats.consume_queue import UNIT_BYTES
 from app.store.formats.record import is_plain_record_of
 from app.store.formats.record_block import intact
 from app.store.known_blocks import (
     BLOCK_RECORDS,
     UNKNOWN,
+    UNREADABLE,
     KnownBlocks,
     block_sums,
     whole_blocks,
@@ -38,7 +42,7 @@ CONFIG = StoreConfig(
     index_entries=512,
 )
 COUNT = 40
-"""Two whole blocks and half of one."""
+"""Two whole blocks, which are a large one here, and half of one."""
 SEGMENT = paths.segment(0)
 QUEUE = f"{paths.queue_directory('orders', 0)}/{paths.file_name(0)}"
 
@@ -46,6 +50,7 @@ QUEUE = f"{paths.queue_directory('orders', 0)}/{paths.file_name(0)}"
 @pytest.fixture(autouse=True, params=[1, 1_000], ids="many from {}".format)
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "VECTOR_RECORDS_MIN", request.param)
+    monkeypatch.setattr(known_blocks, "LARGE_BLOCK_RECORDS", 2 * BLOCK_RECORDS)
 
 
 def body_of(number: int, queue_id: int = 0) -> bytes:
@@ -135,8 +140,9 @@ def test_a_known_block_is_not_looked_at_record_by_record(
     read = opened.store.read("orders", 0, 7, max_messages=30, max_bytes=1 << 20)
     assert [opened.store.decode(record).queue_offset for record in read.records] == [*range(7, 37)]
     assert looks.count == 30 - BLOCK_RECORDS
-    known = opened.store._source.known
+    known = opened.store._source.known.small
     known.note(1, 0, [0, 0])
+    opened.store._source.known.large.note(1, 0, [0])
     looks.count = 0
     read_all(opened)
     assert looks.count == COUNT, "what is not as noted must be looked at"
@@ -234,7 +240,7 @@ def test_what_was_not_stored_is_not_known() -> None:
     data = request_frame([Message(body) for body in bodies], "orders")
     frame = parse_request(data, topic="orders", limits=Limits())
     opened.store.append_frame("orders", 0, frame, FlushMode.SYNC, opened.outcomes.append)
-    known = opened.store._source.known
+    known = opened.store._source.known.small
     opened.store.fail("because")
     assert opened.outcomes != [None]
     assert known.sums(1, 0, 1) == [UNKNOWN]
@@ -312,6 +318,32 @@ def test_a_block_in_two_pieces_of_the_log_is_known_too(monkeypatch: pytest.Monke
     opened.store.close()
 
 
+def test_a_large_block_that_is_known_spares_the_small_ones(
+    opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its sum was made of those of a frame's small ones or of what was read."""
+    monkeypatch.setattr(reading, "VECTOR_RECORDS_MIN", 1)
+    read_all(opened)
+    known = opened.store._source.known
+    count = known.large.records
+    first, last = (
+        opened.store.decode(
+            opened.store.read("orders", 0, n, max_messages=1, max_bytes=1).records[0]
+        )
+        for n in (0, count)
+    )
+    data = memoryview(bytes(content(opened, SEGMENT)))
+    whole = data[first.physical_offset : last.physical_offset]
+    units = memoryview(bytes(content(opened, QUEUE)))
+    made = block_sums(units, whole, range(0, 1, count), [0], [len(whole)])
+    assert known.large.sums(1, 0, 1) == made
+    looks = Looks(monkeypatch)
+    known.small.note(1, 0, [0, 0])
+    read_all(opened)
+    assert looks.count == COUNT - count
+    assert known.small.sums(1, 0, 2) == [0, 0]
+
+
 # --- the table
 
 
@@ -338,6 +370,42 @@ def test_a_sum_is_that_of_one_queue_and_block() -> None:
     assert known.sums(1, 5, 1) == [77]
 
 
+def test_what_is_noted_and_asked_at_once_wraps_around() -> None:
+    known = KnownBlocks(8)
+    for first in range(20):
+        found = [first * 10 + n for n in range(5)]
+        known.note(1, first, found)
+        assert known.sums(1, first, 5) == found
+        known.note(1, first, [UNREADABLE, 3, UNKNOWN, 4, 5])
+        assert known.sums(1, first, 5) == [found[0], 3, found[2], 4, 5]
+    assert known.sums(1, 0, 0) == []
+
+
+@given(
+    st.integers(0, 300),
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), min_size=16, max_size=40),
+)
+@example(5, [(4, 2)] * 20)
+@example(0, [(4, 0)] * 19 + [(5, 0)])
+@example(0, [(4, 1)] * 18 + [(4, 2), (4, 1)])
+def test_sums_of_many_blocks_are_those_of_each(first: int, places: list[tuple[int, int]]) -> None:
+    """Whether or not they stand evenly."""
+    count = len(places) * BLOCK_RECORDS + 20
+    units = memoryview(bytes(at % 251 for at in range(count * UNIT_BYTES)))
+    starts, ends, at = [], [], 3
+    for length, gap in places:
+        starts.append(at)
+        ends.append(at + length)
+        at += length + gap
+    data = memoryview(bytes(each * 7 % 256 for each in range(at)))
+    blocks = whole_blocks(first, count)[: len(places)]
+    size = BLOCK_RECORDS * UNIT_BYTES
+    assert block_sums(units, data, blocks, starts, ends) == [
+        crc32(units[n * UNIT_BYTES : n * UNIT_BYTES + size]) << 32 | crc32(data[start:end])
+        for n, start, end in zip(blocks, starts, ends, strict=True)
+    ]
+
+
 @pytest.mark.parametrize("first", [0, 1, 15, 16, 17, 1_000])
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 31, 32, 47, 1_000])
 def test_whole_blocks(first: int, count: int) -> None:
@@ -362,9 +430,24 @@ def test_control_a_block_that_is_believed_without_its_bytes(
         return block_sums(units, data[:0], blocks, *places)
 
     monkeypatch.setattr(checking, "block_sums", sums_of_units)
-    known = opened.store._source.known
+    known = opened.store._source.known.small
     units = memoryview(bytes(content(opened, QUEUE)))
     known.note(1, 0, sums_of_units(units, units, range(0, 32, 16), [0, 0], [0, 0]))
+    assert any("is served" in each for each in wrong_bodies(opened))
+
+
+def test_control_a_large_block_that_is_believed_without_its_bytes(
+    opened: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def large_sums_of_units(
+        units: memoryview, data: memoryview, blocks: range, *places: Sequence[int]
+    ) -> list[int]:
+        kept = data if blocks.step == BLOCK_RECORDS else data[:0]
+        return block_sums(units, kept, blocks, *places)
+
+    monkeypatch.setattr(reading, "VECTOR_RECORDS_MIN", 1)
+    monkeypatch.setattr(checking, "block_sums", large_sums_of_units)
+    read_all(opened)
     assert any("is served" in each for each in wrong_bodies(opened))
 
 

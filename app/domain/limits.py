@@ -41,6 +41,9 @@ KNOWN_BLOCKS_MAX = 131_072
 """Blocks of 16 messages whose checksums a store keeps in memory; 16 bytes each, 2 MiB at most,
 and an eighth of that for the large blocks of the same messages."""
 
+FRAME_RESTS_MAX = 1_024
+"""Queues of which a store keeps the sums of the last frame's open blocks; some 3 KiB each."""
+
 PROPERTIES_ENCODED_BYTES_MAX = 32_767
 """The record's properties length is a signed 16-bit integer."""
 

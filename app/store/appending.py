@@ -37,14 +37,9 @@ from app.store.formats.record import (
     topic_part,
 )
 from app.store.formats.record_block import Ints
+from app.store.frame_sums import FrameSums
 from app.store.key_index import KeyIndex
-from app.store.known_blocks import (
-    Known,
-    Noted,
-    block_sums,
-    large_sums,
-    whole_blocks,
-)
+from app.store.known_blocks import Known, Noted
 from app.store.publishing import (
     Audience,
     FramePublication,
@@ -116,7 +111,7 @@ class Appender:
         self._store_host = config.store_host
         self._writer = writer
         self._queues = queues
-        self._known = known
+        self._sums = FrameSums(known, config.segment_bytes, config.coalesce_gap_bytes)
         self._clock = clock
         self._pending_bytes_max = limits.pending_append_bytes_max
         self._cursor = AppendCursor(0, config.segment_bytes)
@@ -130,6 +125,7 @@ class Appender:
         self._id_start = f"{self._id_prefix}{recovery.store_time_ms:012X}"
         self._segment_bytes = segment_bytes
         self._cursor = AppendCursor(recovery.end, segment_bytes)
+        self._sums = FrameSums(self._sums.known, segment_bytes, self._sums.gap_bytes)
 
     def refuse_because(self, reason: str | None) -> None:
         """Take no message while the disk is too full; None: take them again."""
@@ -143,6 +139,7 @@ class Appender:
     def roll_back(self, end: int) -> None:
         """Forget what was assigned behind `end`; it was not written."""
         self._cursor = AppendCursor(end, self._segment_bytes)
+        self._sums.forget()
         for queue in self._queues:
             queue.next_offset = queue.max_offset
 
@@ -364,8 +361,9 @@ class Appender:
         for number, key in frame.keyed:
             keyed.setdefault(int(positions[number]), []).append(key)
         units = frame.units(positions)
-        is_in_one_piece = len(placement.stretches) == 1
-        noted = _blocks_of(frame, units, first, self._known) if is_in_one_piece else []
+        noted: list[Noted] = []
+        if len(placement.stretches) == 1:
+            noted = self._sums.of(queue.number, frame, units, first, int(positions[0]))
         frame_publication = FramePublication(
             self._audience, queue, units, list(keyed.items()), now, done, noted
         )
@@ -471,23 +469,6 @@ def _frame_writes(
         if buffers:
             writes.append((stretch.start, buffers))
     return writes
-
-
-def _blocks_of(frame: RequestFrame, units: bytes, first_offset: int, known: Known) -> list[Noted]:
-    """The sums of the whole blocks of a frame that lies in one piece."""
-    small, large = (
-        whole_blocks(first_offset, frame.count, k.records) for k in (known.small, known.large)
-    )
-    last = slice(small.start + small.step - 1, None, small.step)
-    starts = frame.positions[small.start : small.stop : small.step]
-    ends = frame.positions[last] + frame.sizes[last]
-    lengths = (ends - starts).tolist()
-    sums = block_sums(units, frame.records, small, starts.tolist(), ends.tolist())
-    joined = large_sums(units, large, small, sums, lengths)
-    return [
-        Noted(known.small, (first_offset + small.start) // small.step, sums),
-        Noted(known.large, (first_offset + large.start) // large.step, joined),
-    ]
 
 
 def _keys_of(message: Message) -> list[str]:

@@ -17,11 +17,11 @@ checksums for it and looks at none of the small ones in it.
 
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from app.domain.limits import KNOWN_BLOCKS_MAX
-from app.store.formats.checksum import crc32, crc32_combine
+from app.store.formats.checksum import crc32
 from app.store.formats.consume_queue import UNIT_BYTES
 from app.store.formats.record_block import even_pieces
 
@@ -34,8 +34,8 @@ UNKNOWN: Final = -1
 UNREADABLE: Final = -2
 """In place of the sum of a block whose bytes are not all there."""
 
-_EVEN_BLOCKS_MIN: Final = 16
-"""Blocks from which it is worth finding out whether all have the same length and distance."""
+_EVEN_PARTS_MIN: Final = 16
+"""Parts from which it is worth finding out whether all have the same length and distance."""
 
 _BLOCK_BITS: Final = 40
 _QUEUES_MAX: Final = 1 << (64 - _BLOCK_BITS)
@@ -139,8 +139,25 @@ def block_sums(
     `units` are those of the messages that the blocks are counted in; the records of block n stand
     in `data[starts[n]:ends[n]]`, with whatever is between them.
     """
-    size, count = blocks.step * UNIT_BYTES, len(blocks)
-    if count >= _EVEN_BLOCKS_MIN:
+    heads = sums_of_units(units, blocks)
+    rest = sums_of_parts(data, starts, ends)
+    return [head << 32 | body for head, body in zip(heads, rest, strict=True)]
+
+
+def sums_of_units(units: bytes | memoryview, blocks: range) -> Iterable[int]:
+    """The CRC-32 of the units of each of `blocks`."""
+    size = blocks.step * UNIT_BYTES
+    if len(blocks) < _EVEN_PARTS_MIN:
+        return [crc32(units[at * UNIT_BYTES : at * UNIT_BYTES + size]) for at in blocks]
+    return map(crc32, even_pieces(units, blocks.start * UNIT_BYTES, size, size, len(blocks)))
+
+
+def sums_of_parts(
+    data: bytes | memoryview, starts: Sequence[int], ends: Sequence[int]
+) -> list[int]:
+    """The CRC-32 of each of some parts of `data`; in less time where they stand evenly."""
+    count = len(starts)
+    if count >= _EVEN_PARTS_MIN:
         start, end = starts[0], ends[0]
         distance = starts[1] - start
         is_even = (
@@ -150,29 +167,5 @@ def block_sums(
             and ends[-1] <= len(data)
         )
         if is_even:
-            heads = map(crc32, even_pieces(units, blocks.start * UNIT_BYTES, size, size, count))
-            rest = map(crc32, even_pieces(data, start, end - start, distance, count))
-            return [head << 32 | body for head, body in zip(heads, rest, strict=True)]
-    rows = zip(blocks, starts, ends, strict=True)
-    return [
-        crc32(units[at * UNIT_BYTES : at * UNIT_BYTES + size]) << 32 | crc32(data[start:end])
-        for at, start, end in rows
-    ]
-
-
-def large_sums(
-    units: bytes, large: range, small: range, sums: Sequence[int], lengths: Sequence[int]
-) -> list[int]:
-    """The sums of `large` blocks from those of the `small` ones; the data is not read again.
-
-    `lengths` are the bytes of the small ones, which stand one behind the other.
-    """
-    found: list[int] = []
-    for at in large:
-        total = 0
-        first = (at - small.start) // small.step
-        for number in range(first, first + large.step // small.step):
-            total = crc32_combine(total, sums[number] & 0xFFFFFFFF, lengths[number])
-        own = units[at * UNIT_BYTES : (at + large.step) * UNIT_BYTES]
-        found.append(crc32(own) << 32 | total)
-    return found
+            return list(map(crc32, even_pieces(data, start, end - start, distance, count)))
+    return [crc32(data[start:end]) for start, end in zip(starts, ends, strict=True)]

@@ -32,7 +32,8 @@ from app.store.formats.checksum import crc32
 from app.store.formats.consume_queue import UNITS
 from app.store.formats.even_checksums import Sums, add_columns, add_parts
 from app.store.formats.frame_checks import (
-    check_fields,
+    check_heads,
+    check_rest,
     gather_properties,
     look_into,
     same_or_each,
@@ -68,6 +69,8 @@ class RequestFrame:
     tag_hashes: Ints
     keyed: list[tuple[int, str]]
     """Keys for the index, as (number of the record, key), in rising order."""
+    are_alike: bool
+    """All have one size, and bodies of one length with the same bytes behind them."""
 
     @property
     def count(self) -> int:
@@ -84,6 +87,7 @@ class RequestFrame:
             self.body_lengths[skip:],
             self.tag_hashes[skip:],
             [(number - skip, key) for number, key in self.keyed if number >= skip],
+            self.are_alike,
         )
 
     def units(self, physical_offsets: Ints | Sequence[int]) -> bytes:
@@ -117,13 +121,19 @@ def parse_request(
     if records.readonly:
         records = memoryview(bytearray(records))
     table = RecordTable(records, np.cumsum(sizes) - sizes, sizes)
-    body_lengths = check_fields(table, topic.encode(), limits)
+    name = topic.encode()
+    body_lengths = check_heads(table, name, limits)
+    length = same_or_each(body_lengths)
+    rest = table.all_or_one(HEAD_BYTES + length) if isinstance(length, int) else table
+    check_rest(rest, name, body_lengths[: len(rest.sizes)], limits)
     tag_hashes = None
     if flags & FLAG_TAG_HASHES:
         tag_hashes = np.frombuffer(body, ">i8", count, sizes_end).astype(np.int64)
-    properties = gather_properties(table, len(topic), body_lengths)
+    properties = gather_properties(rest, len(topic), body_lengths[: len(rest.sizes)])
+    properties.count = count
     tag_hashes, keyed = look_into(properties, tag_hashes)
-    return RequestFrame(records, sizes, table.positions, body_lengths, tag_hashes, keyed)
+    are_alike = len(rest.sizes) == 1
+    return RequestFrame(records, sizes, table.positions, body_lengths, tag_hashes, keyed, are_alike)
 
 
 def place(
@@ -152,8 +162,9 @@ def place(
     heads["prepared_offset"] = synced_end
     table.put(0, rows)
     tails = frame.positions + frame.sizes - CHECKSUM_BYTES
-    sums = _even_checksums(table, frame.body_lengths, body_sums)
-    if sums is None:
+    if frame.are_alike:
+        sums = _even_checksums(table, int(frame.body_lengths[0]), body_sums)
+    else:
         sums = _checksums(view, frame.positions, tails)
     digits = _digits(sums & np.uint32(CRC_MASK))
     digits_at = same_or_each(frame.sizes) - CHECKSUM_BYTES + len(CHECKSUM_NAME)
@@ -194,20 +205,12 @@ def _checksums(view: memoryview, starts: Ints, ends: Ints) -> Sums:
     return np.fromiter(sums, np.uint32, len(starts))
 
 
-def _even_checksums(table: RecordTable, body_lengths: Ints, body_sums: Sums) -> Sums | None:
-    """The CRC-32 of each record up to its checksum, when they differ in little but their bodies."""
-    length = same_or_each(body_lengths)
-    if table.size is None or not isinstance(length, int):
-        return None
-    covered = table.size - CHECKSUM_BYTES
-    body_end = HEAD_BYTES + length
-    tails = table.column(body_end, covered - body_end)
-    tail = tails[0].tobytes()
-    if tails.tobytes() != tail * len(tails):
-        return None
-    sums = np.full(len(tails), crc32(table.data.data[:covered]), np.uint32)
+def _even_checksums(table: RecordTable, body_length: int, body_sums: Sums) -> Sums:
+    """The CRC-32 of each record up to its checksum, for records that are alike."""
+    covered = int(table.sizes[0]) - CHECKSUM_BYTES
+    sums = np.full(len(table.sizes), crc32(table.data.data[:covered]), np.uint32)
     add_columns(sums, table.column(0, HEAD_BYTES), covered - HEAD_BYTES)
-    add_parts(sums, body_sums, covered - body_end)
+    add_parts(sums, body_sums, covered - HEAD_BYTES - body_length)
     return sums
 
 

@@ -88,8 +88,8 @@ def same_or_each(values: Ints) -> Ints | int:
     return first if bool((values == first).all()) else values
 
 
-def check_fields(table: RecordTable, topic: bytes, limits: Limits) -> Ints:
-    """Check the fixed fields, the topic and the lengths of every record; the body lengths."""
+def check_heads(table: RecordTable, topic: bytes, limits: Limits) -> Ints:
+    """Check the fixed fields of every record; the body lengths."""
     sizes = table.sizes
     overhead = RECORD_OVERHEAD_BYTES + len(topic)
     _bad(sizes < overhead, f"a record for this topic has at least {overhead} bytes")
@@ -108,6 +108,12 @@ def check_fields(table: RecordTable, topic: bytes, limits: Limits) -> Ints:
             f"record {int(body_lengths.argmax())} has a body over {limits.body_bytes_max} bytes",
             fields={"limit_bytes": limits.body_bytes_max},
         )
+    return body_lengths
+
+
+def check_rest(table: RecordTable, topic: bytes, body_lengths: Ints, limits: Limits) -> None:
+    """Check what stands behind the body of every record: topic, lengths and empty checksum."""
+    sizes = table.sizes
     topics_at = same_or_each(body_lengths) + FIXED_BYTES
     part = bytes((len(topic),)) + topic
     _is_each(table.column(topics_at, len(part)), part, "it names another topic")
@@ -117,7 +123,6 @@ def check_fields(table: RecordTable, topic: bytes, limits: Limits) -> Ints:
     tails = same_or_each(sizes) - CHECKSUM_BYTES
     ended = "it does not end with the empty checksum property"
     _is_each(table.column(tails, CHECKSUM_BYTES), EMPTY_CHECKSUM, ended)
-    return body_lengths
 
 
 def gather_properties(table: RecordTable, topic_length: int, body_lengths: Ints) -> Properties:

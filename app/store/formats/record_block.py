@@ -138,6 +138,17 @@ class RecordTable:
             return None
         return even_pieces(self.data.data, offset, width, self.size, len(self.sizes))
 
+    def all_or_one(self, offset: int) -> "RecordTable":
+        """The first record alone when all have its size and its bytes from `offset` on; or all."""
+        size = self.size
+        if size is None or size <= offset:
+            return self
+        tails = self.column(offset, size - offset)
+        first = tails[0].tobytes()
+        if tails[-1].tobytes() != first or tails.tobytes() != first * len(tails):
+            return self
+        return RecordTable(self.data[:size].data, self.positions[:1], self.sizes[:1])
+
     def put(self, offsets: Ints | int, column: NDArray[np.uint8]) -> None:
         """Write back a column; one that is a view has been written already."""
         if self.size is None or not isinstance(offsets, int):

@@ -103,15 +103,34 @@ def _all(starts: Int64s, ends: Int64s) -> Spans:
 
 
 def _gather(kind: pa.DataType, block: pa.Buffer, spans: Spans) -> pa.Array:
-    """Copy the spans, one behind the other, into an array of `kind` (binary or string)."""
+    """Copy the spans, one behind the other, into an array of `kind` (binary or string).
+
+    Arrow makes room for as many values as it is asked for, of the average size of those that are
+    there. Gaps are among these, so that it would copy all it has once or twice into more room; it
+    is asked for the empty value at the end as often as makes up for that.
+    """
     count = len(spans.starts)
     limits = np.empty(2 * count + 1, dtype=np.int32)
     limits[0 : 2 * count : 2] = spans.starts
     limits[1::2] = spans.ends
     limits[-1] = spans.ends[-1] if count else 0
     over_all = pa.Array.from_buffers(kind, 2 * count, [None, pa.py_buffer(limits), block])
-    wanted = np.arange(0, 2 * count, 2, dtype=np.int32)
-    return over_all.take(_fixed(pa.int32(), wanted, spans.present))
+    more = _more_for_room(spans, int(limits[-1] - limits[0]))
+    wanted = np.empty(count + more, dtype=np.int32)
+    wanted[:count] = np.arange(0, 2 * count, 2)
+    wanted[count:] = 2 * count - 1
+    present = np.append(spans.present, np.ones(more, dtype=np.bool_))
+    taken = over_all.take(_fixed(pa.int32(), wanted, present))
+    return pa.Array.from_buffers(kind, count, taken.buffers())
+
+
+def _more_for_room(spans: Spans, reach: int) -> int:
+    """How many values more make room for all; `reach`: bytes of the spans and the gaps between."""
+    total = int((spans.ends - spans.starts).sum())
+    if total == 0:
+        return 0
+    count = len(spans.starts)
+    return max(0, 2 * count * total // reach + 1 - count)
 
 
 def _fixed(

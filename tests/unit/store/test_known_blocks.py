@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store import StoreConfig, checking, known_blocks, paths, reading
+from app.store import StoreConfig, checking, frame_sums, known_blocks, paths, reading
 from app.store.formats.batch_frame import parse_request
 from app.store.formats.checksum import crc32
 from app.store.formats.consume_queue import UNIT_BYTES
@@ -304,7 +304,10 @@ def test_a_block_in_two_pieces_of_the_log_is_known_too(monkeypatch: pytest.Monke
     expected = [body_of(number) for number in range(2 * half)]
     looks = Looks(monkeypatch)
     assert read_all(opened) == expected
-    assert looks.count == BLOCK_RECORDS
+    assert looks.count == 0
+    opened.store._source = opened.store._source._replace(known=known_blocks.nothing_known())
+    assert read_all(opened) == expected
+    assert looks.count == len(expected)
     looks.count = 0
     assert read_all(opened) == expected
     assert looks.count == 0
@@ -342,6 +345,61 @@ def test_a_large_block_that_is_known_spares_the_small_ones(
     read_all(opened)
     assert looks.count == COUNT - count
     assert known.small.sums(1, 0, 2) == [0, 0]
+
+
+@pytest.mark.parametrize("gap_bytes", [64, 16 * 1024])
+@given(
+    frames=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 70)), min_size=1, max_size=12),
+    lone=st.sets(st.integers(0, 11), max_size=2),
+)
+@example(frames=[(0, 7), (0, 9), (1, 3), (0, 40), (0, 60)], lone=set())
+@example(frames=[(0, 40), (1, 40), (0, 40), (1, 40), (0, 48), (1, 20)], lone=set())
+@example(frames=[(0, 40), (0, 40)], lone={1})
+def test_frames_note_what_a_reader_would_learn(
+    gap_bytes: int, frames: list[tuple[int, int]], lone: set[int]
+) -> None:
+    """Blocks of one frame, and of several that follow each other; now and then a lone message."""
+    config = replace(CONFIG, coalesce_gap_bytes=gap_bytes, segment_bytes=1 << 20)
+    opened = open_store(SimulatedFiles(), config, threads=False)
+    noted = opened.store._source.known
+    lone_ones = 0
+    for number, (queue_id, count) in enumerate(frames):
+        if number in lone:
+            opened.send(b"alone", queue_id=queue_id)
+            lone_ones += 1
+        send_frame(opened, [body_of(n, queue_id) * (n % 3 + 1) for n in range(count)], queue_id)
+    learnt = known_blocks.nothing_known()
+    opened.store._source = opened.store._source._replace(known=learnt)
+    missing = 0
+    for queue_id in {queue_id for queue_id, _ in frames}:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(reading, "VECTOR_RECORDS_MIN", 1)  # few are not joined over pieces
+            read_all(opened, queue_id)
+        queue = opened.store._queues.find("orders", queue_id)
+        assert queue is not None
+        for mine, theirs in zip(noted, learnt, strict=True):
+            blocks = queue.max_offset // mine.records
+            pairs = zip(
+                mine.sums(queue.number, 0, blocks),
+                theirs.sums(queue.number, 0, blocks),
+                strict=True,
+            )
+            for made, read in pairs:
+                assert made in (read, UNKNOWN)
+                missing += made == UNKNOWN
+    if not lone_ones and gap_bytes == 64:
+        assert not missing
+    opened.store.close()
+
+
+def test_what_is_kept_of_frames_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame_sums, "FRAME_RESTS_MAX", 3)
+    opened = open_store(SimulatedFiles(), CONFIG, threads=False)
+    rests = opened.store._appender._sums._rests
+    for queue_id in range(10):
+        send_frame(opened, [b"x"] * 5, queue_id)
+        assert 0 < len(rests) <= 3
+    opened.store.close()
 
 
 # --- the table

@@ -38,8 +38,8 @@ HANDLES_REMEMBERED_MAX = 16_384
 """Receipt handles that a node keeps in memory to read them back faster; about 0.5 KiB each."""
 
 KNOWN_BLOCKS_MAX = 131_072
-"""Blocks of 16 messages whose checksums a store keeps in memory; 16 bytes each, 2 MiB at most,
-and an eighth of that for the large blocks of the same messages."""
+"""Blocks whose checksums a store keeps in memory: so many of 16 messages and so many of 128, which
+are those of 2 and 16 million messages; 16 bytes each, 4 MiB at most."""
 
 FRAME_RESTS_MAX = 1_024
 """Queues of which a store keeps the sums of the last frame's open blocks; some 3 KiB each."""

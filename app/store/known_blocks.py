@@ -103,11 +103,8 @@ class Known(NamedTuple):
 
 
 def nothing_known(places: int = KNOWN_BLOCKS_MAX) -> Known:
-    """Empty tables: `places` for small blocks, and room for as many messages in large ones."""
-    return Known(
-        KnownBlocks(max(places * BLOCK_RECORDS // LARGE_BLOCK_RECORDS, 1), LARGE_BLOCK_RECORDS),
-        KnownBlocks(places),
-    )
+    """Empty tables with `places` for small blocks and as many for large ones."""
+    return Known(KnownBlocks(places, LARGE_BLOCK_RECORDS), KnownBlocks(places))
 
 
 class Noted(NamedTuple):

@@ -3,14 +3,12 @@
 `python -m benchmarks.baselines KIND` prints its address and serves until it is stopped.
 """
 
+import socket
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 import uvicorn
-
-from app.config import Config
-from app.main import bind
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -50,8 +48,10 @@ async def source(scope: Scope, _receive: Receive, send: Send) -> None:
 
 
 def main(kind: str) -> None:
-    """Serve on a free port of 127.0.0.1, with a socket like a node's."""
-    listener = bind(Config(host="127.0.0.1", port=0))
+    """Serve on a free port of 127.0.0.1."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(2048)
     sys.stdout.write(f"page http://127.0.0.1:{listener.getsockname()[1]}/ui\n")
     sys.stdout.flush()
     config = uvicorn.Config(

@@ -13,7 +13,6 @@ def congestion_control(connection: socket.socket) -> bytes:
     return option.rstrip(b"\0")
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="an option of Linux")
 @pytest.mark.parametrize(("host", "is_local"), [("127.0.0.1", True), ("0.0.0.0", False)])
 def test_connections_within_the_machine_are_not_paced(host: str, is_local: bool) -> None:
     with socket.socket() as plain:

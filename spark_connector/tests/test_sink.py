@@ -1,11 +1,10 @@
-"""Writing: frames as the service reads them, queues as it chooses, refusals before any task."""
+"""The sink: requests, refusals before any task, and rows that are stored once."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -40,127 +39,17 @@ from pyspark_curlew.errors import (
     Unsupported,
 )
 from pyspark_curlew.outbox import Outbox
-from pyspark_curlew.outgoing import encode_records, frame_of, portions
+from pyspark_curlew.outgoing import encode_records
 from pyspark_curlew.producing import Producer
-from pyspark_curlew.routing import by_queue, java_hashes
 from pyspark_curlew.sending import Sender, send_all
 from pyspark_curlew.sink import CurlewStreamWriter, Sent
 from pyspark_curlew.sink_options import parse_sink_options
 
-from app.domain.limits import Limits
-from app.domain.message import RESERVED_PROPERTIES, queue_for_sharding_key
-from app.store.formats.batch_frame import parse_request
+from app.domain.message import queue_for_sharding_key
 from spark_connector.tests.support.fake_node import FakeNode, Reply, refusal, run_fake_node
 from spark_connector.tests.support.proxy import Dropping, run_proxy
 from spark_connector.tests.support.real_node import run_real_node
 from spark_connector.tests.support.stored import stored_at, values_at
-
-TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=9)
-NAMES = TEXT.filter(lambda name: name != "" and name not in RESERVED_PROPERTIES)
-MAPS = st.none() | st.dictionaries(NAMES, TEXT.filter(bool), max_size=3)
-ROWS = st.lists(
-    st.tuples(st.binary(max_size=50), st.none() | TEXT, st.none() | TEXT, MAPS), min_size=1
-)
-MAP = pa.map_(pa.string(), pa.string())
-
-
-def columns(rows: list[Any]) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
-    values, keys, tags, maps = zip(*rows, strict=True)
-    pairs = [None if one is None else list(one.items()) for one in maps]
-    return (
-        pa.array(values, pa.binary()),
-        pa.array([None if key is None else key.encode() for key in keys], pa.binary()),
-        pa.array(tags, pa.string()),
-        pa.array(pairs, MAP),
-    )
-
-
-def expected_tail(key: str | None, tag: str | None, pairs: dict[str, str] | None) -> bytes:
-    parts = [("__SHARDINGKEY", key), ("TAGS", tag), *(pairs or {}).items()]
-    text = "".join(f"{name}\x01{value}\x02" for name, value in parts if value)
-    return text.encode() + b"__CRC32#\x010000000000\x02"
-
-
-@settings(deadline=None)
-@given(ROWS, st.integers(1, 9), st.integers(1, 400), st.integers(0, 3))
-def test_the_service_reads_what_is_sent(
-    rows: list[Any], most: int, size: int, skipped: int
-) -> None:
-    whole = [column.slice(min(skipped, len(rows) - 1)) for column in columns(rows)]
-    rows = rows[min(skipped, len(rows) - 1) :]
-    records = encode_records("orders", *whole)
-    left = list(rows)
-    for first, last in portions(records, most, size):
-        frame = frame_of(records, first, last)
-        parsed = parse_request(b"".join(frame), topic="orders", limits=Limits())
-        assert parsed.count == 1 or (parsed.count <= most and len(parsed.records) <= size)
-        for start, length, body in zip(
-            parsed.positions, parsed.sizes, parsed.body_lengths, strict=True
-        ):
-            value, key, tag, pairs = left.pop(0)
-            record = bytes(parsed.records[start : start + length])
-            assert record[88 : 88 + body] == value
-            assert record.endswith(expected_tail(key, tag, pairs))
-    assert left == []
-
-
-def test_a_value_alone_is_enough() -> None:
-    frame = frame_of(encode_records("orders", pa.array(["a", "b"]), None, None, None), 0, 2)
-    assert parse_request(b"".join(frame), topic="orders", limits=Limits()).count == 2
-
-
-@pytest.mark.parametrize(
-    ("values", "keys", "pairs", "words"),
-    [
-        ([None], [b"k"], [[]], "'value' is null"),
-        ([b"v"], [b"\xff"], [[]], "'key' has bytes that are not UTF-8"),
-        ([b"v"], [b"a\x02"], [[]], "'key' has a character"),
-        ([b"v"], [b"k"], [[("a", None)]], "'properties' has an empty name or no value"),
-        ([b"v"], [b"k"], [[("", "b")]], "'properties' has an empty name or no value"),
-        ([b"v"], [b"k" * 40_000], [[]], "exceed 32767 bytes"),
-    ],
-)
-def test_a_row_that_cannot_be_a_message(values: Any, keys: Any, pairs: Any, words: str) -> None:
-    with pytest.raises(RowRefused, match=words):
-        encode_records(
-            "orders",
-            pa.array(values, pa.binary()),
-            pa.array(keys, pa.binary()),
-            None,
-            pa.array(pairs, MAP),
-        )
-
-
-@given(st.lists(st.none() | TEXT, max_size=12), st.integers(1, 7))
-def test_keys_go_where_the_service_would_put_them(keys: list[str | None], queues: int) -> None:
-    encoded = pa.array([None if key is None else key.encode() for key in keys], pa.binary())
-    assert len(java_hashes(encoded)) == len(keys)
-    if keys:
-        turns = np.full(len(keys), 3, dtype=np.int64)
-        placed = dict(by_queue(queues, None, encoded, turns))
-        assert sorted(row for rows in placed.values() for row in rows) == list(range(len(keys)))
-        for queue, rows in placed.items():
-            assert list(rows) == sorted(rows)
-            for row in rows:
-                key = keys[row]
-                assert queue == (queue_for_sharding_key(key, queues) if key else 3 % queues)
-
-
-def test_a_key_that_is_no_text_is_refused_with_a_code(node: FakeNode) -> None:
-    options = parse_sink_options({"endpoint": node.base_url, "topic": "orders"})
-    rows = pa.RecordBatch.from_pydict({"value": [b"a"], "key": [b"\xff"]})
-    sender = Sender(options, CurlewClient(options.http), 0, None)
-    with pytest.raises(RowRefused, match="'key' has bytes that are not UTF-8"):
-        send_all(sender, iter([rows]))
-
-
-def test_a_named_queue_goes_before_the_key() -> None:
-    keys = pa.array([b"a", b"a", b"a"], pa.binary())
-    turns = np.zeros(3, dtype=np.int64)
-    placed = dict(by_queue(4, pa.array([2, None, 0], pa.int32()), keys, turns))
-    assert {queue: list(rows) for queue, rows in placed.items()} == {2: [0], 1: [1], 0: [2]}
-    with pytest.raises(RowRefused, match="'queue' has 4; the topic has queues 0 to 3"):
-        list(by_queue(4, pa.array([4], pa.int32()), None, turns[:1]))
 
 
 @pytest.fixture
@@ -201,6 +90,14 @@ def write(endpoint: str, batches: list[pa.RecordBatch], ddl: str, **given: str) 
 
 def batch(**given: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(given)
+
+
+def test_a_key_that_is_no_text_is_refused_with_a_code(node: FakeNode) -> None:
+    options = parse_sink_options({"endpoint": node.base_url, "topic": "orders"})
+    rows = pa.RecordBatch.from_pydict({"value": [b"a"], "key": [b"\xff"]})
+    sender = Sender(options, CurlewClient(options.http), 0, None)
+    with pytest.raises(RowRefused, match="'key' has bytes that are not UTF-8"):
+        send_all(sender, iter([rows]))
 
 
 def test_rows_are_sent_to_the_topics_they_name(node: FakeNode) -> None:

@@ -76,7 +76,8 @@ def _send_without_pacing(listener: socket.socket) -> None:
 
     Where BBR is the machine's way to control congestion, it spreads what is sent over time, by a
     timer of the kernel for every 64 KiB or so. On the loopback there is nothing to congest. Reno
-    is in every Linux, and every process may choose it. Other connections keep the machine's way.
+    is in every Linux, and every process may choose it. Other connections keep the machine's way, as
+    all do where it is refused.
     """
     option: int | None = getattr(socket, "TCP_CONGESTION", None)
     if option is not None and ip_address(listener.getsockname()[0]).is_loopback:

@@ -1,10 +1,11 @@
-"""Waiting until the store has confirmed an append. Event loop only."""
+"""Waiting until the store has confirmed an append, or a flush. Event loop only."""
 
 import asyncio
 from collections.abc import Callable
 
 from typing_extensions import override
 
+from app.broker.ports import Store
 from app.domain.errors import CurlewError, Outcome
 from app.runtime.direct import Resumable, called_back_by, has_task
 
@@ -58,6 +59,13 @@ class Confirmation(Resumable):
 
         self._waiting.append(go_on)
         return future
+
+
+async def flush_store(store: Store) -> None:
+    """Return when all that was appended before is on the medium; raise what went wrong."""
+    confirmation = Confirmation()
+    store.flush(confirmation.done)
+    await confirmation.wait()
 
 
 def with_outcome(error: CurlewError, outcome: Outcome) -> CurlewError:

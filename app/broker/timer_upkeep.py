@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
-from app.broker.confirming import Confirmation
+from app.broker.confirming import flush_store
 from app.broker.ports import Store
 from app.broker.reading import DiskAccess
 from app.broker.timers import Timers
@@ -134,9 +134,7 @@ class TimerUpkeep:
         at = self._store.status().written_end
         try:
             # The files may know of nothing that a loss of power could take from the log.
-            confirmation = Confirmation()
-            self._store.flush(confirmation.done)
-            await confirmation.wait()
+            await flush_store(self._store)
             await asyncio.get_running_loop().run_in_executor(None, flushing.run)
         except (CurlewError, OSError, TimerLogDamaged) as error:
             log.abandon(flushing)

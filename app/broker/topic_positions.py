@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from app.broker.confirming import Confirmation
+from app.broker.confirming import flush_store
 from app.broker.ports import Metadata, Store
 from app.broker.pulling import check_wait
 from app.broker.waiters import Waiters
@@ -93,9 +93,7 @@ class TopicPositions:
         """Bring to the medium all that is readable now."""
         status = self._store.status()
         if status.flushed_end < status.written_end:
-            confirmation = Confirmation()
-            self._store.flush(confirmation.done)
-            await confirmation.wait()
+            await flush_store(self._store)
 
     def _check(self, names: Sequence[str], wait_s: float) -> None:
         limit = self._limits.topics_per_look_max

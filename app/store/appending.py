@@ -125,7 +125,7 @@ class Appender:
         self._id_start = f"{self._id_prefix}{recovery.store_time_ms:012X}"
         self._segment_bytes = segment_bytes
         self._cursor = AppendCursor(recovery.end, segment_bytes)
-        self._sums = FrameSums(self._sums.known, segment_bytes, self._sums.gap_bytes)
+        self._sums.segment_bytes = segment_bytes
 
     def refuse_because(self, reason: str | None) -> None:
         """Take no message while the disk is too full; None: take them again."""

@@ -102,7 +102,8 @@ def bad_of_few(source: Source, queue: ConsumeQueue, run: FewRun) -> list[int]:
             [units[at][0] - start for at in blocks],
             [last[0] + last[1] - start for last in lasts],
         )
-        wanted = _known(source, queue, offsets[0], blocks)
+        number = (offsets[0] + blocks.start) // BLOCK_RECORDS
+        wanted = source.known.small.sums(queue.number, number, len(blocks))
         doubtful = _doubtful(len(units), blocks, found, wanted)
     part = topic_part(queue.topic.encode())
     bad: list[int] = []
@@ -111,7 +112,7 @@ def bad_of_few(source: Source, queue: ConsumeQueue, run: FewRun) -> list[int]:
         if not _is_good(source, queue, part, record, unit, offset):
             bad.append(index)
     if found != wanted:
-        _learn(source, queue, offsets[0], blocks, found, bad)
+        _learn(source.known.small, queue, offsets[0], blocks, found, bad)
     return bad
 
 
@@ -137,9 +138,10 @@ def bad_of_many(source: Source, queue: ConsumeQueue, read: ManyRead) -> list[int
             ]
             looks += new
     bad = _bad_of(source, queue, read, [n for low, high in left for n in range(low, high)])
-    for look in looks:
-        if look.found != look.wanted and read.encoded is not None:
-            _learn_many(look, queue, read, read.encoded, bad)
+    for known, blocks, found, wanted in looks:
+        if found != wanted and read.encoded is not None:
+            sums = found or _sums_of(read, read.encoded, blocks)
+            _learn(known, queue, int(read.queue_offsets[0]), blocks, sums, bad)
     return bad
 
 
@@ -226,18 +228,6 @@ def _sum_of_parts(read: ManyRead, encoded: memoryview, block: int, records: int)
     return crc32(encoded[block * UNIT_BYTES : end * UNIT_BYTES]) << 32 | total
 
 
-def _learn_many(
-    look: _Look, queue: ConsumeQueue, read: ManyRead, encoded: memoryview, bad: list[int]
-) -> None:
-    """Remember the blocks of a look, but for those with a bad record."""
-    known, blocks, found, _ = look
-    spoilt = {(index - blocks.start) // blocks.step for index in bad}
-    sums = found or _sums_of(read, encoded, blocks)
-    sums = [UNKNOWN if n in spoilt else each for n, each in enumerate(sums)]
-    first = int(read.queue_offsets[0]) + blocks.start
-    known.note(queue.number, first // blocks.step, sums)
-
-
 def _suspects(
     queue: ConsumeQueue, part: bytes, read: ManyRead, run: ManyRun, doubtful: Ints
 ) -> list[int]:
@@ -269,11 +259,6 @@ def _bad_one_by_one(
     return bad
 
 
-def _known(source: Source, queue: ConsumeQueue, first_offset: int, blocks: range) -> list[int]:
-    number = (first_offset + blocks.start) // BLOCK_RECORDS
-    return source.known.small.sums(queue.number, number, len(blocks))
-
-
 def _doubtful(count: int, blocks: range, found: Sequence[int], wanted: Sequence[int]) -> list[int]:
     """Which of `count` records are in no block that is as it was, in order."""
     behind = blocks.start + BLOCK_RECORDS * len(blocks)
@@ -288,7 +273,7 @@ def _doubtful(count: int, blocks: range, found: Sequence[int], wanted: Sequence[
 
 
 def _learn(
-    source: Source,
+    known: KnownBlocks,
     queue: ConsumeQueue,
     first_offset: int,
     blocks: range,
@@ -296,11 +281,9 @@ def _learn(
     bad: list[int],
 ) -> None:
     """Remember the blocks that were found, but for those with a bad record."""
-    spoilt = {(index - blocks.start) // BLOCK_RECORDS for index in bad}
-    if spoilt:
-        found = [UNKNOWN if n in spoilt else each for n, each in enumerate(found)]
-    number = (first_offset + blocks.start) // BLOCK_RECORDS
-    source.known.small.note(queue.number, number, found)
+    spoilt = {(index - blocks.start) // blocks.step for index in bad}
+    sums = [UNKNOWN if n in spoilt else each for n, each in enumerate(found)]
+    known.note(queue.number, (first_offset + blocks.start) // blocks.step, sums)
 
 
 def _is_good(

@@ -37,9 +37,9 @@ class FrameSums:
     """Of all queues of one store."""
 
     def __init__(self, known: Known, segment_bytes: int, gap_bytes: int) -> None:
-        self.known = known
-        self._segment_bytes = segment_bytes
-        self.gap_bytes = gap_bytes
+        self.segment_bytes = segment_bytes
+        self._known = known
+        self._gap_bytes = gap_bytes
         self._rests: dict[int, _Rest] = {}
 
     def forget(self) -> None:
@@ -53,7 +53,7 @@ class FrameSums:
 
         `queue` is the queue's number, `first` the queue offset of the first record.
         """
-        known, step = self.known.small, self.known.small.records
+        known, step = self._known.small, self._known.small.records
         blocks = whole_blocks(first, frame.count, step)
         head = min(blocks.start, frame.count)
         rest = self._before(queue, first, start)
@@ -85,14 +85,14 @@ class FrameSums:
         rest = self._rests.pop(queue, None)
         if rest is None or rest.first + len(rest.units) // UNIT_BYTES != first:
             return None
-        segment_bytes, distance = self._segment_bytes, start - rest.log_end
+        segment_bytes, distance = self.segment_bytes, start - rest.log_end
         is_apart = start // segment_bytes != (rest.log_end - 1) // segment_bytes
-        return rest if not distance or is_apart or distance > self.gap_bytes else None
+        return rest if not distance or is_apart or distance > self._gap_bytes else None
 
     def _large(self, first: int, units: bytes, small: list[_Part]) -> Noted:
         """The sums of the whole large blocks among small ones; these begin at offset `first`."""
-        known = self.known.large
-        each = known.records // self.known.small.records
+        known = self._known.large
+        each = known.records // self._known.small.records
         number, begin = self._first_large(first)
         count = max(len(small) - begin, 0) // each
         crcs: list[int] = []
@@ -101,12 +101,12 @@ class FrameSums:
             for crc, size in small[at + 1 : at + each]:
                 total = crc32_combine(total, crc, size)
             crcs.append(total)
-        units = units[begin * self.known.small.records * UNIT_BYTES :]
+        units = units[begin * self._known.small.records * UNIT_BYTES :]
         return Noted(known, number, _with_units(units, known.records, range(count), crcs))
 
     def _first_large(self, first: int) -> tuple[int, int]:
         """Number of the first large block from an offset on, and the small ones before it."""
-        large, step = self.known.large.records, self.known.small.records
+        large, step = self._known.large.records, self._known.small.records
         number = -(-first // large)
         return number, (number * large - first) // step
 
@@ -120,8 +120,8 @@ class FrameSums:
         opened: _Part,
     ) -> None:
         """Keep what is in no whole large block."""
-        step = self.known.small.records
-        each = self.known.large.records // step
+        step = self._known.small.records
+        each = self._known.large.records // step
         _, begin = self._first_large(first)
         gone = min(begin + max(len(small) - begin, 0) // each * each, len(small))
         if len(self._rests) >= FRAME_RESTS_MAX:

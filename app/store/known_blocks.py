@@ -102,9 +102,9 @@ class Known(NamedTuple):
     small: KnownBlocks
 
 
-def nothing_known(places: int = KNOWN_BLOCKS_MAX) -> Known:
-    """Empty tables with `places` for small blocks and as many for large ones."""
-    return Known(KnownBlocks(places, LARGE_BLOCK_RECORDS), KnownBlocks(places))
+def nothing_known() -> Known:
+    """Empty tables, with as many places for large blocks as for small ones."""
+    return Known(KnownBlocks(records=LARGE_BLOCK_RECORDS), KnownBlocks())
 
 
 class Noted(NamedTuple):

@@ -20,6 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -106,7 +107,10 @@ A plain tuple, and `Block` no named one: one of each is made for every message.
 
 
 class Block(msgspec.Struct, eq=False):
-    """Bytes with assigned positions, and whom to tell."""
+    """Bytes with assigned positions, and whom to tell.
+
+    One to be synced without any writes is a flush of what comes before it.
+    """
 
     end: int
     """Physical offset behind the block."""
@@ -273,15 +277,12 @@ class Writer:
             if self._halted or not (self._flushes or (self._handed_over and self._pending)):
                 return False
             self._outstanding += 1
-            flush = self._flushes.popleft() if self._flushes else None
-            if flush is None:
-                batch, self._pending = self._pending, []
+            if self._flushes:
+                work = partial(self._sync, self._flushes.popleft())
             else:
-                batch = []
-        if flush is None:
-            self._write(batch)
-        else:
-            self._sync(flush)
+                work = partial(self._write, self._pending)
+                self._pending = []
+        work()
         return True
 
     def _sync(self, flush: _Flush) -> None:

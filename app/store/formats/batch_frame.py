@@ -129,8 +129,7 @@ def parse_request(
     tag_hashes = None
     if flags & FLAG_TAG_HASHES:
         tag_hashes = np.frombuffer(body, ">i8", count, sizes_end).astype(np.int64)
-    properties = gather_properties(rest, len(topic), body_lengths[: len(rest.sizes)])
-    properties.count = count
+    properties = gather_properties(rest, len(topic), body_lengths[: len(rest.sizes)], count)
     tag_hashes, keyed = look_into(properties, tag_hashes)
     are_alike = len(rest.sizes) == 1
     return RequestFrame(records, sizes, table.positions, body_lengths, tag_hashes, keyed, are_alike)

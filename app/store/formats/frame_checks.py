@@ -125,24 +125,29 @@ def check_rest(table: RecordTable, topic: bytes, body_lengths: Ints, limits: Lim
     _is_each(table.column(tails, CHECKSUM_BYTES), EMPTY_CHECKSUM, ended)
 
 
-def gather_properties(table: RecordTable, topic_length: int, body_lengths: Ints) -> Properties:
-    """The properties of all records; each that has any ends with 0x02, and all are UTF-8."""
+def gather_properties(
+    table: RecordTable, topic_length: int, body_lengths: Ints, count: int
+) -> Properties:
+    """The properties of `count` records; each that has any ends with 0x02, and all are UTF-8.
+
+    `table` has these records, or the first for all of them when they have the same properties.
+    """
     overhead = FIXED_BYTES + 3 + topic_length
     lengths = table.sizes - body_lengths - overhead - CHECKSUM_BYTES
     ends = table.positions + table.sizes - CHECKSUM_BYTES
     _bad((lengths > 0) & (table.data[ends - 1] != 2), "the last property does not end with 0x02")
     length = same_or_each(lengths)
-    count = len(lengths)
+    texts = len(lengths)
     if isinstance(length, int):
         column = table.column(same_or_each(body_lengths) + overhead, length) if length else None
         text = b"" if column is None else column.tobytes()
-        if text == text[:length] * count:
-            text, count = text[:length], 1
+        if text == text[:length] * texts:
+            text, texts = text[:length], 1
     else:
         data = table.data.data
         rows = zip((ends - lengths).tolist(), ends.tolist(), strict=True)
         text = b"".join([data[start:end] for start, end in rows])
-    found = Properties(text, np.cumsum(lengths[:count]), len(lengths))
+    found = Properties(text, np.cumsum(lengths[:texts]), count)
     try:
         text.decode()
     except UnicodeDecodeError as error:

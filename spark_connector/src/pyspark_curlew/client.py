@@ -122,7 +122,7 @@ class CurlewClient:
         def read(answer: Answer) -> int:
             queues = self._document(answer, f"topic {topic!r}").get("queues")
             if not isinstance(queues, int):
-                raise ProtocolViolation(f"topic {topic!r} cannot be read: {_begin(answer.body)!r}")
+                raise ProtocolViolation(f"topic {topic!r} cannot be read: {_shown(answer.body)}")
             return queues
 
         return self._transport.run(f"reading topic {topic!r}", request, read)
@@ -282,7 +282,7 @@ class CurlewClient:
             document = self._document(answer, f"topic {topic!r}")
             queues, per_turn = document.get("queues"), document.get("messages_per_turn")
             if not isinstance(queues, int) or not isinstance(per_turn, int | None):
-                raise ProtocolViolation(f"the plan cannot be read: {_begin(answer.body)!r}")
+                raise ProtocolViolation(f"the plan cannot be read: {_shown(answer.body)}")
             return Plan(queues, messages_per_turn if per_turn is None else per_turn)
 
         return self._transport.run(f"planning batch {producer.epoch} to {topic!r}", request, read)
@@ -349,13 +349,13 @@ def _require_answer(is_ours: bool, answer: Answer) -> None:
     """A success that the service did not give, such as a proxy's page, stores nothing."""
     if not is_ours:
         raise ProtocolViolation(
-            f"HTTP {answer.status} with an answer that is not the service's:"
-            f" {_begin(answer.body)!r}"
+            f"HTTP {answer.status} with an answer that is not the service's: {_shown(answer.body)}"
         )
 
 
-def _begin(body: Buffer) -> bytes:
-    return bytes(body[:200])
+def _shown(body: Buffer) -> str:
+    """The beginning of a body, for a message."""
+    return repr(bytes(body[:200]))
 
 
 def _quoted(name: str) -> str:
@@ -372,7 +372,7 @@ def _offsets_of(body: Buffer) -> dict[int, int]:
         assert isinstance(queues, list)
         return {int(row["queue_id"]): int(row["offset"]) for row in queues}
     except (AssertionError, KeyError, TypeError, ValueError):
-        raise ProtocolViolation(f"the offsets cannot be read: {_begin(body)!r}") from None
+        raise ProtocolViolation(f"the offsets cannot be read: {_shown(body)}") from None
 
 
 def _positions_of(body: Buffer) -> Positions:
@@ -395,7 +395,7 @@ def _positions_of(body: Buffer) -> Positions:
         }
         return Positions(str(document["state"]), states, frozenset(map(str, missing)))
     except (AssertionError, KeyError, TypeError, ValueError):
-        raise ProtocolViolation(f"the positions cannot be read: {_begin(body)!r}") from None
+        raise ProtocolViolation(f"the positions cannot be read: {_shown(body)}") from None
 
 
 def _out_of_range(answer: Answer) -> OutOfRange:

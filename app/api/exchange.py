@@ -11,6 +11,7 @@ from typing import Any, Final
 from app.api.pressure import Pressure
 from app.api.quota_headers import quota_headers
 from app.domain.errors import BatchTooLarge, BodyTooLarge, InvalidRequest
+from app.store import FilePart
 
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]
@@ -38,6 +39,8 @@ WHOLE_ANSWER: Final = "curlew.whole_answer"
 """An event with `status`, `headers` and the whole `body`; an ASGI extension of our server."""
 WHOLE_ANSWERS: Final[dict[str, dict[object, object]]] = {WHOLE_ANSWER: {}}
 """In a scope, that the server knows it."""
+FILE_ANSWER: Final = "curlew.file_answer"
+"""An event with `status`, `headers`, `body`, and `parts` of files, which follow that."""
 WHOLE_BODY: Final = "curlew.whole_body"
 """In the scope, a body that came with its head. Whoever takes it out finds none in `receive`."""
 BODY_IN_PLACE: Final = "curlew.body_in_place"
@@ -211,6 +214,27 @@ class Exchange:
         for part in parts[:-1]:
             await self.send({"type": body, "body": part, "more_body": True, AT_ONCE: True})
         await self.send({"type": body, "body": parts[-1], AT_ONCE: True})
+
+    @property
+    def can_send_files(self) -> bool:
+        """Whether `answer_from_files` is possible."""
+        return self.scope.get("extensions") is WHOLE_ANSWERS
+
+    async def answer_from_files(
+        self, status: int, headers: Headers, first: bytes, parts: Sequence[FilePart]
+    ) -> None:
+        """As `answer`, for a body of `first` and what stands in files, which is not read here.
+
+        Returns when the client has taken it. Raises `ClientGone` when it takes no more, or a file
+        cannot be read: then the connection ends within the body.
+        """
+        size = len(first) + sum(part.size for part in parts)
+        headers.append((b"content-length", b"%d" % size))
+        headers.append((REQUEST_ID, self.request_id))
+        self.started = True
+        self.status = status
+        event = {"type": FILE_ANSWER, "status": status, "headers": headers}
+        await self.send({**event, "body": first, "parts": parts})
 
     async def answer_empty(self, status: int, headers: Headers) -> None:
         """Send an answer without a body (204, 304, or `Prefer: return=minimal`)."""

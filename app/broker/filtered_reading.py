@@ -25,9 +25,12 @@ def read_matching(
     max_messages: int,
     max_bytes: int,
     end_offset: int | None = None,
+    in_place: bool = False,
     wait_for_disk: bool = False,
 ) -> ReadResult:
     """As `Store.read`, but only what is `wanted`; `next_offset` is behind what was looked at.
+
+    Without a filter and `in_place`, records may be in place as of the store.
 
     May find nothing although there is something further on: then `next_offset` is not the end.
     Any thread, with `wait_for_disk`.
@@ -45,6 +48,7 @@ def read_matching(
         max_bytes=look_bytes,
         tag_hashes=wanted.tag_hashes if wanted is not None else None,
         end_offset=end_offset,
+        in_place=in_place and wanted is None,
         wait_for_disk=wait_for_disk,
     )
     if wanted is None or not read.records:

@@ -135,6 +135,7 @@ class Store(Protocol):
         max_bytes: int,
         tag_hashes: frozenset[int] | None = None,
         end_offset: int | None = None,
+        in_place: bool = False,
         wait_for_disk: bool = False,
     ) -> ReadResult: ...
 

@@ -239,6 +239,7 @@ class Puller:
             max_messages=pull.messages_left,
             max_bytes=pull.bytes_left,
             end_offset=end_offset,
+            in_place=pull.request.in_place,
             wait_for_disk=wait_for_disk,
         )
 
@@ -308,6 +309,7 @@ def _check_request(request: PullRequest, limits: Limits) -> None:
     ends = (request.end_offset, request.until_ms)
     if any(value is not None and value < 0 for value in (*given, *ends)):
         raise IllegalOffset("an offset, time or tail is not negative")
+    assert not (request.in_place and request.wait_s), "what is in place is not joined with more"
     if request.max_messages < 1 or request.max_bytes < 1 or request.min_messages < 1:
         raise InvalidRequest("max_messages, max_bytes and min_messages are at least 1")
     check_wait(request.wait_s, limits)

@@ -87,6 +87,8 @@ class PullRequest:
     """Read below this offset only."""
     until_ms: int | None = None
     """Read what was stored before this time only."""
+    in_place: bool = False
+    """Messages may be left where they are, as `RecordsInPlace`; only without waiting."""
 
 
 class PullResult(NamedTuple):

@@ -8,7 +8,7 @@ from app.store.checkpoints import Checkpointing
 from app.store.config import StoreConfig
 from app.store.consume_queue import Unit
 from app.store.expiring import RetentionReport
-from app.store.files import ColdRead, FileSystem, OsFiles, StoreLocked
+from app.store.files import ColdRead, FilePart, FileSystem, OsFiles, StoreLocked
 from app.store.lookups import KeyedRecords
 from app.store.message_store import (
     MessageStore,
@@ -18,7 +18,7 @@ from app.store.message_store import (
 from app.store.opening import StoreUnusable
 from app.store.pins import Pins
 from app.store.reading import Gap, ReadResult
-from app.store.record_views import as_buffers, first_and_last, total_bytes
+from app.store.record_views import RecordsInPlace, as_buffers, first_and_last, total_bytes
 from app.store.retention import RetentionPolicy
 from app.store.timer_log import Flushing, Page, Timer, TimerLog, TimerLogDamaged
 from app.store.writer import Done, Turns
@@ -28,6 +28,7 @@ __all__ = [
     "Checkpointing",
     "ColdRead",
     "Done",
+    "FilePart",
     "FileSystem",
     "Flushing",
     "Gap",
@@ -38,6 +39,7 @@ __all__ = [
     "Pins",
     "QueueBounds",
     "ReadResult",
+    "RecordsInPlace",
     "RetentionPolicy",
     "RetentionReport",
     "StepPart",

@@ -20,7 +20,7 @@ import numpy as np
 
 from app.store import paths
 from app.store.file_cache import FileCache
-from app.store.files import Buffer, File, FileSystem
+from app.store.files import Buffer, File, FilePart, FileSystem
 from app.store.formats.record import END_OF_FILE_BYTES, encode_end_of_file
 from app.store.formats.record_block import Ints
 
@@ -302,6 +302,12 @@ class CommitLog:
         if file is None:
             return memoryview(b"")
         return file.pread_view(size, physical_offset - base, wait_for_disk=wait_for_disk)
+
+    def file_part(self, physical_offset: int, size: int) -> FilePart | None:
+        """Where bytes within one segment stand; None when it is gone."""
+        base = self.base_of(physical_offset)
+        file = self._find(base)
+        return None if file is None else FilePart(file, physical_offset - base, size)
 
     def next_data(self, physical_offset: int) -> int:
         """The next place that may hold anything but zeros, or the end of the segments."""

@@ -1,4 +1,4 @@
-"""The only module that calls the operating system about files.
+"""The only module that calls the operating system about files, with `page_cache` for one question.
 
 `FileSystem` and `File` are the ports; `OsFiles` is the real one. Tests have another that loses what
 was not synced. Paths are relative to the store's root, with '/' between parts.
@@ -18,6 +18,8 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from typing_extensions import override
 
+from app.store.page_cache import is_in_memory
+
 Buffer = bytes | bytearray | memoryview
 
 IOV_MAX: Final = 1024
@@ -26,6 +28,9 @@ IOV_MAX: Final = 1024
 WRITE_BYTES_MAX: Final = 1024 * 1024
 """Of one call. For 2 MiB and more Linux takes free memory for its cache in pieces of 2 MiB, which
 on virtual machines is memory that the host has taken back: the first byte in each waits for it."""
+
+SEND_BYTES_MAX: Final = 1024 * 1024
+"""Of one call: what has to be in memory for it not to wait for the disk."""
 
 DIRECTORY_MODE: Final = 0o750
 FILE_MODE: Final = 0o640
@@ -68,6 +73,13 @@ class File(Protocol):
         """The same, in memory that nobody writes to; spares large reads a copy."""
         return memoryview(self.pread(size, offset, wait_for_disk=wait_for_disk))
 
+    def send(self, target: int, size: int, offset: int, *, wait_for_disk: bool = True) -> int:
+        """Hand bytes on to the descriptor `target`; how many it took, 0 only at the end.
+
+        `BlockingIOError` when it takes none now, `ColdRead` as `pread`.
+        """
+        return os.write(target, self.pread(size, offset, wait_for_disk=wait_for_disk))
+
     def next_data(self, offset: int) -> int | None:
         """The next place at or behind `offset` that may hold anything but zeros; None: no more."""
         ...
@@ -93,6 +105,23 @@ class File(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class FilePart(NamedTuple):
+    """Some bytes of a file, all of them there. Any thread."""
+
+    file: File
+    offset: int
+    size: int
+
+    def send(self, target: int, done: int, *, wait_for_disk: bool) -> int:
+        """`File.send` of what is behind the first `done` bytes, at most `SEND_BYTES_MAX`."""
+        size = min(self.size - done, SEND_BYTES_MAX)
+        return self.file.send(target, size, self.offset + done, wait_for_disk=wait_for_disk)
+
+    def read(self) -> bytes:
+        """All of it. Waits for the disk."""
+        return self.file.pread(self.size, self.offset)
 
 
 class Lock(Protocol):
@@ -180,6 +209,12 @@ class OsFile(File):
             parts.append(part)
             got += len(part)
         return b"".join(parts)
+
+    @override
+    def send(self, target: int, size: int, offset: int, *, wait_for_disk: bool = True) -> int:
+        if not wait_for_disk and not is_in_memory(self._descriptor, offset, size):
+            raise ColdRead
+        return os.sendfile(target, self._descriptor, offset, size)
 
     @override
     def next_data(self, offset: int) -> int | None:

@@ -32,6 +32,7 @@ from app.store.formats.record import (
     decode_message,
 )
 from app.store.formats.state_file import Checkpoint, StoreMeta
+from app.store.in_place import find_in_place
 from app.store.key_index import KeyIndex
 from app.store.known_blocks import nothing_known
 from app.store.lookups import (
@@ -269,9 +270,12 @@ class MessageStore:
         max_bytes: int,
         tag_hashes: frozenset[int] | None = None,
         end_offset: int | None = None,
+        in_place: bool = False,
         wait_for_disk: bool = False,
     ) -> ReadResult:
         """Messages from `offset` (within the bounds) on, at least one if there is one.
+
+        `in_place`: what is known to be good may be left where it is, as `RecordsInPlace`.
 
         Scans at most `pull_scan_units_max` units. A wrong unit of the queue is put right from the
         log; what is reported as a gap is a damaged record. Raises `ColdRead` when it would have to
@@ -283,6 +287,10 @@ class MessageStore:
         end = queue.max_offset if end_offset is None else min(end_offset, queue.max_offset)
         end = min(end, offset + self._limits.pull_scan_units_max)
         wanted = Wanted(offset, end, max_messages, max_bytes, tag_hashes)
+        if in_place and tag_hashes is None:
+            found = find_in_place(self._source, queue, wanted, wait_for_disk=wait_for_disk)
+            if found is not None:
+                return found
         return self._read(queue, wanted, wait_for_disk=wait_for_disk)
 
     def read_before(

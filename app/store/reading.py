@@ -146,7 +146,7 @@ def _read_piece(source: Source, start: int, end: int, wait_for_disk: bool) -> me
     return log.read_view(start, size, wait_for_disk=wait_for_disk)
 
 
-class _Columns(NamedTuple):
+class Columns(NamedTuple):
     """Units of wanted messages; the arrays run in parallel."""
 
     offsets: Ints | range
@@ -164,11 +164,11 @@ def _read_many(
     *,
     wait_for_disk: bool,
 ) -> ReadResult:
-    columns, next_offset = _chosen_columns(data, wanted)
+    columns, next_offset = chosen_columns(data, wanted)
     offsets, positions, sizes, hashes = columns
     starts = np.empty_like(positions)
     runs: list[ManyRun] = []
-    for low, high in _array_runs(source, positions, sizes):
+    for low, high in array_runs(source, positions, sizes):
         first, end = int(positions[low]), int(positions[high - 1] + sizes[high - 1])
         np.subtract(positions[low:high], first, out=starts[low:high])
         piece, is_whole = memoryview(b""), False
@@ -193,7 +193,7 @@ def _read_many(
     )
 
 
-def _chosen_columns(data: bytes | bytearray, wanted: Wanted) -> tuple[_Columns, int]:
+def chosen_columns(data: bytes | bytearray, wanted: Wanted) -> tuple[Columns, int]:
     """What is wanted and within the bounds, and where to go on."""
     units = np.frombuffer(data, UNITS)
     offsets: Ints | range = range(wanted.offset, wanted.offset + len(units))
@@ -209,10 +209,10 @@ def _chosen_columns(data: bytes | bytearray, wanted: Wanted) -> tuple[_Columns, 
         next_offset = int(offsets[taken])
     units = units[:taken]
     positions, tags = (units[name].astype(np.int64) for name in ("physical_offset", "tag_hash"))
-    return _Columns(offsets[:taken], positions, sizes[:taken], tags), next_offset
+    return Columns(offsets[:taken], positions, sizes[:taken], tags), next_offset
 
 
-def _array_runs(source: Source, positions: Ints, sizes: Ints) -> list[tuple[int, int]]:
+def array_runs(source: Source, positions: Ints, sizes: Ints) -> list[tuple[int, int]]:
     """Half-open ranges of records that are read in one piece."""
     if not len(positions):
         return []

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, overload
 import numpy as np
 from typing_extensions import override
 
+from app.store.files import FilePart
 from app.store.formats.record_block import Ints
 
 _BUFFER_BYTES_MIN: Final = 64 * 1024
@@ -74,6 +75,41 @@ class RecordViews(Sequence[memoryview]):
         return self._all()[index]
 
 
+class RecordsInPlace(Sequence[memoryview]):
+    """Records that nobody has looked at. Immutable; views of them are read from the files.
+
+    `parts` together are all records, one behind the other; `checksum` is their CRC-32.
+    """
+
+    __slots__ = ("checksum", "parts", "sizes")
+
+    def __init__(self, parts: Sequence[FilePart], sizes: Ints, checksum: int) -> None:
+        self.parts = parts
+        self.sizes = sizes
+        self.checksum = checksum
+
+    @property
+    def total_bytes(self) -> int:
+        return int(self.sizes.sum())
+
+    @override
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @overload
+    def __getitem__(self, index: int) -> memoryview: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[memoryview]: ...
+
+    @override
+    def __getitem__(self, index: int | slice) -> memoryview | list[memoryview]:
+        whole = memoryview(b"".join([part.read() for part in self.parts]))
+        ends: list[int] = self.sizes.cumsum().tolist()
+        rows = zip(ends, self.sizes.tolist(), strict=True)
+        return [whole[end - size : end] for end, size in rows][index]
+
+
 def first_and_last(records: Sequence[memoryview]) -> list[memoryview]:
     """The first and the last of `records`, as far as there are any; without views of the others."""
     if not isinstance(records, RecordViews):
@@ -108,6 +144,8 @@ def _sizes(records: RecordViews) -> Ints:
 
 def total_bytes(records: Sequence[memoryview]) -> int:
     """Bytes of all `records`, without making views of them."""
+    if isinstance(records, RecordsInPlace):
+        return records.total_bytes
     if isinstance(records, RecordViews):
         return sum(int(piece.sizes.sum()) for piece in records.pieces)
     return sum(map(len, records))

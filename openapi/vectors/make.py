@@ -85,7 +85,8 @@ def frame(
         flags |= 4
         rest += b"".join(struct.pack(">q", value) for value in hashes)
     rest += block
-    head = struct.pack(">4sBBHII", b"CRLW", version, flags, 0, len(records), crc32c(rest))
+    checksum = zlib.crc32(rest) if flags & 9 == 9 else crc32c(rest)
+    head = struct.pack(">4sBBHII", b"CRLW", version, flags, 0, len(records), checksum)
     return head + struct.pack(">qq", first, len(block)) + rest
 
 
@@ -166,6 +167,9 @@ def good_answers() -> list[Json]:
         raws, meanings, hashes = ([each[at] for each in records] for at in range(3))
         raw = frame(raws, flags=1, first=first, hashes=hashes)
         vectors.append(vector("answer", name, raw, first, meanings))
+        if name in {"answer: nothing", "answer: five records"}:
+            raw = frame(raws, flags=9, first=first, hashes=hashes)
+            vectors.append(vector("answer", f"{name}, with CRC-32", raw, first, meanings))
     return vectors
 
 
@@ -201,6 +205,7 @@ def bad_frames() -> list[Json]:
         "version 2": frame([good], version=2),
         "whole body zstd, which version 1 leaves for later": frame([good], flags=2),
         "wrong checksum": patched(whole, 12, bytes([whole[12] ^ 1])),
+        "a CRC-32C that should be a CRC-32": patched(whole, 5, b"\x09"),
         "a flipped bit in a body": patched(whole, 32 + 12 + 88, b"i"),
         "count beyond the frame": patched(whole, 8, struct.pack(">I", 2**32 - 1)),
         "negative length": patched(whole, 24, struct.pack(">q", -1)),
@@ -249,6 +254,7 @@ def bad_requests(good: bytes, second: Callable[[bytes], bytes]) -> list[Json]:
         "an answer": frame([good], flags=1),
         "first queue offset is not 0": frame([good], first=1),
         "an unknown flag": frame([good], flags=8),
+        "another unknown flag": frame([good], flags=16),
     }
     return vectors + [
         {"name": f"bad request: {name}", "direction": "request", "hex": raw.hex()}

@@ -18,6 +18,7 @@ from pyspark_curlew.retry import RetryPolicy, TryLater
 
 from spark_connector.tests.support.fake_node import (
     FakeNode,
+    Fault,
     Reply,
     damage,
     refusal,
@@ -69,7 +70,7 @@ def test_a_pull(client: CurlewClient, node: FakeNode) -> None:
     assert answer.store_id == b"\x0a\x0b\x0c\x0d"
     assert node.requests == [
         "/v1/topics/orders/queues/0/messages"
-        "?offset=1&until_offset=3&max_messages=10&max_bytes=10000&wait=0"
+        "?offset=1&until_offset=3&max_messages=10&max_bytes=10000&wait=0&checksum=crc32"
     ]
 
 
@@ -91,15 +92,37 @@ def test_passing_troubles_are_tried_again(
     assert pauses == [0.05, 0.1]
 
 
-@pytest.mark.parametrize("fault", [damage(), damage(40), truncation])
-def test_a_damaged_answer_is_fetched_again(
-    client: CurlewClient, node: FakeNode, fault: object, pauses: list[float]
+@pytest.mark.parametrize("fault", [damage(), damage(40)])
+def test_a_damaged_answer_is_asked_for_anew_with_a_look_at_each_message(
+    client: CurlewClient, node: FakeNode, fault: Fault, pauses: list[float]
 ) -> None:
-    node.faults = [fault]  # type: ignore[list-item]
+    """At once; and if that is damaged as well, after a pause."""
+    node.faults = [fault]
     answer = pull(client)
     assert isinstance(answer, Pulled)
     assert answer.frame.records == 3
+    assert ["checksum=crc32" in request for request in node.requests] == [True, False]
+    assert pauses == []
+    node.faults = [fault, fault, fault]
+    assert isinstance(pull(client), Pulled)
+    assert len(pauses) == 2
+
+
+def test_an_answer_that_is_cut_short_is_fetched_again(
+    client: CurlewClient, node: FakeNode, pauses: list[float]
+) -> None:
+    node.faults = [truncation]
+    assert isinstance(pull(client), Pulled)
+    assert all("checksum=crc32" in request for request in node.requests)
     assert len(pauses) == 1
+
+
+def test_without_isal_the_other_checksum_is_asked_for(
+    client: CurlewClient, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark_curlew.client.IS_FAST", False)
+    assert isinstance(pull(client), Pulled)
+    assert "checksum" not in node.requests[0]
 
 
 def test_the_service_may_say_how_long_to_wait(

@@ -12,6 +12,7 @@ import urllib3
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark_curlew.columns import Origin, decode
+from pyspark_curlew.crc32 import _of_zlib, crc32
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation, Unsupported
 from pyspark_curlew.frame import CONTENT_TYPE, parse_frame
 from pyspark_curlew.reserved import HIDDEN, SHOWN
@@ -265,15 +266,38 @@ def test_a_batch_in_one_step_shows_what_was_sent(tmp_path: Path) -> None:
 GOOD = frame([Record(0, body=b"first").encode(), Record(1, body=b"second").encode()])
 
 
-@pytest.mark.parametrize("size", range(len(GOOD)))
-def test_a_truncated_frame_is_damaged(size: int) -> None:
-    with pytest.raises(FrameDamaged):
-        parse_frame(GOOD[:size])
+GOOD_WITH_CRC32 = frame(
+    [Record(0, body=b"first").encode(), Record(1, body=b"second").encode()],
+    flags=9,
+    tag_hashes=True,
+)
+EITHER = pytest.mark.parametrize("good", [GOOD, GOOD_WITH_CRC32], ids=["CRC-32C", "CRC-32"])
 
 
+def test_a_frame_may_have_the_other_checksum() -> None:
+    assert GOOD_WITH_CRC32[12:16] != GOOD[12:16]
+    assert rows(GOOD_WITH_CRC32) == rows(GOOD)
+
+
+@pytest.mark.parametrize("library", ["isal", "zlib"])
+def test_both_libraries_have_the_published_value(library: str) -> None:
+    one = crc32 if library == "isal" else _of_zlib
+    assert one is not _of_zlib or library == "zlib"
+    assert one(b"123456789") == 0xCBF43926  # the check value of CRC-32/ISO-HDLC
+    assert one(memoryview(b"123456789")[:0]) == 0
+
+
+@EITHER
+def test_a_truncated_frame_is_damaged(good: bytes) -> None:
+    for size in range(len(good)):
+        with pytest.raises(FrameDamaged):
+            parse_frame(good[:size])
+
+
+@EITHER
 @pytest.mark.parametrize("position", [8, 11, 12, 15, 31, *range(32, len(GOOD), 7)])
-def test_a_flipped_bit_is_noticed(position: int) -> None:
-    data = bytearray(GOOD)
+def test_a_flipped_bit_is_noticed(good: bytes, position: int) -> None:
+    data = bytearray(good)
     data[position] ^= 0x10
     with pytest.raises(FrameDamaged):
         parse_frame(bytes(data))

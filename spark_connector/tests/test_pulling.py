@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 import pytest
@@ -209,7 +210,31 @@ def test_properties_are_read_when_asked_for(node: FakeNode) -> None:
 def test_reading_ahead_does_not_show_in_the_rows(node: FakeNode, prefetch: str) -> None:
     batches = read(node, 2, 19, pullMaxMessages="3", prefetch=prefetch)
     assert values(batches) == BODIES[2:19]
-    assert len(node.requests) == 6
+    assert len(node.requests) == 7  # they end at multiples of three
+
+
+def windows(node: FakeNode) -> list[tuple[int, int]]:
+    """What was asked for, start and end of each."""
+    targets = [parse_qs(urlsplit(request).query) for request in node.requests]
+    return sorted((int(query["offset"][0]), int(query["until_offset"][0])) for query in targets)
+
+
+def test_windows_end_at_multiples_of_whole_blocks(node: FakeNode) -> None:
+    """Once it is known how many messages come in one answer."""
+    node.send("orders", 0, *[b"%d" % number for number in range(3_000)])
+    size = len(node.topics["orders"][0].records[0].encode())
+    options = options_of(node, pullMaxBytes=str(300 * (size + 6)), prefetch="0")
+    rows = read_range(QueueRange("orders", 0, 5, 2_900), options, CurlewClient(options.http))
+    assert values(list(rows)) == [b"%d" % number for number in range(5, 2_900)]
+    asked = windows(node)
+    assert asked[0] == (5, 2_900)
+    ends = [end for _, end in asked[1:]]
+    assert ends == [*range(512, 2_817, 256), 2_900]
+
+
+def test_a_rest_that_fits_in_one_answer_is_asked_for_at_once(node: FakeNode) -> None:
+    assert values(read(node, 3, 13, pullMaxMessages="10")) == BODIES[3:13]
+    assert windows(node) == [(3, 13)]
 
 
 def test_no_more_is_read_ahead_than_allowed(node: FakeNode) -> None:

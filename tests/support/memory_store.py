@@ -199,6 +199,7 @@ class MemoryStore:
         max_bytes: int,
         tag_hashes: frozenset[int] | None = None,
         end_offset: int | None = None,
+        in_place: bool = False,
         wait_for_disk: bool = False,
     ) -> ReadResult:
         if (topic, queue_id) in self.cold and not wait_for_disk:

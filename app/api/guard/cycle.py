@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.api.exchange import (
     AT_ONCE,
+    FILE_ANSWER,
     MUST_REACH,
     WHOLE_ANSWER,
     WHOLE_BODY,
@@ -27,6 +28,7 @@ from app.api.exchange import (
     Event,
     Headers,
 )
+from app.api.guard.file_sending import FileSending
 
 _STATUS_LINES: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
@@ -54,6 +56,7 @@ class AnswerCycle(RequestResponseCycle):
     _is_news = False
     """Something has come since the last `receive`."""
     _head = b""
+    _sending: FileSending | None = None
     _lasts_until_close = False
     """The body has no length and HTTP/1.0 no chunks: the end of the connection is its end."""
 
@@ -172,6 +175,9 @@ class AnswerCycle(RequestResponseCycle):
         if message["type"] == WHOLE_ANSWER:  # type: ignore[comparison-overlap]
             self._answer(message)  # type: ignore[unreachable]
             return
+        if message["type"] == FILE_ANSWER:  # type: ignore[comparison-overlap]
+            await self._answer_from_files(message)  # type: ignore[unreachable]
+            return
         if not self.response_started:
             assert message["type"] == "http.response.start"
             self.response_started = True
@@ -188,6 +194,27 @@ class AnswerCycle(RequestResponseCycle):
 
     def _answer(self, message: Event) -> None:
         """Write a whole answer, whose headers say how long it is."""
+        head = self._whole_head(message)
+        self.transport.write(head if self.scope["method"] == "HEAD" else head + message["body"])
+        self._finish()
+
+    async def _answer_from_files(self, message: Event) -> None:
+        """The same, for a body that goes on in files."""
+        head = self._whole_head(message)
+        sending = self._sending = FileSending(self.transport, self.message_event)
+        try:
+            await sending.run(head + message["body"], message["parts"])
+        except ClientGone:
+            self.disconnected = True
+            raise
+        self._finish()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of an answer from files, what the client has not taken yet."""
+        return self._sending.unsent_bytes if self._sending is not None else 0
+
+    def _whole_head(self, message: Event) -> bytes:
         assert not self.response_started, "the answer has begun already"
         headers: Headers = message["headers"]
         self.response_started = True
@@ -198,9 +225,7 @@ class AnswerCycle(RequestResponseCycle):
             self.keep_alive = False
         elif not self.keep_alive:
             parts.append(_CLOSE_LINE)
-        head = _checked(parts)
-        self.transport.write(head if self.scope["method"] == "HEAD" else head + message["body"])
-        self._finish()
+        return _checked(parts)
 
     def _finish(self) -> None:
         self.response_complete = True

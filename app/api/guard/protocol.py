@@ -451,10 +451,12 @@ class GuardedProtocol(HttpToolsProtocol):
         return self._phase is _BODY and self.cycle.waiting_for_100_continue
 
     def check_reader(self, now: float) -> None:
-        if not self.flow.write_paused:
+        at_work = self._at_work
+        unsent_bytes = at_work.unsent_bytes if isinstance(at_work, AnswerCycle) else 0
+        if not self.flow.write_paused and not unsent_bytes:
             self._unread = (0, now)
             return
-        unread_bytes = self.transport.get_write_buffer_size()
+        unread_bytes = self.transport.get_write_buffer_size() + unsent_bytes
         if unread_bytes != self._unread[0]:
             self._unread = (unread_bytes, now)
         elif now - self._unread[1] > self.guard.limits.unread_answer_ms_max / 1_000:

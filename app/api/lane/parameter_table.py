@@ -26,6 +26,10 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         "base64: the bytes, whatever they are",
     ),
     "born_time_ms": (INTEGER, "when the message was made, by the producer's clock"),
+    "checksum": (
+        {"type": "string", "enum": ["crc32c", "crc32"], "default": "crc32c"},
+        "of frames; crc32: what was found good before may come without another look, so check it",
+    ),
     "clamp": (FLAG, "move an offset outside the bounds to the nearest one, and say so"),
     "credit": (POSITIVE, "at most so many unsettled messages at a time; default 16"),
     "cursor": (TEXT, "where to go on: next_cursor of a page, or the cursor of a streamed message"),

@@ -4,7 +4,7 @@ Nothing is leased. With `wait` the first look is made without waiting, so that a
 pays for watching the connection; only an answer that is not enough yet parks.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from msgspec import UNSET
@@ -26,13 +26,13 @@ from app.api.wire import GapView, MessageView, PullAnswer, encode, encode_line
 from app.broker.results import PullRequest, PullResult, PullStatus
 from app.domain.errors import IllegalOffset, InvalidRequest
 from app.domain.limits import DEFAULT_PULL_MESSAGES, MIB, Limits
-from app.store import as_buffers
-from app.store.formats.batch_frame import encode_answer
+from app.store import RecordsInPlace, as_buffers
+from app.store.formats.batch_frame import encode_answer, encode_answer_unseen
 
 PULL_PARAMETERS: Final = frozenset(
     {
         *("offset", "timestamp_ms", "tail", "until_offset", "until_timestamp_ms", "clamp"),
-        *("max_messages", "max_bytes", "min_messages", "wait", "filter", "body"),
+        *("max_messages", "max_bytes", "min_messages", "wait", "filter", "body", "checksum"),
     }
 )
 _STARTS: Final = ("offset", "timestamp_ms", "tail")
@@ -56,10 +56,17 @@ class Pulling:
         if wait_s is None:
             wait_s, headers = wished_wait(exchange, self._limits.wait_seconds_max)
         request = self._request_of(query, wait_s)
-        force_base64 = query.choice("body", ("auto", "base64")) == "base64"
+        form = _Form(
+            kind=kind,
+            force_base64=query.choice("body", ("auto", "base64")) == "base64",
+            with_crc32=query.choice("checksum", ("crc32c", "crc32")) == "crc32",
+            packing=wanted_packing(exchange.headers.get(b"accept-encoding")),
+        )
         if await exchange.read_body(self._limits.batch_bytes_max, batch_too_large):
             raise InvalidBody("a pull has no body", hint="use query parameters")
-        result = await self._broker.pull(topic, queue_id, replace(request, wait_s=0.0))
+        in_place = form.may_be_in_place and exchange.can_send_files
+        first_look = replace(request, wait_s=0.0, in_place=in_place)
+        result = await self._broker.pull(topic, queue_id, first_look)
         if request.wait_s > 0 and _is_worth_waiting(result, request):
             first, waiting = result, _continued(result, request)
             result = await unless_gone(
@@ -69,16 +76,19 @@ class Pulling:
             )
             headers += near_quota_headers(self._broker.waiting_quota)
             result = _with_first_look(first, waiting, result)
+        if isinstance(result.read.records, RecordsInPlace):
+            await self._answer_in_place(exchange, result, result.read.records, headers)
+            return
         if not _is_sealed(request, result):
             headers.append(NOT_KEPT)
-            await self._answer(exchange, kind, result, force_base64, headers)
+            await self._answer(exchange, form, result, headers)
             return
         tag = tag_of_range(kind, result.next_offset, result.read.records)
         headers += sealed_headers(tag)
         if is_known(exchange.headers.get(IF_NONE_MATCH), tag):
             await exchange.answer_empty(304, headers)
             return
-        await self._answer(exchange, kind, result, force_base64, headers)
+        await self._answer(exchange, form, result, headers)
 
     def _request_of(self, query: Query, wait_s: float) -> PullRequest:
         limits = self._limits
@@ -109,30 +119,40 @@ class Pulling:
             until_ms=query.integer("until_timestamp_ms", error=IllegalOffset),
         )
 
+    async def _answer_in_place(
+        self, exchange: Exchange, result: PullResult, records: RecordsInPlace, headers: Headers
+    ) -> None:
+        """Frames of bytes that nobody has looked at, which therefore no cache may keep."""
+        read = result.read
+        first = encode_answer_unseen(
+            records.sizes, read.tag_hashes, records.checksum, read.queue_offsets[0]
+        )
+        self._traffic.sent_out(len(records), len(first) + records.total_bytes)
+        headers += [NOT_KEPT, media.FRAMES_HEADER, *_pull_headers(result), self._store_id(), VARY]
+        await exchange.answer_from_files(200, headers, first, records.parts)
+
+    def _store_id(self) -> tuple[bytes, bytes]:
+        return b"mq-store-id", self._broker.store_id.hex().encode("ascii")
+
     async def _answer(
-        self,
-        exchange: Exchange,
-        kind: media.PullKind,
-        result: PullResult,
-        force_base64: bool,
-        headers: Headers,
+        self, exchange: Exchange, form: "_Form", result: PullResult, headers: Headers
     ) -> None:
         """`headers` is taken over; it says already whether the answer may be kept."""
         body: bytes
+        kind, force_base64 = form.kind, form.force_base64
         if kind == "frames":
             read = result.read
             first = read.queue_offsets[0] if read.queue_offsets else read.next_offset
             sizes, records = as_buffers(read.records)
-            parts = [encode_answer(sizes, read.tag_hashes, records, first), *records]
-            store_id = (b"mq-store-id", self._broker.store_id.hex().encode("ascii"))
+            head = encode_answer(sizes, read.tag_hashes, records, first, with_crc32=form.with_crc32)
+            parts = [head, *records]
             self._traffic.sent_out(len(read.records), sum(map(len, parts)))
-            headers += [media.FRAMES_HEADER, *_pull_headers(result), store_id, VARY]
-            packing = wanted_packing(exchange.headers.get(b"accept-encoding"))
-            if packing is None:
+            headers += [media.FRAMES_HEADER, *_pull_headers(result), self._store_id(), VARY]
+            if form.packing is None:
                 await exchange.answer_in_parts(200, headers, parts)
             else:
-                headers.append((b"content-encoding", packing))
-                await exchange.answer(200, headers, await pack(packing, b"".join(parts)))
+                headers.append((b"content-encoding", form.packing))
+                await exchange.answer(200, headers, await pack(form.packing, b"".join(parts)))
             return
         decode, found = self._broker.decode, result.read.records
         if kind == "events":
@@ -152,6 +172,21 @@ class Pulling:
                 headers.append(media.JSON_HEADER)
         self._traffic.sent_out(len(found), body_bytes)
         await exchange.answer(200, headers, body)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """What the answer should look like."""
+
+    kind: media.PullKind
+    force_base64: bool
+    with_crc32: bool
+    """Frames with CRC-32: of what is known to be good the node knows it without a look."""
+    packing: bytes | None
+
+    @property
+    def may_be_in_place(self) -> bool:
+        return self.kind == "frames" and self.with_crc32 and self.packing is None
 
 
 def _is_sealed(request: PullRequest, result: PullResult) -> bool:

@@ -7,7 +7,8 @@
     8   record count n        4      ..  records in the log's layout, back to back
     12  CRC-32C of what follows the header  4
 
-Big-endian. Flags: 1 answer, 2 whole body zstd (not read by this version), 4 tag hashes follow.
+Big-endian. Flags: 1 answer, 2 whole body zstd (not read by this version), 4 tag hashes follow,
+8 the checksum is CRC-32 instead (answers only, for who asked for it).
 
 In a request the producer leaves queue id, queue offset, physical offset, store time and store host
 zero and ends the properties with `__CRC32#` 0x01, ten zeros, 0x02; `place` fills them, so that no
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from app.domain.errors import BatchTooLarge, MalformedFrame
 from app.domain.limits import Limits
-from app.store.formats.checksum import crc32
+from app.store.formats.checksum import crc32, crc32_combine
 from app.store.formats.consume_queue import UNITS
 from app.store.formats.even_checksums import Sums, add_columns, add_parts
 from app.store.formats.frame_checks import (
@@ -50,6 +51,7 @@ VERSION: Final = 1
 FLAG_ANSWER: Final = 1
 FLAG_ZSTD: Final = 2
 FLAG_TAG_HASHES: Final = 4
+FLAG_CRC32: Final = 8
 
 _THREE_DIGITS: Final = np.frombuffer(
     b"".join([(b"%03d" % number)[::-1] + b"0" for number in range(1000)]), np.uint32
@@ -218,27 +220,44 @@ def encode_answer(
     tag_hashes: Sequence[int],
     records: Sequence[bytes | memoryview],
     first_queue_offset: int,
+    *,
+    with_crc32: bool = False,
 ) -> bytes:
     """An answer frame around stored records up to these, which follow it: they are not copied.
 
     `records` may come in any number of buffers, cut anywhere.
     """
-    columns = sizes.astype(">u4").tobytes() + np.asarray(tag_hashes, ">i8").tobytes()
-    checksum = google_crc32c.value(columns)
-    for part in records:
-        # The checksum takes arrays and bytes, and no views.
-        checksum = google_crc32c.extend(checksum, np.frombuffer(part, np.uint8))
-    header = HEADER.pack(
-        MAGIC,
-        VERSION,
-        FLAG_ANSWER | FLAG_TAG_HASHES,
-        0,
-        len(sizes),
-        checksum,
-        first_queue_offset,
-        sum(map(len, records)),
-    )
-    return header + columns
+    columns = _columns(sizes, tag_hashes)
+    if with_crc32:
+        checksum = crc32(columns)
+        for part in records:
+            checksum = crc32(part, checksum)
+    else:
+        checksum = google_crc32c.value(columns)
+        for part in records:
+            # The checksum takes arrays and bytes, and no views.
+            checksum = google_crc32c.extend(checksum, np.frombuffer(part, np.uint8))
+    flags = FLAG_CRC32 if with_crc32 else 0
+    return _answer(columns, flags, checksum, first_queue_offset, sizes)
+
+
+def encode_answer_unseen(
+    sizes: Ints, tag_hashes: Sequence[int], records_crc32: int, first_queue_offset: int
+) -> bytes:
+    """The same around records that have this CRC-32 together and are not looked at."""
+    columns = _columns(sizes, tag_hashes)
+    checksum = crc32_combine(crc32(columns), records_crc32, int(sizes.sum()))
+    return _answer(columns, FLAG_CRC32, checksum, first_queue_offset, sizes)
+
+
+def _columns(sizes: Ints, tag_hashes: Sequence[int]) -> bytes:
+    return sizes.astype(">u4").tobytes() + np.asarray(tag_hashes, ">i8").tobytes()
+
+
+def _answer(columns: bytes, flags: int, checksum: int, first: int, sizes: Ints) -> bytes:
+    flags |= FLAG_ANSWER | FLAG_TAG_HASHES
+    count, total = len(sizes), int(sizes.sum())
+    return HEADER.pack(MAGIC, VERSION, flags, 0, count, checksum, first, total) + columns
 
 
 def _check_header(body: bytes | bytearray | memoryview, limits: Limits) -> tuple[int, int, int]:

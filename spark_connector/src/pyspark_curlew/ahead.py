@@ -3,16 +3,21 @@
 The range is cut into windows; the first pulls of the next windows are under way while the current
 one is decoded and handed to Spark. A window that needs more than one pull (its messages are large)
 gets the rest when it is its turn, and the windows after it are cut smaller, so that no more than
-`prefetch` answers of `pullMaxBytes` wait. Called by `pulling`; not for several threads.
+`prefetch` answers of `pullMaxBytes` wait. Windows end at multiples of their size, which is itself a
+multiple of `BLOCK_RECORDS` where it can be: such pulls cost the service least. Called by `pulling`;
+not for several threads.
 """
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyspark_curlew.client import CurlewClient, OutOfRange, Pulled
 from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.planning import QueueRange
+
+BLOCK_RECORDS: Final = 128
+"""Messages of which the service knows a checksum, from multiples on (docs/batch-frame.md)."""
 
 
 class _Window(NamedTuple):
@@ -46,11 +51,11 @@ class ReadAhead:
             answer = pending.result()
         else:
             limit = self._windows[0].start if self._windows else self._wanted.end
-            end = min(position + self._size, limit)
+            end = self._end_of_window(position, limit)
             self._look_ahead(end)
             answer = self._pull(position, end, wait_s)
         if isinstance(answer, Pulled) and position < answer.next_offset < end:
-            self._size = max(1, min(self._size, answer.next_offset - position))
+            self._size = _in_blocks(min(self._size, answer.next_offset - position))
         return answer
 
     def close(self) -> None:
@@ -63,10 +68,16 @@ class ReadAhead:
             return
         self._planned = max(self._planned, reached)
         while len(self._windows) < self._options.prefetch and self._planned < self._wanted.end:
-            start, end = self._planned, min(self._planned + self._size, self._wanted.end)
+            start = self._planned
+            end = self._end_of_window(start, self._wanted.end)
             answer = self._threads.submit(self._pull, start, end, 0)
             self._windows.append(_Window(start, end, answer))
             self._planned = end
+
+    def _end_of_window(self, start: int, limit: int) -> int:
+        if limit - start <= self._size:
+            return limit
+        return start - start % self._size + self._size
 
     def _pull(self, start: int, end: int, wait_s: int) -> Pulled | OutOfRange:
         return self._client.pull(
@@ -79,3 +90,8 @@ class ReadAhead:
             wait_s=wait_s,
             filter_tags=self._options.filter_tags,
         )
+
+
+def _in_blocks(size: int) -> int:
+    """`size`, or less for whole blocks."""
+    return size - size % BLOCK_RECORDS or size

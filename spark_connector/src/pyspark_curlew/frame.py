@@ -1,8 +1,9 @@
 """The batch frame `application/vnd.curlew.batch`: header, sizes, checksum. Version 1, answers only.
 
-    0  magic "CRLW" · 4 version · 5 flags · 6 zero (2) · 8 record count (4) · 12 CRC-32C of all that
-    follows the header (4) · 16 first queue offset (8) · 24 bytes of records (8) · 32 sizes (4 each)
-    · tag hashes (8 each, with flag 4) · the records, back to back. All big-endian.
+    0  magic "CRLW" · 4 version · 5 flags · 6 zero (2) · 8 record count (4) · 12 checksum of all
+    that follows the header (4): CRC-32C, or CRC-32 with flag 8 · 16 first queue offset (8) · 24
+    bytes of records (8) · 32 sizes (4 each) · tag hashes (8 each, with flag 4) · the records, back
+    to back. All big-endian.
 
 Knows nothing of what is inside a record; `records` does. Invariant of `Frame`: the checksum held,
 and the sizes add up to the block. The layout is the server's; the constants stand here again
@@ -15,6 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pyspark_curlew.crc32 import crc32
 from pyspark_curlew.crc32c import crc32c
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation
 from pyspark_curlew.exchange import Buffer
@@ -27,6 +29,7 @@ _VERSION: Final = 1
 _FLAG_ANSWER: Final = 1
 _FLAG_ZSTD: Final = 2
 _FLAG_TAG_HASHES: Final = 4
+_FLAG_CRC32: Final = 8
 
 
 class Frame(NamedTuple):
@@ -60,7 +63,8 @@ def parse_frame(data: Buffer) -> Frame:
             f"the batch frame has {len(payload)} bytes after its header;"
             f" {index_bytes + record_bytes} were announced"
         )
-    if crc32c(payload) != checksum:
+    found = crc32(payload.data) if flags & _FLAG_CRC32 else crc32c(payload)
+    if found != checksum:
         raise FrameDamaged("the checksum of the batch frame does not match")
     return _open(payload, count, index_bytes)
 

@@ -58,6 +58,9 @@ class Reply:
     body: bytes
 
 
+Fault = Callable[[Reply], Reply]
+
+
 class FakeNode:
     """Topics by name; `faults` are replies to give instead, the first one to the next request."""
 
@@ -68,7 +71,7 @@ class FakeNode:
         self.sent: list[tuple[str, int, bytes]] = []
         self.seals: list[tuple[str, int]] = []
         self.headers: list[dict[str, str]] = []
-        self.faults: list[Callable[[Reply], Reply]] = []
+        self.faults: list[Fault] = []
         self.requests: list[str] = []
         self.connections = 0
         self.after_request: Callable[[str], None] = lambda _path: None
@@ -146,7 +149,9 @@ class FakeNode:
         if method == "POST":
             self.sent.append((name, int(query.get("queue_id", -1)), body))
             return _json(200, {"status": "SEND_OK"} if "queue_id" in query else {"results": []})
-        return _pull(topic[int(path[3])], {key: int(value) for key, value in query.items()})
+        with_crc32 = query.pop("checksum", "crc32c") == "crc32"
+        numbers = {key: int(value) for key, value in query.items()}
+        return _pull(topic[int(path[3])], numbers, flags=9 if with_crc32 else 1)
 
     def _plan(self, wanted: dict[str, Any]) -> Reply:
         topic = self.topics.get(wanted["topic"])
@@ -199,7 +204,7 @@ def _offset_at(queue: Queue, at: str) -> int:
     return queue.first + sum(time < int(at) for time in times)
 
 
-def _pull(queue: Queue, query: dict[str, int]) -> Reply:
+def _pull(queue: Queue, query: dict[str, int], flags: int) -> Reply:
     offset = query["offset"]
     if offset < queue.first or offset > queue.end:
         status, code = (410, "OFFSET_EXPIRED") if offset < queue.first else (416, "OFFSET_OUT")
@@ -215,7 +220,8 @@ def _pull(queue: Queue, query: dict[str, int]) -> Reply:
         if next_offset not in queue.holes:
             found.append(record)
         next_offset += 1
-    body = frame([record.encode() for record in found], first_offset=offset, tag_hashes=True)
+    records = [record.encode() for record in found]
+    body = frame(records, first_offset=offset, flags=flags, tag_hashes=True)
     headers = {
         "Content-Type": "application/vnd.curlew.batch",
         "MQ-Next-Offset": str(next_offset),
@@ -234,12 +240,12 @@ def _problem(status: int, **members: object) -> Reply:
     return _json(status, {"status": status, **members}, "application/problem+json")
 
 
-def refusal(status: int, **headers: str) -> Callable[[Reply], Reply]:
+def refusal(status: int, **headers: str) -> Fault:
     """Answer with `status` and a problem document instead."""
     return lambda _reply: Reply(status, headers, b'{"code":"NO","detail":"not now"}')
 
 
-def damage(position: int = -1) -> Callable[[Reply], Reply]:
+def damage(position: int = -1) -> Fault:
     """Flip one bit of the answer's body."""
 
     def flip(reply: Reply) -> Reply:

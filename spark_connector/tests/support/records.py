@@ -4,6 +4,7 @@ Shares nothing with the connector, so that both would have to be wrong in the sa
 """
 
 import struct
+import zlib
 from dataclasses import dataclass
 
 import google_crc32c
@@ -63,9 +64,13 @@ def properties(*pairs: tuple[str, str], closed: bool = True) -> bytes:
     return (text + ("\x02" if closed and pairs else "")).encode()
 
 
+FLAG_CRC32 = 8
+
+
 def frame(
     records: list[bytes], *, first_offset: int = 0, flags: int = 1, tag_hashes: bool = False
 ) -> bytes:
+    """A frame whose checksum is right; with flag 8 it is CRC-32."""
     payload = b"".join(struct.pack(">I", len(record)) for record in records)
     if tag_hashes:
         flags |= 4
@@ -79,7 +84,7 @@ def frame(
         flags,
         0,
         len(records),
-        google_crc32c.value(payload),
+        zlib.crc32(payload) if flags & FLAG_CRC32 else google_crc32c.value(payload),
         first_offset,
         len(block),
     )

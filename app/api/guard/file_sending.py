@@ -1,0 +1,108 @@
+"""The body of an answer from files to the socket: past this process' memory and past the transport.
+
+A transport copies what it is given, and somebody has to read it before. Here the kernel moves
+pages of its cache (sendfile). What is not in memory is sent by a thread, so that the event loop
+never waits for the disk; what the client does not take is waited for here and held by nobody.
+Used by `cycle` only. Event loop only.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+from app.api.exchange import ClientGone
+from app.store import ColdRead, FilePart
+
+_log: Final = logging.getLogger(__name__)
+
+
+class FileSending:
+    """One answer on its way."""
+
+    def __init__(self, transport: asyncio.Transport, news: asyncio.Event) -> None:
+        """`news` is set when the connection is lost."""
+        self._transport = transport
+        self._news = news
+        self._socket = -1
+        """A second descriptor of the connection, which the transport does not watch."""
+        self.unsent_bytes = 0
+        """What the client has not taken yet."""
+
+    async def run(self, first: bytes, parts: Sequence[FilePart]) -> None:
+        """Send all. Raises `ClientGone`, with the connection at its end, when that cannot be."""
+        transport = self._transport
+        if transport.get_write_buffer_size():  # an earlier answer has to go first
+            rest = await asyncio.to_thread(lambda: [part.read() for part in parts])
+            transport.write(b"".join([first, *rest]))
+            return
+        self.unsent_bytes = len(first) + sum(part.size for part in parts)
+        self._socket = os.dup(transport.get_extra_info("socket").fileno())
+        try:
+            await self._send_all(memoryview(first), parts)
+        except OSError as error:
+            if not isinstance(error, ConnectionError):
+                _log.exception("an answer could not be sent from its files")
+            raise ClientGone from error
+        finally:
+            if self.unsent_bytes and not transport.is_closing():
+                transport.abort()
+            self.unsent_bytes = 0
+            os.close(self._socket)
+
+    async def _send_all(self, first: memoryview, parts: Sequence[FilePart]) -> None:
+        while first:
+            first = first[await self._step(partial(os.write, self._socket, first)) :]
+        for part in parts:
+            done = 0
+            while done < part.size:
+                send = partial(part.send, self._socket, done)
+                try:
+                    count = await self._step(partial(send, wait_for_disk=False))
+                except ColdRead:
+                    in_thread = partial(_in_thread, partial(send, wait_for_disk=True))
+                    count = await self._step(in_thread)
+                if count == 0:
+                    raise OSError(f"a file ends {part.size - done} bytes too soon")
+                done += count
+
+    async def _step(self, send: Callable[[], int | Awaitable[int]]) -> int:
+        """How many bytes the client took, once it takes some."""
+        while not self._transport.is_closing():
+            try:
+                count = send()
+                if not isinstance(count, int):
+                    count = await count
+            except BlockingIOError:
+                await self._until_it_takes_more()
+            else:
+                self.unsent_bytes -= count
+                return count
+        raise ConnectionAbortedError
+
+    async def _until_it_takes_more(self) -> None:
+        """Or until the connection is lost."""
+        loop = asyncio.get_running_loop()
+        self._news.clear()
+        loop.add_writer(self._socket, self._news.set)
+        try:
+            if not self._transport.is_closing():
+                await self._news.wait()
+        finally:
+            loop.remove_writer(self._socket)
+
+
+async def _in_thread(send: Callable[[], int]) -> int:
+    """Not left before it is over, also when cancelled: until then the descriptor is in use."""
+    run = asyncio.ensure_future(asyncio.to_thread(send))
+    try:
+        return await asyncio.shield(run)
+    except asyncio.CancelledError:
+        while not run.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([run])
+        run.exception()
+        raise

@@ -1,0 +1,105 @@
+"""Whether bytes of a file are in memory, asked of the real kernel; and sending from a file."""
+
+import os
+import select
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.domain.limits import MIB
+from app.store import ColdRead, page_cache
+from app.store.files import SEND_BYTES_MAX, FilePart, OsFile
+from app.store.page_cache import is_in_memory
+
+PAGE = os.sysconf("SC_PAGESIZE")
+DATA = bytes(range(251)) * (4 * MIB // 251)
+
+
+@pytest.fixture
+def file() -> Iterator[OsFile]:
+    """On a medium: a file system in memory has no cache to leave."""
+    path = Path(__file__).with_name(f"cached-{os.getpid()}")
+    file = OsFile(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    try:
+        file.pwritev([DATA], 0)
+        file.sync()
+        yield file
+    finally:
+        path.unlink()
+        file.close()
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        yield ours, theirs
+
+
+def test_what_was_written_is_in_memory_until_it_is_dropped(file: OsFile) -> None:
+    for place in ((0, 1), (0, len(DATA)), (PAGE - 1, 2), (5 * PAGE, PAGE)):
+        assert is_in_memory(file._descriptor, *place), place
+    file.drop_cached()
+    assert not is_in_memory(file._descriptor, 0, len(DATA))
+    file.pread(1, 0)
+    assert is_in_memory(file._descriptor, 0, PAGE)
+    assert not is_in_memory(file._descriptor, 0, len(DATA))
+
+
+def test_it_is_not_where_the_kernel_cannot_tell(
+    file: OsFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_cache, "_syscall", lambda *_: -1)
+    assert not is_in_memory(file._descriptor, 0, 1)
+    monkeypatch.setattr(page_cache, "_syscall", None)
+    assert not is_in_memory(file._descriptor, 0, 1)
+
+
+def test_a_file_that_is_closed_is_not_in_memory(file: OsFile) -> None:
+    file.close()
+    assert not is_in_memory(file._descriptor, 0, 1)
+
+
+def test_a_part_is_sent_as_far_as_it_is_taken(
+    file: OsFile, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = pair
+    part = FilePart(file, 7, 3 * MIB)
+    got = bytearray()
+    done = 0
+    while done < part.size:
+        count = part.send(ours.fileno(), done, wait_for_disk=False)
+        assert 0 < count <= SEND_BYTES_MAX
+        done += count
+        while len(got) < done:
+            got += theirs.recv(MIB)
+    assert got == DATA[7 : 7 + 3 * MIB] == part.read()
+
+
+def test_a_socket_that_is_full_takes_none(
+    file: OsFile, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    part = FilePart(file, 0, len(DATA))
+    while select.select([], [pair[0]], [], 0)[1]:
+        part.send(pair[0].fileno(), 0, wait_for_disk=False)
+    with pytest.raises(BlockingIOError):
+        part.send(pair[0].fileno(), 0, wait_for_disk=False)
+
+
+def test_what_is_not_in_memory_is_cold(
+    file: OsFile, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    part = FilePart(file, 0, len(DATA))
+    file.drop_cached()
+    with pytest.raises(ColdRead):
+        part.send(pair[0].fileno(), 0, wait_for_disk=False)
+    assert part.send(pair[0].fileno(), 0, wait_for_disk=True) > 0
+
+
+def test_behind_the_end_nothing_is_sent(
+    file: OsFile, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    assert FilePart(file, len(DATA), 10).send(pair[0].fileno(), 0, wait_for_disk=True) == 0

@@ -72,6 +72,8 @@ class Limits:
     queues_per_topic_max: int = 1_024
     pull_messages_max: int = 10_000
     pull_bytes_max: int = 8 * MIB
+    in_place_messages_max: int = 20_000
+    in_place_bytes_max: int = 16 * MIB
     pull_scan_units_max: int = 50_000
     filter_looks_max: int = 64
     receive_messages_max: int = 1_024

@@ -275,7 +275,8 @@ class MessageStore:
     ) -> ReadResult:
         """Messages from `offset` (within the bounds) on, at least one if there is one.
 
-        `in_place`: what is known to be good may be left where it is, as `RecordsInPlace`.
+        `in_place`: what is known to be good may be left where it is, as `RecordsInPlace`; what has
+        to be read all the same has the usual limits.
 
         Scans at most `pull_scan_units_max` units. A wrong unit of the queue is put right from the
         log; what is reported as a gap is a damaged record. Raises `ColdRead` when it would have to
@@ -291,6 +292,8 @@ class MessageStore:
             found = find_in_place(self._source, queue, wanted, wait_for_disk=wait_for_disk)
             if found is not None:
                 return found
+            limits = self._limits
+            wanted = wanted.within(limits.pull_messages_max, limits.pull_bytes_max)
         return self._read(queue, wanted, wait_for_disk=wait_for_disk)
 
     def read_before(

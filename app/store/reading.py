@@ -63,6 +63,13 @@ class Wanted(NamedTuple):
     max_bytes: int
     tag_hashes: frozenset[int] | None = None
 
+    def within(self, max_messages: int, max_bytes: int) -> "Wanted":
+        """The same, and no more than this."""
+        return self._replace(
+            max_messages=min(self.max_messages, max_messages),
+            max_bytes=min(self.max_bytes, max_bytes),
+        )
+
 
 def read_queue(
     source: Source, queue: ConsumeQueue, wanted: Wanted, *, wait_for_disk: bool

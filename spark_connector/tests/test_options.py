@@ -20,12 +20,12 @@ def test_defaults_are_the_documented_ones() -> None:
     assert options.http.endpoints == ("http://127.0.0.1:8710",)
     assert options.starting == Bound("latest", too_new="error")
     assert options.trigger == TriggerLimits(None, None, 0, 900_000)
-    assert (options.tasks.min_tasks, options.prefetch) == (1, 2)
+    assert (options.tasks.min_tasks, options.prefetch) == (1, 1)
     assert (options.consumer_group, options.commit_offsets) == (None, False)
     assert (options.tasks.max_records, options.tasks.min_records) == (250_000, 32)
     assert options.fail_on_data_loss is True
     assert options.include_properties is False
-    assert (options.pull_max_messages, options.pull_max_bytes) == (8192, 8 * 1024 * 1024)
+    assert (options.pull_max_messages, options.pull_max_bytes) == (16_384, 16 * 1024 * 1024)
     assert options.poll_wait_ms == 1000
     assert options.http.retries == 8
 

@@ -55,13 +55,13 @@ class Pulling:
         headers: Headers = []
         if wait_s is None:
             wait_s, headers = wished_wait(exchange, self._limits.wait_seconds_max)
-        request = self._request_of(query, wait_s)
         form = _Form(
             kind=kind,
             force_base64=query.choice("body", ("auto", "base64")) == "base64",
             with_crc32=query.choice("checksum", ("crc32c", "crc32")) == "crc32",
             packing=wanted_packing(exchange.headers.get(b"accept-encoding")),
         )
+        request = self._request_of(query, wait_s, form)
         if await exchange.read_body(self._limits.batch_bytes_max, batch_too_large):
             raise InvalidBody("a pull has no body", hint="use query parameters")
         in_place = form.may_be_in_place and exchange.can_send_files
@@ -90,8 +90,11 @@ class Pulling:
             return
         await self._answer(exchange, form, result, headers)
 
-    def _request_of(self, query: Query, wait_s: float) -> PullRequest:
+    def _request_of(self, query: Query, wait_s: float, form: "_Form") -> PullRequest:
         limits = self._limits
+        messages_most, bytes_most = limits.pull_messages_max, limits.pull_bytes_max
+        if form.may_be_in_place:
+            messages_most, bytes_most = limits.in_place_messages_max, limits.in_place_bytes_max
         starts = {name: query.integer(name, error=IllegalOffset) for name in _STARTS}
         given = [name for name, value in starts.items() if value is not None]
         if len(given) != 1:
@@ -101,8 +104,8 @@ class Pulling:
                 hint="for instance ?offset=0",
             )
         end_offset = query.integer("until_offset", error=IllegalOffset)
-        max_messages = query.integer("max_messages", low=1, high=limits.pull_messages_max)
-        max_bytes = query.integer("max_bytes", low=1, high=limits.pull_bytes_max)
+        max_messages = query.integer("max_messages", low=1, high=messages_most)
+        max_bytes = query.integer("max_bytes", low=1, high=bytes_most)
         min_messages = query.integer("min_messages", low=1, high=limits.pull_messages_max)
         max_messages = DEFAULT_PULL_MESSAGES if max_messages is None else max_messages
         return PullRequest(

@@ -28,6 +28,10 @@ from pyspark_curlew.transport import Answer, Request, Transport, describe, docum
 
 _JSON: Final = {"Accept": "application/json"}
 _PAGE: Final = 1000
+MESSAGES_MAX: Final = 10_000
+BYTES_MAX: Final = 8 * 1024 * 1024
+"""What a pull takes that has the service look at the messages: its `pull_messages_max` and
+`pull_bytes_max`."""
 TOPICS_MAX: Final = 256
 """Topics that one call for positions takes: the service's `topics_per_look_max`."""
 NAMES_BYTES_MAX: Final = 30 * 1024
@@ -241,6 +245,8 @@ class CurlewClient:
             unseen = replace(request, query={**query, "checksum": "crc32"})
             with suppress(FrameDamaged):
                 return self._transport.run(what, unseen, read)
+        query["max_messages"] = min(max_messages, MESSAGES_MAX)
+        query["max_bytes"] = min(max_bytes, BYTES_MAX)
         return self._transport.run(what, request, read_again)
 
     def send(

@@ -140,9 +140,9 @@ def _parse(reader: OptionReader, start: Point) -> SourceOptions:
         push_down_filters=reader.flag("pushDownFilters", default=False),
         consumer_group=group,
         commit_offsets=reader.flag("commitOffsets", default=group is not None),
-        pull_max_messages=reader.whole("pullMaxMessages", 8192, minimum=1),
-        pull_max_bytes=reader.whole("pullMaxBytes", 8 * 1024 * 1024, minimum=1024),
-        prefetch=reader.whole("prefetch", 2, minimum=0),
+        pull_max_messages=reader.whole("pullMaxMessages", 16_384, minimum=1),
+        pull_max_bytes=reader.whole("pullMaxBytes", 16 * 1024 * 1024, minimum=1024),
+        prefetch=reader.whole("prefetch", 1, minimum=0),
         poll_wait_ms=reader.whole("pollWaitMs", 1000, minimum=0),
         gc_freeze=reader.flag("gcFreeze", default=True),
     )

@@ -469,3 +469,16 @@ async def test_a_node_that_stops_lets_the_answer_go_out(server: Served) -> None:
         connection.writer.transport.resume_reading()  # type: ignore[attr-defined]
         records_of((await connection.answer()).body)
         assert await connection.rest() == b""
+
+
+async def test_more_may_be_asked_for_of_what_is_not_read(
+    server: Served, sendings: Sendings
+) -> None:
+    target = PULL.replace("8388608", "16777216").replace("=1000", "=20000").encode()
+    async with contextlib.aclosing(await server.connect()) as connection:
+        await connection.say(request("").replace(PULL.encode(), target))
+        answer = await connection.answer()
+        assert (answer.status, answer.code) == (400, "BAD_REQUEST")
+        await connection.say(request().replace(PULL.encode(), target))
+        records_of((await connection.answer()).body)
+        assert sendings.count == 1

@@ -59,6 +59,17 @@ async def test_the_end_is_an_empty_result() -> None:
         assert result.read.next_offset == 3
 
 
+async def test_only_what_may_be_left_in_place_has_the_larger_limits() -> None:
+    """The store cuts what it has to read of that."""
+    limits = Limits(pull_messages_max=3, in_place_messages_max=5)
+    async with running(limits=limits) as world:
+        world.store.fill(TOPIC, 0, numbered(10))
+        assert len((await world.pull(0, max_messages=10)).read.records) == 3
+        assert len((await world.pull(0, max_messages=10, in_place=True)).read.records) == 5
+        filtered = await world.pull(0, max_messages=10, in_place=True, filter="sql:1 = 1")
+        assert len(filtered.read.records) == 3
+
+
 async def test_an_untouched_queue_is_empty() -> None:
     async with running(queues=2) as world:
         result = await world.pull(0, queue_id=1)

@@ -273,3 +273,14 @@ def test_damage_is_left_to_the_checksum(opened: OpenStore) -> None:
         "orders", 0, 0, max_messages=LARGE, max_bytes=1 << 20, wait_for_disk=True
     )
     assert [tuple(gap)[:2] for gap in ordinary.gaps] == [(0, 1)]
+
+
+def test_what_has_to_be_read_has_the_limits_of_a_read() -> None:
+    opened = open_store(SimulatedFiles(), CONFIG, threads=False)
+    opened.store._limits = Limits(pull_messages_max=10, pull_bytes_max=1_000)
+    for number in range(2 * LARGE):
+        opened.send(b"message %d" % number)
+    found = read(opened, 0)
+    assert 0 < len(found.records) <= 10
+    assert sum(map(len, found.records)) <= 1_000
+    opened.store.close()

@@ -146,10 +146,14 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def best(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The shortest time of each, all taking turns; a round before them warms up."""
+    """The shortest time of each, all taking turns; a round before them warms up.
+
+    What one leaves to be written to the disk is written before the next one begins.
+    """
     found: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds + 1):
         for name, work in works.items():
+            os.sync()
             found[name].append(seconds(work))
     return {name: min(times[1:]) for name, times in found.items()}
 

@@ -38,8 +38,11 @@ HANDLES_REMEMBERED_MAX = 16_384
 """Receipt handles that a node keeps in memory to read them back faster; about 0.5 KiB each."""
 
 KNOWN_BLOCKS_MAX = 131_072
-"""Blocks whose checksums a store keeps in memory: so many of 16 messages and so many of 128, which
-are those of 2 and 16 million messages; 16 bytes each, 4 MiB at most."""
+"""Blocks of 16 messages whose checksums a store keeps in memory, which are those of 2 million
+messages; 16 bytes each, 2 MiB."""
+
+KNOWN_LARGE_BLOCKS_MAX = 524_288
+"""The same of 128 messages: those of 67 million; 8 MiB."""
 
 FRAME_RESTS_MAX = 1_024
 """Queues of which a store keeps the sums of the last frame's open blocks; some 3 KiB each."""

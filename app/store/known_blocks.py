@@ -20,7 +20,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from app.domain.limits import KNOWN_BLOCKS_MAX
+from app.domain.limits import KNOWN_BLOCKS_MAX, KNOWN_LARGE_BLOCKS_MAX
 from app.store.formats.checksum import crc32
 from app.store.formats.consume_queue import UNIT_BYTES
 from app.store.formats.record_block import even_pieces
@@ -39,20 +39,22 @@ _EVEN_PARTS_MIN: Final = 16
 
 _BLOCK_BITS: Final = 40
 _QUEUES_MAX: Final = 1 << (64 - _BLOCK_BITS)
-_SPREAD: Final = 40_503
-"""Odd, so that queues begin at different places of the table."""
+_GOLDEN_RATIO: Final = 0.618_034
+"""Of the table: queues that begin so far from each other, in turn, keep the largest distances
+(Knuth, The Art of Computer Programming, 3, section 6.4)."""
 
 
 class KnownBlocks:
     """The blocks of one size that one store knows. `places` is a power of two."""
 
-    __slots__ = ("_keys", "_lock", "_places", "_sums", "records")
+    __slots__ = ("_keys", "_lock", "_places", "_spread", "_sums", "records")
 
     def __init__(self, places: int = KNOWN_BLOCKS_MAX, records: int = BLOCK_RECORDS) -> None:
         assert places & (places - 1) == 0
         self.records = records
         """In a block."""
         self._places = places
+        self._spread = int(places * _GOLDEN_RATIO) | 1
         self._keys = array("Q", bytes(8 * places))
         self._sums = array("Q", bytes(8 * places))
         self._lock = threading.Lock()
@@ -64,7 +66,7 @@ class KnownBlocks:
         """
         keys, sums, last = self._keys, self._sums, self._places - 1
         key = queue << _BLOCK_BITS | first
-        place = queue * _SPREAD + first & last
+        place = queue * self._spread + first & last
         if not 0 < queue < _QUEUES_MAX:
             return [UNKNOWN] * count
         with self._lock:
@@ -81,14 +83,14 @@ class KnownBlocks:
         if not 0 < queue < _QUEUES_MAX:
             return
         key = queue << _BLOCK_BITS | first
-        at, count = queue * _SPREAD + first & last, len(found)
+        at, count = queue * self._spread + first & last, len(found)
         is_whole = at + count <= self._places and min(found, default=UNKNOWN) >= 0
         with self._lock:
             if is_whole:
                 keys[at : at + count] = array("Q", range(key, key + count))
                 sums[at : at + count] = array("Q", found)
                 return
-            for place, each in enumerate(found, queue * _SPREAD + first):
+            for place, each in enumerate(found, queue * self._spread + first):
                 if each >= 0:
                     keys[place & last] = key
                     sums[place & last] = each
@@ -103,8 +105,8 @@ class Known(NamedTuple):
 
 
 def nothing_known() -> Known:
-    """Empty tables, with as many places for large blocks as for small ones."""
-    return Known(KnownBlocks(records=LARGE_BLOCK_RECORDS), KnownBlocks())
+    """Empty tables."""
+    return Known(KnownBlocks(KNOWN_LARGE_BLOCKS_MAX, LARGE_BLOCK_RECORDS), KnownBlocks())
 
 
 class Noted(NamedTuple):

@@ -520,3 +520,13 @@ def test_control_a_block_that_is_believed_without_its_units(
     monkeypatch.setattr(checking, "block_sums", sums_of_bytes)
     read_all(opened)
     assert list(wrong_bodies(opened)) != []
+
+
+@pytest.mark.parametrize("places", [1_024, 131_072, 524_288])
+def test_queues_that_grow_alike_do_not_meet_before_the_table_is_well_filled(places: int) -> None:
+    known = KnownBlocks(places, records=BLOCK_RECORDS)
+    each = places // 13
+    for queue in range(1, 9):
+        known.note(queue, 0, [queue] * each)
+    for queue in range(1, 9):
+        assert known.sums(queue, 0, each) == [queue] * each

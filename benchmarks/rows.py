@@ -115,10 +115,12 @@ def _fill(url: str, frames: int, queue_id: int = 0) -> None:
     connection.close()
 
 
-def _pulling(accept: str, messages: int, end: int) -> Callable[..., Iterator[int]]:
+def _pulling(accept: str, messages: int, end: int, query: str = "") -> Callable[..., Iterator[int]]:
     def work(url: str, _number: int) -> Iterator[int]:
         connection = Connection(url)
-        path = f"/v1/topics/{TOPIC}/queues/0/messages?max_messages={messages}&max_bytes=8000000"
+        path = (
+            f"/v1/topics/{TOPIC}/queues/0/messages?max_messages={messages}&max_bytes=8000000{query}"
+        )
         requests = [
             connection.build("GET", f"{path}&offset={offset}", b"", f"Accept: {accept}")
             for offset in range(0, end, messages)
@@ -133,14 +135,15 @@ def _pulling(accept: str, messages: int, end: int) -> Callable[..., Iterator[int
     return work
 
 
-def pull(accept: str, messages: int) -> Callable[[float], tuple[float, float]]:
+def pull(accept: str, messages: int, query: str = "") -> Callable[[float], tuple[float, float]]:
     """Messages a second pulled; the baseline is scaled to the same bytes."""
 
     def measure(seconds: float) -> tuple[float, float]:
         with node() as (url, _):
             _make_topic(url)
             _fill(url, 20)
-            ours = generate(_pulling(accept, messages, 20_000), url, 1, seconds)
+            end = 20_000 // messages * messages
+            ours = generate(_pulling(accept, messages, end, query), url, 1, seconds)
         with running("benchmarks.baselines", "source") as (url, _):
             size = 1 << 20
             baseline = generate(_pulling(accept, messages, messages), url, 1, seconds)
@@ -270,6 +273,8 @@ ROWS = [
     Row("batch send, frames of 1,000 x 1 KiB", "msg/s", "ASGI sink", "≥ 0.6", batch_frames),
     Row("batch send, JSON 100 x 1 KiB", "msg/s", "ASGI sink", "≥ 100 k msg/s", batch_json),
     Row("pull, frames of 1,000 x 1 KiB", "msg/s", "ASGI source", "≥ 0.6", pull(FRAME, 1000)),
+    Row("pull, frames of 1,024 x 1 KiB, CRC-32", "msg/s", "ASGI source", "≥ 0.6",
+        pull(FRAME, 1024, "&checksum=crc32")),
     Row("pull, JSON 100 x 1 KiB", "msg/s", "ASGI source", "≥ 100 k msg/s",
         pull("application/json", 100)),
     Row("receive + settle, JSON 32, 4 consumers", "msg/s", "the target", "≥ 40 k msg/s",

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -132,7 +132,7 @@ async def test_the_records_are_those_of_an_ordinary_answer(
     plain = await ordinary(server)
     assert sendings.count == 0
     answer = await asked(server)
-    assert (sendings.count, sendings.in_threads) == (1, 0)
+    assert sendings.count == 1
     assert answer.status == 200
     records = records_of(answer.body)
     assert records == plain[: len(records)]
@@ -377,37 +377,17 @@ def segment(server: Served, tmp_path: Path) -> Path:
     return next((tmp_path / "store" / "commitlog").iterdir())
 
 
-@pytest.fixture
-def dropped(segment: Path) -> Callable[[], None]:
-    """Let the log be read from the medium."""
-
-    def drop() -> None:
-        descriptor = os.open(segment, os.O_RDWR)
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(descriptor)
-
-    return drop
-
-
+@pytest.mark.parametrize("first_in_memory", [0, 3 * MIB, 1 << 60])
 async def test_what_is_not_in_memory_is_sent_by_a_thread(
-    server: Served, sendings: Sendings, dropped: Callable[[], None]
+    server: Served, sendings: Sendings, monkeypatch: pytest.MonkeyPatch, first_in_memory: int
 ) -> None:
-    plain = await ordinary(server)
-    dropped()
-    records = records_of((await asked(server)).body)
-    assert records == plain[: len(records)]
-    assert sendings.in_threads > 0
-
-
-async def test_it_is_sent_by_threads_where_the_kernel_cannot_tell(
-    server: Served, sendings: Sendings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "is_in_memory", lambda *_: False)
+    monkeypatch.setattr(files, "is_in_memory", lambda _, offset, __: offset >= first_in_memory)
     plain = await ordinary(server)
     records = records_of((await asked(server)).body)
     assert records == plain[: len(records)]
-    assert sendings.in_threads == sendings.calls / 2
+    at_least = min(first_in_memory, len(records)) // files.SEND_BYTES_MAX
+    assert at_least <= sendings.in_threads < sendings.calls
+    assert (sendings.in_threads == 0) is (first_in_memory == 0)
 
 
 def change(segment: Path, record: bytes) -> None:

@@ -93,7 +93,7 @@ class Pulling:
     def _request_of(self, query: Query, wait_s: float, form: "_Form") -> PullRequest:
         limits = self._limits
         messages_most, bytes_most = limits.pull_messages_max, limits.pull_bytes_max
-        if form.may_be_in_place:
+        if form.is_unseen:
             messages_most, bytes_most = limits.in_place_messages_max, limits.in_place_bytes_max
         starts = {name: query.integer(name, error=IllegalOffset) for name in _STARTS}
         given = [name for name, value in starts.items() if value is not None]
@@ -188,8 +188,13 @@ class _Form:
     packing: bytes | None
 
     @property
+    def is_unseen(self) -> bool:
+        """The client checks what the node need not look at."""
+        return self.kind == "frames" and self.with_crc32
+
+    @property
     def may_be_in_place(self) -> bool:
-        return self.kind == "frames" and self.with_crc32 and self.packing is None
+        return self.is_unseen and self.packing is None
 
 
 def _is_sealed(request: PullRequest, result: PullResult) -> bool:

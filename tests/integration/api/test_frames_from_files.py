@@ -155,13 +155,22 @@ async def test_no_cache_may_keep_what_nobody_has_looked_at(server: Served) -> No
     ("query", "more"),
     [
         ("&checksum=crc32&min_messages=10", "Accept-Encoding: gzip\r\n"),
+        ("&checksum=crc32&max_bytes=16777216", "Accept-Encoding: gzip\r\n"),
         ("&checksum=crc32&filter=none", ""),
         ("&checksum=crc32&max_messages=40", ""),
         ("&checksum=crc32&max_bytes=1000", ""),
         ("&checksum=crc32", "Accept: application/json\r\n"),
         ("&checksum=crc32c", ""),
     ],
-    ids=["packed", "filtered", "few", "small", "as JSON", "with the other checksum"],
+    ids=[
+        "packed",
+        "packed and large",
+        "filtered",
+        "few",
+        "small",
+        "as JSON",
+        "with the other checksum",
+    ],
 )
 async def test_all_else_is_read(server: Served, sendings: Sendings, query: str, more: str) -> None:
     names = query.replace("&", "=").split("=")[1::2]

@@ -442,13 +442,14 @@ async def test_a_file_that_cannot_be_read_ends_the_connection_within_the_body(
 
 
 async def test_a_file_that_is_too_short_ends_the_connection_within_the_body(
-    server: Served, segment: Path
+    server: Served, segment: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     os.truncate(segment, 3 * MIB)
     async with contextlib.aclosing(await server.connect()) as connection:
         await connection.say(request())
         said = await connection.rest()
         assert len(said) < WHOLE * 12 * KIB
+    assert "bytes too soon" in caplog.text
 
 
 async def test_a_node_that_stops_lets_the_answer_go_out(server: Served) -> None:

@@ -37,10 +37,10 @@ MUST_REACH: Final = "curlew.must_reach"
 """In an event of a body: raise `ClientGone` when the client has left, instead of saying nothing."""
 WHOLE_ANSWER: Final = "curlew.whole_answer"
 """An event with `status`, `headers` and the whole `body`; an ASGI extension of our server."""
-WHOLE_ANSWERS: Final[dict[str, dict[object, object]]] = {WHOLE_ANSWER: {}}
-"""In a scope, that the server knows it."""
 FILE_ANSWER: Final = "curlew.file_answer"
-"""An event with `status`, `headers`, `body`, and `parts` of files, which follow that."""
+"""The same with `parts` of files, which follow `body`."""
+OUR_EXTENSIONS: Final[dict[str, dict[object, object]]] = {WHOLE_ANSWER: {}, FILE_ANSWER: {}}
+"""In a scope, that the server knows both."""
 WHOLE_BODY: Final = "curlew.whole_body"
 """In the scope, a body that came with its head. Whoever takes it out finds none in `receive`."""
 BODY_IN_PLACE: Final = "curlew.body_in_place"
@@ -187,7 +187,7 @@ class Exchange:
         headers.append((REQUEST_ID, self.request_id))
         self.started = True
         self.status = status
-        if self.scope.get("extensions") is WHOLE_ANSWERS:
+        if self.scope.get("extensions") is OUR_EXTENSIONS:
             last: Event = {"type": WHOLE_ANSWER, "status": status, "headers": headers, "body": body}
         else:
             await self.send({"type": "http.response.start", "status": status, "headers": headers})
@@ -218,7 +218,7 @@ class Exchange:
     @property
     def can_send_files(self) -> bool:
         """Whether `answer_from_files` is possible."""
-        return self.scope.get("extensions") is WHOLE_ANSWERS
+        return self.scope.get("extensions") is OUR_EXTENSIONS
 
     async def answer_from_files(
         self, status: int, headers: Headers, first: bytes, parts: Sequence[FilePart]

@@ -63,11 +63,11 @@ class _Pull:
         self.request = request
         self.wanted: Filter | None = parse_filter(request.filter)
         self.disk = disk
-        most = limits.pull_messages_max, limits.pull_bytes_max
+        messages_most, bytes_most = limits.pull_messages_max, limits.pull_bytes_max
         if request.in_place and self.wanted is None:
-            most = limits.in_place_messages_max, limits.in_place_bytes_max
-        self.messages_left = min(request.max_messages, most[0])
-        self.bytes_left = min(request.max_bytes, most[1])
+            messages_most, bytes_most = limits.in_place_messages_max, limits.in_place_bytes_max
+        self.messages_left = min(request.max_messages, messages_most)
+        self.bytes_left = min(request.max_bytes, bytes_most)
         self.needed = min(request.min_messages, self.messages_left)
         self.bounds = QueueBounds(0, 0)
         self.offset = 0

@@ -41,24 +41,21 @@ class Piece(NamedTuple):
         return int(self.sizes.sum()) == len(self.data)
 
 
-class RecordViews(Sequence[memoryview]):
-    """Views of the records of `pieces`, in order. Immutable; for one thread at a time."""
+class _MadeWhenAsked(Sequence[memoryview]):
+    """Records of which views are made all at once, when somebody asks for one."""
 
-    __slots__ = ("_count", "_views", "pieces")
+    __slots__ = ("_views",)
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
-        self.pieces = pieces
-        self._count = sum(len(piece.sizes) for piece in pieces)
+    def __init__(self) -> None:
         self._views: list[memoryview] | None = None
+
+    def _make_views(self) -> list[memoryview]:
+        raise NotImplementedError
 
     def _all(self) -> list[memoryview]:
         if self._views is None:
-            self._views = [view for piece in self.pieces for view in piece.views()]
+            self._views = self._make_views()
         return self._views
-
-    @override
-    def __len__(self) -> int:
-        return self._count
 
     @override
     def __iter__(self) -> Iterator[memoryview]:
@@ -75,8 +72,28 @@ class RecordViews(Sequence[memoryview]):
         return self._all()[index]
 
 
-class RecordsInPlace(Sequence[memoryview]):
-    """Records that nobody has looked at. Immutable; views of them are read from the files.
+class RecordViews(_MadeWhenAsked):
+    """Views of the records of `pieces`, in order. Immutable; for one thread at a time."""
+
+    __slots__ = ("_count", "pieces")
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        super().__init__()
+        self.pieces = pieces
+        self._count = sum(len(piece.sizes) for piece in pieces)
+
+    @override
+    def __len__(self) -> int:
+        return self._count
+
+    @override
+    def _make_views(self) -> list[memoryview]:
+        return [view for piece in self.pieces for view in piece.views()]
+
+
+class RecordsInPlace(_MadeWhenAsked):
+    """Records that nobody has looked at; views of them wait for the disk. Immutable; for one thread
+    at a time.
 
     `parts` together are all records, one behind the other; `checksum` is their CRC-32.
     """
@@ -84,6 +101,7 @@ class RecordsInPlace(Sequence[memoryview]):
     __slots__ = ("checksum", "parts", "sizes")
 
     def __init__(self, parts: Sequence[FilePart], sizes: Ints, checksum: int) -> None:
+        super().__init__()
         self.parts = parts
         self.sizes = sizes
         self.checksum = checksum
@@ -96,18 +114,10 @@ class RecordsInPlace(Sequence[memoryview]):
     def __len__(self) -> int:
         return len(self.sizes)
 
-    @overload
-    def __getitem__(self, index: int) -> memoryview: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[memoryview]: ...
-
     @override
-    def __getitem__(self, index: int | slice) -> memoryview | list[memoryview]:
+    def _make_views(self) -> list[memoryview]:
         whole = memoryview(b"".join([part.read() for part in self.parts]))
-        ends: list[int] = self.sizes.cumsum().tolist()
-        rows = zip(ends, self.sizes.tolist(), strict=True)
-        return [whole[end - size : end] for end, size in rows][index]
+        return Piece(whole, self.sizes.cumsum() - self.sizes, self.sizes).views()
 
 
 def first_and_last(records: Sequence[memoryview]) -> list[memoryview]:

@@ -3,6 +3,7 @@
 import datetime
 import json
 import struct
+import zlib
 from pathlib import Path
 
 import google_crc32c
@@ -12,7 +13,7 @@ import urllib3
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark_curlew.columns import Origin, decode
-from pyspark_curlew.crc32 import _of_zlib, crc32
+from pyspark_curlew.crc32 import IS_FAST, Checksum, crc32
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation, Unsupported
 from pyspark_curlew.frame import CONTENT_TYPE, parse_frame
 from pyspark_curlew.reserved import HIDDEN, SHOWN
@@ -279,12 +280,15 @@ def test_a_frame_may_have_the_other_checksum() -> None:
     assert rows(GOOD_WITH_CRC32) == rows(GOOD)
 
 
-@pytest.mark.parametrize("library", ["isal", "zlib"])
-def test_both_libraries_have_the_published_value(library: str) -> None:
-    one = crc32 if library == "isal" else _of_zlib
-    assert one is not _of_zlib or library == "zlib"
+@pytest.mark.parametrize("one", [crc32, zlib.crc32], ids=["isal", "zlib"])
+def test_both_libraries_have_the_published_value(one: Checksum) -> None:
     assert one(b"123456789") == 0xCBF43926  # the check value of CRC-32/ISO-HDLC
     assert one(memoryview(b"123456789")[:0]) == 0
+
+
+def test_the_fast_one_is_used_where_it_is_installed() -> None:
+    assert IS_FAST
+    assert crc32 is not zlib.crc32
 
 
 @EITHER

@@ -5,11 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.domain.errors import CurlewError
+from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store import Appended, FileSystem, MessageStore, StoreConfig, paths
+from app.store import Appended, FileSystem, MessageStore, StepPart, StoreConfig, paths
+from app.store.formats.batch_frame import parse_request
 from app.store.writer import WriterThread
 from tests.support.clock import FakeClock
+from tests.support.frames import request_frame
 from tests.support.turns import ManualTurns, inline
 
 SMALL = StoreConfig(
@@ -54,6 +57,16 @@ class OpenStore:
         topic: str = "orders",
     ) -> Appended:
         return self.store.append(topic, queue_id, messages, flush, self.outcomes.append)
+
+    def append_frame(
+        self, messages: Sequence[Message], *, queue_id: int = 0, entry: StepPart | None = None
+    ) -> Appended:
+        """The same for a frame, as it comes over HTTP."""
+        data = request_frame(messages, "orders")
+        frame = parse_request(data, topic="orders", limits=Limits())
+        return self.store.append_frame(
+            "orders", queue_id, frame, FlushMode.SYNC, self.outcomes.append, entry
+        )
 
     def settle(self, outcomes: int | None = None) -> None:
         """Run turns until every append so far (or `outcomes` of them) has its outcome."""

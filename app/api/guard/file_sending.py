@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -55,27 +55,31 @@ class FileSending:
 
     async def _send_all(self, first: memoryview, parts: Sequence[FilePart]) -> None:
         while first:
-            first = first[await self._step(partial(os.write, self._socket, first)) :]
+            first = first[await self._step(partial(self._take, first)) :]
         for part in parts:
             done = 0
             while done < part.size:
-                send = partial(part.send, self._socket, done)
-                try:
-                    count = await self._step(partial(send, wait_for_disk=False))
-                except ColdRead:
-                    in_thread = partial(_in_thread, partial(send, wait_for_disk=True))
-                    count = await self._step(in_thread)
-                if count == 0:
-                    raise OSError(f"a file ends {part.size - done} bytes too soon")
-                done += count
+                done += await self._step(partial(self._take_of_file, part, done))
 
-    async def _step(self, send: Callable[[], int | Awaitable[int]]) -> int:
-        """How many bytes the client took, once it takes some."""
+    def _take(self, data: memoryview, _wait_for_disk: bool) -> int:
+        """How many bytes the socket took; `BlockingIOError` when it takes none now."""
+        return os.write(self._socket, data)
+
+    def _take_of_file(self, part: FilePart, done: int, wait_for_disk: bool) -> int:
+        """The same, for what is behind the first `done` bytes of a part."""
+        count = part.send(self._socket, done, wait_for_disk=wait_for_disk)
+        if count == 0:
+            raise OSError(f"a file ends {part.size - done} bytes too soon")
+        return count
+
+    async def _step(self, take: Callable[[bool], int]) -> int:
+        """How many bytes the client took, once it takes some. `take` gets `wait_for_disk`."""
+        is_cold = False
         while not self._transport.is_closing():
             try:
-                count = send()
-                if not isinstance(count, int):
-                    count = await count
+                count = await _in_thread(partial(take, True)) if is_cold else take(False)
+            except ColdRead:
+                is_cold = True
             except BlockingIOError:
                 await self._until_it_takes_more()
             else:

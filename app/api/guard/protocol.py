@@ -28,7 +28,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from app.api.errors import HeadersTooLarge, MalformedRequest, RequestTooSlow, render_problem
-from app.api.exchange import BODY_IN_PLACE, WHOLE_ANSWERS, ClientGone, Hold, batch_too_large
+from app.api.exchange import BODY_IN_PLACE, OUR_EXTENSIONS, ClientGone, Hold, batch_too_large
 from app.api.guard.connections import NEVER, Connections
 from app.api.guard.cycle import AnswerCycle
 from app.api.guard.gathering import Gathering
@@ -284,7 +284,7 @@ class GuardedProtocol(HttpToolsProtocol):
             "raw_path": raw_path,
             "query_string": query,
             "headers": self.headers,
-            "extensions": WHOLE_ANSWERS,
+            "extensions": OUR_EXTENSIONS,
         }
 
     @override

@@ -55,10 +55,11 @@ class Pulling:
         headers: Headers = []
         if wait_s is None:
             wait_s, headers = wished_wait(exchange, self._limits.wait_seconds_max)
+        checksum = query.choice("checksum", ("crc32c", "crc32"))
         form = _Form(
             kind=kind,
             force_base64=query.choice("body", ("auto", "base64")) == "base64",
-            with_crc32=query.choice("checksum", ("crc32c", "crc32")) == "crc32",
+            with_crc32=kind == "frames" and checksum == "crc32",
             packing=wanted_packing(exchange.headers.get(b"accept-encoding")),
         )
         request = self._request_of(query, wait_s, form)
@@ -93,7 +94,7 @@ class Pulling:
     def _request_of(self, query: Query, wait_s: float, form: "_Form") -> PullRequest:
         limits = self._limits
         messages_most, bytes_most = limits.pull_messages_max, limits.pull_bytes_max
-        if form.is_unseen:
+        if form.with_crc32:
             messages_most, bytes_most = limits.in_place_messages_max, limits.in_place_bytes_max
         starts = {name: query.integer(name, error=IllegalOffset) for name in _STARTS}
         given = [name for name, value in starts.items() if value is not None]
@@ -131,11 +132,12 @@ class Pulling:
             records.sizes, read.tag_hashes, records.checksum, read.queue_offsets[0]
         )
         self._traffic.sent_out(len(records), len(first) + records.total_bytes)
-        headers += [NOT_KEPT, media.FRAMES_HEADER, *_pull_headers(result), self._store_id(), VARY]
+        headers += [NOT_KEPT, *self._frame_headers(result)]
         await exchange.answer_from_files(200, headers, first, records.parts)
 
-    def _store_id(self) -> tuple[bytes, bytes]:
-        return b"mq-store-id", self._broker.store_id.hex().encode("ascii")
+    def _frame_headers(self, result: PullResult) -> Headers:
+        store_id = (b"mq-store-id", self._broker.store_id.hex().encode("ascii"))
+        return [media.FRAMES_HEADER, *_pull_headers(result), store_id, VARY]
 
     async def _answer(
         self, exchange: Exchange, form: "_Form", result: PullResult, headers: Headers
@@ -150,7 +152,7 @@ class Pulling:
             head = encode_answer(sizes, read.tag_hashes, records, first, with_crc32=form.with_crc32)
             parts = [head, *records]
             self._traffic.sent_out(len(read.records), sum(map(len, parts)))
-            headers += [media.FRAMES_HEADER, *_pull_headers(result), self._store_id(), VARY]
+            headers += self._frame_headers(result)
             if form.packing is None:
                 await exchange.answer_in_parts(200, headers, parts)
             else:
@@ -184,17 +186,12 @@ class _Form:
     kind: media.PullKind
     force_base64: bool
     with_crc32: bool
-    """Frames with CRC-32: of what is known to be good the node knows it without a look."""
+    """Frames with CRC-32: the client checks what the node then need not look at."""
     packing: bytes | None
 
     @property
-    def is_unseen(self) -> bool:
-        """The client checks what the node need not look at."""
-        return self.kind == "frames" and self.with_crc32
-
-    @property
     def may_be_in_place(self) -> bool:
-        return self.is_unseen and self.packing is None
+        return self.with_crc32 and self.packing is None
 
 
 def _is_sealed(request: PullRequest, result: PullResult) -> bool:

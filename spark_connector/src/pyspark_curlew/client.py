@@ -28,10 +28,9 @@ from pyspark_curlew.transport import Answer, Request, Transport, describe, docum
 
 _JSON: Final = {"Accept": "application/json"}
 _PAGE: Final = 1000
-MESSAGES_MAX: Final = 10_000
-BYTES_MAX: Final = 8 * 1024 * 1024
-"""What a pull takes that has the service look at the messages: its `pull_messages_max` and
-`pull_bytes_max`."""
+PULL_MESSAGES_MAX: Final = 10_000
+PULL_BYTES_MAX: Final = 8 * 1024 * 1024
+"""The service's `pull_messages_max` and `pull_bytes_max`, for pulls without CRC-32."""
 TOPICS_MAX: Final = 256
 """Topics that one call for positions takes: the service's `topics_per_look_max`."""
 NAMES_BYTES_MAX: Final = 30 * 1024
@@ -219,12 +218,17 @@ class CurlewClient:
         query: dict[str, str | int] = {
             "offset": offset,
             "until_offset": end_offset,
-            "max_messages": max_messages,
-            "max_bytes": max_bytes,
+            "max_messages": min(max_messages, PULL_MESSAGES_MAX),
+            "max_bytes": min(max_bytes, PULL_BYTES_MAX),
             "wait": wait_s,
         }
         if filter_tags is not None:
             query["filter"] = filter_tags
+        unseen: dict[str, str | int] = query | {
+            "max_messages": max_messages,
+            "max_bytes": max_bytes,
+            "checksum": "crc32",
+        }
         path = f"/v1/topics/{_quoted(topic)}/queues/{queue}/messages"
         what = f"pulling topic {topic!r} queue {queue} from offset {offset}"
 
@@ -242,11 +246,8 @@ class CurlewClient:
 
         request = Request("GET", path, query, {"Accept": CONTENT_TYPE}, wait_s=wait_s)
         if IS_FAST:
-            unseen = replace(request, query={**query, "checksum": "crc32"})
             with suppress(FrameDamaged):
-                return self._transport.run(what, unseen, read)
-        query["max_messages"] = min(max_messages, MESSAGES_MAX)
-        query["max_bytes"] = min(max_bytes, BYTES_MAX)
+                return self._transport.run(what, replace(request, query=unseen), read)
         return self._transport.run(what, request, read_again)
 
     def send(

@@ -5,6 +5,7 @@ connector with `--py-files` to executors without it asks the service for the oth
 costs both sides more. Called by `frame` and `client`.
 """
 
+import zlib
 from collections.abc import Callable
 from typing import Final
 
@@ -21,12 +22,6 @@ def _compiled() -> Checksum | None:
     return crc32
 
 
-def _of_zlib(data: Buffer) -> int:
-    import zlib
-
-    return zlib.crc32(data)
-
-
 _found: Final = _compiled()
 IS_FAST: Final = _found is not None
-crc32: Final[Checksum] = _found or _of_zlib
+crc32: Final[Checksum] = _found or zlib.crc32

@@ -52,6 +52,8 @@ class Sendings:
         self.count = 0
         self.calls = 0
         self.in_threads = 0
+        self.descriptors: set[int] = set()
+        """Those of now, which the connections' transports know nothing of."""
 
 
 @pytest.fixture
@@ -68,8 +70,21 @@ def sendings(monkeypatch: pytest.MonkeyPatch) -> Sendings:
         seen.in_threads += wait_for_disk
         return send(part, target, done, wait_for_disk=wait_for_disk)
 
+    dup, close = os.dup, os.close
+
+    def noting_dup(descriptor: int) -> int:
+        second = dup(descriptor)
+        seen.descriptors.add(second)
+        return second
+
+    def noting_close(descriptor: int) -> None:
+        seen.descriptors.discard(descriptor)
+        close(descriptor)
+
     monkeypatch.setattr(FileSending, "run", noting_run)
     monkeypatch.setattr(FilePart, "send", noting_send)
+    monkeypatch.setattr(os, "dup", noting_dup)
+    monkeypatch.setattr(os, "close", noting_close)
     return seen
 
 
@@ -351,21 +366,25 @@ async def test_a_slow_reader_gets_all(server: Served, sendings: Sendings) -> Non
         assert waiting_bytes(server) == 0
 
 
-async def test_a_reader_that_stops_is_cut_off(server: Served) -> None:
+async def test_a_reader_that_stops_is_cut_off(server: Served, sendings: Sendings) -> None:
     async with contextlib.aclosing(await server.connect()) as connection:
         await unread(server, connection)
+        assert len(sendings.descriptors) == 1
         late = server.connections.late_count
         server.connections.limits = replace(LIMITS, unread_answer_ms_max=200)
         await until(lambda: server.connections.open_count == 0)
         assert server.connections.late_count == late + 1
+        await until(lambda: not sendings.descriptors)
 
 
-async def test_a_client_that_leaves_within_the_body_leaves_nothing(server: Served) -> None:
+async def test_a_client_that_leaves_within_the_body_leaves_nothing(
+    server: Served, sendings: Sendings
+) -> None:
     for _ in range(3):
         async with contextlib.aclosing(await server.connect()) as connection:
             await unread(server, connection)
             connection.writer.transport.abort()
-        await until(lambda: server.connections.open_count == 0)
+        await until(lambda: server.connections.open_count == 0 and not sendings.descriptors)
     records_of((await asked(server)).body)
 
 

@@ -7,25 +7,15 @@ import pytest
 
 from app.domain.limits import Limits
 from app.domain.message import Message, java_hash
-from app.domain.positions import FlushMode
-from app.store import ReadResult, RecordsInPlace, StoreConfig, in_place, known_blocks, paths
-from app.store.formats.batch_frame import parse_request
+from app.store import ReadResult, RecordsInPlace, in_place, known_blocks, paths
 from app.store.formats.checksum import crc32
 from app.store.formats.consume_queue import UNIT_BYTES
 from app.store.known_blocks import BLOCK_RECORDS
 from app.store.retention import RetentionPolicy
-from tests.support.frames import request_frame
 from tests.support.simulated_files import SimulatedFiles
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores import SMALL, OpenStore, open_store
 
-CONFIG = StoreConfig(
-    segment_bytes=65_536,
-    queue_file_units=1_000,
-    record_bytes_max=2_048,
-    index_slots=64,
-    index_entries=512,
-    coalesce_gap_bytes=4_096,
-)
+CONFIG = replace(SMALL, segment_bytes=65_536, queue_file_units=1_000, coalesce_gap_bytes=4_096)
 LARGE = 2 * BLOCK_RECORDS
 COUNT = 5 * LARGE + BLOCK_RECORDS + 3
 """Large blocks, a small one, and a part of one."""
@@ -52,8 +42,7 @@ def send_frame(opened: OpenStore, numbers: Sequence[int], queue_id: int = 0) -> 
         Message(b"%d of %d " % (n, queue_id) + bytes(n * 7 % 90), tag="abc"[n % 3 : n % 3 + 1])
         for n in numbers
     ]
-    frame = parse_request(request_frame(messages, "orders"), topic="orders", limits=Limits())
-    opened.store.append_frame("orders", queue_id, frame, FlushMode.SYNC, opened.outcomes.append)
+    opened.append_frame(messages, queue_id=queue_id)
     opened.settle()
 
 
@@ -189,8 +178,7 @@ def test_a_filtered_read_leaves_nothing() -> None:
     """What it wants may stand together, but in no block from the offset on."""
     opened = open_store(SimulatedFiles(), CONFIG, threads=False)
     messages = [Message(b"%d" % n, tag="ab"[n // LARGE]) for n in range(2 * LARGE)]
-    frame = parse_request(request_frame(messages, "orders"), topic="orders", limits=Limits())
-    opened.store.append_frame("orders", 0, frame, FlushMode.SYNC, opened.outcomes.append)
+    opened.append_frame(messages)
     opened.settle()
     found = opened.store.read(
         *("orders", 0, 0),

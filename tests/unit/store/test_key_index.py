@@ -7,17 +7,14 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from app.domain.limits import Limits
 from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
 from app.store import OsFiles, RetentionPolicy, key_index
 from app.store.file_cache import FileCache
-from app.store.formats.batch_frame import parse_request
 from app.store.formats.key_index import decode_header, file_bytes
 from app.store.index_file import IndexFile
 from tests.support.simulated_files import SimulatedFiles
 from tests.support.stores import SMALL, OpenStore, open_store
-from tests.unit.store.test_batch_frame import request_frame, request_record
 
 TINY = replace(SMALL, index_slots=8, index_entries=11)
 
@@ -126,9 +123,7 @@ def test_messages_without_keys_are_not_in_the_index(opened: OpenStore) -> None:
 def test_frames_are_indexed_too(opened: OpenStore) -> None:
     batch = [Message(b"%d" % n, keys=("every", f"k{n}"), message_id=f"id{n}") for n in range(4)]
     batch += [Message(b"none")]
-    body = request_frame([request_record(message) for message in batch])
-    frame = parse_request(body, topic="orders", limits=Limits())
-    opened.store.append_frame("orders", 1, frame, FlushMode.SYNC, opened.outcomes.append)
+    opened.append_frame(batch, queue_id=1)
     opened.settle()
     assert found(opened, "k2") == ["2"]
     assert found(opened, "id3") == ["3"]

@@ -12,11 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.domain.limits import Limits
 from app.domain.message import Message
-from app.domain.positions import FlushMode
-from app.store import StoreConfig, checking, frame_sums, known_blocks, paths, reading
-from app.store.formats.batch_frame import parse_request
+from app.store import checking, frame_sums, known_blocks, paths, reading
 from app.store.formats.checksum import crc32
 from app.store.formats.consume_queue import UNIT_BYTES
 from app.store.formats.record import is_plain_record_of
@@ -30,17 +27,10 @@ from app.store.known_blocks import (
     whole_blocks,
 )
 from app.store.retention import RetentionPolicy
-from tests.support.frames import request_frame
 from tests.support.simulated_files import SimulatedFiles
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores import SMALL, OpenStore, open_store
 
-CONFIG = StoreConfig(
-    segment_bytes=16_384,
-    queue_file_units=1_000,
-    record_bytes_max=2_048,
-    index_slots=64,
-    index_entries=512,
-)
+CONFIG = replace(SMALL, segment_bytes=16_384, queue_file_units=1_000)
 COUNT = 40
 """Two whole blocks, which are a large one here, and half of one."""
 SEGMENT = paths.segment(0)
@@ -58,9 +48,7 @@ def body_of(number: int, queue_id: int = 0) -> bytes:
 
 
 def send_frame(opened: OpenStore, bodies: Sequence[bytes], queue_id: int = 0) -> None:
-    data = request_frame([Message(body) for body in bodies], "orders")
-    frame = parse_request(data, topic="orders", limits=Limits())
-    opened.store.append_frame("orders", queue_id, frame, FlushMode.SYNC, opened.outcomes.append)
+    opened.append_frame([Message(body) for body in bodies], queue_id=queue_id)
     opened.settle()
 
 
@@ -237,9 +225,7 @@ def test_the_units_of_another_queue_are_not_believed_whatever_is_known() -> None
 def test_what_was_not_stored_is_not_known() -> None:
     opened = open_store(SimulatedFiles(), CONFIG, threads=False)
     bodies = [body_of(number) for number in range(BLOCK_RECORDS)]
-    data = request_frame([Message(body) for body in bodies], "orders")
-    frame = parse_request(data, topic="orders", limits=Limits())
-    opened.store.append_frame("orders", 0, frame, FlushMode.SYNC, opened.outcomes.append)
+    opened.append_frame([Message(body) for body in bodies])
     known = opened.store._source.known.small
     opened.store.fail("because")
     assert opened.outcomes != [None]

@@ -10,15 +10,12 @@ from unittest import mock
 import pytest
 
 from app.domain.errors import DiskFull, StoreFailed
-from app.domain.limits import Limits
 from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
 from app.store import OsFiles, StoreLocked, StoreUnusable, paths, reading
-from app.store.formats.batch_frame import parse_request
 from app.store.formats.consume_queue import UNIT
 from tests.support.simulated_files import Fault, SimulatedFiles
 from tests.support.stores import SMALL, OpenStore, lose_checkpoints, open_store
-from tests.unit.store.test_batch_frame import request_frame, request_record
 
 
 @pytest.fixture
@@ -126,9 +123,7 @@ def test_reading_is_bounded_and_filtered(opened: OpenStore) -> None:
 
 def test_a_frame_is_stored_like_single_messages(opened: OpenStore) -> None:
     batch = [Message(b"body %d" % index, tag="t", keys=("k",)) for index in range(60)]
-    body = request_frame([request_record(message) for message in batch])
-    frame = parse_request(body, topic="orders", limits=Limits())
-    appended = opened.store.append_frame("orders", 1, frame, FlushMode.SYNC, opened.outcomes.append)
+    appended = opened.append_frame(batch, queue_id=1)
     opened.settle()
     assert opened.outcomes == [None]
     assert opened.bodies(queue_id=1) == [message.body for message in batch]

@@ -3,12 +3,9 @@
 import pytest
 
 from app.domain.errors import BodyTooLarge
-from app.domain.limits import Limits
 from app.domain.message import PROPERTY_STEP, Message
 from app.domain.positions import FlushMode
 from app.store import MessageStore, StepPart
-from app.store.formats.batch_frame import parse_request
-from tests.support.frames import request_frame
 from tests.support.simulated_files import SimulatedFiles
 from tests.support.stores import OpenStore, open_store
 
@@ -100,13 +97,10 @@ def test_trimming_moves_the_beginning_and_survives_a_clean_stop() -> None:
 def test_an_entry_goes_before_a_frame_also_across_segments(body_bytes: int) -> None:
     store = open_store(SimulatedFiles())
     bodies = [bytes([65 + number]) * body_bytes for number in range(9)]
-    body = request_frame([Message(each, keys=("k",)) for each in bodies], "orders")
-    frame = parse_request(body, topic="orders", limits=Limits())
     entry = StepPart("rmq_sys_producers", 0, [Message(b"entry" * 40)])
     assert store.store.next_offset("orders", 1) == 0
-    appended = store.store.append_frame(
-        "orders", 1, frame, FlushMode.SYNC, store.outcomes.append, entry
-    )
+    messages = [Message(each, keys=("k",)) for each in bodies]
+    appended = store.append_frame(messages, queue_id=1, entry=entry)
     assert store.store.next_offset("orders", 1) == 9
     assert appended.first_queue_offset == 0
     store.settle()

@@ -1,4 +1,7 @@
-"""Frames to rows, against frames that were built by an independent encoder."""
+"""Frames to rows, against frames that were built by an independent encoder.
+
+Each is read in both ways: whole, and in pieces that put the bodies apart.
+"""
 
 import datetime
 import json
@@ -12,8 +15,10 @@ import pytest
 import urllib3
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pyspark_curlew import crc32 as crc32_module
+from pyspark_curlew import parting
 from pyspark_curlew.columns import Origin, decode
-from pyspark_curlew.crc32 import IS_FAST, Checksum, crc32
+from pyspark_curlew.crc32 import crc32
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation, Unsupported
 from pyspark_curlew.frame import CONTENT_TYPE, parse_frame
 from pyspark_curlew.reserved import HIDDEN, SHOWN
@@ -31,6 +36,13 @@ RECORD_1_OF_A_ROCKETMQ_STORE = (
     )
     + b"KEYS\x01k1 k2\x02UNIQ_KEY\x01AC1415116D1418B4AAC217FE1B4E6800\x02TAGS\x01TagA"
 )
+
+
+@pytest.fixture(autouse=True, params=["whole", "parted"])
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "parted":
+        monkeypatch.setattr(parting, "PIECE_BYTES_MIN", 1)
+        monkeypatch.setattr(parting, "PIECE_BYTES_MAX", 300)
 
 
 def rows(data: bytes, *, include_properties: bool = False) -> list[dict[str, object]]:
@@ -280,15 +292,18 @@ def test_a_frame_may_have_the_other_checksum() -> None:
     assert rows(GOOD_WITH_CRC32) == rows(GOOD)
 
 
-@pytest.mark.parametrize("one", [crc32, zlib.crc32], ids=["isal", "zlib"])
-def test_both_libraries_have_the_published_value(one: Checksum) -> None:
-    assert one(b"123456789") == 0xCBF43926  # the check value of CRC-32/ISO-HDLC
-    assert one(memoryview(b"123456789")[:0]) == 0
-
-
-def test_the_fast_one_is_used_where_it_is_installed() -> None:
-    assert IS_FAST
-    assert crc32 is not zlib.crc32
+@pytest.mark.parametrize("is_fast", [True, False], ids=["isal", "zlib"])
+def test_both_libraries_have_the_published_value(
+    monkeypatch: pytest.MonkeyPatch, is_fast: bool
+) -> None:
+    assert crc32_module.IS_FAST
+    assert crc32_module._function is not zlib.crc32
+    if not is_fast:
+        monkeypatch.setattr(crc32_module, "_function", zlib.crc32)
+    digits = np.frombuffer(b"123456789", dtype=np.uint8)
+    assert crc32(digits) == 0xCBF43926  # the check value of CRC-32/ISO-HDLC
+    assert crc32(digits[4:], crc32(digits[:4])) == 0xCBF43926
+    assert crc32(digits[:0]) == 0
 
 
 @EITHER

@@ -19,11 +19,11 @@ from pyspark_curlew.errors import (
     ProtocolViolation,
     SequenceBroken,
 )
-from pyspark_curlew.exchange import Buffer
 from pyspark_curlew.frame import CONTENT_TYPE, Frame, parse_frame
 from pyspark_curlew.http_options import HttpOptions
 from pyspark_curlew.producing import Claim, Producer
 from pyspark_curlew.retry import RetryPolicy, TryLater
+from pyspark_curlew.sources import Buffer
 from pyspark_curlew.transport import Answer, Request, Transport, describe, document_of
 
 _JSON: Final = {"Accept": "application/json"}
@@ -232,23 +232,25 @@ class CurlewClient:
         path = f"/v1/topics/{_quoted(topic)}/queues/{queue}/messages"
         what = f"pulling topic {topic!r} queue {queue} from offset {offset}"
 
+        accept = {"Accept": CONTENT_TYPE}
+        request = Request("GET", path, query, accept, wait_s=wait_s, may_be_frame=True)
+
         def read(answer: Answer) -> Pulled | OutOfRange:
             if answer.status in {410, 416}:
                 return _out_of_range(answer)
             self._transport.require_success(answer, f"topic {topic!r} queue {queue}")
             return _pulled(answer)
 
-        def read_again(answer: Answer) -> Pulled | OutOfRange:
+        def attempt() -> Pulled | OutOfRange:
+            if IS_FAST:
+                with suppress(FrameDamaged):
+                    return read(self._transport.once(replace(request, query=unseen)))
             try:
-                return read(answer)
+                return read(self._transport.once(request))
             except FrameDamaged as damage:
                 raise TryLater(str(damage)) from None
 
-        request = Request("GET", path, query, {"Accept": CONTENT_TYPE}, wait_s=wait_s)
-        if IS_FAST:
-            with suppress(FrameDamaged):
-                return self._transport.run(what, replace(request, query=unseen), read)
-        return self._transport.run(what, request, read_again)
+        return self._transport.repeat(what, attempt)
 
     def send(
         self, topic: str, queue: int, frame: Sequence[Buffer], claim: Claim | None = None
@@ -434,7 +436,7 @@ def _pulled(answer: Answer) -> Pulled:
     if media_type != CONTENT_TYPE:
         raise ProtocolViolation(f"a pull was answered with {media_type!r}, not {CONTENT_TYPE!r}")
     return Pulled(
-        frame=parse_frame(answer.body),
+        frame=parse_frame(answer.body) if answer.frame is None else answer.frame,
         next_offset=_whole_header(answer, "mq-next-offset"),
         max_offset=_whole_header(answer, "mq-max-offset"),
         store_id=_store_id(answer),

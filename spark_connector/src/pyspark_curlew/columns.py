@@ -71,7 +71,7 @@ def decode(frame: Frame, origin: Origin, *, include_properties: bool) -> Decoded
     key = either(properties.find(SHARDING_KEY), keys)
     arrays = [
         _gather(pa.binary(), text, key),
-        _gather(pa.binary(), pa.py_buffer(frame.block), _all(fields.body_start, fields.body_end)),
+        _bodies(frame, fields),
         _repeated_text(origin.topic, count),
         _fixed(pa.int32(), np.full(count, origin.queue, dtype=np.int32)),
         _fixed(pa.int64(), fields.queue_offset),
@@ -84,6 +84,16 @@ def decode(frame: Frame, origin: Origin, *, include_properties: bool) -> Decoded
         arrays.append(_properties_map(properties, text))
     schema = _SCHEMA_WITH_PROPERTIES if include_properties else _SCHEMA
     return Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema), fields.queue_offset)
+
+
+def _bodies(frame: Frame, fields: Fields) -> pa.Array:
+    if frame.bodies is None:
+        spans = _all(fields.body_start, fields.body_end)
+        return _gather(pa.binary(), pa.py_buffer(frame.block), spans)
+    limits = np.zeros(frame.records + 1, dtype=np.int32)
+    np.cumsum(frame.bodies.sizes, out=limits[1:])
+    buffers = [None, pa.py_buffer(limits), pa.py_buffer(frame.bodies.data)]
+    return pa.Array.from_buffers(pa.binary(), frame.records, buffers)
 
 
 def _property_text(frame: Frame, fields: Fields) -> PropertyText:

@@ -9,12 +9,11 @@ import zlib
 from collections.abc import Callable
 from typing import Final
 
-from pyspark_curlew.exchange import Buffer
+import numpy as np
+from numpy.typing import NDArray
 
-Checksum = Callable[[Buffer], int]
 
-
-def _compiled() -> Checksum | None:
+def _compiled() -> Callable[[memoryview, int], int] | None:
     try:
         from isal.isal_zlib import crc32
     except ImportError:
@@ -23,5 +22,10 @@ def _compiled() -> Checksum | None:
 
 
 _found: Final = _compiled()
+_function: Final = _found or zlib.crc32
 IS_FAST: Final = _found is not None
-crc32: Final[Checksum] = _found or zlib.crc32
+
+
+def crc32(raw: NDArray[np.uint8], before: int = 0) -> int:
+    """CRC-32 of what has the CRC-32 `before` and `raw` behind it."""
+    return _function(raw.data, before)

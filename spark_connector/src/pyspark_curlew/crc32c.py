@@ -2,8 +2,7 @@
 
 `google-crc32c` is a dependency of this package: its C code checks 4 MiB in 0.3 ms. An application
 that ships the connector with `--py-files` to executors without it still works, slower in this one
-step: the fallback below needs 16 ms for 4 MiB, 4 us for a message of 1 KiB. Not a streaming
-interface. Called by `frame`.
+step: the fallback below needs 16 ms for 4 MiB, 4 us for a message of 1 KiB. Called by `frame`.
 """
 
 import functools
@@ -19,7 +18,7 @@ _ALL_ONES: Final = 0xFFFFFFFF
 
 
 class Checksum(Protocol):
-    """CRC-32C of `raw`; with `before`, of what has that checksum and `raw` behind it."""
+    """A CRC of `raw`; with `before`, of what has that checksum and `raw` behind it."""
 
     def __call__(self, raw: NDArray[np.uint8], before: int = 0) -> int: ...
 

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-Buffer = bytes | memoryview
+from pyspark_curlew.frame import CONTENT_TYPE, Frame, read_frame
+from pyspark_curlew.sources import Buffer
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 """Of an answer's head, of all interim ones before it, and of the trailers of a chunked body."""
@@ -41,8 +42,17 @@ class Reply(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: Buffer
+    frame: Frame | None
+    """A body that was read as such, instead of `body`."""
     is_last: bool
     """Whether the connection must be closed: that was said, or its state is not known."""
+
+
+class _Body(NamedTuple):
+    content: Buffer
+    frame: Frame | None = None
+    is_delimited: bool = True
+    """Whether its end is known otherwise than by the connection's end."""
 
 
 class _Head(NamedTuple):
@@ -51,10 +61,16 @@ class _Head(NamedTuple):
     is_last: bool
 
 
-def exchange(sock: socket.socket, head: bytes, body: Sequence[Buffer] = ()) -> Reply:
+def exchange(
+    sock: socket.socket, head: bytes, body: Sequence[Buffer] = (), *, may_be_frame: bool = False
+) -> Reply:
     """Send a request, given whole, and read its answer. The socket's timeout is for each step.
 
-    Raises `BadAnswer`, or `OSError` where the connection fails. The caller closes the socket then.
+    With `may_be_frame`, the body of a success that is a batch frame, of known length and not
+    packed, is read as such while it comes.
+
+    Raises `BadAnswer`, `OSError` where the connection fails, or the errors of `read_frame`. The
+    caller closes the socket then.
     """
     is_sent = True
     try:
@@ -63,9 +79,9 @@ def exchange(sock: socket.socket, head: bytes, body: Sequence[Buffer] = ()) -> R
         is_sent = False  # a refusal may have come before the end of the body
     incoming = _Incoming(sock)
     found = incoming.head()
-    content, is_delimited = incoming.body(found)
-    is_last = found.is_last or not (is_sent and is_delimited and incoming.is_empty)
-    return Reply(found.status, found.headers, content, is_last)
+    body_found = incoming.body(found, may_be_frame=may_be_frame)
+    is_last = found.is_last or not (is_sent and body_found.is_delimited and incoming.is_empty)
+    return Reply(found.status, found.headers, body_found.content, body_found.frame, is_last)
 
 
 def _send(sock: socket.socket, pieces: Sequence[Buffer]) -> None:
@@ -103,22 +119,24 @@ class _Incoming:
             if head.status == 101:
                 raise BadAnswer("the answer changes the protocol, which was not asked for")
 
-    def body(self, head: _Head) -> tuple[Buffer, bool]:
-        """The body, and whether its end is known otherwise than by the connection's end."""
+    def body(self, head: _Head, *, may_be_frame: bool) -> _Body:
         if head.status in {204, 304}:
-            return b"", True
+            return _Body(b"")
         # Twice of either makes a list, which is refused: what stands in front may go by the other.
         encoding = head.headers.get("transfer-encoding")
         length = head.headers.get("content-length")
         if encoding is not None:
             if encoding.lower() != "chunked" or length is not None:
                 raise BadAnswer(f"transfer-encoding {encoding!r}, content-length {length!r}")
-            return self._chunks(), True
+            return _Body(self._chunks())
         if length is None:
-            return self._rest(), False
+            return _Body(self._rest(), is_delimited=False)
         if not (length.isascii() and length.isdecimal() and len(length) <= 19):
             raise BadAnswer(f"the answer's content-length is {length[:40]!r}")
-        return self._exactly(_bounded(int(length))), True
+        size = _bounded(int(length))
+        if may_be_frame and _is_frame(head):
+            return _Body(b"", read_frame(self, size))
+        return _Body(self.take(size))
 
     def _until(self, end: bytes, most: int) -> bytes:
         """Up to and with `end`, which comes within `most` bytes."""
@@ -134,24 +152,30 @@ class _Incoming:
         taken, self._at = self._held[self._at : stop], stop
         return taken
 
-    def _exactly(self, size: int) -> Buffer:
+    def take(self, size: int) -> Buffer:
         """So many bytes; larger ones than have come are read to where they stay."""
-        here = self._held[self._at : self._at + size]
-        self._at += len(here)
-        if len(here) == size:
-            return here
+        if size <= len(self._held) - self._at:
+            self._at += size
+            return self._held[self._at - size : self._at]
         try:
             whole = np.empty(size, dtype=np.uint8).data
         except MemoryError:
             raise BadAnswer(f"there is no memory for an answer of {size} bytes") from None
-        whole[: len(here)] = here
+        self.take_into(whole)
+        return whole
+
+    def take_into(self, target: memoryview) -> None:
+        """As many bytes as `target` has."""
+        size = len(target)
+        here = self._held[self._at : self._at + size]
         at = len(here)
+        self._at += at
+        target[:at] = here
         while at < size:
-            count = self._sock.recv_into(whole[at:])
+            count = self._sock.recv_into(target[at:])
             if count == 0:
                 raise BadAnswer(f"the answer ends after {at} bytes of {size}")
             at += count
-        return whole
 
     def _chunks(self) -> Buffer:
         """A body in chunks, as proxies send them; trailers are passed over."""
@@ -165,8 +189,8 @@ class _Incoming:
             if count == 0:
                 break
             _bounded(len(whole) + count)
-            whole += self._exactly(count)
-            if self._exactly(2) != b"\r\n":
+            whole += self.take(count)
+            if self.take(2) != b"\r\n":
                 raise BadAnswer("a chunk of the answer is longer than was said")
         left = HEAD_BYTES_MAX
         while (line := self._until(b"\r\n", left)) != b"\r\n":
@@ -193,6 +217,14 @@ def _bounded(size: int) -> int:
     if size > BODY_BYTES_MAX:
         raise BadAnswer(f"the answer has {size} bytes; {BODY_BYTES_MAX} are the most")
     return size
+
+
+def _is_frame(head: _Head) -> bool:
+    """One that is not packed."""
+    media_type = head.headers.get("content-type", "").partition(";")[0].strip()
+    return (
+        head.status == 200 and media_type == CONTENT_TYPE and "content-encoding" not in head.headers
+    )
 
 
 def _parsed(raw: bytes) -> _Head:

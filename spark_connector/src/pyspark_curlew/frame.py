@@ -5,9 +5,10 @@
     bytes of records (8) · 32 sizes (4 each) · tag hashes (8 each, with flag 4) · the records, back
     to back. All big-endian.
 
-Knows nothing of what is inside a record; `records` does. Invariant of `Frame`: the checksum held,
+Of what is inside a record `records` and `parting` know. Invariant of `Frame`: the checksum held,
 and the sizes add up to the block. The layout is the server's; the constants stand here again
-because the connector shares no code with it. Called by `client`.
+because the connector shares no code with it. Called by `exchange`, while a frame comes, and by
+`client`.
 """
 
 import struct
@@ -17,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_curlew.crc32 import crc32
-from pyspark_curlew.crc32c import crc32c
+from pyspark_curlew.crc32c import Checksum, crc32c
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation
-from pyspark_curlew.exchange import Buffer
+from pyspark_curlew.parting import pieces_of, read_parted
+from pyspark_curlew.sources import Buffer, InMemory, Source
 
 CONTENT_TYPE: Final = "application/vnd.curlew.batch"
 
@@ -32,23 +34,48 @@ _FLAG_TAG_HASHES: Final = 4
 _FLAG_CRC32: Final = 8
 
 
+class Bodies(NamedTuple):
+    """The bodies of all records, back to back, and how many bytes each has."""
+
+    data: NDArray[np.uint8]
+    sizes: NDArray[np.int64]
+
+
 class Frame(NamedTuple):
-    """A checked frame. `block` holds the records; `starts` and `sizes` are bytes within it."""
+    """A checked frame. `block` holds the records; `starts` and `sizes` are bytes within it.
+
+    Where `bodies` are apart, the records in `block` are without them.
+    """
 
     block: NDArray[np.uint8]
     starts: NDArray[np.int64]
     sizes: NDArray[np.int64]
+    bodies: Bodies | None = None
 
     @property
     def records(self) -> int:
         return len(self.sizes)
 
+    @property
+    def whole_sizes(self) -> NDArray[np.int64]:
+        """Bytes of the records with their bodies."""
+        return self.sizes if self.bodies is None else self.sizes + self.bodies.sizes
+
 
 def parse_frame(data: Buffer) -> Frame:
-    """Check and open a frame; raise `FrameDamaged` (fetch again) or `ProtocolViolation`."""
-    if len(data) < _HEADER.size:
-        raise FrameDamaged(f"the batch frame ends after {len(data)} bytes, within its header")
-    magic, version, flags, _, count, checksum, _, record_bytes = _HEADER.unpack_from(data)
+    """`read_frame` from memory."""
+    return read_frame(InMemory(data), len(data))
+
+
+def read_frame(source: Source, size: int) -> Frame:
+    """Check and open a frame of `size` bytes, which are all taken from `source`.
+
+    Raises `FrameDamaged` (fetch again) or `ProtocolViolation`, with the rest not taken.
+    """
+    if size < _HEADER.size:
+        raise FrameDamaged(f"the batch frame ends after {size} bytes, within its header")
+    header = source.take(_HEADER.size)
+    magic, version, flags, _, count, checksum, _, record_bytes = _HEADER.unpack(header)
     if magic != _MAGIC or version != _VERSION:
         raise ProtocolViolation(
             f"the answer is not a batch frame of version {_VERSION}"
@@ -56,23 +83,32 @@ def parse_frame(data: Buffer) -> Frame:
         )
     if not flags & _FLAG_ANSWER or flags & _FLAG_ZSTD:
         raise ProtocolViolation(f"the batch frame has flags {flags:#x}, which were not asked for")
-    payload = np.frombuffer(data, dtype=np.uint8)[_HEADER.size :]
     index_bytes = count * (12 if flags & _FLAG_TAG_HASHES else 4)
-    if record_bytes < 0 or len(payload) != index_bytes + record_bytes:
+    if record_bytes < 0 or size - _HEADER.size != index_bytes + record_bytes:
         raise FrameDamaged(
-            f"the batch frame has {len(payload)} bytes after its header;"
+            f"the batch frame has {size - _HEADER.size} bytes after its header;"
             f" {index_bytes + record_bytes} were announced"
         )
-    found = crc32(payload.data) if flags & _FLAG_CRC32 else crc32c(payload)
+    function: Checksum = crc32 if flags & _FLAG_CRC32 else crc32c
+    index = np.frombuffer(source.take(index_bytes), dtype=np.uint8)
+    sizes = index[: 4 * count].view(">u4").astype(np.int64)
+    if int(sizes.sum()) != record_bytes:
+        raise FrameDamaged("the record sizes of the batch frame do not add up")
+    frame, found = _records(source, sizes, function, function(index))
     if found != checksum:
         raise FrameDamaged("the checksum of the batch frame does not match")
-    return _open(payload, count, index_bytes)
+    return frame
 
 
-def _open(payload: NDArray[np.uint8], count: int, index_bytes: int) -> Frame:
-    sizes = payload[: 4 * count].view(">u4").astype(np.int64)
-    block = payload[index_bytes:]
-    ends = np.cumsum(sizes)
-    if (int(ends[-1]) if count else 0) != len(block):
-        raise FrameDamaged("the record sizes of the batch frame do not add up")
-    return Frame(block, ends - sizes, sizes)
+def _records(
+    source: Source, sizes: NDArray[np.int64], checksum: Checksum, before: int
+) -> tuple[Frame, int]:
+    """The frame, and the checksum of all of it behind the header."""
+    pieces = pieces_of(sizes)
+    if pieces is None:
+        block = np.frombuffer(source.take(int(sizes.sum())), dtype=np.uint8)
+        return Frame(block, np.cumsum(sizes) - sizes, sizes), checksum(block, before)
+    parted = read_parted(source, sizes, pieces, checksum, before)
+    rests = sizes - parted.body_sizes
+    bodies = Bodies(parted.bodies, parted.body_sizes)
+    return Frame(parted.rest, np.cumsum(rests) - rests, rests, bodies), parted.checksum

@@ -1,11 +1,8 @@
-"""Where things are inside the records of a frame: RocketMQ's record layout, found in columns.
+"""Where things are inside the records of a frame: the layout of `record_layout`, in columns.
 
 Nothing here runs once per record: each step reads one field of all records with one numpy gather.
-Layout (big-endian): 0 size · 4 magic · 20 queue offset · 28 physical offset · 36 system flags ·
-40 born time · 48 born host (8, or 20 with IPv6) · store time · store host (8 or 20) · 12 more bytes
-· body length (at 84 with IPv4 hosts) and body · topic length (1 byte; 2 in version 2) and topic ·
-properties length (2) and properties. Invariant of `Fields`: all spans lie inside their record, so
-that a column built from them reads nothing foreign. Called by `columns`.
+Invariant of `Fields`: all spans lie inside their record, so that a column built from them reads
+nothing foreign. Called by `columns`.
 """
 
 from typing import Any, Final, NamedTuple
@@ -15,6 +12,14 @@ from numpy.typing import NDArray
 
 from pyspark_curlew.errors import FrameDamaged, Unsupported
 from pyspark_curlew.frame import Frame
+from pyspark_curlew.record_layout import (
+    BORN_V6,
+    FIXED_BYTES,
+    FLAGS_AT,
+    RECORD_BYTES_MIN,
+    STORE_V6,
+    V6_EXTRA,
+)
 
 Int64s = NDArray[np.int64]
 
@@ -22,27 +27,24 @@ _MAGIC_V1: Final = 0xDAA320A7
 _MAGIC_V2: Final = 0xDAA320AB
 """As V1, with two bytes for the length of the topic."""
 
-_FIXED_BYTES: Final = 88
 _FIXED: Final = np.dtype(
     {
         "names": ["size", "magic", "queue", "physical", "flags", "born", "store", "body_length"],
         "formats": [">u4", ">u4", ">i8", ">i8", ">u4", ">i8", ">i8", ">u4"],
-        "offsets": [0, 4, 20, 28, 36, 40, 56, 84],
-        "itemsize": _FIXED_BYTES,
+        "offsets": [0, 4, 20, 28, FLAGS_AT, 40, 56, FIXED_BYTES - 4],
+        "itemsize": FIXED_BYTES,
     }
 )
 """The part before the body, as it is with IPv4 hosts."""
 
-_SHORTEST: Final = 91
-"""Bytes of a V1 record with IPv4 hosts, without body, topic and properties."""
 _SYSFLAG_COMPRESSED: Final = 0x1
-_SYSFLAG_BORN_V6: Final = 0x10
-_SYSFLAG_STORE_V6: Final = 0x20
-_V6_EXTRA: Final = 12
 
 
 class Fields(NamedTuple):
-    """One array for each field; spans are byte positions in the frame's block, ends excluded."""
+    """One array for each field; spans are byte positions in the frame's block, ends excluded.
+
+    Those of bodies that the frame has apart are empty.
+    """
 
     queue_offset: Int64s
     physical_offset: Int64s
@@ -57,11 +59,11 @@ class Fields(NamedTuple):
 def read_fields(frame: Frame) -> Fields:
     """Find the fields of all records; raise `FrameDamaged` when a length leads elsewhere."""
     ends = frame.starts + frame.sizes
-    if frame.records and int(frame.sizes.min()) < _SHORTEST:
+    if frame.records and int(frame.sizes.min()) < RECORD_BYTES_MIN:
         raise FrameDamaged("a record of the batch frame is shorter than a record can be")
     fixed = _fixed_parts(frame)
     store_ms, body_start, body_length = _behind_the_hosts(frame, fixed)
-    body_end = body_start + body_length
+    body_end = body_start + (body_length if frame.bodies is None else 0)
     wide = fixed["magic"] == _MAGIC_V2
     topic_width = np.where(wide, 2, 1) if wide.any() else 1
     topic_length = _gather(frame, ">u2", _inside(body_end, 2, ends)) >> 8 * (2 - topic_width)
@@ -86,12 +88,12 @@ def _fixed_parts(frame: Frame) -> NDArray[np.void]:
 
     Gathered as opaque bytes: numpy copies those whole, and a record type field by field.
     """
-    whole = _gather_raw(frame, np.dtype(f"V{_FIXED_BYTES}"), frame.starts)
+    whole = _gather_raw(frame, np.dtype(f"V{FIXED_BYTES}"), frame.starts)
     fixed: NDArray[np.void] = whole.view(_FIXED)
     magic = fixed["magic"]
     if not ((magic == _MAGIC_V1) | (magic == _MAGIC_V2)).all():
         raise FrameDamaged("a record of the batch frame does not begin with a known magic")
-    if not np.array_equal(fixed["size"], frame.sizes):
+    if not np.array_equal(fixed["size"], frame.whole_sizes):
         raise FrameDamaged("a record of the batch frame has another size than was announced")
     if (fixed["flags"] & _SYSFLAG_COMPRESSED).any():
         raise Unsupported("a message body was stored compressed by its producer")
@@ -103,11 +105,11 @@ def _behind_the_hosts(frame: Frame, fixed: NDArray[np.void]) -> tuple[Int64s, In
     flags = fixed["flags"]
     store_ms = fixed["store"].astype(np.int64)
     body_length = fixed["body_length"].astype(np.int64)
-    if not (flags & (_SYSFLAG_BORN_V6 | _SYSFLAG_STORE_V6)).any():
-        return store_ms, frame.starts + _FIXED_BYTES, body_length
-    born_shift = np.where(flags & _SYSFLAG_BORN_V6, _V6_EXTRA, 0)
-    shift = born_shift + np.where(flags & _SYSFLAG_STORE_V6, _V6_EXTRA, 0)
-    body_start = frame.starts + _FIXED_BYTES + shift
+    if not (flags & (BORN_V6 | STORE_V6)).any():
+        return store_ms, frame.starts + FIXED_BYTES, body_length
+    born_shift = np.where(flags & BORN_V6, V6_EXTRA, 0)
+    shift = born_shift + np.where(flags & STORE_V6, V6_EXTRA, 0)
+    body_start = frame.starts + FIXED_BYTES + shift
     length_at = _inside(body_start - 4, 4, frame.starts + frame.sizes)
     store_ms = _gather(frame, ">i8", frame.starts + 56 + born_shift)
     return store_ms, body_start, _gather(frame, ">u4", length_at)

@@ -15,9 +15,11 @@ from urllib3.exceptions import HTTPError
 from pyspark_curlew.connections import Connections, address_of, socket_of
 from pyspark_curlew.credentials import authorization, described
 from pyspark_curlew.errors import AccessDenied, RequestRefused, TopicNotFound
-from pyspark_curlew.exchange import BadAnswer, Buffer, Reply, exchange
+from pyspark_curlew.exchange import BadAnswer, Reply, exchange
+from pyspark_curlew.frame import Frame
 from pyspark_curlew.http_options import HttpOptions
 from pyspark_curlew.retry import RetryPolicy, TryLater
+from pyspark_curlew.sources import Buffer
 
 Result = TypeVar("Result")
 
@@ -33,7 +35,7 @@ _turns: dict[tuple[str, ...], int] = {}
 @dataclass(frozen=True, slots=True)
 class Request:
     """What to send; a body may come in pieces, so that large ones are not copied together.
-    `wait_s` is how long the service may wait before it answers."""
+    `wait_s` is how long the service may wait before it answers; `may_be_frame` as in `exchange`."""
 
     method: str
     path: str
@@ -41,15 +43,17 @@ class Request:
     headers: Mapping[str, str]
     body: Buffer | tuple[Buffer, ...] | None = None
     wait_s: int = 0
+    may_be_frame: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Status, headers (names in lower case) and body of one response."""
+    """Status, headers (names in lower case) and body of one response; `frame` as in `exchange`."""
 
     status: int
     headers: Mapping[str, str]
     body: Buffer
+    frame: Frame | None = None
 
 
 class Transport:
@@ -61,7 +65,11 @@ class Transport:
 
     def run(self, what: str, request: Request, read: Callable[[Answer], Result]) -> Result:
         """Send until `read` makes a result of the answer or the policy gives up."""
-        return self._policy.run(what, lambda: read(self.once(request)))
+        return self.repeat(what, lambda: read(self.once(request)))
+
+    def repeat(self, what: str, attempt: Callable[[], Result]) -> Result:
+        """Make attempts, each of calls of `once`, until one has a result or the policy gives up."""
+        return self._policy.run(what, attempt)
 
     def once(self, request: Request) -> Answer:
         """Send one time, to the address whose turn it is; raise `TryLater` for what may pass."""
@@ -83,7 +91,8 @@ class Transport:
         try:
             connection = connections.take(options.connect_timeout_ms / 1000, timeout_s)
             try:
-                reply = exchange(socket_of(connection), head, pieces)
+                sock = socket_of(connection)
+                reply = exchange(sock, head, pieces, may_be_frame=request.may_be_frame)
             except BaseException:
                 connection.close()
                 raise
@@ -93,7 +102,7 @@ class Transport:
             connection.close()
         else:
             connections.keep(connection)
-        answer = Answer(reply.status, reply.headers, _unpacked(reply))
+        answer = Answer(reply.status, reply.headers, _unpacked(reply), reply.frame)
         if answer.status in _RETRIED:
             raise TryLater(describe(answer), _retry_after_s(answer.headers))
         return answer

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.databases import databases, postgres_databases, sqlite_databases
+from tests.support.java import start_java_quickly
 from tests.support.postgres import own_postgres_server, postgres_server
 
 __all__ = [
@@ -16,6 +17,8 @@ __all__ = [
 
 settings.register_profile("curlew", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("curlew")  # no test may depend on how fast the machine is
+
+start_java_quickly()
 
 
 @pytest.fixture

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.java import start_java_quickly
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")  # no test may depend on how fast the machine is
+
+start_java_quickly()
 
 PROJECT = Path(__file__).resolve().parents[1]
 FOLDERS = [str(PROJECT / "src"), str(PROJECT / "examples")]

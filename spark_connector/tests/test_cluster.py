@@ -92,6 +92,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def submit(master: str, *arguments: str, conf: Sequence[str] = ()) -> str:
     """What the application printed."""
     of_all = ["spark.ui.enabled=false", "spark.log.level=ERROR", "spark.executor.memory=512m"]
+    of_all += ["spark.sql.shuffle.partitions=2"]
     finished = subprocess.run(
         [
             *(str(BIN / "spark-submit"), "--master", master),

@@ -11,7 +11,6 @@ what was readable once stays readable.
 Positive controls: a disk that lies about syncs, and stores that leave out one thing each.
 """
 
-import functools
 import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -99,9 +98,9 @@ class Sweep:
         self._expected = Expectation()
         self._seen: set[tuple[int, int]] = set()
 
-    def play(self) -> int:
+    def play(self, lives: int = LIVES) -> int:
         """The number of distinct crash states, each opened and checked."""
-        for _ in range(LIVES):
+        for _ in range(lives):
             self._files.on_call = lambda _kind: self._end_in_every_way()
             opened = open_store(self._files, self.config, threads=False)
             found = readable(opened)
@@ -226,25 +225,20 @@ class Sweep:
             self._files = self._files.kill()
 
 
-@functools.cache
-def states_of(seed: int, config: StoreConfig) -> int:
-    """Played once, for all tests that ask."""
-    return Sweep(seed, config).play()
-
-
 @pytest.mark.parametrize("config", [SMALL, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_end_breaks_a_promise(
     seed: int, config: StoreConfig, record_property: Callable[[str, object], None]
 ) -> None:
-    states = states_of(seed, config)
-    print(f"seed {seed}: {states} crash states")
-    record_property("crash_states", states)
-    assert states > 100
+    sweep = Sweep(seed, config)
+    sweep.play()
+    print(f"seed {seed}: {sweep.states} crash states")
+    record_property("crash_states", sweep.states)
+    assert sweep.states > 100
 
 
 def test_a_seed_replays_exactly() -> None:
-    assert Sweep(1, SMALL).play() == states_of(1, SMALL)
+    assert Sweep(1).play(lives=1) == Sweep(1).play(lives=1)
 
 
 def leave_out(target: type, name: str, result: object = None) -> AbstractContextManager[object]:

@@ -33,7 +33,7 @@ health: ## ask the node on this machine whether it is alive
 
 test: .venv/test.stamp ## run all tests; ARGS="-k name" narrows
 	tests/install_servers.sh
-	@# hundreds of nodes start; where Python writes no bytecode, each would compile them anew (0.3 s)
+	@# where Python writes no bytecode, each of hundreds of nodes would compile the app anew (0.3 s)
 	$(BIN)/python -m compileall -q app migrations spark_connector/src
 	$(BIN)/python -m pytest $(ARGS)
 

@@ -48,7 +48,7 @@ def _find(
     offset, step = wanted.offset, known.records
     count = min(wanted.end - offset, wanted.max_messages)
     if offset % step or count < step or known.sums(queue.number, offset // step, 1) == [UNKNOWN]:
-        return None  # before any unit is read: most queues that are not known are not so from here
+        return None  # told by its first block, before any of the units is read
     data = queue.unit_bytes(offset, offset + count, wait_for_disk=wait_for_disk)
     columns, _ = chosen_columns(data, wanted)
     blocks = range(0, len(columns.sizes) - step + 1, step)

@@ -19,7 +19,7 @@ from pyspark_curlew.errors import (
     ProtocolViolation,
     SequenceBroken,
 )
-from pyspark_curlew.frame import CONTENT_TYPE, Frame, parse_frame
+from pyspark_curlew.frame import CONTENT_TYPE, Frame, media_type_of, parse_frame
 from pyspark_curlew.http_options import HttpOptions
 from pyspark_curlew.producing import Claim, Producer
 from pyspark_curlew.retry import RetryPolicy, TryLater
@@ -432,7 +432,7 @@ def _out_of_range(answer: Answer) -> OutOfRange:
 
 
 def _pulled(answer: Answer) -> Pulled:
-    media_type = answer.headers.get("content-type", "").partition(";")[0].strip()
+    media_type = media_type_of(answer.headers)
     if media_type != CONTENT_TYPE:
         raise ProtocolViolation(f"a pull was answered with {media_type!r}, not {CONTENT_TYPE!r}")
     return Pulled(

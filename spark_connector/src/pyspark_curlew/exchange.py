@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from pyspark_curlew.frame import CONTENT_TYPE, Frame, read_frame
+from pyspark_curlew.frame import CONTENT_TYPE, Frame, media_type_of, read_frame
 from pyspark_curlew.sources import Buffer
 
 HEAD_BYTES_MAX: Final = 64 * 1024
@@ -78,10 +78,12 @@ def exchange(
     except (BrokenPipeError, ConnectionResetError):
         is_sent = False  # a refusal may have come before the end of the body
     incoming = _Incoming(sock)
-    found = incoming.head()
-    body_found = incoming.body(found, may_be_frame=may_be_frame)
-    is_last = found.is_last or not (is_sent and body_found.is_delimited and incoming.is_empty)
-    return Reply(found.status, found.headers, body_found.content, body_found.frame, is_last)
+    reply_head = incoming.head()
+    reply_body = incoming.body(reply_head, may_be_frame=may_be_frame)
+    is_whole = is_sent and reply_body.is_delimited and incoming.is_empty
+    is_last = reply_head.is_last or not is_whole
+    status, headers = reply_head.status, reply_head.headers
+    return Reply(status, headers, reply_body.content, reply_body.frame, is_last)
 
 
 def _send(sock: socket.socket, pieces: Sequence[Buffer]) -> None:
@@ -94,7 +96,7 @@ def _send(sock: socket.socket, pieces: Sequence[Buffer]) -> None:
 
 
 class _Incoming:
-    """What comes on the socket; `_held` from `_at` on has come and is not used yet."""
+    """What comes on the socket, a `Source`; `_held` from `_at` on has come and is not used yet."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -221,10 +223,8 @@ def _bounded(size: int) -> int:
 
 def _is_frame(head: _Head) -> bool:
     """One that is not packed."""
-    media_type = head.headers.get("content-type", "").partition(";")[0].strip()
-    return (
-        head.status == 200 and media_type == CONTENT_TYPE and "content-encoding" not in head.headers
-    )
+    is_packed = "content-encoding" in head.headers
+    return head.status == 200 and not is_packed and media_type_of(head.headers) == CONTENT_TYPE
 
 
 def _parsed(raw: bytes) -> _Head:

@@ -12,6 +12,7 @@ because the connector shares no code with it. Called by `exchange`, while a fram
 """
 
 import struct
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from pyspark_curlew.crc32 import crc32
 from pyspark_curlew.crc32c import Checksum, crc32c
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation
-from pyspark_curlew.parting import pieces_of, read_parted
+from pyspark_curlew.parting import Bodies, pieces_of, read_parted
 from pyspark_curlew.sources import Buffer, InMemory, Source
 
 CONTENT_TYPE: Final = "application/vnd.curlew.batch"
@@ -32,13 +33,6 @@ _FLAG_ANSWER: Final = 1
 _FLAG_ZSTD: Final = 2
 _FLAG_TAG_HASHES: Final = 4
 _FLAG_CRC32: Final = 8
-
-
-class Bodies(NamedTuple):
-    """The bodies of all records, back to back, and how many bytes each has."""
-
-    data: NDArray[np.uint8]
-    sizes: NDArray[np.int64]
 
 
 class Frame(NamedTuple):
@@ -60,6 +54,11 @@ class Frame(NamedTuple):
     def whole_sizes(self) -> NDArray[np.int64]:
         """Bytes of the records with their bodies."""
         return self.sizes if self.bodies is None else self.sizes + self.bodies.sizes
+
+
+def media_type_of(headers: Mapping[str, str]) -> str:
+    """What an answer says that its body is: `CONTENT_TYPE` for a frame."""
+    return headers.get("content-type", "").partition(";")[0].strip()
 
 
 def parse_frame(data: Buffer) -> Frame:
@@ -109,6 +108,5 @@ def _records(
         block = np.frombuffer(source.take(int(sizes.sum())), dtype=np.uint8)
         return Frame(block, np.cumsum(sizes) - sizes, sizes), checksum(block, before)
     parted = read_parted(source, sizes, pieces, checksum, before)
-    rests = sizes - parted.body_sizes
-    bodies = Bodies(parted.bodies, parted.body_sizes)
-    return Frame(parted.rest, np.cumsum(rests) - rests, rests, bodies), parted.checksum
+    rests = sizes - parted.bodies.sizes
+    return Frame(parted.rest, np.cumsum(rests) - rests, rests, parted.bodies), parted.checksum

@@ -15,14 +15,7 @@ from numpy.typing import NDArray
 
 from pyspark_curlew.crc32c import Checksum
 from pyspark_curlew.errors import FrameDamaged
-from pyspark_curlew.record_layout import (
-    BORN_V6,
-    FIXED_BYTES,
-    FLAGS_AT,
-    RECORD_BYTES_MIN,
-    STORE_V6,
-    V6_EXTRA,
-)
+from pyspark_curlew.record_layout import FIXED_BYTES, FLAGS_AT, RECORD_BYTES_MIN, body_shift
 from pyspark_curlew.sources import Source
 
 Bytes = NDArray[np.uint8]
@@ -38,12 +31,18 @@ _LEAST_BEHIND: Final = RECORD_BYTES_MIN - FIXED_BYTES
 """Bytes behind a body: the lengths of the topic and of the properties."""
 
 
+class Bodies(NamedTuple):
+    """The bodies of all records, back to back, and how many bytes each has."""
+
+    data: Bytes
+    sizes: Int64s
+
+
 class Parted(NamedTuple):
-    """`rest` holds the records without their bodies, `bodies` those, both back to back."""
+    """`rest` holds the records without their bodies, back to back."""
 
     rest: Bytes
-    bodies: Bytes
-    body_sizes: Int64s
+    bodies: Bodies
     checksum: int
 
 
@@ -98,7 +97,7 @@ class _Parting:
     def add(self, records: Bytes) -> None:
         """Records of one size, each a row."""
         first = records[0]
-        start = _body_start(first)
+        start = FIXED_BYTES + body_shift(int.from_bytes(first[_FLAGS].tobytes(), "big"))
         length = slice(start - 4, start)
         if not (_are_alike(records[:, _FLAGS]) and _are_alike(records[:, length])):
             half = len(records) // 2
@@ -118,14 +117,8 @@ class _Parting:
         self._rests.append(np.concatenate((records[:, :start], records[:, end:]), axis=1).ravel())
 
     def parted(self, checksum: int) -> Parted:
-        bodies = self._bodies[: self._body_bytes]
-        return Parted(np.concatenate(self._rests), bodies, self._body_sizes, checksum)
-
-
-def _body_start(record: Bytes) -> int:
-    flags = int.from_bytes(record[_FLAGS].tobytes(), "big")
-    wide_hosts = bool(flags & BORN_V6) + bool(flags & STORE_V6)
-    return FIXED_BYTES + wide_hosts * V6_EXTRA
+        bodies = Bodies(self._bodies[: self._body_bytes], self._body_sizes)
+        return Parted(np.concatenate(self._rests), bodies, checksum)
 
 
 def _are_alike(rows: Bytes) -> bool:

@@ -6,14 +6,29 @@ with IPv4 hosts) and body · topic length (1 byte; 2 in version 2) and topic · 
 and properties.
 """
 
-from typing import Final
+from typing import Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 FLAGS_AT: Final = 36
 FIXED_BYTES: Final = 88
 """In front of the body, with IPv4 hosts."""
 RECORD_BYTES_MIN: Final = 91
 """Of a V1 record with IPv4 hosts, without body, topic and properties."""
-BORN_V6: Final = 0x10
-STORE_V6: Final = 0x20
-V6_EXTRA: Final = 12
+
+_V6_EXTRA: Final = 12
 """How much longer an IPv6 host is."""
+
+Flags = TypeVar("Flags", int, NDArray[np.integer])
+"""Of one record, or of many: bit 4 says that the born host has IPv6, bit 5 the store host."""
+
+
+def store_time_shift(flags: Flags) -> Flags:
+    """By how many bytes the store time is farther behind than with an IPv4 host in front of it."""
+    return (flags >> 4 & 1) * _V6_EXTRA
+
+
+def body_shift(flags: Flags) -> Flags:
+    """The same for the body and its length, which have both hosts in front of them."""
+    return store_time_shift(flags) + (flags >> 5 & 1) * _V6_EXTRA

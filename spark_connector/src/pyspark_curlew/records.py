@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from pyspark_curlew.errors import FrameDamaged, Unsupported
 from pyspark_curlew.frame import Frame
 from pyspark_curlew.record_layout import (
-    BORN_V6,
     FIXED_BYTES,
     FLAGS_AT,
     RECORD_BYTES_MIN,
-    STORE_V6,
-    V6_EXTRA,
+    body_shift,
+    store_time_shift,
 )
 
 Int64s = NDArray[np.int64]
@@ -105,13 +104,12 @@ def _behind_the_hosts(frame: Frame, fixed: NDArray[np.void]) -> tuple[Int64s, In
     flags = fixed["flags"]
     store_ms = fixed["store"].astype(np.int64)
     body_length = fixed["body_length"].astype(np.int64)
-    if not (flags & (BORN_V6 | STORE_V6)).any():
-        return store_ms, frame.starts + FIXED_BYTES, body_length
-    born_shift = np.where(flags & BORN_V6, V6_EXTRA, 0)
-    shift = born_shift + np.where(flags & STORE_V6, V6_EXTRA, 0)
+    shift = body_shift(flags)
     body_start = frame.starts + FIXED_BYTES + shift
+    if not shift.any():
+        return store_ms, body_start, body_length
     length_at = _inside(body_start - 4, 4, frame.starts + frame.sizes)
-    store_ms = _gather(frame, ">i8", frame.starts + 56 + born_shift)
+    store_ms = _gather(frame, ">i8", frame.starts + 56 + store_time_shift(flags))
     return store_ms, body_start, _gather(frame, ">u4", length_at)
 
 

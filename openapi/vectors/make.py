@@ -85,7 +85,7 @@ def frame(
         flags |= 4
         rest += b"".join(struct.pack(">q", value) for value in hashes)
     rest += block
-    checksum = zlib.crc32(rest) if flags & 9 == 9 else crc32c(rest)
+    checksum = (zlib.crc32 if flags & 8 else crc32c)(rest)
     head = struct.pack(">4sBBHII", b"CRLW", version, flags, 0, len(records), checksum)
     return head + struct.pack(">qq", first, len(block)) + rest
 
@@ -138,6 +138,9 @@ def good_requests() -> list[Json]:
     ]
     vectors.append(("request: five records", frame(records), meanings))
     vectors.append(("request: five records, tag hashes", frame(records, hashes=hashes), meanings))
+    vectors.append(("request: five records, with CRC-32", frame(records, flags=8), meanings))
+    both = frame(records, flags=8, hashes=hashes)
+    vectors.append(("request: five records, tag hashes, with CRC-32", both, meanings))
     return [vector("request", name, raw, 0, records) for name, raw, records in vectors]
 
 
@@ -253,8 +256,8 @@ def bad_requests(good: bytes, second: Callable[[bytes], bytes]) -> list[Json]:
     whole = {
         "an answer": frame([good], flags=1),
         "first queue offset is not 0": frame([good], first=1),
-        "an unknown flag": frame([good], flags=8),
-        "another unknown flag": frame([good], flags=16),
+        "a CRC-32C that should be a CRC-32": patched(frame([good]), 5, b"\x08"),
+        "an unknown flag": frame([good], flags=16),
     }
     return vectors + [
         {"name": f"bad request: {name}", "direction": "request", "hex": raw.hex()}

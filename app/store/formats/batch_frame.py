@@ -8,7 +8,7 @@
     12  CRC-32C of what follows the header  4
 
 Big-endian. Flags: 1 answer, 2 whole body zstd (not read by this version), 4 tag hashes follow,
-8 the checksum is CRC-32 instead (answers only, for who asked for it).
+8 the checksum is CRC-32 instead (in answers for who asked for it).
 
 In a request the producer leaves queue id, queue offset, physical offset, store time and store host
 zero and ends the properties with `__CRC32#` 0x01, ten zeros, 0x02; `place` fills them, so that no
@@ -52,6 +52,11 @@ FLAG_ANSWER: Final = 1
 FLAG_ZSTD: Final = 2
 FLAG_TAG_HASHES: Final = 4
 FLAG_CRC32: Final = 8
+
+_FIRST_OWN: Final = 8
+_OWN_BYTES: Final = 48
+"""Behind size and magic, up to the store time: where the heads of records may differ that are alike
+and placed. A multiple of eight."""
 
 _THREE_DIGITS: Final = np.frombuffer(
     b"".join([(b"%03d" % number)[::-1] + b"0" for number in range(1000)]), np.uint32
@@ -124,7 +129,8 @@ def parse_request(
         records = memoryview(bytearray(records))
     table = RecordTable(records, np.cumsum(sizes) - sizes, sizes)
     name = topic.encode()
-    body_lengths = check_heads(table, name, limits)
+    heads = table.all_or_one(0, HEAD_BYTES)
+    body_lengths = np.broadcast_to(check_heads(heads, name, limits), (count,))
     length = same_or_each(body_lengths)
     rest = table.all_or_one(HEAD_BYTES + length) if isinstance(length, int) else table
     check_rest(rest, name, body_lengths[: len(rest.sizes)], limits)
@@ -210,7 +216,7 @@ def _even_checksums(table: RecordTable, body_length: int, body_sums: Sums) -> Su
     """The CRC-32 of each record up to its checksum, for records that are alike."""
     covered = int(table.sizes[0]) - CHECKSUM_BYTES
     sums = np.full(len(table.sizes), crc32(table.data.data[:covered]), np.uint32)
-    add_columns(sums, table.column(0, HEAD_BYTES), covered - HEAD_BYTES)
+    add_columns(sums, table.column(_FIRST_OWN, _OWN_BYTES), covered - _FIRST_OWN - _OWN_BYTES)
     add_parts(sums, body_sums, covered - HEAD_BYTES - body_length)
     return sums
 
@@ -270,16 +276,18 @@ def _check_header(body: bytes | bytearray | memoryview, limits: Limits) -> tuple
         raise MalformedFrame(
             "this is no batch frame of version 1", hint="the first five bytes are 'CRLW' and 1"
         )
-    if flags & ~FLAG_TAG_HASHES or first:
+    if flags & ~(FLAG_TAG_HASHES | FLAG_CRC32) or first:
         raise MalformedFrame(
             f"flags {flags} or first queue offset {first} are not for requests",
-            hint="of the flags only 4 (tag hashes) is taken, and the first queue offset is 0",
+            hint="only flags 4 (tag hashes) and 8 (CRC-32) are taken; the first queue offset is 0",
         )
     if not 0 < count <= limits.batch_messages_max:
         raise BatchTooLarge(f"{count} records; a batch has 1 to {limits.batch_messages_max}")
     if records_bytes < 0 or len(body) < HEADER_BYTES + 4 * count:
         raise MalformedFrame("the frame is cut short", fields={"index": 0})
     covered = np.frombuffer(body, np.uint8, -1, HEADER_BYTES)
-    if google_crc32c.extend(0, covered) != checksum:
-        raise MalformedFrame("the checksum does not match", hint="CRC-32C of all after the header")
+    with_crc32 = bool(flags & FLAG_CRC32)
+    if (crc32(covered) if with_crc32 else google_crc32c.extend(0, covered)) != checksum:
+        name = "CRC-32" if with_crc32 else "CRC-32C, or with flag 8 CRC-32,"
+        raise MalformedFrame("the checksum does not match", hint=f"{name} of all after the header")
     return count, flags, records_bytes

@@ -138,14 +138,15 @@ class RecordTable:
             return None
         return even_pieces(self.data.data, offset, width, self.size, len(self.sizes))
 
-    def all_or_one(self, offset: int) -> "RecordTable":
-        """The first record alone when all have its size and its bytes from `offset` on; or all."""
+    def all_or_one(self, start: int, end: int | None = None) -> "RecordTable":
+        """The first record alone when all have its size and its bytes from `start` to `end` (the
+        record's end without it); or all."""
         size = self.size
-        if size is None or size <= offset:
+        if size is None or size <= start or size < (end or 0):
             return self
-        tails = self.column(offset, size - offset)
-        first = tails[0].tobytes()
-        if tails[-1].tobytes() != first or tails.tobytes() != first * len(tails):
+        parts = self.column(start, (end or size) - start)
+        first = parts[0].tobytes()
+        if parts[-1].tobytes() != first or parts.tobytes() != first * len(parts):
             return self
         return RecordTable(self.data[:size].data, self.positions[:1], self.sizes[:1])
 

@@ -32,7 +32,7 @@ _VERSION: Final = 1
 _FLAG_ANSWER: Final = 1
 _FLAG_ZSTD: Final = 2
 _FLAG_TAG_HASHES: Final = 4
-_FLAG_CRC32: Final = 8
+FLAG_CRC32: Final = 8
 
 
 class Frame(NamedTuple):
@@ -88,7 +88,7 @@ def read_frame(source: Source, size: int) -> Frame:
             f"the batch frame has {size - _HEADER.size} bytes after its header;"
             f" {index_bytes + record_bytes} were announced"
         )
-    function: Checksum = crc32 if flags & _FLAG_CRC32 else crc32c
+    function: Checksum = crc32 if flags & FLAG_CRC32 else crc32c
     index = np.frombuffer(source.take(index_bytes), dtype=np.uint8)
     sizes = index[: 4 * count].view(">u4").astype(np.int64)
     if int(sizes.sum()) != record_bytes:

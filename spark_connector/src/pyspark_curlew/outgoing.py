@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pyspark_curlew.crc32 import IS_FAST, crc32
 from pyspark_curlew.crc32c import crc32c
 from pyspark_curlew.errors import RowRefused
+from pyspark_curlew.frame import FLAG_CRC32
 
 _HEADER: Final = struct.Struct(">4sBBHIIqq")
 _HEADS: Final = np.dtype(
@@ -85,8 +87,9 @@ def frame_of(records: pa.Array, first: int, last: int) -> tuple[bytes, memoryvie
     limits = _limits(records.slice(first, last - first))
     block = memoryview(records.buffers()[2] or b"")[limits[0] : limits[-1]]
     sizes = np.diff(limits).astype(">u4").view(np.uint8)
-    checksum = crc32c(np.frombuffer(block, dtype=np.uint8), crc32c(sizes))
-    header = _HEADER.pack(b"CRLW", 1, 0, 0, last - first, checksum, 0, len(block))
+    flags, summed = (FLAG_CRC32, crc32) if IS_FAST else (0, crc32c)
+    checksum = summed(np.frombuffer(block, dtype=np.uint8), summed(sizes))
+    header = _HEADER.pack(b"CRLW", 1, flags, 0, last - first, checksum, 0, len(block))
     return header + sizes.tobytes(), block
 
 

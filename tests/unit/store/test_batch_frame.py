@@ -1,6 +1,7 @@
 """The batch frame: what is taken, what is refused, and that placing equals encoding."""
 
 import struct
+import zlib
 from collections.abc import Callable, Sequence
 
 import google_crc32c
@@ -20,24 +21,26 @@ LIMITS = Limits(body_bytes_max=1000, batch_messages_max=50)
 HOST = b"\x7f\0\0\1\0\0\x22\x06"
 
 
-def request_record(message: Message, topic: str = "orders") -> bytes:
-    """A record as a producer makes it, by struct and nothing else."""
+def request_record(message: Message, topic: str = "orders", own: int = 9) -> bytes:
+    """A record as a producer makes it, by struct and nothing else; its flag and host are `own`."""
     properties = encode_properties(message) + b"__CRC32#\x010000000000\x02"
     tail = bytes([len(topic)]) + topic.encode() + struct.pack(">H", len(properties)) + properties
     size = 88 + len(message.body) + len(tail)
-    head = struct.pack(">IIIII", size, 0xDAA320A7, 0, 0, 9) + bytes(20)
-    head += struct.pack(">Q8s", message.born_time_ms or 0, b"\x0a\0\0\1\0\0\0\1") + bytes(28)
+    head = struct.pack(">IIIII", size, 0xDAA320A7, 0, 0, own) + bytes(20)
+    head += struct.pack(">QQ", message.born_time_ms or 0, own) + bytes(28)
     return head + struct.pack(">I", len(message.body)) + message.body + tail
 
 
-def request_frame(records: Sequence[bytes], hashes: Sequence[int] | None = None) -> bytes:
+def request_frame(
+    records: Sequence[bytes], hashes: Sequence[int] | None = None, *, with_crc32: bool = False
+) -> bytes:
     """A request frame by struct and nothing else."""
     rest = b"".join(struct.pack(">I", len(record)) for record in records)
     rest += b"".join(struct.pack(">q", value) for value in hashes or ())
     block = b"".join(records)
     rest += block
-    flags = 0 if hashes is None else 4
-    crc = google_crc32c.value(rest)
+    flags = 8 * with_crc32 + (0 if hashes is None else 4)
+    crc = zlib.crc32(rest) if with_crc32 else google_crc32c.value(rest)
     return struct.pack(">4sBBHIIqq", b"CRLW", 1, flags, 0, len(records), crc, 0, len(block)) + rest
 
 
@@ -66,12 +69,14 @@ batches = st.lists(messages, min_size=1, max_size=8) | st.builds(
 )
 
 
-@given(batches, st.booleans(), st.booleans())
+@given(batches, st.data(), st.booleans(), st.booleans(), st.booleans())
 def test_placing_a_frame_equals_encoding_each_record(
-    batch: list[Message], given_hashes: bool, is_ours: bool
+    batch: list[Message], data: st.DataObject, given_hashes: bool, is_ours: bool, with_crc32: bool
 ) -> None:
     hashes = [java_hash(m.tag) if m.tag else 0 for m in batch]
-    sent = request_frame([request_record(m) for m in batch], hashes if given_hashes else None)
+    owns = data.draw(st.lists(st.integers(0, 3), min_size=len(batch), max_size=len(batch)))
+    records = [request_record(m, own=own) for m, own in zip(batch, owns, strict=True)]
+    sent = request_frame(records, hashes if given_hashes else None, with_crc32=with_crc32)
     body = bytearray(sent) if is_ours else sent
     frame = batch_frame.parse_request(body, topic="orders", limits=LIMITS)
     assert (frame.records.obj is body) == is_ours, "what is ours is not copied"
@@ -95,10 +100,10 @@ def test_placing_a_frame_equals_encoding_each_record(
             body=message.body,
             properties=encode_properties(message),
             born_time_ms=message.born_time_ms or 1_700_000_000_000,
-            born_host=b"\x0a\0\0\1\0\0\0\1",
+            born_host=owns[index].to_bytes(8, "big"),
             store_time_ms=1_700_000_000_000,
             store_host=HOST,
-            flag=9,
+            flag=owns[index],
         )
         for index, message in enumerate(batch)
     )
@@ -190,6 +195,9 @@ def damage(change: Callable[[bytearray], object]) -> bytes:
         damage(lambda d: d.__setitem__(4, 2)),
         damage(lambda d: d.__setitem__(5, 1)),
         damage(lambda d: d.__setitem__(5, 2)),
+        damage(lambda d: d.__setitem__(5, 8)),
+        request_frame(GOOD, with_crc32=True)[:-1] + b"\1",
+        request_frame([GOOD[0][:50]] * 3),
         damage(lambda d: d.__setitem__(7, 1)),
         damage(lambda d: d.__setitem__(11, 2)),
         damage(lambda d: d.__setitem__(15, d[15] ^ 1)),

@@ -53,10 +53,12 @@ FLAG_ZSTD: Final = 2
 FLAG_TAG_HASHES: Final = 4
 FLAG_CRC32: Final = 8
 
-_FIRST_OWN: Final = 8
-_OWN_BYTES: Final = 48
-"""Behind size and magic, up to the store time: where the heads of records may differ that are alike
-and placed. A multiple of eight."""
+_DIFFERING: Final = slice(8, 56)
+"""Where the heads of records may differ that are alike and placed: from the body's checksum to the
+born host. What is in front and behind is the same for all; a multiple of eight bytes."""
+assert HEAD.fields is not None
+assert _DIFFERING.start == HEAD.fields["body_crc"][1]
+assert _DIFFERING.stop == HEAD.fields["store_time_ms"][1]
 
 _THREE_DIGITS: Final = np.frombuffer(
     b"".join([(b"%03d" % number)[::-1] + b"0" for number in range(1000)]), np.uint32
@@ -216,7 +218,7 @@ def _even_checksums(table: RecordTable, body_length: int, body_sums: Sums) -> Su
     """The CRC-32 of each record up to its checksum, for records that are alike."""
     covered = int(table.sizes[0]) - CHECKSUM_BYTES
     sums = np.full(len(table.sizes), crc32(table.data.data[:covered]), np.uint32)
-    add_columns(sums, table.column(_FIRST_OWN, _OWN_BYTES), covered - _FIRST_OWN - _OWN_BYTES)
+    add_columns(sums, table.column(0, HEAD_BYTES)[:, _DIFFERING], covered - _DIFFERING.stop)
     add_parts(sums, body_sums, covered - HEAD_BYTES - body_length)
     return sums
 
@@ -286,8 +288,9 @@ def _check_header(body: bytes | bytearray | memoryview, limits: Limits) -> tuple
     if records_bytes < 0 or len(body) < HEADER_BYTES + 4 * count:
         raise MalformedFrame("the frame is cut short", fields={"index": 0})
     covered = np.frombuffer(body, np.uint8, -1, HEADER_BYTES)
-    with_crc32 = bool(flags & FLAG_CRC32)
-    if (crc32(covered) if with_crc32 else google_crc32c.extend(0, covered)) != checksum:
-        name = "CRC-32" if with_crc32 else "CRC-32C, or with flag 8 CRC-32,"
-        raise MalformedFrame("the checksum does not match", hint=f"{name} of all after the header")
+    if (crc32(covered) if flags & FLAG_CRC32 else google_crc32c.extend(0, covered)) != checksum:
+        raise MalformedFrame(
+            "the checksum does not match",
+            hint="CRC-32C of all after the header; with flag 8 CRC-32, as of gzip",
+        )
     return count, flags, records_bytes

@@ -142,9 +142,12 @@ class RecordTable:
         """The first record alone when all have its size and its bytes from `start` to `end` (the
         record's end without it); or all."""
         size = self.size
-        if size is None or size <= start or size < (end or 0):
+        if size is None:
             return self
-        parts = self.column(start, (end or size) - start)
+        end = size if end is None else end
+        if not start < end <= size:
+            return self
+        parts = self.column(start, end - start)
         first = parts[0].tobytes()
         if parts[-1].tobytes() != first or parts.tobytes() != first * len(parts):
             return self

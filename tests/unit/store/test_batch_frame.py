@@ -74,7 +74,10 @@ def test_placing_a_frame_equals_encoding_each_record(
     batch: list[Message], data: st.DataObject, given_hashes: bool, is_ours: bool, with_crc32: bool
 ) -> None:
     hashes = [java_hash(m.tag) if m.tag else 0 for m in batch]
-    owns = data.draw(st.lists(st.integers(0, 3), min_size=len(batch), max_size=len(batch)))
+    own = st.integers(0, 3)
+    count = len(batch)
+    each = st.lists(own, min_size=count, max_size=count)
+    owns = data.draw(each | st.builds(lambda one: [one] * count, own))
     records = [request_record(m, own=own) for m, own in zip(batch, owns, strict=True)]
     sent = request_frame(records, hashes if given_hashes else None, with_crc32=with_crc32)
     body = bytearray(sent) if is_ours else sent

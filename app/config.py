@@ -18,6 +18,9 @@ from app.domain.positions import FlushMode
 ENVIRONMENT_PREFIX: Final = "CURLEW_"
 DEFAULT_PORT: Final = 8710
 SEGMENT_MIB_MIN: Final = 5
+LOG_CACHE_MIB_MAX: Final = 2**30
+LOG_CACHE_MIB_MIN: Final = 64
+"""A few steps of `cache_bound`, so that who reads at the end of the log finds all in memory."""
 
 
 class ConfigError(Exception):
@@ -36,6 +39,9 @@ class Config:
     flush: FlushMode = FlushMode.SYNC
     """Flush mode of topics that do not name one."""
     segment_mib: int = 256
+    log_cache_mib: int | None = None
+    """The newest MiB of the log that stay in memory. 0: as many as the kernel keeps. None: as many,
+    but an eighth of the memory where the machine gives free memory back to its host."""
     auto_create_topics: bool = False
     insecure_anonymous: bool = False
     """Serve other machines without authentication."""
@@ -87,6 +93,18 @@ def _number(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def _number_or_zero(low: int, high: int) -> Callable[[str], int]:
+    number = _number(low, high)
+
+    def parse(text: str) -> int:
+        try:
+            return 0 if text == "0" else number(text)
+        except ValueError as error:
+            raise ValueError(f"{error}, or 0") from None
+
+    return parse
+
+
 def _choice(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in choices:
@@ -104,6 +122,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "trace_hours": _number(1, 24 * 365),
     "flush": lambda text: FlushMode(_choice("sync", "async")(text)),
     "segment_mib": _number(SEGMENT_MIB_MIN, 4_096),
+    "log_cache_mib": _number_or_zero(LOG_CACHE_MIB_MIN, LOG_CACHE_MIB_MAX),
     "auto_create_topics": _boolean,
     "insecure_anonymous": _boolean,
     "access_log": _boolean,

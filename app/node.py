@@ -13,11 +13,12 @@ from typing import Final, Self
 
 from app.broker import Broker, BrokerConfig
 from app.cluster import ClusterConfig, Metadata
-from app.config import Config
+from app.config import LOG_CACHE_MIB_MIN, Config
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import DEFAULT_RETENTION_MS, MIB, Limits
 from app.domain.names import TRACE_TOPIC
+from app.runtime.machine import gives_free_memory_back, memory_bytes
 from app.runtime.service import Service
 from app.runtime.system_clock import SystemClock
 from app.store import MessageStore, OsFiles, RetentionPolicy, StoreConfig
@@ -37,6 +38,10 @@ REFRESH_SECONDS: Final = 2.0
 """How late a change that was made on another node is seen."""
 
 HEARTBEAT_SECONDS: Final = 10.0
+
+
+LOG_CACHE_DIVISOR: Final = 8
+"""The part of the machine's memory that the log may fill where new memory is dear."""
 
 
 class DataDirectoryUnusable(Exception):
@@ -197,6 +202,7 @@ def _open_store(config: Config, limits: Limits, clock: Clock) -> MessageStore:
         store_config = StoreConfig(
             segment_bytes=config.segment_bytes,
             record_bytes_max=min(limits.body_bytes_max + MIB // 16, config.segment_bytes - MIB),
+            log_cache_bytes=log_cache_bytes(config),
         )
         loop = asyncio.get_running_loop()
         return MessageStore.open(OsFiles(root), store_config, clock, loop, limits)
@@ -205,6 +211,21 @@ def _open_store(config: Config, limits: Limits, clock: Clock) -> MessageStore:
             f"the data directory {config.data_dir} cannot be used: {error.strerror}; "
             "name one that this user may write with --data-dir"
         ) from error
+
+
+def log_cache_bytes(config: Config) -> int | None:
+    """How much of the log is to stay in memory, in bytes; None: as the kernel decides."""
+    if config.log_cache_mib is not None:
+        return config.log_cache_mib * MIB or None
+    if not gives_free_memory_back():
+        return None
+    kept = max(memory_bytes() // LOG_CACHE_DIVISOR, LOG_CACHE_MIB_MIN * MIB)
+    _LOG.info(
+        "this machine gives free memory back to its host, which makes new memory slow: of the log "
+        "the newest %d MiB stay in memory (setting log_cache_mib)",
+        kept // MIB,
+    )
+    return kept
 
 
 def _log_failure(error: CurlewError | None) -> None:

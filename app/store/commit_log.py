@@ -285,6 +285,16 @@ class CommitLog:
             if base + self.segment_bytes > start:
                 self._file(base).drop_cached()
 
+    def let_go(self, start: int, end: int) -> None:
+        """Give back the memory that holds `[start, end)`, which has been synced. Any thread."""
+        while start < end:
+            base = self.base_of(start)
+            size = min(base + self.segment_bytes, end) - start
+            file = self._find(base)
+            if file is not None:
+                file.drop_cached(start - base, size)
+            start += size
+
     def read(self, physical_offset: int, size: int, *, wait_for_disk: bool = True) -> bytes:
         """Bytes within one segment; fewer than `size` at its end. `ColdRead` as `File.pread`."""
         base = self.base_of(physical_offset)

@@ -28,6 +28,9 @@ class StoreConfig:
     store_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x22\x06"
     """IPv4 address and port (8710) that RocketMQ's format keeps in every record."""
 
+    log_cache_bytes: int | None = None
+    """The newest bytes of the log that stay in memory; None: as the kernel decides."""
+
     coalesce_gap_bytes: int = 16 * 1024
     """Wanted records closer than this are read in one piece: a call costs as much as 16 KiB."""
 

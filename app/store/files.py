@@ -96,8 +96,8 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
-    def drop_cached(self) -> None:
-        """Let reads come from the medium; what is not synced stays in memory.
+    def drop_cached(self, offset: int = 0, size: int = 0) -> None:
+        """Let reads come from the medium; what is not synced stays in memory. Size 0: to the end.
 
         After a sync that failed, memory shows bytes which are not on the medium and which no later
         sync brings there.
@@ -281,8 +281,8 @@ class OsFile(File):
         os.ftruncate(self._descriptor, size)
 
     @override
-    def drop_cached(self) -> None:
-        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    def drop_cached(self, offset: int = 0, size: int = 0) -> None:
+        os.posix_fadvise(self._descriptor, offset, size, os.POSIX_FADV_DONTNEED)
 
     @override
     def close(self) -> None:

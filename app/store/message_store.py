@@ -19,6 +19,7 @@ from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
 from app.store import paths
 from app.store.appending import Appended, Appender, StepPart
+from app.store.cache_bound import CacheBound
 from app.store.checking import Source
 from app.store.checkpoints import Checkpointing, Checkpoints
 from app.store.commit_log import CommitLog
@@ -117,7 +118,9 @@ class MessageStore:
         self._recovery = recovery
         self._lock = lock
         self._limits = limits
-        self._writer = Writer(log, turns, recovery.end, self._roll_back, workers)
+        kept = config.log_cache_bytes
+        cache = None if kept is None else CacheBound(log, kept, recovery.end)
+        self._writer = Writer(log, turns, recovery.end, self._roll_back, workers, cache)
         self._checkpoints = Checkpoints(files, queues.cache)
         self._appender = Appender(
             self.store_id,

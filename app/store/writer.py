@@ -27,6 +27,7 @@ import msgspec
 from typing_extensions import override
 
 from app.domain.errors import CurlewError, DiskFull, Outcome, StoreFailed
+from app.store.cache_bound import CacheBound
 from app.store.commit_log import CommitLog
 from app.store.files import Buffer
 
@@ -168,6 +169,7 @@ class Writer:
         end: int,
         on_rollback: Callable[[], None],
         workers: Workers = WriterThread,
+        cache: CacheBound | None = None,
     ) -> None:
         self.watermarks = Watermarks(end, end, end)
         self.failed: str | None = None
@@ -178,6 +180,7 @@ class Writer:
         self._log = log
         self._turns = turns
         self._on_rollback = on_rollback
+        self._cache = cache
         self._turn_ending = False
         self._flush_wanted = False
         self._attempts: deque[_Attempt | _Flush] = deque()
@@ -294,6 +297,8 @@ class Writer:
                 self._halted = True
         self._attempts.append(flush)
         self._turns.call_soon_threadsafe(self._settle_attempts)
+        if self._cache is not None and flush.failure is None:
+            self._cache.follow(flush.end)
 
     def _write(self, batch: list[Block]) -> None:
         attempt = self._attempt(batch, sync=any(block.sync for block in batch))
@@ -308,6 +313,8 @@ class Writer:
         self._turns.call_soon_threadsafe(self._settle_attempts)
         if spare is not None:
             self._make_ahead(spare)
+        if self._cache is not None and attempt.synced:
+            self._cache.follow(batch[-1].end)
 
     def _make_ahead(self, base: int) -> None:
         """Make the next segment before it is needed. Without room for it: then, with an error."""

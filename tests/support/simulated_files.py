@@ -87,10 +87,15 @@ class Inode:
             _apply(self.safe, change, EVERYTHING)
         self.unsynced.clear()
 
-    def drop_cached(self) -> None:
-        self.seen = bytearray(self.safe)
+    def drop_cached(self, offset: int, size: int) -> None:
+        medium = bytearray(self.safe)
         for change in self.unsynced:
-            _apply(self.seen, change, EVERYTHING)
+            _apply(medium, change, EVERYTHING)
+        if size:
+            end = min(offset + size, len(medium), len(self.seen))
+            self.seen[offset:end] = medium[offset:end]
+        else:
+            self.seen[offset:] = medium[offset:]
 
     def after_crash(self, plan: CrashPlan) -> "Inode":
         content = bytearray(self.safe)
@@ -408,8 +413,8 @@ class SimulatedFile(File):
         self._files.change(self._inode, size, None)
 
     @override
-    def drop_cached(self) -> None:
-        self._inode.drop_cached()
+    def drop_cached(self, offset: int = 0, size: int = 0) -> None:
+        self._inode.drop_cached(offset, size)
 
     @override
     def close(self) -> None:

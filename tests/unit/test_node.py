@@ -1,0 +1,32 @@
+"""What a node asks of its store on this and that machine."""
+
+import pytest
+
+from app import node
+from app.config import Config
+from app.domain.limits import MIB
+
+GIB = 1024 * MIB
+
+
+@pytest.mark.parametrize(
+    ("setting", "gives_back", "memory", "kept"),
+    [
+        (None, False, 24 * GIB, None),
+        (None, True, 24 * GIB, 3 * GIB),
+        (None, True, 256 * MIB, 64 * MIB),
+        (0, True, 24 * GIB, None),
+        (100, True, 24 * GIB, 100 * MIB),
+        (100, False, 24 * GIB, 100 * MIB),
+    ],
+)
+def test_the_log_fills_a_part_of_the_memory_where_new_memory_is_dear(
+    setting: int | None,
+    gives_back: bool,
+    memory: int,
+    kept: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node, "gives_free_memory_back", lambda: gives_back)
+    monkeypatch.setattr(node, "memory_bytes", lambda: memory)
+    assert node.log_cache_bytes(Config(log_cache_mib=setting)) == kept

@@ -20,6 +20,8 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from app.domain.limits import KNOWN_BLOCKS_MAX, KNOWN_LARGE_BLOCKS_MAX
 from app.store.formats.checksum import crc32
 from app.store.formats.consume_queue import UNIT_BYTES
@@ -55,8 +57,8 @@ class KnownBlocks:
         """In a block."""
         self._places = places
         self._spread = int(places * _GOLDEN_RATIO) | 1
-        self._keys = array("Q", bytes(8 * places))
-        self._sums = array("Q", bytes(8 * places))
+        self._keys = _table(places)
+        self._sums = _table(places)
         self._lock = threading.Lock()
 
     def sums(self, queue: int, first: int, count: int) -> list[int]:
@@ -95,6 +97,11 @@ class KnownBlocks:
                     keys[place & last] = key
                     sums[place & last] = each
                 key += 1
+
+
+def _table(places: int) -> memoryview:
+    """Zeros of eight bytes, in memory that is taken as it is used: most stores use little of it."""
+    return np.zeros(8 * places, np.uint8).data.cast("Q")
 
 
 class Known(NamedTuple):

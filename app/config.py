@@ -18,9 +18,9 @@ from app.domain.positions import FlushMode
 ENVIRONMENT_PREFIX: Final = "CURLEW_"
 DEFAULT_PORT: Final = 8710
 SEGMENT_MIB_MIN: Final = 5
-LOG_CACHE_MIB_MAX: Final = 2**30
 LOG_CACHE_MIB_MIN: Final = 64
 """A few steps of `cache_bound`, so that who reads at the end of the log finds all in memory."""
+LOG_CACHE_MIB_MAX: Final = 2**30
 
 
 class ConfigError(Exception):

@@ -39,7 +39,6 @@ REFRESH_SECONDS: Final = 2.0
 
 HEARTBEAT_SECONDS: Final = 10.0
 
-
 LOG_CACHE_DIVISOR: Final = 8
 """The part of the machine's memory that the log may fill where new memory is dear."""
 

@@ -286,7 +286,10 @@ class CommitLog:
                 self._file(base).drop_cached()
 
     def let_go(self, start: int, end: int) -> None:
-        """Give back the memory that holds `[start, end)`, which has been synced. Any thread."""
+        """Give back the memory that holds `[start, end)`, which has been synced. Any thread.
+
+        Only a hint, other than `drop_cached`: what retention removed meanwhile is passed over.
+        """
         while start < end:
             base = self.base_of(start)
             size = min(base + self.segment_bytes, end) - start

@@ -297,8 +297,8 @@ class Writer:
                 self._halted = True
         self._attempts.append(flush)
         self._turns.call_soon_threadsafe(self._settle_attempts)
-        if self._cache is not None and flush.failure is None:
-            self._cache.follow(flush.end)
+        if flush.failure is None:
+            self._bound_cache(flush.end)
 
     def _write(self, batch: list[Block]) -> None:
         attempt = self._attempt(batch, sync=any(block.sync for block in batch))
@@ -313,8 +313,13 @@ class Writer:
         self._turns.call_soon_threadsafe(self._settle_attempts)
         if spare is not None:
             self._make_ahead(spare)
-        if self._cache is not None and attempt.synced:
-            self._cache.follow(batch[-1].end)
+        if attempt.synced:
+            self._bound_cache(batch[-1].end)
+
+    def _bound_cache(self, flushed: int) -> None:
+        """For the worker, when those who waited for the sync have been told: it takes a while."""
+        if self._cache is not None:
+            self._cache.follow(flushed)
 
     def _make_ahead(self, base: int) -> None:
         """Make the next segment before it is needed. Without room for it: then, with an error."""

@@ -14,7 +14,7 @@ from app.store.cache_bound import STEP_BYTES, CacheBound
 from app.store.commit_log import CommitLog
 from app.store.files import OsFile
 from app.store.page_cache import is_in_memory
-from tests.support.simulated_files import SimulatedFiles
+from tests.support.simulated_files import SimulatedFile, SimulatedFiles
 from tests.support.stores import OpenStore, open_store
 
 KEPT = 20 * MIB
@@ -57,14 +57,22 @@ def test_what_was_there_before_is_left_as_it_is() -> None:
     assert log.gone == [(10 * STEP_BYTES, 11 * STEP_BYTES)]
 
 
-def test_a_segment_that_retention_removed_is_passed_over() -> None:
+def test_each_segment_that_is_still_there_gives_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        SimulatedFile, "drop_cached", lambda _, offset, size: gone.append((offset, size))
+    )
     files = SimulatedFiles()
     files.make_directory(paths.COMMIT_LOG)
     log = CommitLog(files, 4096)
     for base in (0, 4096, 8192):
         log.prepare(base)
+    log.let_go(100, 9000)
+    assert gone == [(100, 3996), (0, 4096), (0, 808)]
+    gone.clear()
     log.drop_first()
     log.let_go(100, 9000)
+    assert gone == [(0, 4096), (0, 808)]
 
 
 def test_a_disk_that_cannot_let_go_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,12 @@ ROUNDS = 4
 TURNS = 3
 BATCHES = 18
 """In each turn; the first third warms up."""
+SETTINGS = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2500",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+}
+"""What the connector's README finds worth setting."""
 PROBE_BYTES = 256 * 2**20
 PAGE_BYTES = 4096
 
@@ -127,7 +133,7 @@ def fill(url: str, rows: int) -> None:
     put_topics(url)
     part = pa.array([BODY] * 1000, pa.binary())
     keys = pa.array([b"k%d" % number for number in range(1000)], pa.binary())
-    frame = frame_of(encode_records(TOPIC, part, keys, None, None), 0, len(part))
+    frame = frame_of([encode_records(TOPIC, part, keys, None, None)])
     for number in range(rows // 1000):
         client.send(TOPIC, number % QUEUES, frame)
 
@@ -224,7 +230,7 @@ def session(folder: Path) -> SparkSession:
         .config("spark.log.level", "ERROR")
         .config("spark.local.dir", str(folder / "spark"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config(map={**SETTINGS})
         .getOrCreate()
     )
     register(spark)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark_curlew import outgoing
 from pyspark_curlew.errors import RowRefused
-from pyspark_curlew.outgoing import encode_records, frame_of, portions
+from pyspark_curlew.outgoing import encode_records, fitting, frame_of, total_bytes
 from pyspark_curlew.routing import by_queue, java_hashes
 
 from app.domain.limits import Limits
@@ -51,10 +51,17 @@ def test_the_service_reads_what_is_sent(
     rows = rows[min(skipped, len(rows) - 1) :]
     records = encode_records("orders", *whole)
     left = list(rows)
-    for first, last in portions(records, most, size):
-        frame = frame_of(records, first, last)
+    while len(records):
+        fit = fitting(records, most, size)
+        assert fit <= most
+        part = records.slice(0, max(fit, 1))
+        assert total_bytes(part) <= size or not fit
+        assert fit in {most, len(records)} or total_bytes(records.slice(0, fit + 1)) > size
+        records = records.slice(len(part))
+        cut = len(part) // 2
+        frame = frame_of([part.slice(0, cut), part.slice(cut)] if cut else [part])
         parsed = parse_request(b"".join(frame), topic="orders", limits=Limits())
-        assert parsed.count == 1 or (parsed.count <= most and len(parsed.records) <= size)
+        assert parsed.count == len(part)
         for start, length, body in zip(
             parsed.positions, parsed.sizes, parsed.body_lengths, strict=True
         ):
@@ -68,7 +75,7 @@ def test_the_service_reads_what_is_sent(
 @pytest.mark.parametrize("has_isal", [True, False])
 def test_a_value_alone_is_enough(monkeypatch: pytest.MonkeyPatch, has_isal: bool) -> None:
     monkeypatch.setattr(outgoing, "IS_FAST", has_isal)
-    frame = frame_of(encode_records("orders", pa.array(["a", "b"]), None, None, None), 0, 2)
+    frame = frame_of([encode_records("orders", pa.array(["a", "b"]), None, None, None)])
     assert parse_request(b"".join(frame), topic="orders", limits=Limits()).count == 2
     assert frame[0][5] == (8 if has_isal else 0), "CRC-32 where it is fast"
 

@@ -38,8 +38,8 @@ from pyspark_curlew.errors import (
     TopicNotFound,
     Unsupported,
 )
-from pyspark_curlew.outbox import Outbox
-from pyspark_curlew.outgoing import encode_records
+from pyspark_curlew.outbox import Outbox, Portion
+from pyspark_curlew.outgoing import encode_records, frame_of
 from pyspark_curlew.producing import Producer
 from pyspark_curlew.sending import Sender, send_all
 from pyspark_curlew.sink import CurlewStreamWriter, Sent
@@ -263,11 +263,27 @@ def test_portions_do_not_depend_on_the_batches(
         for part in parts:
             records = encode_records("orders", pa.array(part, pa.binary()), None, None, None)
             found += list(outbox.add(records))
-        return [tuple(portion) for portion in (*found, *outbox.rest())]
+        portions = (*found, *outbox.rest())
+        return [(seq, count, b"".join(frame)) for seq, count, frame in portions]
 
     whole = [value for part in batches for value in part]
     assert sent(batches) == sent([whole]) == sent([[value] for value in whole])
     assert sum(count for _, count, _ in sent(batches)) == len(whole)
+
+
+def test_a_portion_of_many_small_batches_is_few_pieces() -> None:
+    """One system call takes 1,024 pieces."""
+    outbox = Outbox(500, 1_000_000)
+    names = [b"%d" % number for number in range(500)]
+    found: list[Portion] = []
+    for name in names:
+        records = encode_records("orders", pa.array([name], pa.binary()), None, None, None)
+        found += outbox.add(records)
+    (portion,) = found
+    assert portion.messages == 500
+    assert len(portion.frame) <= 66
+    whole = encode_records("orders", pa.array(names, pa.binary()), None, None, None)
+    assert b"".join(portion.frame) == b"".join(frame_of([whole]))
 
 
 def task(

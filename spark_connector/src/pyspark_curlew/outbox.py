@@ -1,15 +1,21 @@
 """Records of one queue on their way: full portions go out, the rest waits for more.
 
 Where a portion ends depends on the records alone, not on the batches in which Spark hands them
-over; so a task that is repeated makes the same requests with the same numbers. Called by `sending`.
+over; so a task that is repeated makes the same requests with the same numbers. A portion has at
+most the messages and bytes that are allowed, or one message. Records of several batches go into
+one request from where they are. Called by `sending`.
 """
 
-from collections.abc import Generator, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from pyspark_curlew.outgoing import frame_of, portions
+from pyspark_curlew.outgoing import fitting, frame_of, total_bytes
+from pyspark_curlew.sources import Buffer
+
+_PARTS_MAX: Final = 64
+"""Of one portion; more are joined. One system call takes 1,024 (IOV_MAX of Linux)."""
 
 
 class Portion(NamedTuple):
@@ -17,55 +23,48 @@ class Portion(NamedTuple):
 
     seq: int
     messages: int
-    frame: tuple[bytes, memoryview]
+    frame: tuple[Buffer, ...]
 
 
 class Outbox:
-    """What waits for one queue. Sizes as in `portions`."""
+    """What waits for one queue. `max_bytes` counts records, without what a frame adds."""
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
-        self._rest: pa.Array | None = None
+        self._waiting: list[pa.Array] = []
+        self._messages = 0
+        self._bytes = 0
         self._seq = 0
 
     def add(self, records: pa.Array) -> Iterator[Portion]:
         """Take records; give the portions that are full."""
-        if self._rest is not None:
-            records = yield from self._with_rest(self._rest, records)
-        yield from self._full(records)
-
-    def _with_rest(self, rest: pa.Array, records: pa.Array) -> Generator[Portion, None, pa.Array]:
-        """Give the portions that begin in the rest; return the records behind them.
-
-        No more is copied than can belong to those portions.
-        """
-        before = len(rest)
-        joined = pa.concat_arrays([rest, records.slice(0, self._max_messages)])
-        self._rest = None
-        for begin, end in portions(joined, self._max_messages, self._max_bytes):
-            if begin >= before:
-                return records.slice(begin - before)
-            if end == len(joined) < begin + self._max_messages:
-                self._rest = joined.slice(begin)
-                return records.slice(len(records))
-            yield self._portion(joined, begin, end)
-        return records.slice(len(joined) - before)
-
-    def _full(self, records: pa.Array) -> Iterator[Portion]:
-        for begin, end in portions(records, self._max_messages, self._max_bytes):
-            if end == len(records) < begin + self._max_messages:
-                self._rest = records.slice(begin)
+        while len(records):
+            room = self._max_messages - self._messages, self._max_bytes - self._bytes
+            count = fitting(records, *room)
+            if not self._messages:
+                count = max(count, 1)
+            if count:
+                self._put(records.slice(0, count))
+            if count == len(records) and self._messages < self._max_messages:
                 return
-            yield self._portion(records, begin, end)
+            yield self._portion()
+            records = records.slice(count)
 
     def rest(self) -> Iterator[Portion]:
         """What is left, at the end of the task."""
-        rest, self._rest = self._rest, None
-        if rest is not None:
-            yield self._portion(rest, 0, len(rest))
+        if self._waiting:
+            yield self._portion()
 
-    def _portion(self, records: pa.Array, begin: int, end: int) -> Portion:
-        portion = Portion(self._seq, end - begin, frame_of(records, begin, end))
-        self._seq += portion.messages
+    def _put(self, records: pa.Array) -> None:
+        self._waiting.append(records)
+        self._messages += len(records)
+        self._bytes += total_bytes(records)
+        if len(self._waiting) > _PARTS_MAX:
+            self._waiting = [pa.concat_arrays(self._waiting)]
+
+    def _portion(self) -> Portion:
+        portion = Portion(self._seq, self._messages, frame_of(self._waiting))
+        self._seq += self._messages
+        self._waiting, self._messages, self._bytes = [], 0, 0
         return portion

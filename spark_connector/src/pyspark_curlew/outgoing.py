@@ -1,13 +1,13 @@
 """From rows to request frames, column by column: the opposite of `columns` and `frame`.
 
-A record is joined from its parts by one Arrow call over all rows, so that the block of a frame is a
-slice of the joined column and its sizes are the differences of the offsets. Layout: see `records`;
-the fields that the service assigns (queue, offsets, times, checksum) are left zero. Invariants: a
-chunk has at most the messages and bytes that are allowed, or one message; the order of rows is
-kept. Called by `sending` and `outbox`.
+A record is joined from its parts by one Arrow call over all rows, so that a frame's records are
+slices of joined columns and its sizes are the differences of the offsets. Layout: see `records`;
+the fields that the service assigns (queue, offsets, times, checksum) are left zero. The order of
+rows is kept. Called by `sending` and `outbox`.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from pyspark_curlew.crc32 import IS_FAST, crc32
 from pyspark_curlew.crc32c import crc32c
 from pyspark_curlew.errors import RowRefused
 from pyspark_curlew.frame import FLAG_CRC32
+from pyspark_curlew.sources import Buffer
 
 _HEADER: Final = struct.Struct(">4sBBHIIqq")
 _HEADS: Final = np.dtype(
@@ -31,7 +32,6 @@ _HEADS: Final = np.dtype(
 )
 _MAGIC: Final = 0xDAA320A7
 _CHECKSUM: Final = b"__CRC32#\x010000000000\x02"
-_OVERHEAD: Final = 91
 _PROPERTIES_MAX: Final = 32_767
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 
@@ -49,48 +49,59 @@ def encode_records(
     bodies = _binary(values, "value")
     name = bytes([len(topic.encode())]) + topic.encode()
     body_lengths = _lengths(bodies)
-    heads = np.zeros(len(bodies), dtype=_HEADS)
-    heads["magic"] = _MAGIC
-    heads["body_length"] = body_lengths
     texts = _properties(keys, tags, properties)
     if not texts:  # the same end for all
-        heads["size"] = _OVERHEAD - 1 + len(name) + body_lengths + len(_CHECKSUM)
-        tail = pa.scalar(name + struct.pack(">H", len(_CHECKSUM)) + _CHECKSUM, pa.binary())
-        return pc.binary_join_element_wise(_fixed(heads), bodies, tail, _NOTHING)
+        end = name + struct.pack(">H", len(_CHECKSUM)) + _CHECKSUM
+        heads = _heads(body_lengths, len(end))
+        return pc.binary_join_element_wise(_fixed(heads), bodies, pa.scalar(end), _NOTHING)
     own = pc.binary_join_element_wise(*texts, pa.scalar(_CHECKSUM, pa.binary()), _NOTHING)
     lengths = _lengths(own)
     if len(lengths) and int(lengths.max()) > _PROPERTIES_MAX:
         raise RowRefused(f"key, tag and properties of a row exceed {_PROPERTIES_MAX} bytes")
-    heads["size"] = _OVERHEAD - 1 + len(name) + body_lengths + lengths
+    heads = _heads(body_lengths, len(name) + 2 + lengths)
     middle = np.empty(len(bodies), dtype=np.dtype([("name", f"V{len(name)}"), ("size", ">u2")]))
     middle["name"] = np.void(name)
     middle["size"] = lengths
     return pc.binary_join_element_wise(_fixed(heads), bodies, _fixed(middle), own, _NOTHING)
 
 
-def portions(records: pa.Array, max_messages: int, max_bytes: int) -> list[tuple[int, int]]:
-    """First and end of each portion, in order: as many records as fit, and at least one."""
+def _heads(body_lengths: NDArray[np.int64], rest: NDArray[np.int64] | int) -> NDArray[np.void]:
+    """What stands before the bodies; behind each come so many bytes of the record."""
+    heads = np.zeros(len(body_lengths), dtype=_HEADS)
+    heads["magic"] = _MAGIC
+    heads["body_length"] = body_lengths
+    heads["size"] = _HEADS.itemsize + body_lengths + rest
+    return heads
+
+
+def fitting(records: pa.Array, max_messages: int, max_bytes: int) -> int:
+    """How many of the first records may go together."""
+    limits = _limits(records.slice(0, max_messages))
+    return max(int(np.searchsorted(limits, limits[0] + max_bytes, side="right")) - 1, 0)
+
+
+def total_bytes(records: pa.Array) -> int:
+    """Of all the records."""
     limits = _limits(records)
-    found: list[tuple[int, int]] = []
-    first = 0
-    while first < len(records):
-        fitting = int(np.searchsorted(limits, limits[first] + max_bytes, side="right")) - 1
-        last = min(first + max_messages, max(fitting, first + 1), len(records))
-        found.append((first, last))
-        first = last
-    return found
+    return int(limits[-1] - limits[0])
 
 
-def frame_of(records: pa.Array, first: int, last: int) -> tuple[bytes, memoryview]:
-    """The records from `first` to `last` (excluded) as a request frame: what goes in front of the
-    records, and the records where they are, which are not copied for it."""
-    limits = _limits(records.slice(first, last - first))
-    block = memoryview(records.buffers()[2] or b"")[limits[0] : limits[-1]]
-    sizes = np.diff(limits).astype(">u4").view(np.uint8)
+def frame_of(parts: Sequence[pa.Array]) -> tuple[Buffer, ...]:
+    """The records of all parts as one request frame: what goes in front of the records, and the
+    records where they are, which are not copied for it."""
+    limits = [_limits(part) for part in parts]
+    blocks = [
+        memoryview(part.buffers()[2])[ends[0] : ends[-1]]
+        for part, ends in zip(parts, limits, strict=True)
+    ]
+    sizes = np.concatenate([np.diff(ends) for ends in limits]).astype(">u4")
     flags, summed = (FLAG_CRC32, crc32) if IS_FAST else (0, crc32c)
-    checksum = summed(np.frombuffer(block, dtype=np.uint8), summed(sizes))
-    header = _HEADER.pack(b"CRLW", 1, flags, 0, last - first, checksum, 0, len(block))
-    return header + sizes.tobytes(), block
+    checksum = summed(sizes.view(np.uint8))
+    for block in blocks:
+        checksum = summed(np.frombuffer(block, dtype=np.uint8), checksum)
+    length = sum(map(len, blocks))
+    header = _HEADER.pack(b"CRLW", 1, flags, 0, len(sizes), checksum, 0, length)
+    return header + sizes.tobytes(), *blocks
 
 
 def _properties(
@@ -165,7 +176,7 @@ def _lengths(values: pa.Array) -> NDArray[np.int64]:
 
 
 def _fixed(rows: NDArray[np.void]) -> pa.Array:
-    width = rows.dtype.itemsize
-    limits = np.arange(0, (len(rows) + 1) * width, width, dtype=np.int32)
-    buffers = [None, pa.py_buffer(limits), pa.py_buffer(rows.tobytes())]
+    """A value for each item."""
+    limits = np.arange(0, rows.nbytes + 1, rows.itemsize, dtype=np.int32)
+    buffers = [None, pa.py_buffer(limits), pa.py_buffer(rows)]
     return pa.Array.from_buffers(pa.binary(), len(rows), buffers)

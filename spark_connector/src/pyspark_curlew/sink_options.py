@@ -50,8 +50,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     return SinkOptions(
         http=read_http_options(reader),
         topic=topic,
-        send_max_messages=reader.whole("sendMaxMessages", 2500, minimum=1),
-        send_max_bytes=reader.whole("sendMaxBytes", 4 * 1024 * 1024, minimum=1024),
+        send_max_messages=reader.whole("sendMaxMessages", 5000, minimum=1),
+        send_max_bytes=reader.whole("sendMaxBytes", 8 * 1024 * 1024, minimum=1024),
         idempotence=reader.flag("idempotence", default=True),
         producer_name=_producer_name(reader),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
@@ -46,6 +46,7 @@ from pyspark_curlew.sink import CurlewStreamWriter, Sent
 from pyspark_curlew.sink_options import parse_sink_options
 
 from app.domain.message import queue_for_sharding_key
+from app.store.formats.batch_frame import HEADER_BYTES
 from spark_connector.tests.support.fake_node import FakeNode, Reply, refusal, run_fake_node
 from spark_connector.tests.support.proxy import Dropping, run_proxy
 from spark_connector.tests.support.real_node import run_real_node
@@ -252,6 +253,8 @@ def test_a_real_node_stores_what_is_sent(tmp_path: Path) -> None:
     st.integers(1, 7),
     st.integers(100, 700),
 )
+@example([[b"1"], [b"2", b"3"], [b"4"]], 2, 700)
+@example([[b"1"], [b"2", b"3"], [b"4"]], 7, 300)
 def test_portions_do_not_depend_on_the_batches(
     batches: list[list[bytes]], most: int, size: int
 ) -> None:
@@ -269,6 +272,9 @@ def test_portions_do_not_depend_on_the_batches(
     whole = [value for part in batches for value in part]
     assert sent(batches) == sent([whole]) == sent([[value] for value in whole])
     assert sum(count for _, count, _ in sent(batches)) == len(whole)
+    for _, count, frame in sent(batches):
+        records = len(frame) - HEADER_BYTES - 4 * count
+        assert count == 1 or (count <= most and records <= size)
 
 
 def test_a_portion_of_many_small_batches_is_few_pieces() -> None:

@@ -37,35 +37,34 @@ def call(
     return response.status, json.loads(response.read())
 
 
-class Between:
-    """Where a worker is between its two requests; once wanted, it stays until the node is gone."""
+class Gap:
+    """Between a worker's two requests, where a kill is to come."""
 
     def __init__(self) -> None:
-        self._is_wanted, self._is_gone = threading.Event(), threading.Event()
-        self._held = threading.Semaphore(0)
+        self._is_kill_due, self._is_node_gone = threading.Event(), threading.Event()
+        self._waiting = threading.Semaphore(0)
 
-    def come_by(self) -> None:
-        if self._is_wanted.is_set():
-            self._held.release()
-            assert self._is_gone.wait(SECONDS)
+    def pass_through(self) -> None:
+        """For a worker: when a kill is due, stay until it is done."""
+        if self._is_kill_due.is_set():
+            self._waiting.release()
+            assert self._is_node_gone.wait(SECONDS)
 
-    def wait_for_a_worker(self) -> None:
-        self._is_wanted.set()
-        assert self._held.acquire(timeout=SECONDS), "no worker came by"
-
-    def let_go(self) -> None:
-        self._is_gone.set()
+    def kill(self, node: RunningNode) -> None:
+        """Kill as soon as a worker is here."""
+        self._is_kill_due.set()
+        assert self._waiting.acquire(timeout=SECONDS), "no worker came by"
+        node.kill()
+        self._is_node_gone.set()
 
 
 class Worker:
     """Receives, and settles with the results, until the node is gone or nothing is left."""
 
-    def __init__(
-        self, node: RunningNode, enough: threading.Semaphore, between: Between | None
-    ) -> None:
-        """With `between` it sends and acks in two requests."""
+    def __init__(self, node: RunningNode, enough: threading.Semaphore, gap: Gap | None) -> None:
+        """With a gap it sends and acks in two requests."""
         self.in_doubt = 0
-        self._port, self._enough, self._between = node.port, enough, between
+        self._port, self._enough, self._gap = node.port, enough, gap
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -97,11 +96,11 @@ class Worker:
         sends: list[dict[str, str]],
     ) -> None:
         path = f"{GROUP}/messages:settle"
-        if self._between is not None:
+        if self._gap is not None:
             batch = {"messages": [{"text": send["text"]} for send in sends]}
             status, answer = call(connection, "POST", "/v1/topics/squares/messages:batch", batch)
             assert status == http.client.OK, answer
-            self._between.come_by()
+            self._gap.pass_through()
             call(connection, "POST", path, {"acks": acks})
             return
         status, answer = call(connection, "POST", path, {"acks": acks, "sends": sends})
@@ -146,16 +145,12 @@ def run(data_dir: Path, *, is_split: bool) -> tuple[Counter[str], int]:
             if life == 0:
                 fill(node)
             enough = threading.Semaphore(0)
-            between = Between() if is_split else None
-            workers = [Worker(node, enough, between) for _ in range(WORKERS)]
+            gap = Gap() if is_split else None
+            workers = [Worker(node, enough, gap) for _ in range(WORKERS)]
             if life < LIVES:
                 for _ in range(RESULTS_A_LIFE):
                     assert enough.acquire(timeout=SECONDS), "no work is done"
-                if between is not None:
-                    between.wait_for_a_worker()
-                node.kill()
-                if between is not None:
-                    between.let_go()
+                node.kill() if gap is None else gap.kill(node)
             for worker in workers:
                 worker.join()
                 in_doubt += worker.in_doubt

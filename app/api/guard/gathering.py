@@ -19,7 +19,8 @@ from app.domain.errors import CurlewError
 from app.domain.limits import MIB
 
 FIRST_ROOM_BYTES: Final = 3 * MIB
-"""For most frames; from 4 MiB on numpy asks for huge pages, of which one byte takes 2 MiB."""
+"""For most frames, though not for those of Spark (ADR 0040); from 4 MiB on numpy asks for huge
+pages, of which one byte takes 2 MiB."""
 
 
 class Connection(Protocol):

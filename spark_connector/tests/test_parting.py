@@ -1,6 +1,5 @@
 """Frames that are read in pieces, with the bodies put apart, against the same ones read whole."""
 
-import struct
 import zlib
 from collections.abc import Sequence
 
@@ -11,9 +10,9 @@ from hypothesis import strategies as st
 from pyspark_curlew import parting
 from pyspark_curlew.columns import Origin, decode
 from pyspark_curlew.errors import FrameDamaged
-from pyspark_curlew.frame import CONTENT_TYPE, Frame, parse_frame
+from pyspark_curlew.frame import CONTENT_TYPE, Block, Frame, parse_frame
 from pyspark_curlew.http_options import HttpOptions
-from pyspark_curlew.parting import PIECE_BYTES_MAX, PIECE_BYTES_MIN, pieces_of
+from pyspark_curlew.parting import PIECE_BYTES_MAX, PIECE_BYTES_MIN, Parted, pieces_of
 from pyspark_curlew.retry import RetryPolicy, TryLater
 from pyspark_curlew.transport import Answer, Request, Transport
 
@@ -30,17 +29,17 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     read_in_pieces(frame([Record(0).encode()]))
 
 
-def read_whole(data: bytes) -> Frame:
+def read_whole(data: bytes) -> Block:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parting, "PIECE_BYTES_MIN", 1 << 40)
         found = parse_frame(data)
-    assert found.bodies is None
+    assert isinstance(found, Block)
     return found
 
 
-def read_in_pieces(data: bytes) -> Frame:
+def read_in_pieces(data: bytes) -> Parted:
     found = parse_frame(data)
-    assert found.bodies is not None
+    assert isinstance(found, Parted)
     return found
 
 
@@ -65,7 +64,9 @@ RECORD = st.builds(
     Record,
     queue_offset=st.integers(0, 1 << 40),
     body=BODY,
-    properties=st.sampled_from([b"", b"TAGS\x01a", b"KEYS\x01k\x02u\x01v"]),
+    properties=st.sampled_from(
+        [b"", b"TAGS\x01a", b"KEYS\x01k\x02u\x01v", b"__CRC32#\x010123456789\x02"]
+    ),
     wide_topic=st.booleans(),
     born_v6=st.sampled_from([False, False, True]),
     store_v6=st.sampled_from([False, False, True]),
@@ -115,6 +116,54 @@ def test_hosts_of_both_kinds_in_records_of_one_size() -> None:
     assert found["value"] == bodies
 
 
+@pytest.mark.usefixtures("small_pieces")
+def test_one_host_of_either_kind_in_records_of_one_size() -> None:
+    """The store time is not where it is in the record before."""
+    records = [
+        Record(number, store_ms=number, born_v6=number % 2 == 0, store_v6=number % 2 == 1)
+        for number in range(5)
+    ]
+    data = frame([each.encode() for each in records])
+    assert columns(read_in_pieces(data)) == columns(read_whole(data))
+
+
+CHECKSUM = b"__CRC32#\x010123456789\x02"
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize(
+    ("last", "is_left_out"),
+    [
+        (CHECKSUM, True),
+        (b"TAGS\x01a\x02" + CHECKSUM, True),
+        (CHECKSUM + CHECKSUM, True),
+        (b"", False),
+        (b"TAGS\x01" + b"a" * 30, False),
+        (CHECKSUM[:-1], False),
+        (b"KEYS\x01" + CHECKSUM, False),
+        (b"KEYS\x01k" + CHECKSUM, False),
+        (b"_" + CHECKSUM, False),
+        (CHECKSUM + b"TAGS\x01a", False),
+        (b"__CRC32#\x010123\x026789T\x02", False),
+        (b"__CRC32#\x01012345678\x01\x02", False),
+        (b"__CRC32#\x010123456789T", False),
+        (b"__CRC31#\x010123456789\x02", False),
+        (b"__CRC32#\x020123456789\x02", False),
+    ],
+)
+def test_checksums_are_left_out_where_each_record_ends_with_one(
+    last: bytes, is_left_out: bool
+) -> None:
+    """The rows are the same, also where what ends like one is the end of something else."""
+    all_properties = [CHECKSUM] * 3 + [b"KEYS\x01k\x02" + CHECKSUM, last]
+    records = [Record(number, b"b", each) for number, each in enumerate(all_properties)]
+    data = frame([each.encode() for each in records])
+    found = read_in_pieces(data)
+    left_out = sum(map(len, all_properties)) - len(found.properties)
+    assert left_out == (len(CHECKSUM) * len(records) if is_left_out else 0)
+    assert columns(found) == columns(read_whole(data))
+
+
 SIZES = st.lists(
     st.tuples(st.integers(91, 3 * PIECE_BYTES_MAX), st.integers(1, 5_000)), min_size=1, max_size=5
 )
@@ -145,7 +194,7 @@ def test_an_ordinary_large_frame_is_read_in_pieces() -> None:
 
 def test_a_frame_of_ever_other_sizes_is_read_whole() -> None:
     data = frame(numbered([bytes(1000 + number % 7) for number in range(1000)]))
-    assert parse_frame(data).bodies is None
+    assert isinstance(parse_frame(data), Block)
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -162,13 +211,30 @@ def test_no_byte_may_change(flags: int) -> None:
 
 
 @pytest.mark.usefixtures("small_pieces")
-@pytest.mark.parametrize("length", [-1, 4 + 8, 1 << 30])
-def test_the_length_of_a_body_that_leads_elsewhere(length: int) -> None:
+@pytest.mark.parametrize(
+    ("position", "value"),
+    [
+        (0, bytes(4)),  # size
+        (4, b"\xda\xa3\x20\xa8"),  # magic
+        (84, b"\xff\xff\xff\xff"),  # length of the body
+        (84, bytes([0, 0, 0, 4 + 8])),
+        (84, b"\x40\0\0\0"),
+        (92, b"\x05"),  # length of the topic
+        (-2, b"\x00\x01"),  # length of the properties
+    ],
+)
+@pytest.mark.parametrize("damaged", [0, 1])
+def test_a_record_that_contradicts_itself(position: int, value: bytes, damaged: int) -> None:
     """In a frame whose checksum fits."""
     records = [bytearray(Record(number, b"body").encode()) for number in range(2)]
-    records[1][84:88] = struct.pack(">i", length)
-    with pytest.raises(FrameDamaged, match="length"):
-        columns(parse_frame(frame([bytes(each) for each in records])))
+    place = slice(position, position + len(value) or None)
+    assert records[damaged][place] != value
+    records[damaged][place] = value
+    data = frame([bytes(each) for each in records])
+    with pytest.raises(FrameDamaged, match=r"length|magic|size"):
+        columns(parse_frame(data))
+    with pytest.raises(FrameDamaged):
+        columns(read_whole(data))
 
 
 # --- over a connection
@@ -210,7 +276,7 @@ def test_a_frame_is_read_as_it_comes(data: bytes) -> None:
     assert requests == [2]
     for answer in (first, second):
         assert columns(frame_of(answer)) == columns(read_whole(data))
-    assert (frame_of(first).bodies is not None) == (data is LARGE)
+    assert isinstance(frame_of(first), Parted) == (data is LARGE)
 
 
 @pytest.mark.parametrize(

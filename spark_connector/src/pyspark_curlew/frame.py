@@ -5,8 +5,8 @@
     bytes of records (8) · 32 sizes (4 each) · tag hashes (8 each, with flag 4) · the records, back
     to back. All big-endian.
 
-Of what is inside a record `records` and `parting` know. Invariant of `Frame`: the checksum held,
-and the sizes add up to the block. The layout is the server's; the constants stand here again
+Of what is inside a record `records` and `parting` know. Invariant of a frame: the checksum held,
+and the sizes add up to all of it. The layout is the server's; the constants stand here again
 because the connector shares no code with it. Called by `exchange`, while a frame comes, and by
 `client`.
 """
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pyspark_curlew.crc32 import crc32
 from pyspark_curlew.crc32c import Checksum, crc32c
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation
-from pyspark_curlew.parting import Bodies, pieces_of, read_parted
+from pyspark_curlew.parting import Parted, pieces_of, read_parted
 from pyspark_curlew.sources import Buffer, InMemory, Source
 
 CONTENT_TYPE: Final = "application/vnd.curlew.batch"
@@ -35,25 +35,19 @@ _FLAG_TAG_HASHES: Final = 4
 FLAG_CRC32: Final = 8
 
 
-class Frame(NamedTuple):
-    """A checked frame. `block` holds the records; `starts` and `sizes` are bytes within it.
+class Block(NamedTuple):
+    """A checked frame, whole. `data` holds the records; `starts` and `sizes` are bytes in it."""
 
-    Where `bodies` are apart, the records in `block` are without them.
-    """
-
-    block: NDArray[np.uint8]
+    data: NDArray[np.uint8]
     starts: NDArray[np.int64]
     sizes: NDArray[np.int64]
-    bodies: Bodies | None = None
 
     @property
     def records(self) -> int:
         return len(self.sizes)
 
-    @property
-    def whole_sizes(self) -> NDArray[np.int64]:
-        """Bytes of the records with their bodies."""
-        return self.sizes if self.bodies is None else self.sizes + self.bodies.sizes
+
+Frame = Block | Parted
 
 
 def media_type_of(headers: Mapping[str, str]) -> str:
@@ -105,8 +99,6 @@ def _records(
     """The frame, and the checksum of all of it behind the header."""
     pieces = pieces_of(sizes)
     if pieces is None:
-        block = np.frombuffer(source.take(int(sizes.sum())), dtype=np.uint8)
-        return Frame(block, np.cumsum(sizes) - sizes, sizes), checksum(block, before)
-    parted = read_parted(source, sizes, pieces, checksum, before)
-    rests = sizes - parted.bodies.sizes
-    return Frame(parted.rest, np.cumsum(rests) - rests, rests, parted.bodies), parted.checksum
+        data = np.frombuffer(source.take(int(sizes.sum())), dtype=np.uint8)
+        return Block(data, np.cumsum(sizes) - sizes, sizes), checksum(data, before)
+    return read_parted(source, sizes, pieces, checksum, before)

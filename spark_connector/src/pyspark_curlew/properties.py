@@ -11,25 +11,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Int64s = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+from pyspark_curlew.spans import Flags, Int64s, Spans, all_present
 
 _NAME_VALUE: Final = 0x01
 _PIECE_END: Final = 0x02
 _PAD: Final = 64
 """Zero bytes behind the text, so that reading a name's length from any piece stays inside."""
-
-
-class Spans(NamedTuple):
-    """At most one span of bytes for each record, in the text; `present` says where there is one.
-
-    Where there is none, start and end are both the start of the record's own text, so that starts
-    and ends never decrease from record to record.
-    """
-
-    starts: Int64s
-    ends: Int64s
-    present: Flags
 
 
 class PropertyText:
@@ -59,19 +46,26 @@ class PropertyText:
     def _named(self, needle: bytes) -> Int64s | slice:
         """The pieces that begin with `needle`; a slice if they are evenly spaced."""
         begins = self._begins_with(needle)
-        count, matches = len(self.bounds) - 1, int(np.count_nonzero(begins))
-        if matches == 0:
+        if not begins.any():
             return slice(0, 0)
-        if matches == count and len(begins) % count == 0 and len(needle) <= 8:
-            step = len(begins) // count
-            first = int(begins.argmax())
-            if first < step and begins[first::step].all():
-                return slice(first, None, step)
-        found = np.flatnonzero(begins)
-        if len(needle) > 8:
-            tail = self._u8(self._starts[found] + len(needle) - 8)
-            found = found[tail == int.from_bytes(needle[-8:], "little")]
-        return found
+        evenly = self._evenly(begins)
+        found = np.flatnonzero(begins) if evenly is None else evenly
+        if len(needle) <= 8:
+            return found
+        tails = self._u8(self._starts[found] + len(needle) - 8)
+        fits = tails == np.uint64(int.from_bytes(needle[-8:], "little"))
+        return found if fits.all() else np.arange(len(begins))[found][fits]
+
+    def _evenly(self, begins: Flags) -> slice | None:
+        """Where `begins` is, if that is one piece of each record, and always the same one."""
+        count = len(self.bounds) - 1
+        if len(begins) % count:
+            return None
+        step = len(begins) // count
+        first = int(begins.argmax())
+        if first >= step or np.count_nonzero(begins) != count or not begins[first::step].all():
+            return None
+        return slice(first, None, step)
 
     def pairs(self, without: bytes) -> "Pairs":
         """Every name and value that counts, but for the property `without`."""
@@ -89,6 +83,8 @@ class PropertyText:
 
     def first_words(self, spans: Spans) -> Spans:
         """Cut each span before its first space. Keys are stored separated by spaces."""
+        if not spans.present.any():
+            return spans
         spaces = np.flatnonzero(self.text == 0x20)
         if len(spaces) == 0:
             return spans
@@ -115,7 +111,7 @@ class PropertyText:
     def _spans(self, rows: Int64s, value_starts: Int64s, value_ends: Int64s) -> Spans:
         count = len(self.bounds) - 1
         if len(rows) == count and (rows[1:] > rows[:-1]).all():
-            return Spans(value_starts, value_ends, np.ones(count, dtype=np.bool_))
+            return all_present(value_starts, value_ends)
         starts = self.bounds[:-1].copy()
         ends = starts.copy()
         present = np.zeros(count, dtype=np.bool_)
@@ -145,6 +141,8 @@ class Pairs(NamedTuple):
 
 def either(first: Spans, second: Spans) -> Spans:
     """`first` where it is present, `second` elsewhere."""
+    if first.present.all() or not second.present.any():
+        return first
     if not first.present.any():
         return second
     return Spans(

@@ -11,7 +11,12 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+"""As V1, with two bytes for the length of the topic."""
 FLAGS_AT: Final = 36
+STORE_TIME_AT: Final = 56
+"""With an IPv4 host in front of it."""
 FIXED_BYTES: Final = 88
 """In front of the body, with IPv4 hosts."""
 RECORD_BYTES_MIN: Final = 91

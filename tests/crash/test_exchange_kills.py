@@ -9,6 +9,7 @@ import http.client
 import json
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -161,13 +162,26 @@ def run(data_dir: Path, *, is_split: bool) -> tuple[Counter[str], int]:
     raise AssertionError("not reached")
 
 
-def test_each_input_has_exactly_one_result(tmp_path: Path) -> None:
-    results, in_doubt = run(tmp_path / "data", is_split=False)
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, tuple[Counter[str], int]]:
+    """By `is_split`; both at once, each on a node of its own, for half of it is waiting."""
+
+    def run_one(is_split: bool) -> tuple[Counter[str], int]:
+        return run(tmp_path_factory.mktemp("data"), is_split=is_split)
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip((False, True), pool.map(run_one, (False, True)), strict=True))
+
+
+def test_each_input_has_exactly_one_result(found: dict[bool, tuple[Counter[str], int]]) -> None:
+    results, in_doubt = found[False]
     assert results == Counter(str(number) for number in range(MESSAGES))
     assert in_doubt > 0, "the control: kills came in the middle of steps"
 
 
-def test_the_control_in_two_requests_some_have_two(tmp_path: Path) -> None:
-    results, _ = run(tmp_path / "data", is_split=True)
+def test_the_control_in_two_requests_some_have_two(
+    found: dict[bool, tuple[Counter[str], int]],
+) -> None:
+    results, _ = found[True]
     assert set(results) == {str(number) for number in range(MESSAGES)}
     assert results.total() >= MESSAGES + LIVES, "each kill found a worker between its requests"

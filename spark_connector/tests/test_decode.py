@@ -219,6 +219,8 @@ def even(*pieces: str) -> list[str]:
 @example(even("TAGS\x01v", "a\x01b", "a\x01b", "TAGS\x01w"))
 @example(even("TAGS\x01v", "TAGS\x01w", "a\x01b", "a\x01b"))
 @example(even("TAGS\x01v", "a\x01b", "TAGS\x01", "a\x01b"))
+@example(even("a\x01b", "a\x01b", "TAGS\x01v", "TAGS\x01w"))
+@example(even("TAGS\x01v", "TAGS\x01w", "TAGS\x01x", "a\x01b"))
 @given(st.lists(PIECES, min_size=1, max_size=6))
 def test_any_property_string_is_read_as_by_the_reference(raws: list[str]) -> None:
     found = rows_of(

@@ -10,15 +10,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from pyspark_curlew.frame import Frame
 from pyspark_curlew.properties import Pairs, PropertyText, either
 from pyspark_curlew.records import Fields, Values, read_fields
 from pyspark_curlew.reserved import HIDDEN
-from pyspark_curlew.spans import Spans, all_present, fixed, gather
-
-Int64s = NDArray[np.int64]
+from pyspark_curlew.spans import Int64s, Spans, all_present, fixed, gather
 
 TAG: Final = b"TAGS"
 KEYS: Final = b"KEYS"
@@ -70,7 +67,7 @@ def decode(frame: Frame, origin: Origin, *, include_properties: bool) -> Decoded
     key = either(properties.find(SHARDING_KEY), keys)
     arrays = [
         gather(pa.binary(), text, key),
-        _values(fields.bodies),
+        _bodies(fields.bodies),
         _repeated_text(origin.topic, count),
         fixed(pa.int32(), np.full(count, origin.queue, dtype=np.int32)),
         fixed(pa.int64(), fields.queue_offset),
@@ -85,9 +82,9 @@ def decode(frame: Frame, origin: Origin, *, include_properties: bool) -> Decoded
     return Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema), fields.queue_offset)
 
 
-def _values(values: Values) -> pa.Array:
-    buffers = [None, pa.py_buffer(values.limits.astype(np.int32)), pa.py_buffer(values.data)]
-    return pa.Array.from_buffers(pa.binary(), len(values.limits) - 1, buffers)
+def _bodies(bodies: Values) -> pa.Array:
+    buffers = [None, pa.py_buffer(bodies.limits.astype(np.int32)), pa.py_buffer(bodies.data)]
+    return pa.Array.from_buffers(pa.binary(), len(bodies.limits) - 1, buffers)
 
 
 def _repeated_text(text: str, count: int) -> pa.Array:
@@ -100,6 +97,8 @@ def _repeated_text(text: str, count: int) -> pa.Array:
 _HEX: Final = np.array([f"{n:02X}".encode() for n in range(256)]).view(np.uint16)
 _QUADS: Final = np.stack(np.meshgrid(_HEX, _HEX, indexing="ij"), axis=-1).view(np.uint32).ravel()
 """The four upper-case hex digits of each number of 16 bits, as one element."""
+_POSITION_DIGITS: Final = 2 * 6 * 2
+"""Two numbers of six bytes, each byte two hex digits."""
 
 
 def _message_ids(unique: Spans, text: pa.Buffer, fields: Fields, store_id: bytes) -> pa.Array:
@@ -120,10 +119,10 @@ def _message_ids(unique: Spans, text: pa.Buffer, fields: Fields, store_id: bytes
 
 
 def _derived_ids(fields: Fields, store_id: bytes) -> pa.Array:
-    """The store's ids."""
+    """The store's ids: of each number 16 bits at a time, from the top, looked up as four digits."""
     count = len(fields.store_ms)
     prefix = (b"\x01" + store_id).hex().upper().encode()
-    width = len(prefix) + 24
+    width = len(prefix) + _POSITION_DIGITS
     ids = np.empty((count, width), dtype=np.uint8)
     ids[:, : len(prefix)] = np.frombuffer(prefix, dtype=np.uint8)
     digits = ids[:, len(prefix) :].view(np.uint32)

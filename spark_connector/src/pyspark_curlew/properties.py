@@ -57,10 +57,8 @@ class PropertyText:
         return found if fits.all() else np.arange(len(begins))[found][fits]
 
     def _evenly(self, begins: Flags) -> slice | None:
-        """Where `begins` is, if that is one piece of each record, and always the same one."""
+        """Where `begins` is, if there is one for each record, always as many pieces apart."""
         count = len(self.bounds) - 1
-        if len(begins) % count:
-            return None
         step = len(begins) // count
         first = int(begins.argmax())
         if first >= step or np.count_nonzero(begins) != count or not begins[first::step].all():

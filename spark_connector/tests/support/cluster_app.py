@@ -1,10 +1,13 @@
-"""A Spark application for a standalone cluster: copies a topic and counts the copy's rows.
+"""A Spark application for a standalone cluster: copies a topic and prints who did the work.
 
 Arguments: endpoint, topic, copy, folder, and options of the sink as name=value.
 """
 
+import os
 import sys
+from pathlib import Path
 
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark_curlew import register
 
@@ -26,10 +29,17 @@ def main() -> None:
         .start()
     )
     query.awaitTermination()
+    executors = spark.sparkContext.parallelize(range(8), 8).map(_place).distinct().collect()
     rows = spark.read.format("curlew").options(**address, topic=copy).load()
-    counts = rows.count(), rows.select("value").distinct().count()
-    sys.stdout.write("copied {} {}\n".format(*counts))
+    counts = rows.count(), rows.select("value").distinct().count(), len(executors)
+    sys.stdout.write("copied {} {} {}\n".format(*counts))
     spark.stop()
+
+
+def _place(_number: int) -> str:
+    """The executor's own folder, which tells one from the other on one machine."""
+    assert TaskContext.get() is not None
+    return os.environ.get("SPARK_EXECUTOR_DIRS", "") or str(Path.cwd())
 
 
 main()

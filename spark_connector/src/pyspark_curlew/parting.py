@@ -42,9 +42,10 @@ _SIZE_AND_MAGIC: Final = slice(0, 8)
 _FLAGS: Final = slice(FLAGS_AT, FLAGS_AT + 4)
 _STORE_TIME: Final = slice(STORE_TIME_AT, STORE_TIME_AT + 8)
 _UNSIGNED: Final = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
-_CHECKSUM: Final = np.frombuffer(b"__CRC32#\x010000000000\x02", dtype=np.uint8)
-_CHECKSUM_MASK: Final = np.frombuffer(b"\xff" * 9 + b"\xf0" * 10 + b"\xff", dtype=np.uint8)
+_CHECKSUM: Final = b"__CRC32#\x010000000000\x02"
+_MASKS: Final = np.frombuffer(b"\xff" * 9 + b"\xf0" * 10 + b"\xff", dtype=np.uint32)
 """Of a digit the upper half."""
+_WORDS: Final = np.frombuffer(_CHECKSUM, dtype=np.uint32) & _MASKS
 _PROPERTY_END: Final = 0x02
 
 
@@ -177,9 +178,19 @@ class _Parting:
             self._heads,
             self._bodies[: self._body_bytes],
             self._body_sizes,
-            np.concatenate([each.ravel() for each in properties]),
+            _joined(properties),
             np.repeat([each.shape[1] for each in properties], counts),
         )
+
+
+def _joined(matrices: list[Bytes]) -> Bytes:
+    """Their rows, one behind the other. `ravel` would copy those that are cut out of larger ones."""
+    joined = np.empty(sum(each.size for each in matrices), dtype=np.uint8)
+    at = 0
+    for each in matrices:
+        joined[at : at + each.size].reshape(each.shape)[...] = each
+        at += each.size
+    return joined
 
 
 def _are_alike(records: Bytes, layout: _Layout) -> bool:
@@ -191,8 +202,10 @@ def _are_alike(records: Bytes, layout: _Layout) -> bool:
 
 
 def _is_one_number(rows: Bytes) -> bool:
-    numbers = rows.view(_UNSIGNED[rows.shape[1]])
-    return bool((numbers == numbers[0]).all())
+    """As bytes, which compare faster than numbers do in numpy (10 us for five fields, not 25)."""
+    width = rows.shape[1]
+    raw = rows.view(_UNSIGNED[width]).tobytes()
+    return raw == raw[:width] * len(rows)
 
 
 def _without_checksums(properties: list[Bytes]) -> list[Bytes]:
@@ -203,9 +216,9 @@ def _without_checksums(properties: list[Bytes]) -> list[Bytes]:
         return properties
     ends = np.concatenate([each[:, -width:] for each in properties])
     before = [each[:, -width - 1] for each in properties if each.shape[1] > width]
-    words, mask = ends.view(np.uint32), _CHECKSUM_MASK.view(np.uint32)
-    if (words & mask != _CHECKSUM.view(np.uint32) & mask).any():
-        return properties
+    for column, word, mask in zip(ends.view(np.uint32).T, _WORDS, _MASKS, strict=True):
+        if (column & mask != word).any():
+            return properties
     if before and (np.concatenate(before) != _PROPERTY_END).any():
         return properties
     return [each[:, :-width] for each in properties]

@@ -184,7 +184,7 @@ class _Parting:
 
 
 def _joined(matrices: list[Bytes]) -> Bytes:
-    """Their rows, one behind the other. `ravel` would copy those that are cut out of larger ones."""
+    """Their rows, one behind the other. `ravel` would copy what is cut out of larger ones."""
     joined = np.empty(sum(each.size for each in matrices), dtype=np.uint8)
     at = 0
     for each in matrices:

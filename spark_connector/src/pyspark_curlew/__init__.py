@@ -8,6 +8,7 @@ Spark's discovery, which looks for `DefaultSource`, and by applications, which m
 from typing import TYPE_CHECKING
 
 from pyspark_curlew.source import CurlewDataSource
+from pyspark_curlew.worker_python import warn_of_other_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,5 +21,9 @@ class DefaultSource(CurlewDataSource):
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("curlew")` known to `spark`. Works where discovery does not (`--py-files`)."""
+    """Make `format("curlew")` known to `spark`. Works where discovery does not (`--py-files`).
+
+    Warns where Spark's Python workers on this machine run outside of this virtual environment.
+    """
+    warn_of_other_python(spark)
     spark.dataSource.register(CurlewDataSource)

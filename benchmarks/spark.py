@@ -1,8 +1,8 @@
 """The Spark connector against what this Spark can do at all: `make bench-spark`, some minutes.
 
 Everything runs in one session (local[2], noop sink, messages of 1 KiB), round by round in turn, so
-that a ratio compares like with like; medians count. The best rounds are printed beside them, and
-are not compared: on a shared machine fast moments are short, and favour what takes less time. The
+that a ratio compares like with like; medians count, for they scatter less than the best rounds,
+which are printed beside them. What is written between two reads may let go of what is read. The
 upper bound yields ready RecordBatches without any service; the twin pulls from the same node and
 yields tuples.
 """
@@ -39,12 +39,19 @@ QUEUES = 4
 BODY = b"x" * 1024
 PORTION = 4096
 ROUNDS = 6
-READ_ROUNDS = 12
 TURNS = 6
 BATCHES = 18
 """In each turn; the first third warms up."""
 PROBE_BYTES = 256 * 2**20
 PAGE_BYTES = 4096
+
+
+class Rate(NamedTuple):
+    """What a row of the table measures."""
+
+    median: float
+    best: float
+    unit: str
 
 
 class Target(NamedTuple):
@@ -247,12 +254,12 @@ def session(folder: Path) -> SparkSession:
     return spark
 
 
-def line(name: str, typical: float, best: float, unit: str, ratio: float, target: Target) -> str:
+def line(name: str, rate: Rate, ratio: float, target: Target) -> str:
     """One row of the table."""
     reached = ratio <= target.value if target.is_most else ratio >= target.value
     sign = "<=" if target.is_most else ">="
     verdict = "reached" if reached else "MISSED"
-    numbers = f"{typical:>12,.3f} (best {best:>12,.3f}) {unit:<7} {ratio:>6.2f}"
+    numbers = f"{rate.median:>12,.3f} (best {rate.best:>12,.3f}) {rate.unit:<7} {ratio:>6.2f}"
     return f"{name:<34} {numbers}  {sign} {target.value:<5} {verdict}"
 
 
@@ -266,15 +273,15 @@ def measure(rows: int, rounds: int, folder: Path, url: str) -> list[str]:
         tuples = spark.read.format("bench_tuples").options(endpoint=url, topic=TOPIC)
         ready = spark.read.format("bench_ready").options(rows=str(rows))
         copy = ready.load().select("value").write.format("curlew").mode("append")
-        reads: dict[str, Callable[[], object]] = {
-            "ready": lambda: drain(ready.load()),
-            "ours": lambda: drain(ours.load()),
-        }
-        others: dict[str, Callable[[], object]] = {
-            "tuples": lambda: drain(tuples.load()),
-            "sink": lambda: copy.options(endpoint=url, topic=f"{TOPIC}-copy").save(),
-        }
-        times = times_of(reads, READ_ROUNDS) | times_of(others, rounds)
+        times = times_of(
+            {
+                "ready": lambda: drain(ready.load()),
+                "ours": lambda: drain(ours.load()),
+                "tuples": lambda: drain(tuples.load()),
+                "sink": lambda: copy.options(endpoint=url, topic=f"{TOPIC}-copy").save(),
+            },
+            rounds,
+        )
         rate = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="4").load()
         stream = spark.readStream.format("curlew").options(
             endpoint=url, topic=TOPIC, startingOffsets="earliest", maxOffsetsPerTrigger="4"
@@ -283,26 +290,25 @@ def measure(rows: int, rounds: int, folder: Path, url: str) -> list[str]:
     finally:
         spark.stop()
     page_after = new_page(folder)
-    typical = {name: rows / median(taken) for name, taken in times.items()}
-    best = {name: rows / min(taken) for name, taken in times.items()}
-    arrow = typical["ours"], best["ours"], "rows/s"
-    batch = median(small["ours"])
+    rate_of = {
+        name: Rate(rows / median(taken), rows / min(taken), "rows/s")
+        for name, taken in times.items()
+    }
+    bound, read, write = rate_of["ready"], rate_of["ours"], rate_of["sink"]
+    batch = Rate(median(small["ours"]), min(small["ours"]), "s")
     return [
-        f"{rows:,} messages of 1 KiB, medians of {READ_ROUNDS} rounds (reading) and {rounds};"
+        f"{rows:,} messages of 1 KiB, medians of {rounds} rounds in turn;"
         f" a new page of memory took {page_before:.1f} us before, {page_after:.1f} us after",
-        f"the bound {typical['ready']:,.0f} rows/s (best {best['ready']:,.0f})",
-        line("read, to upper bound", *arrow, typical["ours"] / typical["ready"], Target(0.55)),
-        line("read, to tuples", *arrow, typical["ours"] / typical["tuples"], Target(2.3)),
+        f"the bound {bound.median:,.0f} rows/s (best {bound.best:,.0f})",
+        line("read, to upper bound", read, read.median / bound.median, Target(0.55)),
+        line("read, to tuples", read, read.median / rate_of["tuples"].median, Target(2.3)),
         line(
             "small micro-batch, to rate source",
-            *(batch, min(small["ours"]), "s", batch / median(small["theirs"])),
+            batch,
+            batch.median / median(small["theirs"]),
             Target(1.2, is_most=True),
         ),
-        line(
-            "write",
-            *(typical["sink"], best["sink"], "rows/s", typical["sink"] / 300_000),
-            Target(1.0),
-        ),
+        line("write", write, write.median / 300_000, Target(1.0)),
     ]
 
 

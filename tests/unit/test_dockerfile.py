@@ -1,6 +1,7 @@
 """No Docker engine runs the tests, so each step of the Dockerfile is a command that make runs."""
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 TARGETS = ("venv", "run", "serve", "health")
 """The commands of `make` whose lines the Dockerfile repeats."""
+GIVEN_TO_MAKE = ("ARGS", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS")
+"""How the arguments of `make test ARGS=…` reach the programs it runs, and a `make` among them."""
 
 
 def instructions(text: str) -> Iterator[tuple[str, str]]:
@@ -44,6 +47,7 @@ def make_commands() -> set[str]:
         check=True,
         capture_output=True,
         text=True,
+        env={name: value for name, value in os.environ.items() if name not in GIVEN_TO_MAKE},
     ).stdout
     return {line.strip() for line in plan.splitlines()}
 
@@ -63,6 +67,14 @@ def test_a_step_of_its_own_would_be_noticed(dockerfile: str) -> None:
     changed = dockerfile + "\nRUN python3 -m venv .venv && apt-get install something\n"
     strange = set(steps(changed)) - make_commands()
     assert strange == {"apt-get install something"}
+
+
+def test_arguments_of_the_make_that_runs_the_tests_are_not_of_the_image(
+    dockerfile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARGS", "-k name")
+    monkeypatch.setenv("MAKEFLAGS", r" -- ARGS=-k\ name")
+    assert set(steps(dockerfile)) <= make_commands()
 
 
 def test_what_is_copied_exists_and_is_not_ignored(dockerfile: str) -> None:

@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 ARGS   ?=
+# processes that `make test` divides the tests among; 0 runs them in pytest's own
+WORKERS ?= 2
 BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip install --quiet --no-build-isolation
 TYPED  := $(wildcard app migrations tests benchmarks)
@@ -31,11 +33,11 @@ migrate: .venv/run.stamp ## bring the metadata database to the newest schema
 health: ## ask the node on this machine whether it is alive
 	$(BIN)/python -c 'import urllib.request as u; u.urlopen("http://127.0.0.1:8710/healthz", timeout=5)'
 
-test: .venv/test.stamp ## run all tests; ARGS="-k name" narrows
+test: .venv/test.stamp ## run all tests; ARGS="-k name" narrows, WORKERS=0 stays in one process
 	tests/install_servers.sh
 	@# where Python writes no bytecode, each of hundreds of nodes would compile the app anew (0.3 s)
 	$(BIN)/python -m compileall -q app migrations spark_connector/src
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -p tests.support.side_by_side -n $(WORKERS) $(ARGS)
 
 check: .venv/test.stamp ## lint, format, types, import contracts, tidiness, fresh OpenAPI
 	$(BIN)/ruff check .

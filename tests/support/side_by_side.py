@@ -1,0 +1,94 @@
+"""A plugin of pytest-xdist: what the two processes of `make test` run, and in which order.
+
+Half of the suite's time is waiting: for Spark, for killed nodes, for file systems. The other half
+is computing. So the tests stand in one row, what takes longest first, and one process begins at
+each end: what waits overlaps with what computes, few Java machines run at the same time, and where
+the two meet no test is long, so that they end at almost the same moment.
+
+What is handed out is a file, whole, because fixtures may live as long as their module. There are
+two exceptions: what uses the one Spark session goes to one process, and tests of `APART`, each long
+and with nothing in common, are handed out one by one.
+
+Without `-n` this changes nothing.
+"""
+
+from typing import Final
+
+import pytest
+from typing_extensions import override
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+SPARK: Final = "spark_connector/tests"
+
+OF_THE_SPARK_SESSION: Final = (f"{SPARK}/test_commit.py", f"{SPARK}/test_spark.py")
+"""Who uses the fixture `spark`: a session costs a process ten seconds."""
+
+APART: Final = (
+    "tests/crash/test_once_kills.py",
+    "tests/history/test_load.py",
+    "tests/property/test_simulated_disk.py",
+)
+"""Files whose tests are long and share no fixture but those of a session."""
+
+LONGEST_FIRST: Final = (
+    f"{SPARK}/test_cluster.py",
+    *OF_THE_SPARK_SESSION,
+    "tests/acceptance/test_demo.py",
+    f"{SPARK}/test_chaos.py",
+    "tests/crash/test_kills.py",
+    f"{SPARK}/test_fresh_environment.py",
+    "tests/contract/test_schemathesis.py",
+    "tests/contract/test_generated_clients.py",
+    "tests/crash/test_schedule_kills.py",
+    "tests/crash/test_transaction_kills.py",
+    "tests/crash/test_exchange_kills.py",
+    "tests/acceptance/test_pages.py",
+    "tests/property/test_membership_model.py",
+    "tests/crash/test_once_kills.py",
+    "tests/history/test_load.py",
+    "tests/property/test_simulated_disk.py",
+)
+"""The front of the row: files of half a minute and more, and last what is handed out in pieces.
+Files that are not named follow in the order of their names."""
+
+
+def unit_of(nodeid: str) -> str:
+    """What is handed out together with this test."""
+    path = nodeid.partition("::")[0]
+    if path in OF_THE_SPARK_SESSION:
+        return "the Spark session"
+    return nodeid if path in APART else path
+
+
+def place(nodeid: str) -> int:
+    """The test's place in the row; those that are not named share the last one."""
+    path = nodeid.partition("::")[0]
+    return LONGEST_FIRST.index(path) if path in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
+class FromBothEnds(LoadScopeScheduling):
+    """Hands out the row's units: to every other process from its end."""
+
+    @override
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+    @override
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        number = int(node.gateway.id.removeprefix("gw"))
+        if number % 2:
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FromBothEnds:
+    config.option.loadscopereorder = False  # it would put the files of most tests first
+    return FromBothEnds(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: place(item.nodeid))

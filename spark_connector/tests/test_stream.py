@@ -1,8 +1,9 @@
 """The stream reader called as the engine calls it, in its order, without an engine."""
 
 import json
+import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -200,14 +201,16 @@ def test_waiting_ends_when_something_comes(node: FakeNode) -> None:
     assert waits_of(node) == [60000]
 
 
-def test_a_batch_costs_one_request_to_find_and_one_to_plan(node: FakeNode) -> None:
+def test_a_batch_costs_one_request_to_find_and_plan(node: FakeNode) -> None:
     reader = reader_of(node, pollWaitMs="1000", maxBytesPerTrigger="100000")
     start = reader.latestOffset(reader.initialOffset(), ALL)
     node.send("orders", 0, b"x")
     node.requests.clear()
     end = reader.latestOffset(stored(start), ALL)
-    reader.partitions(stored(start), stored(end))
-    assert [urlsplit(target).path for target in node.requests] == ["/v1/topics:positions"] * 2
+    tasks = reader.partitions(stored(start), stored(end))
+    assert [urlsplit(target).path for target in node.requests] == ["/v1/topics:positions"]
+    assert reader_of(node).partitions(stored(start), stored(end)) == tasks
+    assert len(node.requests) == 2, "a repeated batch is planned with another look"
 
 
 def test_a_queue_that_is_added_begins_at_its_earliest(node: FakeNode) -> None:
@@ -234,16 +237,53 @@ def test_large_ranges_are_split(node: FakeNode) -> None:
     ]
 
 
-def test_expired_messages_are_noticed_when_planning(node: FakeNode) -> None:
+def test_expired_messages_are_noticed_when_a_batch_is_planned_again(node: FakeNode) -> None:
     node.send("orders", 0, *[b"x"] * 10)
     reader = reader_of(node)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ALL)
+    node.send("orders", 0, b"of the next batch")
+    reader.latestOffset(stored(end), ALL)
     node.topics["orders"][0].remove_before(4)
-    with pytest.raises(DataLoss, match=r"offsets \[0, 4\) are gone \(earliest is 4"):
-        reader.partitions(start, end)
+    for planning in (reader_of(node), reader):
+        with pytest.raises(DataLoss, match=r"offsets \[0, 4\) are gone \(earliest is 4"):
+            planning.partitions(start, end)
     careless = reader_of(node, failOnDataLoss="false")
     assert careless.partitions(start, end) == [QueueRange("orders", 0, 4, 10)]
+
+
+def retention(node: FakeNode) -> None:
+    node.topics["orders"][0].remove_before(4)
+
+
+def remaking(node: FakeNode) -> None:
+    node.add_topic("orders", queues=2)
+    node.send("orders", 0, b"of", b"another", b"topic")
+
+
+@pytest.mark.parametrize(("loss", "left"), [(retention, [b"4", b"5"]), (remaking, [])])
+def test_what_is_lost_once_its_batch_was_found_is_noticed_by_the_tasks(
+    node: FakeNode,
+    caplog: pytest.LogCaptureFixture,
+    loss: Callable[[FakeNode], None],
+    left: list[bytes],
+) -> None:
+    node.send("orders", 0, *[b"%d" % number for number in range(6)])
+    careful, careless = reader_of(node), reader_of(node, failOnDataLoss="false")
+    start = careful.initialOffset()
+    end = careful.latestOffset(start, ALL)
+    assert careless.latestOffset(start, ALL) == end
+    loss(node)
+    with pytest.raises(DataLoss, match=r"offsets \[0, [46]\) are gone"):
+        values_of(careful, start, end)
+    with caplog.at_level(logging.WARNING, "pyspark_curlew"):
+        assert values_of(careless, start, end) == left
+    assert "are gone" in caplog.text
+    following = careless.latestOffset(stored(end), ALL)
+    if loss is retention:
+        assert following == end, "nothing came since"
+    else:
+        assert values_of(careless, end, following) == [b"another", b"of", b"topic"]
 
 
 def test_a_topic_made_anew_is_noticed_when_its_batch_is_planned_again(node: FakeNode) -> None:

@@ -66,6 +66,8 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle_state: str | None = None
         """The service's state in which there was nothing behind `_idle_at`."""
         self._idle_at: Positions | None = None
+        self._found: tuple[dict[str, object], Standing] | None = None
+        """The end of the newest batch, and where the service stood when it was found."""
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
         """Where a new query begins. Spark asks more than once, and must get the same each time."""
@@ -98,7 +100,9 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun_at = positions if begin.fresh else moved
         known = {**begin.generations, **standing.generations}
         tasks = self._options.tasks
-        return StreamOffset(limited, begun_at, generations=known, tasks=tasks).to_json()
+        found = StreamOffset(limited, begun_at, generations=known, tasks=tasks).to_json()
+        self._found = found, standing
+        return found
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802 - Spark's name
         """The ends of the queues as last seen; Spark's progress shows them for the lag."""
@@ -109,14 +113,21 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         What is lost leaves gaps in tasks, and empty ones: a repeated batch has the same tasks, or a
         sink would take a task's rows for those that another one has sent.
+
+        The service is asked for a batch whose end is from the checkpoint. Of one that has just been
+        found it is known where the service stands; what is lost since then, the tasks notice, for
+        no offset is ever given again, be it in a topic that is made anew.
         """
         stop = StreamOffset.from_json(end)
         begin = {**StreamOffset.from_json(start).positions, **stop.begun_at}
         ranges = ranges_between(begin, stop.positions)
         if not ranges:
             return []
-        topics = sorted({whole.topic for whole in ranges})
-        standing = self._catalog().standing(topics, topics)
+        if self._found is not None and self._found[0] == end:
+            standing = self._found[1]
+        else:
+            topics = sorted({whole.topic for whole in ranges})
+            standing = self._catalog().standing(topics, topics)
         remade = remade_topics(stop.generations, standing.generations)
         report_loss(list(remade.values()), fail=self._options.fail_on_data_loss)
         there = [whole for whole in ranges if whole.topic not in remade]

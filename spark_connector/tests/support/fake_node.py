@@ -80,7 +80,10 @@ class FakeNode:
         self._moved = threading.Condition(self._lock)
 
     def add_topic(self, name: str, queues: int) -> None:
-        self.topics[name] = {number: Queue() for number in range(queues)}
+        """Make the topic, or make it anew: its offsets then go on where they had ended."""
+        before = self.topics.get(name, {})
+        ends = {number: queue.end for number, queue in before.items()}
+        self.topics[name] = {number: Queue(ends.get(number, 0)) for number in range(queues)}
         self.generations[name] = self.generations.get(name, 0) + 1
 
     def send(self, topic: str, queue: int, *bodies: bytes, tag: str = "t") -> None:

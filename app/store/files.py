@@ -80,6 +80,10 @@ class File(Protocol):
         """
         return os.write(target, self.pread(size, offset, wait_for_disk=wait_for_disk))
 
+    def will_read(self, offset: int, size: int) -> None:
+        """Begin to bring bytes to memory, without waiting until they are there. Only a hint."""
+        return
+
     def next_data(self, offset: int) -> int | None:
         """The next place at or behind `offset` that may hold anything but zeros; None: no more."""
         ...
@@ -118,6 +122,10 @@ class FilePart(NamedTuple):
         """`File.send` of what is behind the first `done` bytes, at most `SEND_BYTES_MAX`."""
         size = min(self.size - done, SEND_BYTES_MAX)
         return self.file.send(target, size, self.offset + done, wait_for_disk=wait_for_disk)
+
+    def will_read(self) -> None:
+        """`File.will_read` of all of it."""
+        self.file.will_read(self.offset, self.size)
 
     def read(self) -> bytes:
         """All of it. Waits for the disk."""
@@ -215,6 +223,10 @@ class OsFile(File):
         if not wait_for_disk and not is_in_memory(self._descriptor, offset, size):
             raise ColdRead
         return os.sendfile(target, self._descriptor, offset, size)
+
+    @override
+    def will_read(self, offset: int, size: int) -> None:
+        os.posix_fadvise(self._descriptor, offset, size, os.POSIX_FADV_WILLNEED)
 
     @override
     def next_data(self, offset: int) -> int | None:

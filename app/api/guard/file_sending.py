@@ -2,7 +2,8 @@
 
 A transport copies what it is given, and somebody has to read it before. Here the kernel moves
 pages of its cache (sendfile). What is not in memory is sent by a thread, so that the event loop
-never waits for the disk; what the client does not take is waited for here and held by nobody.
+never waits for the disk, while all that is behind it is read ahead; what the client does not take
+is waited for here and held by nobody.
 Used by `cycle` only. Event loop only.
 """
 
@@ -31,6 +32,7 @@ class FileSending:
         """A second descriptor of the connection, which the transport does not watch."""
         self.unsent_bytes = 0
         """What the client has not taken yet."""
+        self._reads_ahead = False
 
     async def run(self, first: bytes, parts: Sequence[FilePart]) -> None:
         """Send all. Raises `ClientGone`, with the connection at its end, when that cannot be."""
@@ -56,17 +58,22 @@ class FileSending:
     async def _send_all(self, first: memoryview, parts: Sequence[FilePart]) -> None:
         while first:
             first = first[await self._step(partial(self._take, first)) :]
-        for part in parts:
+        for number, part in enumerate(parts):
             done = 0
             while done < part.size:
-                done += await self._step(partial(self._take_of_file, part, done))
+                done += await self._step(partial(self._take_of_file, parts[number:], done))
 
     def _take(self, data: memoryview, _wait_for_disk: bool) -> int:
         """How many bytes the socket took; `BlockingIOError` when it takes none now."""
         return os.write(self._socket, data)
 
-    def _take_of_file(self, part: FilePart, done: int, wait_for_disk: bool) -> int:
-        """The same, for what is behind the first `done` bytes of a part."""
+    def _take_of_file(self, parts: Sequence[FilePart], done: int, wait_for_disk: bool) -> int:
+        """The same, for what is behind the first `done` bytes of the first part."""
+        if wait_for_disk and not self._reads_ahead:
+            self._reads_ahead = True
+            for each in parts:
+                each.will_read()
+        part = parts[0]
         count = part.send(self._socket, done, wait_for_disk=wait_for_disk)
         if count == 0:
             raise OSError(f"a file ends {part.size - done} bytes too soon")

@@ -299,6 +299,9 @@ class Slow:
         self.may_end = threading.Event()
         self.descriptors: list[int] = []
 
+    def will_read(self) -> None:
+        pass
+
     def send(self, target: int, done: int, *, wait_for_disk: bool) -> int:
         if not wait_for_disk:
             raise files.ColdRead
@@ -329,6 +332,43 @@ async def test_a_thread_has_its_socket_until_it_is_done() -> None:
         [descriptor] = part.descriptors
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
+
+
+class OnDisk:
+    """A part that is in memory or not, which is taken in two steps and notes what is done to it."""
+
+    size = 2
+
+    def __init__(self, name: str, *, is_cold: bool, done: list[str]) -> None:
+        self.name = name
+        self.is_cold = is_cold
+        self.done = done
+
+    def will_read(self) -> None:
+        assert threading.current_thread() is not threading.main_thread(), "it may take its time"
+        self.done.append(f"{self.name} is read ahead")
+
+    def send(self, target: int, done: int, *, wait_for_disk: bool) -> int:
+        if self.is_cold and not wait_for_disk:
+            raise files.ColdRead
+        self.done.append(f"{self.name} sends its byte {done}")
+        return 1
+
+
+async def test_what_is_behind_the_first_part_on_disk_is_read_ahead_once() -> None:
+    ours, theirs = socket.socketpair()
+    done: list[str] = []
+    parts = [
+        cast("FilePart", OnDisk(name, is_cold=name != "a", done=done)) for name in ("a", "b", "c")
+    ]
+    with ours, theirs:
+        sending = FileSending(cast("asyncio.Transport", Stuck(ours)), asyncio.Event())
+        await sending.run(b"head", parts)
+    assert done == [
+        *("a sends its byte 0", "a sends its byte 1"),
+        *("b is read ahead", "c is read ahead"),
+        *("b sends its byte 0", "b sends its byte 1", "c sends its byte 0", "c sends its byte 1"),
+    ]
 
 
 async def test_a_last_answer_closes_the_connection(server: Served) -> None:

@@ -104,6 +104,15 @@ def test_what_is_not_in_memory_is_cold(
     assert part.send(pair[0].fileno(), 0, wait_for_disk=True) > 0
 
 
+def test_reading_ahead_is_asked_of_the_kernel(
+    file: OsFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, ...]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda *words: asked.append(words))
+    FilePart(file, 7, MIB).will_read()
+    assert asked == [(file._descriptor, 7, MIB, os.POSIX_FADV_WILLNEED)]
+
+
 def test_behind_the_end_nothing_is_sent(
     file: OsFile, pair: tuple[socket.socket, socket.socket]
 ) -> None:

@@ -286,18 +286,33 @@ def test_what_is_lost_once_its_batch_was_found_is_noticed_by_the_tasks(
         assert values_of(careless, end, following) == [b"another", b"of", b"topic"]
 
 
-def test_a_topic_made_anew_is_noticed_when_its_batch_is_planned_again(node: FakeNode) -> None:
+def test_what_was_not_read_of_a_topic_made_anew_fills_no_batch(node: FakeNode) -> None:
+    node.send("orders", 0, b"a", b"b", b"c")
+    reader = reader_of(node, failOnDataLoss="false")
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(1))
+    node.add_topic("orders", queues=2)
+    node.send("orders", 0, b"of another topic")
+    following = reader.latestOffset(stored(end), ReadMaxRows(1))
+    assert values_of(reader, end, following) == [b"of another topic"]
+
+
+@pytest.mark.parametrize("on_new_disk", [False, True])
+def test_a_topic_made_anew_is_noticed_when_its_batch_is_planned_again(
+    node: FakeNode, caplog: pytest.LogCaptureFixture, on_new_disk: bool
+) -> None:
     """A batch whose end is in the checkpoint is repeated without another look for its end."""
     node.send("orders", 0, b"a", b"b")
     reader = reader_of(node)
     start = stored(reader.initialOffset())
     end = stored(reader.latestOffset(start, ALL))
-    node.add_topic("orders", queues=2)
+    node.add_topic("orders", queues=2, on_new_disk=on_new_disk)
     node.send("orders", 0, b"of", b"another", b"topic")
     with pytest.raises(DataLoss, match=r"made anew \(generation 1 before, now 2\)"):
         reader_of(node).partitions(start, end)
     careless = reader_of(node, failOnDataLoss="false")
-    assert values_of(careless, start, end) == []
+    with caplog.at_level(logging.WARNING, "pyspark_curlew"):
+        assert values_of(careless, start, end) == []
+    assert caplog.text.count("DATA_LOSS") == 1, "said once, of the topic"
     after = careless.latestOffset(end, ALL)
     assert values_of(careless, end, after) == sorted([b"of", b"another", b"topic"])
 

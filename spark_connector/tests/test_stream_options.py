@@ -116,14 +116,15 @@ def test_a_topic_that_is_gone_is_a_loss(node: FakeNode, time: Time) -> None:
     assert careless.latestOffset(end, ALL) == end
 
 
+@pytest.mark.parametrize("on_new_disk", [False, True])
 def test_a_topic_made_anew_is_a_loss(
-    node: FakeNode, time: Time, caplog: pytest.LogCaptureFixture
+    node: FakeNode, time: Time, caplog: pytest.LogCaptureFixture, on_new_disk: bool
 ) -> None:
     """Though its offsets have already passed those that the query has read."""
     reader = reader_of(node, time)
     node.send("orders", 0, b"a", b"b")
     end = first_end(reader)
-    node.add_topic("orders", queues=2)
+    node.add_topic("orders", queues=2, on_new_disk=on_new_disk)
     node.send("orders", 0, b"1", b"2", b"3")
     with pytest.raises(DataLoss, match=r"'orders' was deleted and made anew \(generation 1 before"):
         reader.latestOffset(end, ALL)

@@ -16,6 +16,7 @@ def test_a_real_topic_made_anew_has_another_generation(tmp_path: Path) -> None:
         node.add_topic("orders", 2)
         options = read_http_options(OptionReader({"endpoint": node.base_url}, HTTP_NAMES))
         client = CurlewClient(options)
+        node.send("orders", 0, b"a", b"b")
         first = client.positions(["orders"])
         node.add_topic("orders", 3)
         grown = client.positions(["orders"], known=first.state, wait_ms=60_000)
@@ -28,6 +29,8 @@ def test_a_real_topic_made_anew_has_another_generation(tmp_path: Path) -> None:
         assert client.topic_names() == ["orders"]
         anew = client.positions(["orders"])
         assert anew.topics["orders"].generation > first.topics["orders"].generation
+        queue = anew.topics["orders"].queues[0]
+        assert (queue.min_offset, queue.max_offset) == (2, 2), "no offset is given again"
 
 
 def test_a_real_node_answers_a_wait_when_a_message_comes(tmp_path: Path) -> None:

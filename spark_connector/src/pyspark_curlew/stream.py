@@ -116,7 +116,7 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         The service is asked for a batch whose end is from the checkpoint. Of one that has just been
         found it is known where the service stands; what is lost since then, the tasks notice, for
-        no offset is ever given again, be it in a topic that is made anew.
+        a store gives no offset again, be it in a topic that is made anew.
         """
         stop = StreamOffset.from_json(end)
         begin = {**StreamOffset.from_json(start).positions, **stop.begun_at}

@@ -79,9 +79,12 @@ class FakeNode:
         self._lock = threading.RLock()
         self._moved = threading.Condition(self._lock)
 
-    def add_topic(self, name: str, queues: int) -> None:
-        """Make the topic, or make it anew: its offsets then go on where they had ended."""
-        before = self.topics.get(name, {})
+    def add_topic(self, name: str, queues: int, *, on_new_disk: bool = False) -> None:
+        """Make the topic, or make it anew: its offsets then go on where they had ended.
+
+        On a new disk, beside metadata that knows of the earlier topic, they begin at 0 again.
+        """
+        before = {} if on_new_disk else self.topics.get(name, {})
         ends = {number: queue.end for number, queue in before.items()}
         self.topics[name] = {number: Queue(ends.get(number, 0)) for number in range(queues)}
         self.generations[name] = self.generations.get(name, 0) + 1

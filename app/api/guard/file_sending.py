@@ -33,6 +33,7 @@ class FileSending:
         self.unsent_bytes = 0
         """What the client has not taken yet."""
         self._reads_ahead = False
+        """Whether the disk has been asked for the rest of the answer."""
 
     async def run(self, first: bytes, parts: Sequence[FilePart]) -> None:
         """Send all. Raises `ClientGone`, with the connection at its end, when that cannot be."""

@@ -4,7 +4,14 @@ import pickle
 from collections.abc import Iterator
 
 import pytest
-from pyspark_curlew.client import CurlewClient, OutOfRange, Pulled
+from pyspark_curlew.client import (
+    PULL_BYTES_MAX,
+    PULL_MESSAGES_MAX,
+    CurlewClient,
+    OutOfRange,
+    Pull,
+    Pulled,
+)
 from pyspark_curlew.errors import (
     AccessDenied,
     ConnectorError,
@@ -51,9 +58,7 @@ def client_of(base_url: str, pauses: list[float], retries: int = 3) -> CurlewCli
 
 
 def pull(client: CurlewClient, offset: int = 0) -> Pulled | OutOfRange:
-    return client.pull(
-        "orders", 0, offset, end_offset=3, max_messages=10, max_bytes=10_000, wait_s=0
-    )
+    return client.pull(Pull("orders", 0, offset, end_offset=3, max_messages=10, max_bytes=10_000))
 
 
 def test_offsets_of_all_queues(client: CurlewClient, node: FakeNode) -> None:
@@ -107,6 +112,16 @@ def test_a_damaged_answer_is_asked_for_anew_with_a_look_at_each_message(
     assert isinstance(pull(client), Pulled)
     assert ["checksum=crc32" in request for request in node.requests[2:]] == [True, False] * 2
     assert len(pauses) == 1
+
+
+def test_messages_that_are_looked_at_have_bounds_of_their_own(
+    client: CurlewClient, node: FakeNode
+) -> None:
+    node.faults = [damage()]
+    client.pull(Pull("orders", 0, 0, 3, 2 * PULL_MESSAGES_MAX, 2 * PULL_BYTES_MAX))
+    unseen, seen = node.requests
+    assert f"&max_messages={2 * PULL_MESSAGES_MAX}&max_bytes={2 * PULL_BYTES_MAX}&" in unseen
+    assert f"&max_messages={PULL_MESSAGES_MAX}&max_bytes={PULL_BYTES_MAX}&" in seen
 
 
 def test_an_answer_that_is_cut_short_is_fetched_again(

@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark_curlew import crc32 as crc32_module
 from pyspark_curlew import parting
-from pyspark_curlew.columns import Origin, decode
+from pyspark_curlew.columns import Decoded, Origin, decode
 from pyspark_curlew.crc32 import crc32
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation, Unsupported
 from pyspark_curlew.frame import CONTENT_TYPE, parse_frame
@@ -27,7 +27,7 @@ from app.domain.message import RESERVED_PROPERTIES
 from spark_connector.tests.support.real_node import run_real_node
 from spark_connector.tests.support.records import Record, frame, properties
 
-ORIGIN = Origin("orders", 3, bytes.fromhex("0a0b0c0d"))
+STORE_ID = bytes.fromhex("0a0b0c0d")
 RECORD_1_OF_A_ROCKETMQ_STORE = (
     bytes.fromhex(
         "000000a8daa320a73610a6860000000000000007000000000000000000000000000000000000000000000"
@@ -45,8 +45,14 @@ def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(parting, "PIECE_BYTES_MAX", 300)
 
 
+def decoded(data: bytes, *, include_properties: bool = False) -> Decoded:
+    found = parse_frame(data)
+    origins = [Origin("orders", 3, found.records)]
+    return decode(found, origins, STORE_ID, include_properties=include_properties)
+
+
 def rows(data: bytes, *, include_properties: bool = False) -> list[dict[str, object]]:
-    batch, _ = decode(parse_frame(data), ORIGIN, include_properties=include_properties)
+    batch, _ = decoded(data, include_properties=include_properties)
     batch.validate(full=True)
     listed: list[dict[str, object]] = batch.to_pylist()
     return listed
@@ -361,7 +367,7 @@ def patched(position: int, value: bytes) -> bytes:
 )
 def test_lengths_that_do_not_add_up_are_damage(data: bytes) -> None:
     with pytest.raises(FrameDamaged):
-        decode(parse_frame(data), ORIGIN, include_properties=False)
+        decoded(data)
 
 
 def test_sizes_that_do_not_add_up_are_damage() -> None:
@@ -379,7 +385,16 @@ def test_a_compressed_body_is_refused_and_not_passed_on() -> None:
         rows_of(Record(0, compressed=True))
 
 
+def test_records_of_several_queues_and_topics() -> None:
+    found = parse_frame(frame([Record(offset).encode() for offset in (7, 8, 2)]))
+    origins = [Origin("orders", 3, 2), Origin("bücher", 0, 0), Origin("trips", 1, 1)]
+    batch, _ = decode(found, origins, STORE_ID, include_properties=False)
+    batch.validate(full=True)
+    assert batch.column("topic").to_pylist() == ["orders", "orders", "trips"]
+    assert batch.column("queue").to_pylist() == [3, 3, 1]
+    assert batch.column("offset").to_pylist() == [7, 8, 2]
+
+
 def test_queue_offsets_are_those_of_the_records() -> None:
     data = frame([Record(offset).encode() for offset in (4, 9, 11)], first_offset=4)
-    decoded = decode(parse_frame(data), ORIGIN, include_properties=False)
-    np.testing.assert_array_equal(decoded.queue_offsets, [4, 9, 11])
+    np.testing.assert_array_equal(decoded(data).queue_offsets, [4, 9, 11])

@@ -19,7 +19,7 @@ from pyspark_curlew.transport import Answer, Request, Transport
 from spark_connector.tests.support.records import Record, frame, properties
 from spark_connector.tests.support.scripted import Script, run_scripted
 
-ORIGIN = Origin("orders", 3, bytes(4))
+STORE_ID = bytes(4)
 
 
 @pytest.fixture
@@ -44,7 +44,8 @@ def read_in_pieces(data: bytes) -> Parted:
 
 
 def columns(found: Frame) -> tuple[dict[str, list[object]], list[int]]:
-    batch, offsets = decode(found, ORIGIN, include_properties=True)
+    origins = [Origin("orders", 3, found.records)]
+    batch, offsets = decode(found, origins, STORE_ID, include_properties=True)
     batch.validate(full=True)
     listed: dict[str, list[object]] = batch.to_pydict()
     return listed, offsets.tolist()
@@ -85,7 +86,8 @@ def test_all_rows_are_those_of_the_frame_read_whole(
     data = frame([each.encode() for each in records], flags=flags, tag_hashes=tag_hashes)
     found = read_in_pieces(data)
     assert columns(found) == columns(read_whole(data))
-    batch, _ = decode(found, ORIGIN, include_properties=False)
+    origins = [Origin("orders", 3, len(records))]
+    batch, _ = decode(found, origins, STORE_ID, include_properties=False)
     assert batch.column("value").to_pylist() == [each.body for each in records]
 
 

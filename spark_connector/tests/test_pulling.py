@@ -10,7 +10,7 @@ import pytest
 from pyspark_curlew.client import CurlewClient
 from pyspark_curlew.errors import DataLoss, ProtocolViolation, RequestRefused, ServiceUnavailable
 from pyspark_curlew.options import SourceOptions, parse_stream_options
-from pyspark_curlew.planning import QueueRange, QueueRanges
+from pyspark_curlew.planning import QueueRange
 from pyspark_curlew.pulling import read_range
 from pyspark_curlew.retry import RetryPolicy
 
@@ -46,28 +46,6 @@ def test_a_range_is_read_in_order(node: FakeNode) -> None:
     assert values(batches) == BODIES[3:17]
     assert len(batches) == 1
     assert batches[0].column("queue").to_pylist() == [1] * 14
-
-
-def test_a_task_reads_its_ranges_one_after_the_other(node: FakeNode) -> None:
-    node.send("orders", 0, b"a", b"b", b"c")
-    options = options_of(node)
-    task = QueueRanges((QueueRange("orders", 1, 17, 20), QueueRange("orders", 0, 1, 3)))
-    batches = list(read_range(task, options, CurlewClient(options.http)))
-    assert values(batches) == [*BODIES[17:], b"b", b"c"]
-    assert [batch.column("queue").to_pylist() for batch in batches] == [[1] * 3, [0] * 2]
-
-
-def test_what_one_queue_of_a_task_has_lost_leaves_the_others_whole(
-    node: FakeNode, caplog: pytest.LogCaptureFixture
-) -> None:
-    node.send("orders", 0, b"a", b"b")
-    node.topics["orders"][1].remove_before(19)
-    options = options_of(node, failOnDataLoss="false")
-    task = QueueRanges((QueueRange("orders", 1, 17, 20), QueueRange("orders", 0, 0, 2)))
-    with caplog.at_level(logging.WARNING):
-        batches = list(read_range(task, options, CurlewClient(options.http)))
-    assert values(batches) == [BODIES[19], b"a", b"b"]
-    assert "queue 1: offsets [17, 19) are gone" in caplog.text
 
 
 def test_a_range_is_read_in_portions_of_messages(node: FakeNode) -> None:

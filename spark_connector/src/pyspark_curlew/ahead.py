@@ -12,7 +12,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from pyspark_curlew.client import CurlewClient, OutOfRange, Pulled
+from pyspark_curlew.client import CurlewClient, OutOfRange, Pull, Pulled
 from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.planning import QueueRange
 
@@ -29,8 +29,16 @@ class _Window(NamedTuple):
 class ReadAhead:
     """Answers by position, in ascending order of positions."""
 
-    def __init__(self, wanted: QueueRange, options: SourceOptions, client: CurlewClient) -> None:
+    def __init__(
+        self,
+        wanted: QueueRange,
+        options: SourceOptions,
+        client: CurlewClient,
+        first: Pulled | OutOfRange | None = None,
+    ) -> None:
+        """`first`: the answer to a pull of all that is `wanted`, if there was one."""
         self._wanted = wanted
+        self._first = first
         self._options = options
         self._client = client
         self._windows: deque[_Window] = deque()
@@ -43,6 +51,9 @@ class ReadAhead:
 
     def pull(self, position: int, wait_s: int = 0) -> Pulled | OutOfRange:
         """The messages from `position` on; perhaps only those up to the next window."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
         while self._windows and self._windows[0].start < position:
             self._windows.popleft().answer.cancel()
         if self._windows and self._windows[0].start == position:
@@ -80,16 +91,10 @@ class ReadAhead:
         return start - start % self._size + self._size
 
     def _pull(self, start: int, end: int, wait_s: int) -> Pulled | OutOfRange:
-        return self._client.pull(
-            self._wanted.topic,
-            self._wanted.queue,
-            start,
-            end_offset=end,
-            max_messages=end - start,
-            max_bytes=self._options.pull_max_bytes,
-            wait_s=wait_s,
-            filter_tags=self._options.filter_tags,
-        )
+        most = end - start, self._options.pull_max_bytes
+        tags = self._options.filter_tags
+        pull = Pull(self._wanted.topic, self._wanted.queue, start, end, *most, tags)
+        return self._client.pull(pull, wait_s)
 
 
 def _in_blocks(size: int) -> int:

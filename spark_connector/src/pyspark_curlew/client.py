@@ -6,13 +6,14 @@ and `commits` on the driver and by `pulling` and `sending` on the executors.
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote, quote_plus
 
 from pyspark_curlew.crc32 import IS_FAST
 from pyspark_curlew.errors import (
+    ConnectorError,
     EpochSealed,
     FrameDamaged,
     ProducerFenced,
@@ -24,7 +25,7 @@ from pyspark_curlew.http_options import HttpOptions
 from pyspark_curlew.producing import Claim, Producer
 from pyspark_curlew.retry import RetryPolicy, TryLater
 from pyspark_curlew.sources import Buffer
-from pyspark_curlew.transport import Answer, Request, Transport, describe, document_of
+from pyspark_curlew.transport import Answer, Call, Request, Transport, describe, document_of
 
 _JSON: Final = {"Accept": "application/json"}
 _PAGE: Final = 1000
@@ -37,6 +38,19 @@ NAMES_BYTES_MAX: Final = 30 * 1024
 """Of their names in one call: the service's `request_target_bytes_max`, less 2 KiB for the rest."""
 WAIT_MS_MAX: Final = 60_000
 """How long the service lets a call wait: its `wait_seconds_max`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """What to pull of one queue, at most: from `offset` up to `end_offset` (excluded)."""
+
+    topic: str
+    queue: int
+    offset: int
+    end_offset: int
+    max_messages: int
+    max_bytes: int
+    filter_tags: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,59 +212,53 @@ class CurlewClient:
             lambda answer: self._once.require_success(answer, f"group {group!r}"),
         )
 
-    def pull(
-        self,
-        topic: str,
-        queue: int,
-        offset: int,
-        *,
-        end_offset: int,
-        max_messages: int,
-        max_bytes: int,
-        wait_s: int,
-        filter_tags: str | None = None,
-    ) -> Pulled | OutOfRange:
-        """Messages of one queue from `offset` on, at most up to `end_offset` (excluded).
+    def pull(self, wanted: Pull, wait_s: int = 0) -> Pulled | OutOfRange:
+        """Messages of one queue; the service may wait for the first one.
 
         Asks for CRC-32 first, with which the service need not look at the messages. Where that does
         not fit, it is asked to look.
         """
-        query: dict[str, str | int] = {
-            "offset": offset,
-            "until_offset": end_offset,
-            "max_messages": min(max_messages, PULL_MESSAGES_MAX),
-            "max_bytes": min(max_bytes, PULL_BYTES_MAX),
-            "wait": wait_s,
-        }
-        if filter_tags is not None:
-            query["filter"] = filter_tags
-        unseen: dict[str, str | int] = query | {
-            "max_messages": max_messages,
-            "max_bytes": max_bytes,
-            "checksum": "crc32",
-        }
-        path = f"/v1/topics/{_quoted(topic)}/queues/{queue}/messages"
-        what = f"pulling topic {topic!r} queue {queue} from offset {offset}"
-
-        accept = {"Accept": CONTENT_TYPE}
-        request = Request("GET", path, query, accept, wait_s=wait_s, may_be_frame=True)
-
-        def read(answer: Answer) -> Pulled | OutOfRange:
-            if answer.status in {410, 416}:
-                return _out_of_range(answer)
-            self._transport.require_success(answer, f"topic {topic!r} queue {queue}")
-            return _pulled(answer)
 
         def attempt() -> Pulled | OutOfRange:
             if IS_FAST:
+                unseen = _pull_request(wanted, wait_s, is_checked_here=True)
                 with suppress(FrameDamaged):
-                    return read(self._transport.once(replace(request, query=unseen)))
+                    return self._found(wanted, self._transport.once(unseen))
+            seen = _pull_request(wanted, wait_s, is_checked_here=False)
             try:
-                return read(self._transport.once(request))
+                return self._found(wanted, self._transport.once(seen))
             except FrameDamaged as damage:
                 raise TryLater(str(damage)) from None
 
+        what = f"pulling topic {wanted.topic!r} queue {wanted.queue} from offset {wanted.offset}"
         return self._transport.repeat(what, attempt)
+
+    def pull_at_once(self, wanted: Sequence[Pull]) -> list[Pulled | OutOfRange | None]:
+        """Messages of several queues, all asked for before the first answer is read.
+
+        In one attempt: None where that failed, for `pull` to try again or to say what is wrong.
+        Each takes a connection, so the caller bounds how many there are.
+        """
+        with suppress(TryLater), ExitStack() as stack:
+            calls = []
+            for each in wanted:
+                call = self._transport.begin(_pull_request(each, 0, is_checked_here=IS_FAST))
+                stack.callback(call.close)
+                calls.append(call)
+            return [self._found_at_once(*each) for each in zip(wanted, calls, strict=True)]
+        return [None] * len(wanted)
+
+    def _found_at_once(self, wanted: Pull, call: Call) -> Pulled | OutOfRange | None:
+        try:
+            return self._found(wanted, call.answer())
+        except (TryLater, ConnectorError):
+            return None
+
+    def _found(self, wanted: Pull, answer: Answer) -> Pulled | OutOfRange:
+        if answer.status in {410, 416}:
+            return _out_of_range(answer)
+        self._transport.require_success(answer, f"topic {wanted.topic!r} queue {wanted.queue}")
+        return _pulled(answer)
 
     def send(
         self, topic: str, queue: int, frame: Sequence[Buffer], claim: Claim | None = None
@@ -421,6 +429,26 @@ def _positions_of(body: Buffer) -> Positions:
         return Positions(str(document["state"]), states, frozenset(map(str, missing)))
     except (AssertionError, KeyError, TypeError, ValueError):
         raise ProtocolViolation(f"the positions cannot be read: {_shown(body)}") from None
+
+
+def _pull_request(wanted: Pull, wait_s: int, *, is_checked_here: bool) -> Request:
+    """With `is_checked_here` the service need not look at the messages: they come with CRC-32."""
+    messages, size = wanted.max_messages, wanted.max_bytes
+    if not is_checked_here:
+        messages, size = min(messages, PULL_MESSAGES_MAX), min(size, PULL_BYTES_MAX)
+    query: dict[str, str | int] = {
+        "offset": wanted.offset,
+        "until_offset": wanted.end_offset,
+        "max_messages": messages,
+        "max_bytes": size,
+        "wait": wait_s,
+    }
+    if wanted.filter_tags is not None:
+        query["filter"] = wanted.filter_tags
+    if is_checked_here:
+        query["checksum"] = "crc32"
+    path = f"/v1/topics/{_quoted(wanted.topic)}/queues/{wanted.queue}/messages"
+    return Request("GET", path, query, {"Accept": CONTENT_TYPE}, wait_s=wait_s, may_be_frame=True)
 
 
 def _out_of_range(answer: Answer) -> OutOfRange:

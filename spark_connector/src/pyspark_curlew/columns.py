@@ -2,14 +2,16 @@
 
 All arrays are made with `from_buffers`: `pa.array` would import pandas where it is installed, and
 would visit each value. Invariant: the schema of each batch equals, field by field, what Spark
-derives from `schema.source_schema`. Called by `pulling`.
+derives from `schema.source_schema`. Called by `pulling` and `together`.
 """
 
+from collections.abc import Sequence
 from itertools import product
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pyspark_curlew.frame import Frame
 from pyspark_curlew.properties import Pairs, PropertyText, either
@@ -41,12 +43,11 @@ _SCHEMA_WITH_PROPERTIES: Final = pa.schema([*_COLUMNS, pa.field("properties", _M
 
 
 class Origin(NamedTuple):
-    """Where the records of a frame come from; the same for all of them."""
+    """Where the next `records` of a frame come from."""
 
     topic: str
     queue: int
-    store_id: bytes
-    """Four bytes that name the store; part of the message ids that it gives."""
+    records: int
 
 
 class Decoded(NamedTuple):
@@ -56,10 +57,14 @@ class Decoded(NamedTuple):
     queue_offsets: Int64s
 
 
-def decode(frame: Frame, origin: Origin, *, include_properties: bool) -> Decoded:
-    """Turn all records of `frame` into rows."""
+def decode(
+    frame: Frame, origins: Sequence[Origin], store_id: bytes, *, include_properties: bool
+) -> Decoded:
+    """Turn all records of `frame` into rows; `origins` are those of all, in their order.
+
+    `store_id`: four bytes that name the store, part of the message ids that it gives.
+    """
     fields = read_fields(frame)
-    count = frame.records
     properties = PropertyText(fields.properties.data, fields.properties.limits)
     text = pa.py_buffer(properties.text)
     tag = properties.find(TAG)
@@ -68,12 +73,12 @@ def decode(frame: Frame, origin: Origin, *, include_properties: bool) -> Decoded
     arrays = [
         gather(pa.binary(), text, key),
         _bodies(fields.bodies),
-        _repeated_text(origin.topic, count),
-        fixed(pa.int32(), np.full(count, origin.queue, dtype=np.int32)),
+        _topics(origins),
+        fixed(pa.int32(), _repeated([each.queue for each in origins], origins)),
         fixed(pa.int64(), fields.queue_offset),
         fixed(_TIMESTAMP, fields.store_ms * 1000),
         fixed(_TIMESTAMP, fields.born_ms * 1000),
-        _message_ids(properties.find(UNIQUE_KEY), text, fields, origin.store_id),
+        _message_ids(properties.find(UNIQUE_KEY), text, fields, store_id),
         gather(pa.string(), text, tag),
     ]
     if include_properties:
@@ -87,11 +92,21 @@ def _bodies(bodies: Values) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(bodies.limits) - 1, buffers)
 
 
-def _repeated_text(text: str, count: int) -> pa.Array:
-    encoded = text.encode()
-    limits = np.arange(0, (count + 1) * len(encoded), len(encoded), dtype=np.int32)
-    buffers = [None, pa.py_buffer(limits), pa.py_buffer(encoded * count)]
-    return pa.Array.from_buffers(pa.string(), count, buffers)
+def _repeated(values: Sequence[int], origins: Sequence[Origin]) -> NDArray[np.int32]:
+    """Each value for all records of its origin."""
+    counts = [each.records for each in origins]
+    return np.repeat(np.array(values, dtype=np.int32), counts)
+
+
+def _topics(origins: Sequence[Origin]) -> pa.Array:
+    names = [each.topic.encode() for each in origins]
+    lengths = _repeated([len(name) for name in names], origins)
+    limits = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=limits[1:])
+    text = b"".join([name * each.records for name, each in zip(names, origins, strict=True)])
+    return pa.Array.from_buffers(
+        pa.string(), len(lengths), [None, pa.py_buffer(limits), pa.py_buffer(text)]
+    )
 
 
 _HEX: Final = np.array([f"{n:02X}".encode() for n in range(256)]).view(np.uint16)

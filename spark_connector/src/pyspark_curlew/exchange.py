@@ -61,10 +61,22 @@ class _Head(NamedTuple):
     is_last: bool
 
 
-def exchange(
-    sock: socket.socket, head: bytes, body: Sequence[Buffer] = (), *, may_be_frame: bool = False
-) -> Reply:
-    """Send a request, given whole, and read its answer. The socket's timeout is for each step.
+def send_request(sock: socket.socket, head: bytes, body: Sequence[Buffer] = ()) -> bool:
+    """Send a request, given whole. The socket's timeout is for each step.
+
+    Return whether it was taken: when the other side has ended the connection, its refusal may have
+    come before the end of the body, so the reply should be read all the same. Raises `OSError`
+    where the connection fails otherwise. The caller closes the socket then.
+    """
+    try:
+        _send(sock, [head, *body])
+    except (BrokenPipeError, ConnectionResetError):
+        return False
+    return True
+
+
+def read_reply(sock: socket.socket, *, is_sent: bool, may_be_frame: bool = False) -> Reply:
+    """Read the answer to the request that was sent. The socket's timeout is for each step.
 
     With `may_be_frame`, the body of a success that is a batch frame, of known length and not
     packed, is read as such while it comes.
@@ -72,11 +84,6 @@ def exchange(
     Raises `BadAnswer`, `OSError` where the connection fails, or the errors of `read_frame`. The
     caller closes the socket then.
     """
-    is_sent = True
-    try:
-        _send(sock, [head, *body])
-    except (BrokenPipeError, ConnectionResetError):
-        is_sent = False  # a refusal may have come before the end of the body
     incoming = _Incoming(sock)
     reply_head = incoming.head()
     reply_body = incoming.body(reply_head, may_be_frame=may_be_frame)

@@ -38,14 +38,14 @@ class QueueRange(InputPartition):
 
 @dataclass(frozen=True)
 class QueueRanges(InputPartition):
-    """A few messages of each of several queues, which one task reads in this order."""
+    """A few messages of each of several queues, whose rows one task gives in this order."""
 
     ranges: tuple[QueueRange, ...]
 
 
 Task: TypeAlias = QueueRange | QueueRanges
 QUEUES_PER_TASK_MAX: Final = 8
-"""A task pulls from its queues one after another; each takes the way to the service and back."""
+"""A task asks for all of them at once, each on a connection of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +154,9 @@ def plan_tasks(ranges: Sequence[QueueRange], limits: TaskLimits) -> list[Task]:
 def bundle(pieces: Sequence[QueueRange], messages: int, min_tasks: int = 1) -> list[Task]:
     """Have one task read small ranges of several queues, together at most so many messages.
 
-    A task costs about ten milliseconds of processor time, a pull of a few messages two. Ranges that
-    are too large, and those of a queue that is cut into several, stay tasks of their own, and come
-    first. With fewer than `min_tasks` afterwards nothing is put together.
+    A task costs about ten milliseconds of processor time, a pull of a few messages less than one.
+    Ranges that are too large, and those of a queue that is cut into several, stay tasks of their
+    own, and come first. With fewer than `min_tasks` afterwards nothing is put together.
     """
     cuts = Counter((piece.topic, piece.queue) for piece in pieces)
     tasks: list[Task] = []

@@ -22,6 +22,7 @@ from pyspark_curlew.freezing import freeze_once
 from pyspark_curlew.loss import report_loss
 from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.planning import LostRange, QueueRange, Task
+from pyspark_curlew.together import first_answers, rows_together
 
 _STALLED_PULLS_MAX = 5
 _STALLED_WAIT_S = 2
@@ -32,9 +33,14 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of the task's ranges, each in order, one after the other."""
     keep_freed_memory()
-    for wanted in task.ranges:
-        with closing(ReadAhead(wanted, options, client)) as ahead:
-            yield from _batches(wanted, options, ahead)
+    firsts = first_answers(task.ranges, options, client)
+    together = rows_together(task.ranges, firsts, options)
+    if together is not None:
+        yield together
+    else:
+        for wanted, first in zip(task.ranges, firsts, strict=True):
+            with closing(ReadAhead(wanted, options, client, first)) as ahead:
+                yield from _batches(wanted, options, ahead)
     if options.gc_freeze:
         freeze_once()
 
@@ -88,8 +94,10 @@ def _rows(
         if options.filter_tags is not None:
             return None, list(answer.gaps), reached
         return None, [(position, reached)] if reached > position else [], reached
-    origin = Origin(wanted.topic, wanted.queue, answer.store_id)
-    batch, offsets = decode(answer.frame, origin, include_properties=options.include_properties)
+    origin = Origin(wanted.topic, wanted.queue, answer.frame.records)
+    batch, offsets = decode(
+        answer.frame, [origin], answer.store_id, include_properties=options.include_properties
+    )
     if offsets[0] < position or (np.diff(offsets) < 1).any():
         raise ProtocolViolation(
             f"topic {wanted.topic!r} queue {wanted.queue}: the answer to a pull from {position}"

@@ -6,16 +6,18 @@ plain values only. Safe to use from several threads. Called by `client`.
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
+from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError
 
 from pyspark_curlew.connections import Connections, address_of, socket_of
 from pyspark_curlew.credentials import authorization, described
 from pyspark_curlew.errors import AccessDenied, RequestRefused, TopicNotFound
-from pyspark_curlew.exchange import BadAnswer, Reply, exchange
+from pyspark_curlew.exchange import BadAnswer, Reply, read_reply, send_request
 from pyspark_curlew.frame import Frame
 from pyspark_curlew.http_options import HttpOptions
 from pyspark_curlew.retry import RetryPolicy, TryLater
@@ -76,13 +78,22 @@ class Transport:
         endpoints = self._options.endpoints
         turn = _turns.get(endpoints, 0)
         try:
-            return self._once(request, endpoints[turn])
+            with closing(self._begin(request, endpoints[turn])) as call:
+                return call.answer()
         except TryLater:
             if _turns.get(endpoints, 0) == turn:  # or another thread has gone on already
                 _turns[endpoints] = (turn + 1) % len(endpoints)
             raise
 
-    def _once(self, request: Request, endpoint: str) -> Answer:
+    def begin(self, request: Request) -> "Call":
+        """Send a request whose answer is read later, to the address whose turn it is; as `once`.
+
+        Each has a connection of its own, so that the service works on several at a time.
+        """
+        endpoints = self._options.endpoints
+        return self._begin(request, endpoints[_turns.get(endpoints, 0)])
+
+    def _begin(self, request: Request, endpoint: str) -> "Call":
         options = self._options
         pieces = _pieces(self._packed(request.body))
         head = self._head(request, endpoint, pieces)
@@ -91,21 +102,13 @@ class Transport:
         try:
             connection = connections.take(options.connect_timeout_ms / 1000, timeout_s)
             try:
-                sock = socket_of(connection)
-                reply = exchange(sock, head, pieces, may_be_frame=request.may_be_frame)
+                is_sent = send_request(socket_of(connection), head, pieces)
             except BaseException:
                 connection.close()
                 raise
-        except (HTTPError, OSError, BadAnswer) as error:
-            raise TryLater(f"{type(error).__name__}: {error}") from None
-        if reply.is_last:
-            connection.close()
-        else:
-            connections.keep(connection)
-        answer = Answer(reply.status, reply.headers, _unpacked(reply), reply.frame)
-        if answer.status in _RETRIED:
-            raise TryLater(describe(answer), _retry_after_s(answer.headers))
-        return answer
+        except (HTTPError, OSError) as error:
+            raise _passing(error) from None
+        return Call(connections, connection, is_sent=is_sent, may_be_frame=request.may_be_frame)
 
     def require_success(self, answer: Answer, subject: str) -> None:
         """Raise what the status means, unless it is a success."""
@@ -155,6 +158,49 @@ class Transport:
         whole = b"".join(body) if isinstance(body, tuple) else body
         packed: bytes = pa.compress(whole, codec=self._options.compression, asbytes=True)
         return packed
+
+
+class Call:
+    """A request that has been sent. To be closed, whether its answer is read or not."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        connection: HTTPConnection,
+        *,
+        is_sent: bool,
+        may_be_frame: bool,
+    ) -> None:
+        self._connections = connections
+        self._connection: HTTPConnection | None = connection
+        self._is_sent = is_sent
+        self._may_be_frame = may_be_frame
+
+    def close(self) -> None:
+        """Give up the connection, unless it was kept for another request."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def answer(self) -> Answer:
+        """Wait for the answer, once; raise `TryLater` for what may pass."""
+        connection = self._connection
+        assert connection is not None, "the answer was read before"
+        try:
+            sock = socket_of(connection)
+            reply = read_reply(sock, is_sent=self._is_sent, may_be_frame=self._may_be_frame)
+        except (HTTPError, OSError, BadAnswer) as error:
+            raise _passing(error) from None
+        if not reply.is_last:
+            self._connections.keep(connection)
+            self._connection = None
+        answer = Answer(reply.status, reply.headers, _unpacked(reply), reply.frame)
+        if answer.status in _RETRIED:
+            raise TryLater(describe(answer), _retry_after_s(answer.headers))
+        return answer
+
+
+def _passing(error: Exception) -> TryLater:
+    return TryLater(f"{type(error).__name__}: {error}")
 
 
 def _pieces(body: Buffer | tuple[Buffer, ...] | None) -> tuple[Buffer, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from pyspark_curlew.columns import Origin, decode
+from pyspark_curlew.columns import Decoded, Origin, decode
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation, Unsupported
 from pyspark_curlew.frame import parse_frame
 
@@ -57,6 +57,13 @@ def reader() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def decoded(frame: bytes, store_id: bytes = bytes(4)) -> Decoded:
+    """What the Spark connector makes of an answer."""
+    found = parse_frame(frame)
+    origins = [Origin("orders", 3, found.records)]
+    return decode(found, origins, store_id, include_properties=True)
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +156,7 @@ def test_the_server_takes_and_gives_back(
     records = reader.read_frame(frame.content)
     assert [record["queue_offset"] for record in records] == [v["queue_offset"] for v in views]
     assert [record["body"] for record in records] == [body_of(v) for v in vector["records"]]
-    origin = Origin("orders", 0, bytes.fromhex(frame.headers["mq-store-id"]))
-    batch, _ = decode(parse_frame(frame.content), origin, include_properties=False)
+    batch, _ = decoded(frame.content, bytes.fromhex(frame.headers["mq-store-id"]))
     rows = batch.to_pylist()
     assert [row["message_id"] for row in rows] == [view["message_id"] for view in views]
     assert [row["value"] for row in rows] == [body_of(v) for v in vector["records"]]
@@ -204,8 +210,7 @@ def test_the_server_answers_in_these_bytes(reader: ModuleType, vector: Vector) -
 
 @pytest.mark.parametrize("vector", ANSWERS, ids=name_of)
 def test_spark_decodes(vector: Vector) -> None:
-    origin = Origin("orders", 3, bytes(4))
-    batch, offsets = decode(parse_frame(raw_of(vector)), origin, include_properties=True)
+    batch, offsets = decoded(raw_of(vector))
     meant = vector["records"]
     assert offsets.tolist() == [each["queue_offset"] for each in meant]
     for row, each in zip(batch.to_pylist(), meant, strict=True):
@@ -225,4 +230,4 @@ def test_spark_refuses_what_is_damaged(vector: Vector) -> None:
     if len(raw) > 5:
         raw[5] |= 1  # it looks at answers only
     with pytest.raises((FrameDamaged, ProtocolViolation, Unsupported)):
-        decode(parse_frame(bytes(raw)), Origin("orders", 3, bytes(4)), include_properties=True)
+        decoded(bytes(raw))

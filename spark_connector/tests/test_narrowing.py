@@ -2,8 +2,11 @@
 
 import datetime
 import gc
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow as pa
 import pytest
@@ -21,7 +24,7 @@ from pyspark_curlew import freezing
 from pyspark_curlew.batch import CurlewBatchReader, FilteringBatchReader
 from pyspark_curlew.client import CurlewClient
 from pyspark_curlew.errors import OptionConflict, OptionInvalid, RequestRefused
-from pyspark_curlew.freezing import freeze_once
+from pyspark_curlew.freezing import freeze_loaded
 from pyspark_curlew.options import parse_batch_options, parse_stream_options
 from pyspark_curlew.planning import QueueRange
 from pyspark_curlew.retry import RetryPolicy
@@ -192,18 +195,25 @@ def test_a_stream_gets_no_filters() -> None:
         parse_stream_options(given)
 
 
-def test_a_worker_freezes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_freezes_again_when_more_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen: list[int] = []
-    monkeypatch.setattr(freezing, "_frozen_in", set())
+    monkeypatch.setattr(freezing, "_modules_frozen", {})
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
-    freeze_once()
-    freeze_once()
-    assert frozen == [1]
+    freeze_loaded()
+    freeze_loaded()
+    assert len(frozen) == 1
+    monkeypatch.setitem(sys.modules, "of_a_users_function", ModuleType("of_a_users_function"))
+    freeze_loaded()
+    freeze_loaded()
+    assert len(frozen) == 2
+    monkeypatch.setattr(os, "getpid", lambda: 0)
+    freeze_loaded()
+    assert len(frozen) == 3
 
 
 def test_freezing_can_be_switched_off(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     frozen: list[int] = []
-    monkeypatch.setattr(freezing, "_frozen_in", set())
+    monkeypatch.setattr(freezing, "_modules_frozen", {})
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
     values(reader_of(node.base_url, gcFreeze="false"))
     assert frozen == []

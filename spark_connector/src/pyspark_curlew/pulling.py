@@ -18,7 +18,7 @@ from pyspark_curlew.allocating import keep_freed_memory
 from pyspark_curlew.client import CurlewClient, OutOfRange, Pulled
 from pyspark_curlew.columns import Origin, decode
 from pyspark_curlew.errors import ProtocolViolation, ServiceUnavailable, TopicNotFound
-from pyspark_curlew.freezing import freeze_once
+from pyspark_curlew.freezing import freeze_loaded
 from pyspark_curlew.loss import report_loss
 from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.planning import LostRange, QueueRange, Task
@@ -42,7 +42,7 @@ def read_range(
             with closing(ReadAhead(wanted, options, client, first)) as ahead:
                 yield from _batches(wanted, options, ahead)
     if options.gc_freeze:
-        freeze_once()
+        freeze_loaded()
 
 
 def _batches(

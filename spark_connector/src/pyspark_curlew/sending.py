@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pyspark_curlew.allocating import keep_freed_memory
 from pyspark_curlew.client import CurlewClient, Plan
 from pyspark_curlew.errors import EpochSealed, RowRefused
-from pyspark_curlew.freezing import freeze_once
+from pyspark_curlew.freezing import freeze_loaded
 from pyspark_curlew.later import divided, entries
 from pyspark_curlew.outbox import Outbox, Portion
 from pyspark_curlew.outgoing import encode_records
@@ -197,5 +197,5 @@ def send_all(sender: Sender, batches: Iterator[pa.RecordBatch]) -> int:
     except EpochSealed:
         for batch in batches:
             messages += batch.num_rows
-    freeze_once()
+    freeze_loaded()
     return messages

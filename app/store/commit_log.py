@@ -12,7 +12,7 @@ and `sync` belong to the writer, one at a time; `read` may be called from any th
 import bisect
 import contextlib
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -117,6 +117,8 @@ class CommitLog:
         self.bases: list[int] = []
         """First physical offset of each segment, ascending. Appended to by the writer only."""
         self._known: set[int] = set()
+        self.on_read: Callable[[int, int], None] = lambda _start, _size: None
+        """Told of what readers of queues read, on their threads."""
         self._dirty: set[int] = set()
         self._prepared: set[int] = set()
         """Segments with all their room. A process that was killed may leave a shorter one."""
@@ -314,13 +316,17 @@ class CommitLog:
         file = self._find(base)
         if file is None:
             return memoryview(b"")
+        self.on_read(physical_offset, size)
         return file.pread_view(size, physical_offset - base, wait_for_disk=wait_for_disk)
 
     def file_part(self, physical_offset: int, size: int) -> FilePart | None:
         """Where bytes within one segment stand; None when it is gone."""
         base = self.base_of(physical_offset)
         file = self._find(base)
-        return None if file is None else FilePart(file, physical_offset - base, size)
+        if file is None:
+            return None
+        self.on_read(physical_offset, size)
+        return FilePart(file, physical_offset - base, size)
 
     def next_data(self, physical_offset: int) -> int:
         """The next place that may hold anything but zeros, or the end of the segments."""

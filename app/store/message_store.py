@@ -120,6 +120,8 @@ class MessageStore:
         self._limits = limits
         kept = config.log_cache_bytes
         cache = None if kept is None else CacheBound(log, kept, recovery.end)
+        if cache is not None:
+            log.on_read = cache.was_read
         self._writer = Writer(log, turns, recovery.end, self._roll_back, workers, cache)
         self._checkpoints = Checkpoints(files, queues.cache)
         self._appender = Appender(

@@ -57,6 +57,81 @@ def test_what_was_there_before_is_left_as_it_is() -> None:
     assert log.gone == [(10 * STEP_BYTES, 11 * STEP_BYTES)]
 
 
+def step(first: int, count: int = 1) -> tuple[int, int]:
+    """Where steps begin and end."""
+    return first * STEP_BYTES, (first + count) * STEP_BYTES
+
+
+WIDE = 8 * STEP_BYTES
+"""So much stays; half of it, four steps, of what is read again."""
+
+
+def test_what_is_read_again_and_again_stays_until_it_is_not() -> None:
+    log = Recorded()
+    bound = CacheBound(log, WIDE, 0)
+    for number in range(1, 15):
+        bound.was_read(2 * STEP_BYTES + 5, STEP_BYTES - 4)  # to the first byte of the next one
+        bound.follow(number * STEP_BYTES)
+    assert log.gone == [step(0), step(1), step(4), step(5)]
+    log.gone.clear()
+    for number in range(15, 20):
+        bound.follow(number * STEP_BYTES)
+    # Read last when the log ended after 13 steps, half of what stays before 17.
+    assert log.gone == [step(6), step(7), step(2, 2), step(8), step(9), step(10)]
+
+
+def test_who_reads_at_the_end_keeps_nothing_longer() -> None:
+    log = Recorded()
+    bound = CacheBound(log, WIDE, 0)
+    for number in range(1, 15):
+        bound.follow(number * STEP_BYTES)
+        bound.was_read(max(number - 4, 0) * STEP_BYTES, 4 * STEP_BYTES)
+    assert log.gone == [step(number) for number in range(6)]
+
+
+def test_of_more_than_half_what_was_read_last_stays() -> None:
+    log = Recorded()
+    bound = CacheBound(log, WIDE, 0)
+    for number in range(8, 13):
+        bound.follow(number * STEP_BYTES)
+        if number < 12:
+            bound.was_read(0, 8 * STEP_BYTES)
+    assert log.gone == []
+    bound.was_read(4 * STEP_BYTES, 1)
+    bound.follow(13 * STEP_BYTES)
+    assert log.gone == [step(3)]
+
+
+def test_what_was_let_go_is_let_go_once() -> None:
+    """Whoever reads it then leaves it to the kernel."""
+    log = Recorded()
+    bound = CacheBound(log, WIDE, 0)
+    bound.follow(9 * STEP_BYTES)
+    bound.was_read(0, STEP_BYTES)
+    bound.follow(26 * STEP_BYTES)
+    bound.was_read(18 * STEP_BYTES, STEP_BYTES)
+    bound.follow(28 * STEP_BYTES)
+    assert log.gone == [step(0), step(1, 17), step(19)]
+    bound.follow(40 * STEP_BYTES)
+    assert log.gone[3:] == [step(18), step(20, 12)]
+    assert bound._read_at == {}  # of what is gone nothing is remembered
+
+
+def test_the_log_says_what_is_read_of_it() -> None:
+    files = SimulatedFiles()
+    files.make_directory(paths.COMMIT_LOG)
+    log = CommitLog(files, 4096)
+    log.prepare(4096)
+    told: list[tuple[int, int]] = []
+    log.on_read = lambda start, size: told.append((start, size))
+    log.read_view(4100, 20)
+    log.file_part(4200, 30)
+    assert told == [(4100, 20), (4200, 30)]
+    assert log.file_part(100, 1) is None
+    assert len(log.read_view(100, 1)) == 0
+    assert len(told) == 2
+
+
 def test_each_segment_that_is_still_there_gives_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[tuple[int, int]] = []
     monkeypatch.setattr(
@@ -140,3 +215,14 @@ def test_the_newest_stay_and_all_can_be_read(
     numbers = [int(body.split(b" ")[0]) for body in opened.bodies()]
     assert numbers == list(range(MESSAGES))
     assert _cold(tmp_path) == [] or not lets_go
+
+
+@pytest.mark.parametrize("kept", [2 * STEP_BYTES])
+def test_what_is_read_meanwhile_stays_in_memory(
+    opened: OpenStore, tmp_path: Path, lets_go: bool
+) -> None:
+    for number in range(MESSAGES):
+        opened.send(b"%d " % number + BODY)
+        opened.store.read("orders", 0, 0, max_messages=1, max_bytes=MIB, wait_for_disk=True)
+    if lets_go:
+        assert _cold(tmp_path) == list(range(16, 32))

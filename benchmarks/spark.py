@@ -3,8 +3,8 @@
 Everything runs in one session (local[2], noop sink, messages of 1 KiB), round by round in turn, so
 that a ratio compares like with like; medians count, for they scatter less than the best rounds,
 which are printed beside them. What is written between two reads may let go of what is read. The
-upper bound yields ready RecordBatches without any service; the twin pulls from the same node and
-yields tuples.
+upper bound yields ready RecordBatches without any service, and is what is written; the twin pulls
+from the same node and yields tuples. A sink that drops what it gets says what Spark leaves a write.
 """
 
 import argparse
@@ -21,7 +21,13 @@ from typing import NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 import urllib3
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 from pyspark_curlew import register
 from pyspark_curlew.client import CurlewClient
@@ -108,6 +114,29 @@ class ReadyReader(DataSourceReader):
         while left > 0:
             yield whole.slice(0, left)
             left -= PORTION
+
+
+class Dropping(DataSource):
+    """A sink that drops what it gets."""
+
+    @classmethod
+    @override
+    def name(cls) -> str:
+        return "bench_dropping"
+
+    @override
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return DroppingWriter()
+
+
+class DroppingWriter(DataSourceArrowWriter):
+    """Looks at no row."""
+
+    @override
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
 
 
 class Tuples(CurlewDataSource):
@@ -231,7 +260,7 @@ def batch_times(stream: DataFrame, folder: Path) -> list[float]:
 
 
 def session(folder: Path) -> SparkSession:
-    """A Spark of two threads that knows all three sources, set as the connector's README says."""
+    """A Spark of two threads that knows what is compared, set as the connector's README says."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     spark = (
@@ -250,6 +279,7 @@ def session(folder: Path) -> SparkSession:
     )
     register(spark)
     spark.dataSource.register(Ready)
+    spark.dataSource.register(Dropping)
     spark.dataSource.register(Tuples)
     return spark
 
@@ -272,13 +302,16 @@ def measure(rows: int, rounds: int, folder: Path, url: str) -> list[str]:
         ours = spark.read.format("curlew").options(endpoint=url, topic=TOPIC)
         tuples = spark.read.format("bench_tuples").options(endpoint=url, topic=TOPIC)
         ready = spark.read.format("bench_ready").options(rows=str(rows))
-        copy = ready.load().select("value").write.format("curlew").mode("append")
+        rows_to_write = ready.load().select("value")
+        dropping = rows_to_write.write.format("bench_dropping").mode("append")
+        copy = rows_to_write.write.format("curlew").mode("append")
         times = times_of(
             {
                 "ready": lambda: drain(ready.load()),
                 "ours": lambda: drain(ours.load()),
                 "tuples": lambda: drain(tuples.load()),
                 "sink": lambda: copy.options(endpoint=url, topic=f"{TOPIC}-copy").save(),
+                "dropping": dropping.save,
             },
             rounds,
         )
@@ -295,11 +328,13 @@ def measure(rows: int, rounds: int, folder: Path, url: str) -> list[str]:
         for name, taken in times.items()
     }
     bound, read, write = rate_of["ready"], rate_of["ours"], rate_of["sink"]
+    dropped = rate_of["dropping"]
     batch = Rate(median(small["ours"]), min(small["ours"]), "s")
     return [
         f"{rows:,} messages of 1 KiB, medians of {rounds} rounds in turn;"
         f" a new page of memory took {page_before:.1f} us before, {page_after:.1f} us after",
-        f"the bound {bound.median:,.0f} rows/s (best {bound.best:,.0f})",
+        f"the bound {bound.median:,.0f} rows/s (best {bound.best:,.0f}),"
+        f" a sink that drops all {dropped.median:,.0f} (best {dropped.best:,.0f})",
         line("read, to upper bound", read, read.median / bound.median, Target(0.55)),
         line("read, to tuples", read, read.median / rate_of["tuples"].median, Target(2.3)),
         line(

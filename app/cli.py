@@ -51,8 +51,8 @@ _HELP: Final = {
     "database_url": "metadata database: sqlite:///file or postgresql://user@host/name",
     "flush": "flush mode of topics that do not name one: sync or async (sync)",
     "segment_mib": "size of a commit-log segment in MiB (256); fixed at the first start",
-    "log_cache_mib": "newest MiB of the log to keep in memory, and up to half as many older ones"
-    " that are read again and again; 0: all that the kernel keeps (0; an eighth of the memory where"
+    "log_cache_mib": "newest MiB of the log to keep in memory, and up to as many older ones"
+    " that are read again and again; 0: all that the kernel keeps (0; 1/16 of the memory where"
     " the machine gives free memory back to its host)",
     "auto_create_topics": "true: a first send makes the topic (true in dev)",
     "insecure_anonymous": "serve other machines without authentication",

@@ -41,7 +41,7 @@ class Config:
     segment_mib: int = 256
     log_cache_mib: int | None = None
     """The newest MiB of the log that stay in memory. 0: as many as the kernel keeps. None: as many,
-    but an eighth of the memory where the machine gives free memory back to its host."""
+    but a sixteenth of the memory where the machine gives free memory back to its host."""
     auto_create_topics: bool = False
     insecure_anonymous: bool = False
     """Serve other machines without authentication."""

@@ -39,8 +39,9 @@ REFRESH_SECONDS: Final = 2.0
 
 HEARTBEAT_SECONDS: Final = 10.0
 
-LOG_CACHE_DIVISOR: Final = 8
-"""The part of the machine's memory that the log may fill where new memory is dear."""
+LOG_CACHE_DIVISOR: Final = 16
+"""The part of the machine's memory that the newest of the log may fill where new memory is dear;
+what is read again and again may fill as much."""
 
 
 class DataDirectoryUnusable(Exception):

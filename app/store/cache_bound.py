@@ -4,8 +4,9 @@ Linux keeps what was written in its page cache until the memory is wanted elsewh
 takes new memory as long as there is any. Where a virtual machine's host takes free memory back, new
 memory is dear, ten times what memory costs that was in use just now (docs/adr/0038).
 
-What is read again and again stays longer: it would come from the disk each time. Who follows the
-log at its end, or behind it by less than half of what stays, reads nothing of that kind.
+What is read again and again stays longer, as much again: it would come from the disk each time. Who
+follows the log at its end, or behind it by less than half of what stays, reads nothing of that
+kind.
 """
 
 import contextlib
@@ -27,10 +28,11 @@ class CacheBound:
         """`end` of the log now; what is further than `kept_bytes` before it is left as it is."""
         self._log = log
         self._kept_bytes = kept_bytes
-        self._lately_bytes = kept_bytes // 2
-        """What was read since so much was written stays, at most so much of it."""
+        """Of new bytes, and of older ones: those that were read since so much was written."""
         self._end = end
-        self._first = self._first_kept(end)
+        self._new = self._behind(end, kept_bytes // 2)
+        """Number of the oldest step of which a reading is no sign: who follows the log reads it."""
+        self._first = self._behind(end, kept_bytes)
         """Number of the oldest step that stays because it is new."""
         self._reread: frozenset[int] = frozenset()
         """Older steps that stay because they were read lately."""
@@ -40,7 +42,7 @@ class CacheBound:
     def was_read(self, start: int, size: int) -> None:
         """Note that `size` bytes from `start` on were read, or are about to be. Any thread."""
         for step in range(start // STEP_BYTES, (start + size - 1) // STEP_BYTES + 1):
-            if step >= self._first or step in self._reread:
+            if self._first <= step < self._new or step in self._reread:
                 self._read_at[step] = self._end
 
     def follow(self, flushed: int) -> None:
@@ -49,7 +51,8 @@ class CacheBound:
         Nothing is wrong when the kernel does not: readers find more in memory.
         """
         self._end = flushed
-        first = self._first_kept(flushed)
+        self._new = self._behind(flushed, self._kept_bytes // 2)
+        first = self._behind(flushed, self._kept_bytes)
         if first > self._first:
             old = [*sorted(self._reread), *range(self._first, first)]
             self._reread = self._read_lately(old, flushed)
@@ -58,10 +61,10 @@ class CacheBound:
 
     def _read_lately(self, steps: Iterable[int], end: int) -> frozenset[int]:
         """Those read last, as far as they were read lately and may stay."""
-        since = end - self._lately_bytes
+        since = end - self._kept_bytes
         lately = [step for step in steps if self._read_at.get(step, since) > since]
         lately.sort(key=self._read_at.__getitem__, reverse=True)
-        return frozenset(lately[: self._lately_bytes // STEP_BYTES])
+        return frozenset(lately[: self._kept_bytes // STEP_BYTES])
 
     def _let_go(self, steps: Sequence[int]) -> None:
         """Ascending ones; those that follow each other in one call."""
@@ -73,5 +76,7 @@ class CacheBound:
                     self._log.let_go(steps[start] * STEP_BYTES, (step + 1) * STEP_BYTES)
                 start = index + 1
 
-    def _first_kept(self, end: int) -> int:
-        return max(end - self._kept_bytes, 0) // STEP_BYTES
+    @staticmethod
+    def _behind(end: int, distance: int) -> int:
+        """Number of the step so many bytes before the end; the first one when there are fewer."""
+        return max(end - distance, 0) // STEP_BYTES

@@ -30,7 +30,7 @@ class StoreConfig:
 
     log_cache_bytes: int | None = None
     """The newest bytes of the log that stay in memory; None: as the kernel decides. Of older ones
-    that are read again and again up to half as many stay as well."""
+    that are read again and again up to as many stay as well."""
 
     coalesce_gap_bytes: int = 16 * 1024
     """Wanted records closer than this are read in one piece: a call costs as much as 16 KiB."""

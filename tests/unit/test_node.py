@@ -13,7 +13,7 @@ GIB = 1024 * MIB
     ("setting", "gives_back", "memory", "kept"),
     [
         (None, False, 24 * GIB, None),
-        (None, True, 24 * GIB, 3 * GIB),
+        (None, True, 24 * GIB, 1536 * MIB),
         (None, True, 256 * MIB, 64 * MIB),
         (0, True, 24 * GIB, None),
         (100, True, 24 * GIB, 100 * MIB),

@@ -28,10 +28,11 @@ class CacheBound:
         """`end` of the log now; what is further than `kept_bytes` before it is left as it is."""
         self._log = log
         self._kept_bytes = kept_bytes
-        """Of new bytes, and of older ones: those that were read since so much was written."""
+        """So much stays that is new, and as much beside it that was read again since so much was
+        written."""
         self._end = end
-        self._new = self._behind(end, kept_bytes // 2)
-        """Number of the oldest step of which a reading is no sign: who follows the log reads it."""
+        self._followed = self._behind(end, kept_bytes // 2)
+        """Number of the oldest step that is read by who follows the log, not read again."""
         self._first = self._behind(end, kept_bytes)
         """Number of the oldest step that stays because it is new."""
         self._reread: frozenset[int] = frozenset()
@@ -42,7 +43,7 @@ class CacheBound:
     def was_read(self, start: int, size: int) -> None:
         """Note that `size` bytes from `start` on were read, or are about to be. Any thread."""
         for step in range(start // STEP_BYTES, (start + size - 1) // STEP_BYTES + 1):
-            if self._first <= step < self._new or step in self._reread:
+            if self._first <= step < self._followed or step in self._reread:
                 self._read_at[step] = self._end
 
     def follow(self, flushed: int) -> None:
@@ -51,7 +52,7 @@ class CacheBound:
         Nothing is wrong when the kernel does not: readers find more in memory.
         """
         self._end = flushed
-        self._new = self._behind(flushed, self._kept_bytes // 2)
+        self._followed = self._behind(flushed, self._kept_bytes // 2)
         first = self._behind(flushed, self._kept_bytes)
         if first > self._first:
             old = [*sorted(self._reread), *range(self._first, first)]

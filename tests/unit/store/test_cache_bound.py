@@ -200,23 +200,27 @@ def opened(tmp_path: Path, kept: int | None) -> Iterator[OpenStore]:
 
 
 @pytest.fixture
-def let_go(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """The MiB that the log is told to let go of, as it is told."""
+def let_go(monkeypatch: pytest.MonkeyPatch, lets_go: bool) -> set[int]:
+    """The MiB of the log that the kernel is told to let go of, as it is told."""
     gone: set[int] = set()
-    real = CommitLog.let_go
+    real = os.posix_fadvise
 
-    def note(log: CommitLog, start: int, end: int) -> None:
-        gone.update(range(start // MIB, end // MIB))
-        real(log, start, end)
+    def note(descriptor: int, offset: int, size: int, advice: int) -> None:
+        if advice == os.POSIX_FADV_DONTNEED:
+            segment = Path(f"/proc/self/fd/{descriptor}").readlink()
+            start = int(segment.name) + offset
+            gone.update(range(start // MIB, (start + (size or SEGMENT - offset)) // MIB))
+        real(descriptor, offset, size, advice)
 
-    monkeypatch.setattr(CommitLog, "let_go", note)
+    monkeypatch.setattr(os, "posix_fadvise", note)
     return gone
 
 
 def _cold(root: Path) -> set[int]:
     """The MiB of the written log of which not even the first byte is in memory.
 
-    More than were let go of: a kernel may take back, within seconds, what it thinks nobody needs.
+    They may be more than were let go of: a kernel may take back, within seconds, what it thinks
+    nobody needs.
     """
     cold = set()
     for number in range(MESSAGES - 1):
@@ -246,6 +250,7 @@ def test_the_newest_stay_and_all_can_be_read(
     assert let_go <= _cold(tmp_path) or not lets_go
     numbers = [int(body.split(b" ")[0]) for body in opened.bodies()]
     assert numbers == list(range(MESSAGES))
+    assert let_go == (set(range(LET_GO)) if kept else set())  # of what was read nothing more
 
 
 @pytest.mark.parametrize("kept", [2 * STEP_BYTES])

@@ -35,7 +35,6 @@ from app.broker.results import (
     SettleResult,
 )
 from app.broker.streams import Streams
-from app.broker.subscriptions import Subscription
 from app.broker.topics import find_topic
 from app.domain.clock import Clock
 from app.domain.delays import Due
@@ -180,6 +179,7 @@ class Broker(BrokerLife):
         """Lease messages to a consumer. `gone` says whether the client has hung up."""
         self._check_open()
         view = find_topic(self._metadata, topic)
+        self._receiver.check(request)
         settings = await self._groups.find_or_create_group(group)
         refuse_broadcast(settings)
         subscription = await self._groups.subscribe(settings, view)
@@ -211,7 +211,7 @@ class Broker(BrokerLife):
         self._check_open()
         view = find_topic(self._metadata, topic)
         settings = self._find_group(group)
-        subscription = await self._subscription(view, settings)
+        subscription = self._groups.find_or_stand_in(group, topic)
         results = await self._settler.settle(
             subscription, settings, view.flush, acks, nacks, extends, dead_letters
         )
@@ -234,17 +234,12 @@ class Broker(BrokerLife):
         if self._closed_because:
             raise self._refusal_of_send()
         view = find_topic(self._metadata, topic)
-        subscription = await self._subscription(view, self._find_group(group))
+        self._find_group(group)
+        subscription = self._groups.find_or_stand_in(group, topic)
         done = await self._acks_and_sends.carry_out(subscription, view.flush, acks, sends)
         if done.refused is None:
             self.streams.note(done.acks)
         return done
-
-    async def _subscription(self, topic: Topic, group: Group) -> Subscription:
-        subscription = self._groups.find(group.name, topic.name)
-        if subscription is None:  # handles from before a restart, or from elsewhere
-            subscription = await self._groups.subscribe(group, topic)
-        return subscription
 
     async def settle_one(
         self,

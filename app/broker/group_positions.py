@@ -148,10 +148,13 @@ class GroupPositions:
         view = find_topic(self._metadata, topic)
         for queue_id, _ in rows:
             check_queue(view, queue_id)
-        settings = await self._groups.find_or_create_group(group)
-        refuse_broadcast(settings)
         self._groups.check_commit(view, rows)
         names = [QueueName(topic, queue_id) for queue_id, _ in rows]
+        if committer is not None and group not in self._metadata.snapshot.groups:
+            check_group(group)
+            rebalancing.check_owner(Membership(group), *committer, names)
+        settings = await self._groups.find_or_create_group(group)
+        refuse_broadcast(settings)
         offsets = [
             CommittedOffset(group, topic, queue_id, QueueOffset(offset))
             for queue_id, offset in rows

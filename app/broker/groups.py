@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 
 from app.broker.confirming import Confirmation
+from app.broker.group_progress import QueueState
 from app.broker.leases import InFlight
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Metadata, Store, Topic
@@ -53,6 +54,17 @@ class Groups:
     def find(self, group: str, topic: str) -> Subscription | None:
         topics = self._subscriptions.get(group)
         return None if topics is None else topics.get(topic)
+
+    def find_or_stand_in(self, group: str, topic: str) -> Subscription:
+        """The group's subscription; without one, an empty stand-in where every handle of the two
+        has expired. Settling begins nothing: only a receive does."""
+        subscription = self.find(group, topic)
+        if subscription is not None:
+            return subscription
+        in_flight = InFlight()
+        key = (group, topic, RETRY_QUEUE_ID)
+        retry = LeasedQueue(*key, QueueState(0), in_flight, self._lease_ids.next)
+        return Subscription(group, topic, retry, in_flight)
 
     async def find_or_create_group(self, name: str) -> Group:
         """A group is made by its first use, with the defaults."""

@@ -153,7 +153,7 @@ class Members:
         check_group(group)
         await self._metadata.refresh()
         self._check_profile(beat.profile)
-        settings = await self._groups.find_or_create_group(group)
+        settings = await self._find_or_create_group(group, client_id, beat)
 
         def step(membership: Membership) -> Membership:
             self._check_room(membership, client_id)
@@ -170,6 +170,13 @@ class Members:
         if beat.wait_s > 0 and known == assignment.assignment_id:
             membership = await self._wait(settings, client_id, known, beat.wait_s, gone)
         return await self._share(settings, membership, client_id)
+
+    async def _find_or_create_group(self, group: str, client_id: str, beat: Heartbeat) -> Group:
+        """A group is made by the first heartbeat that a group without members would take."""
+        if group not in self._metadata.snapshot.groups:
+            self._check_new_topics(Membership(group), client_id, beat.profile)
+            rebalancing.check_heartbeat(Membership(group), client_id, beat.generation)
+        return await self._groups.find_or_create_group(group)
 
     async def _wait(
         self, group: Group, client_id: str, known: str, wait_s: float, gone: Callable[[], bool]

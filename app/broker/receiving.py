@@ -70,7 +70,8 @@ class Receiver:
         request: ReceiveRequest,
         gone: Callable[[], bool],
     ) -> ReceiveResult:
-        invisible_ms = self._check_request(request, group)
+        """Answer a request that `check` found good."""
+        invisible_ms = request.invisible_ms or group.invisible_ms
         wanted = parse_filter(request.filter)
         disk = DiskAccess(self._readers)
         loop = asyncio.get_running_loop()
@@ -145,8 +146,8 @@ class Receiver:
         if take.leased:
             await self._write_down(take)
 
-    def _check_request(self, request: ReceiveRequest, group: Group) -> int:
-        """Return the invisible time to use."""
+    def check(self, request: ReceiveRequest) -> None:
+        """Raise when it can never succeed. Before the group is made or subscribed."""
         limits = self._limits
         check_wait(request.wait_s, limits)
         if request.client_id is not None and not 1 <= len(request.client_id) <= NAME_CHARS_MAX:
@@ -158,10 +159,9 @@ class Receiver:
                 "min_messages does not go with a filter: how many match is not known beforehand",
                 hint="leave out min_messages; a receive is answered with the first that match",
             )
-        if request.invisible_ms is None:
-            return group.invisible_ms
-        check_invisible(request.invisible_ms, limits)
-        return request.invisible_ms
+        if request.invisible_ms is not None:
+            check_invisible(request.invisible_ms, limits)
+        parse_filter(request.filter)
 
     def _set_bounds(
         self, take: Take, group: Group, request: ReceiveRequest, invisible_ms: int

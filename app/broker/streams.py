@@ -88,6 +88,7 @@ class Streams:
                 hint=f"from 1 to {self.limits.stream_credit_max} unsettled messages",
                 fields={"limit": self.limits.stream_credit_max},
             )
+        self._check_room()
         group = await self._groups.find_or_create_group(group_name)
         stream = GroupStream(self, topic, group, request)
         self._enter(stream)
@@ -102,6 +103,10 @@ class Streams:
             raise ShuttingDown("the node is shutting down", hint="ask another node, or again later")
 
     def _enter(self, stream: Stream) -> None:
+        self._check_room()
+        self._open.add(stream)
+
+    def _check_room(self) -> None:
         if len(self._open) >= self.limits.streams_max:
             raise TooManyRequests(
                 f"{len(self._open)} streams are open already",
@@ -110,7 +115,6 @@ class Streams:
                 quota=Quota("streams", self.limits.streams_max, "concurrent-requests", 0),
                 retry_after_s=1,
             )
-        self._open.add(stream)
 
     def leave(self, stream: Stream, reason: StreamEnd) -> None:
         """A stream has ended."""

@@ -50,7 +50,7 @@ def heartbeat(
     nothing. Raises `StaleGeneration` for a process that has been replaced or was taken for dead.
     """
     present = membership.members.get(client_id)
-    _check_heartbeat(membership, present, client_id, generation)
+    check_heartbeat(membership, client_id, generation)
     if present is not None and generation == membership.generation:
         membership = _released(membership, client_id, only_revoked=True)
     elif present is not None and generation == 0:
@@ -83,11 +83,11 @@ def heartbeat(
     return follow(membership, surroundings)
 
 
-def _check_heartbeat(
-    membership: Membership, present: Member | None, client_id: str, generation: int | None
-) -> None:
+def check_heartbeat(membership: Membership, client_id: str, generation: int | None) -> None:
+    """Raise `StaleGeneration` when `heartbeat` would."""
     if not generation:
         return
+    present = membership.members.get(client_id)
     if present is None:
         raise StaleGeneration(
             f"client {client_id!r} is no member of group {membership.group!r} (any more); "

@@ -129,6 +129,12 @@ REFUSED = [
 ]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def group(http: httpx.Client) -> None:
+    """What is refused makes no group, and a handle is settled in one that there is."""
+    http.put("/v1/groups/g").raise_for_status()
+
+
 @pytest.mark.parametrize("bad", REFUSED, ids=str)
 def test_it_is_refused_clearly(http: httpx.Client, topic: str, bad: Bad) -> None:
     check_refusal(http, topic, bad)

@@ -30,6 +30,8 @@ NOT_KEPT: Final = (CACHE_CONTROL, b"no-store")
 """Without it shared caches may keep an answer for some time: by RFC 9110, 15.1, also a 404."""
 REQUEST_ID: Final = b"mq-request-id"
 _BODYLESS: Final = (204, 304)
+_OF_A_BODY: Final = (b"content-type", b"content-length", b"content-encoding")
+"""Frameworks give the first to whatever they answer, also where there is nothing."""
 _CACHED_METHODS: Final = ("GET", "HEAD")
 AT_ONCE: Final = "curlew.at_once"
 """In an event of a body: to be written whether or not the client has read what came before."""
@@ -269,6 +271,8 @@ class Exchange:
             self.started = True
             self.status = event["status"]
             headers = [*event.get("headers", ()), (REQUEST_ID, self.request_id)]
+            if self.status in _BODYLESS:
+                headers = [each for each in headers if each[0] not in _OF_A_BODY]
             if self._may_be_kept(headers):
                 headers.append(NOT_KEPT)
             event["headers"] = headers

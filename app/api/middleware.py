@@ -2,7 +2,9 @@
 
 - every answer has `MQ-Request-Id` (the client's own when it is sane);
 - a header block over the limit is refused;
-- an open loopback server serves local Host names only and no foreign Origin;
+- an open loopback server serves local Host names only and no foreign Origin, and no open server
+  does what a page of another origin made a browser ask;
+- a header that two readers would read in two ways is given once;
 - a refusal because of a shutdown closes the connection, so that the client goes elsewhere;
 - every failure becomes a problem document; unexpected ones are logged with their traceback.
 
@@ -13,14 +15,13 @@ import itertools
 import logging
 import re
 import secrets
-from functools import lru_cache
 from time import perf_counter
 from typing import Final
 
 from app.api.access_log import log_access
 from app.api.errors import (
-    Forbidden,
     HeadersTooLarge,
+    MalformedRequest,
     render_problem,
     with_outcome_of_send,
 )
@@ -31,13 +32,15 @@ from app.api.exchange import (
     AsgiApp,
     ClientGone,
     Exchange,
+    Headers,
     Receive,
     Scope,
     Send,
 )
+from app.api.foreign_pages import SITE, check_host, check_navigation, check_site
 from app.api.forwarded import HEADERS as FORWARDED_HEADERS
 from app.api.forwarded import Forwarded
-from app.api.lane.metadata import refuse_mq_headers
+from app.api.lane.metadata import display_header, refuse_mq_headers
 from app.api.lane.routing import Lane, Operation
 from app.api.pressure import Pressure
 from app.api.traffic import Traffic
@@ -48,7 +51,12 @@ from app.runtime.direct import in_task
 _log: Final = logging.getLogger(__name__)
 
 _SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
-_LOCAL_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+_GIVEN_ONCE: Final = frozenset(
+    {
+        *(b"authorization", b"content-type", b"idempotency-key"),
+        *(b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"),
+    }
+)
 _ELSEWHERE: Final = "other"
 """What is counted for requests that no operation of the document took."""
 
@@ -122,6 +130,8 @@ class RequestShell:
             self._pressure.refuse_reads()
         if exchange.mq_headers and not operation.takes_mq_headers:
             refuse_mq_headers(exchange.mq_headers)
+        if operation.leases_by_get:
+            check_navigation(exchange.headers)
 
     async def _fall_back(self, exchange: Exchange) -> str:
         """Let the control plane answer; the operation that it found."""
@@ -151,8 +161,12 @@ class RequestShell:
                 hint="send many properties in a JSON envelope",
                 fields={"limit_bytes": self._header_bytes_max},
             )
+        if len(exchange.headers) != len(exchange.scope["headers"]):
+            _refuse_repeated(exchange.scope["headers"])
         if self._local_only:
-            _check_local(exchange.headers.get(b"host"), exchange.headers.get(b"origin"))
+            check_host(exchange.headers)
+        if SITE in exchange.headers:
+            check_site(exchange.scope, exchange.headers)
 
     @staticmethod
     def _note_mq_header(exchange: Exchange, name: bytes, value: bytes) -> None:
@@ -162,27 +176,14 @@ class RequestShell:
             exchange.request_id = value
 
 
-def _check_local(host: bytes | None, origin: bytes | None) -> None:
-    """Refuse what a web page of somebody else could make a browser send (DNS rebinding, CSRF)."""
-    if host is None or not _is_local(host):
-        raise Forbidden(
-            f"Host {(host or b'').decode('latin-1')!r} is not served: this node is open to local "
-            "clients only",
-            hint="use localhost or 127.0.0.1, or bind another address with authentication",
+def _refuse_repeated(headers: Headers) -> None:
+    """Raise for a header that must be given once: a proxy may read the first, we the last."""
+    names = [name for name, _ in headers if name in _GIVEN_ONCE]
+    if len(set(names)) != len(names):
+        shown = next(display_header(name) for name in names if names.count(name) > 1)
+        raise MalformedRequest(
+            f"header {shown} is given twice", hint="give it once", fields={"header": shown}
         )
-    if origin is not None and origin not in (b"http://" + host, b"https://" + host):
-        raise Forbidden(
-            f"Origin {origin.decode('latin-1')!r} is foreign to this server",
-            hint="web pages of other origins may not use a node without authentication",
-        )
-
-
-@lru_cache(maxsize=256)
-def _is_local(host: bytes) -> bool:
-    name, _, port = host.rpartition(b":")
-    if not port.isdigit():
-        name = host
-    return name.lower() in _LOCAL_NAMES
 
 
 def _reads(scope: Scope) -> bool:

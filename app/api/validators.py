@@ -18,8 +18,9 @@ from app.store import first_and_last
 
 IF_NONE_MATCH: Final = b"if-none-match"
 VARY: Final = (b"vary", b"accept")
-SEALED: Final = (CACHE_CONTROL, b"max-age=86400, immutable")
-"""A day: long enough for whoever reads a range again, short beside any retention that matters."""
+SEALED: Final = (CACHE_CONTROL, b"private, max-age=86400, immutable")
+"""By its reader alone: another may not be allowed to. A day: long enough for whoever reads a range
+again, short beside any retention that matters."""
 
 _HEAD_BYTES: Final = 64
 """Of a record: everything up to the store time and what is before it (store/FORMAT.md)."""

@@ -53,7 +53,7 @@ def _reads(broker: DataPlane, limits: Limits, traffic: Traffic) -> list[Operatio
         read("pull_messages", "GET", f"{queue}/messages", pulling.pull),
         read("receive_messages", "POST", f"{_GROUP}/messages:receive", receiving.receive),
         read("stream_topic", "GET", f"{_TOPIC}/stream", streaming.stream_topic),
-        read("stream_group", "GET", f"{_GROUP}/stream", streaming.stream_group),
+        read("stream_group", "GET", f"{_GROUP}/stream", streaming.stream_group, leases_by_get=True),
     ]
 
 

@@ -27,6 +27,8 @@ class Operation(NamedTuple):
     takes_mq_headers: bool = False
     reads: bool = False
     """Its answer may be large: refused while too much waits to be read."""
+    leases_by_get: bool = False
+    """A GET that changes something: no link and no redirect may lead a browser to it."""
     is_direct: bool = False
     """Begins without a task, and asks for one (`in_task`) when it needs more than confirmations."""
 

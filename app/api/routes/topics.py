@@ -32,6 +32,12 @@ _BOUNDS_HEADERS: Final[Json] = {
     },
 }
 
+_SHOWN_INERT: Final = (
+    (b"content-security-policy", b"sandbox"),
+    (b"x-content-type-options", b"nosniff"),
+)
+"""A producer names the type: HTML that somebody sent must not run as a page of this node."""
+
 router = APIRouter(tags=["topics"])
 
 _ETAG_HEADER = {"ETag": {"description": "the version", "schema": {"type": "string"}}}
@@ -196,13 +202,13 @@ async def get_message(
     place = (message.topic, message.queue_id, message.queue_offset, message.store_time_ms)
     tag = tag_of_message(f"{kind} {body}", place)
     # An id that a producer gave may one day name a newer message, so the client asks each time.
-    kept = [(b"etag", tag), (b"cache-control", b"no-cache"), VARY]
+    kept = [(b"etag", tag), (b"cache-control", b"private, no-cache"), VARY]
     condition = request.headers.get("if-none-match")
     if condition is not None and is_known(condition.encode("latin-1"), tag):
         answer = Response(status_code=304)
     elif kind == "raw":
         answer = Response(message.body)
-        kept = [*raw_headers(message), *kept]
+        kept = [*raw_headers(message), *_SHOWN_INERT, *kept]
     elif kind == "event":
         event = event_of(message, force_base64=body == "base64")
         answer = Response(encode_line(event), media_type=EVENT)

@@ -25,7 +25,7 @@ FORMS = (
 def test_a_sealed_range_is_sent_once(http: httpx.Client, url: str, accept: str) -> None:
     sealed = f"{url}?offset=1&until_offset=4"
     answer = http.get(sealed, headers={"accept": accept})
-    assert answer.headers["cache-control"] == "max-age=86400, immutable"
+    assert answer.headers["cache-control"] == "private, max-age=86400, immutable"
     assert answer.headers["vary"].startswith("accept")
     tag = answer.headers["etag"]
     topic = url.split("/")[3]
@@ -90,7 +90,7 @@ def test_one_message_has_a_tag(http: httpx.Client, url: str) -> None:
     tags = set()
     for form in ("", "?format=raw", "?body=base64"):
         answer = http.get(message + form)
-        assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache")
+        assert (answer.status_code, answer.headers["cache-control"]) == (200, "private, no-cache")
         tags.add(tag := answer.headers["etag"])
         again = http.get(message + form, headers={"if-none-match": tag})
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.anyio
 TOPIC = "/v1/topics/orders/messages"
 PULL = "/v1/topics/orders/queues/0/messages"
 RECEIPT = "/v1/receipts/abc"
+STREAM = "/v1/topics/orders/groups/billing/stream"
 
 
 async def send_handler(exchange: Exchange, topic: str) -> None:
@@ -37,6 +38,10 @@ async def send_handler(exchange: Exchange, topic: str) -> None:
 async def late_failure(exchange: Exchange, *_: str) -> None:
     await exchange.answer(200, [], b"done")
     raise ZeroDivisionError
+
+
+async def group_handler(exchange: Exchange, *_: str) -> None:
+    await exchange.answer(200, [], b"leased")
 
 
 async def fallback(scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,6 +65,13 @@ def shell(
             ),
             Operation("pull", "GET", "/v1/topics/{topic}/queues/{queue}/messages", late_failure),
             Operation("ack", "DELETE", "/v1/receipts/{handle}", send_handler),
+            Operation(
+                "stream_group",
+                "GET",
+                "/v1/topics/{topic}/groups/{group}/stream",
+                group_handler,
+                leases_by_get=True,
+            ),
         ]
     )
     return RequestShell(
@@ -158,6 +170,93 @@ async def test_our_own_pages_are_served() -> None:
 async def test_a_guarded_server_leaves_host_and_origin_to_its_guard() -> None:
     headers = {b"host": b"mq.example", b"origin": b"http://other.example"}
     assert (await call(shell(local_only=False), "POST", TOPIC, headers=headers)).status == 201
+
+
+EVERYTHING = [
+    ("POST", TOPIC),
+    ("GET", PULL),
+    ("DELETE", RECEIPT),
+    ("GET", STREAM),
+    ("GET", "/v1/topics"),
+    ("GET", "/openapi.json"),
+    ("GET", "/metrics"),
+    ("HEAD", "/v1/topics/orders/queues/0"),
+    ("OPTIONS", "/ui/"),
+    ("POST", "/ui/"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), [*EVERYTHING, ("GET", "/ui/"), ("HEAD", "/docs")])
+@pytest.mark.parametrize("site", [b"cross-site", b"same-site", b"", b"None", b"none, none"])
+@pytest.mark.parametrize("local_only", [True, False])
+async def test_what_another_page_made_a_browser_ask_is_refused(
+    method: str, path: str, site: bytes, local_only: bool
+) -> None:
+    receive = events_of(b"x")
+    headers = {b"sec-fetch-site": site, b"sec-fetch-mode": b"no-cors"}
+    app = shell(local_only=local_only)
+    answer = await call(app, method, path, headers=headers, receive=receive)
+    assert (answer.status, answer.json()["code"]) == (403, "FORBIDDEN")
+    assert "web page of another origin" in answer.json()["detail"]
+    assert receive.taken == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("site", [b"none", b"same-origin"])
+@pytest.mark.parametrize(("method", "path"), EVERYTHING)
+async def test_what_we_or_people_ask_a_browser_is_served(
+    method: str, path: str, site: bytes
+) -> None:
+    headers = {b"sec-fetch-site": site, b"sec-fetch-mode": b"cors"}
+    assert (await call(shell(), method, path, headers=headers)).status in {200, 201}
+
+
+def navigation(site: bytes, destination: bytes = b"document") -> dict[bytes, bytes]:
+    return {
+        b"sec-fetch-site": site,
+        b"sec-fetch-mode": b"navigate",
+        b"sec-fetch-dest": destination,
+    }
+
+
+@pytest.mark.parametrize("path", ["/", "/ui", "/ui/", "/docs"])
+async def test_a_link_from_elsewhere_opens_the_pages(path: str) -> None:
+    assert (await call(shell(), "GET", path, headers=navigation(b"cross-site"))).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "destination"),
+    [
+        *[(method, path, b"document") for method, path in EVERYTHING],
+        ("GET", "/ui/", b"iframe"),
+        ("GET", "/docs", b"object"),
+        ("GET", "/docs/../v1/topics", b"document"),
+        ("GET", "/uix", b"document"),
+    ],
+)
+async def test_it_opens_nothing_else(method: str, path: str, destination: bytes) -> None:
+    headers = navigation(b"cross-site", destination)
+    assert (await call(shell(), method, path, headers=headers)).status == 403
+
+
+async def test_an_address_bar_leases_nothing() -> None:
+    """A page whose address was typed redirects here, and the browser calls it typed."""
+    answer = await call(shell(), "GET", STREAM, headers=navigation(b"none"))
+    assert (answer.status, answer.json()["code"]) == (403, "FORBIDDEN")
+    assert (await call(shell(), "GET", "/v1/topics", headers=navigation(b"none"))).status == 200
+
+
+@pytest.mark.parametrize(
+    "name", [b"authorization", b"content-type", b"idempotency-key", b"origin", b"sec-fetch-site"]
+)
+async def test_a_header_that_could_be_read_in_two_ways_is_given_once(name: bytes) -> None:
+    answer = await call(shell(), "POST", TOPIC, headers=[(name, b"none"), (name, b"none")])
+    assert (answer.status, answer.json()["code"]) == (400, "MALFORMED_REQUEST")
+    assert answer.json()["header"].lower() == name.decode()
+
+
+async def test_other_headers_may_come_in_lines() -> None:
+    lines = [(b"accept", b"a/b"), (b"accept", b"*/*"), (b"if-match", b'"1"'), (b"if-match", b"*")]
+    assert (await call(shell(), "POST", TOPIC, headers=lines)).status == 201
 
 
 @pytest.mark.parametrize(

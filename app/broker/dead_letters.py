@@ -119,9 +119,10 @@ class _Removals:
             progress.ack_range(start, end)
 
     def dump(self) -> Iterable[bytes]:
-        for group, progress in self.by_group.items():
-            runs: list[_Run] = [(0, progress.committed)]
-            for run in progress.runs():
+        for group, progress in list(self.by_group.items()):
+            removed = progress.copy()
+            runs: list[_Run] = [(0, removed.committed)]
+            for run in removed.runs():
                 runs.append(run)
                 if len(runs) >= _RUNS_A_CHUNK:
                     yield _encode((group, runs))

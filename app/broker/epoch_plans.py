@@ -88,6 +88,9 @@ class EpochPlans:
         self._families.clear()
 
     def __iter__(self) -> Iterator[Plan]:
-        """All plans, in the order in which `add` has to take them again."""
-        for plans in self._families.values():
+        """All plans, in the order in which `add` has to take them again.
+
+        Those that there are when the first one is asked for, whatever changes meanwhile.
+        """
+        for plans in list(self._families.values()):
             yield from sorted(plans.values(), key=lambda plan: plan.planned_ms)

@@ -4,7 +4,8 @@ One `QueueState` for each (group, topic, queue): which offsets are acked, and ho
 that is not has been handed out. The queue of retries is the topic's queue `RETRY_QUEUE_ID`.
 
 Every change is an `Entry`, written to the log in the turn in which it is made, and applied again
-after a restart. Entries are idempotent: a snapshot may hold the effect of an entry behind it.
+after a restart. Entries are idempotent: a snapshot may hold the effect of an entry behind it, and
+then all entries behind that one are applied again as well.
 Encoding: MessagePack arrays; runs of offsets as (distance from the end of the run before, length).
 """
 
@@ -276,8 +277,12 @@ class GroupProgress:
             yield encode_entry(rows)
 
     def _rows(self) -> Iterator[_Row]:
-        for key, state in self.queues.items():
+        for key in list(self.queues):
+            state = self.queues.get(key)
+            if state is None:
+                continue  # forgotten since the first row
             committed = state.progress.committed
+            parked = list(state.parked.values())
             pages = list(state.progress.pack())
             deliveries = list(delivered_runs(state.deliveries.items()))
             while True:
@@ -286,7 +291,7 @@ class GroupProgress:
                     committed,
                     pages[:_ROW_PAGES_MAX],
                     deliveries[:_ROW_DELIVERIES_MAX],
-                    list(state.parked.values()),
+                    parked,
                 )
                 del pages[:_ROW_PAGES_MAX], deliveries[:_ROW_DELIVERIES_MAX]
                 if not pages and not deliveries:

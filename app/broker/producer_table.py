@@ -32,9 +32,9 @@ from app.domain.errors import (
     SequenceOutOfOrder,
     TooManyRequests,
 )
-from app.domain.limits import MIB, Limits
+from app.domain.limits import KIB, Limits
 
-_CHUNK_BYTES: Final = MIB
+_CHUNK_BYTES: Final = 128 * KIB
 _PRODUCER, _KEY, _SEAL, _SEQUENCE, _PLAN = "p", "k", "s", "q", "n"
 
 EndOf = Callable[[str, int], int]
@@ -270,6 +270,7 @@ class ProducerTable:
     ) -> Callable[[bool], None]:
         self._last = claim, topic, scope, placed
         sequence = self._sequence(claim.producer_id, claim.epoch, topic, scope, now_ms)
+        _drop_results(sequence, claim.seq)  # a snapshot may hold them, and those behind, already
         sequence.results.append((claim.seq, placed))
         if len(sequence.results) > self._limits.producer_results_max:
             sequence.results.popleft()
@@ -410,9 +411,7 @@ class ProducerTable:
     def dump(self) -> Iterable[bytes]:
         lines: list[bytes] = []
         size = 0
-        plans = (_encode(_PLAN, *plan) for plan in self._plans)
-        rest = chain(self._dump_seals(), plans, self._dump_sequences())
-        for line in chain(self._keys.values(), rest):
+        for line in chain(self._dump_keys(), self._dump_seals(), self._dump_sequences()):
             if size + len(line) > _CHUNK_BYTES:
                 yield b"\n".join(lines)
                 lines, size = [], 0
@@ -421,20 +420,22 @@ class ProducerTable:
         if lines:
             yield b"\n".join(lines)
 
+    def _dump_keys(self) -> Iterator[bytes]:
+        yield from list(self._keys.values())
+
     def _dump_seals(self) -> Iterator[bytes]:
-        for family, (epoch, sealed_ms) in self._seals.items():
-            yield _encode(_SEAL, family, epoch, sealed_ms)
+        for family in list(self._seals):
+            if family in self._seals:
+                yield _encode(_SEAL, family, *self._seals[family])
+        for plan in self._plans:
+            yield _encode(_PLAN, *plan)
 
     def _dump_sequences(self) -> Iterator[bytes]:
-        for producer_id, producer in self._producers.items():
-            for topic, scope in producer.sequences:
-                yield self._sequence_entry(producer_id, topic, scope)
-
-    def _sequence_entry(self, producer_id: str, topic: str, scope: int) -> bytes:
-        producer = self._producers[producer_id]
-        each = producer.sequences[topic, scope]
-        row = topic, scope, producer.used_ms, each.next_seq, list(each.results)
-        return _encode(_SEQUENCE, producer_id, producer.epoch, *row)
+        for producer_id in list(self._producers):
+            producer = self._producers.get(producer_id)
+            if producer is not None:  # else forgotten meanwhile
+                for where, sequence in list(producer.sequences.items()):
+                    yield _sequence_entry(producer_id, producer, where, sequence)
 
     def repair(self, end_of: EndOf) -> bytes | None:
         """After a replay: take back what the last entry promises and the queues do not have.
@@ -462,10 +463,18 @@ class ProducerTable:
             if kept:
                 sequence.results.append((claim.seq, short))
             sequence.next_seq = sequence.confirmed = claim.seq + kept
-            return self._sequence_entry(claim.producer_id, topic, scope)
+            producer = self._producers[claim.producer_id]
+            return _sequence_entry(claim.producer_id, producer, (topic, scope), sequence)
         entry = self.entry(claim, topic, scope, short, scope)  # `scope` is the time of a key
         self.apply(entry)
         return entry
+
+
+def _sequence_entry(
+    producer_id: str, producer: _Producer, where: tuple[str, int], sequence: _Sequence
+) -> bytes:
+    row = *where, producer.used_ms, sequence.next_seq, list(sequence.results)
+    return _encode(_SEQUENCE, producer_id, producer.epoch, *row)
 
 
 def _first_result(claim: ProducerClaim, sequence: _Sequence, count: int) -> Placed:
@@ -486,6 +495,10 @@ def _first_result(claim: ProducerClaim, sequence: _Sequence, count: int) -> Plac
 def _take_back(sequence: _Sequence, seq: int) -> None:
     """Forget `seq` and what came after it; it is not stored."""
     sequence.next_seq = min(sequence.next_seq, seq)
+    _drop_results(sequence, seq)
+
+
+def _drop_results(sequence: _Sequence, seq: int) -> None:
     while sequence.results and sequence.results[-1][0] >= seq:
         sequence.results.pop()
 

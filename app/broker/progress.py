@@ -132,6 +132,12 @@ class QueueProgress:
         self.committed = offset
         self._pages.clear()
 
+    def copy(self) -> "QueueProgress":
+        """The acks as they are now; what is acked later does not show."""
+        twin = QueueProgress(self.committed)
+        twin._pages = dict(self._pages)
+        return twin
+
     def pack(self) -> Iterator[PackedPages]:
         """The acks above `committed`, for `unpack`. Full pages in a row cost one entry."""
         pages = sorted(self._pages.items())

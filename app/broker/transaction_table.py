@@ -17,13 +17,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from heapq import heapify, heappop, heappush
+from itertools import chain, islice
 from typing import Final, TypeVar
 
 import msgspec
 
 from app.broker.progress import QueueProgress
 
-_ROWS_A_CHUNK: Final = 5_000
+_ROWS_A_CHUNK: Final = 2_000
 
 _STALE_MAX: Final = 1_024
 """Checks of decided transactions that are kept on the schedule, beside one for each pending one."""
@@ -246,21 +247,24 @@ class TransactionTable:
             self.confirm(decided)
 
     def dump(self) -> Iterable[bytes]:
-        halves = [(0, self.halves.committed), *self.halves.runs()]
-        checked = {
-            each.transaction_id: each.checks for each in self.pending.values() if each.checks
-        }
-        for part in _parts(halves):
-            yield _encode(_Chunk(halves=part))
-        for names in _parts(list(checked)):
-            yield _encode(_Chunk(checked={name: checked[name] for name in names}))
-        for rows in _parts([_row(each) for each in self.decided.values()]):
+        """As it is when the first chunk is made. Rows of a decided transaction do not change."""
+        halves = self.halves.copy()
+        checked = [
+            (each.transaction_id, each.checks) for each in self.pending.values() if each.checks
+        ]
+        decided = list(self.decided.values())
+        for runs in _parts(chain([(0, halves.committed)], halves.runs())):
+            yield _encode(_Chunk(halves=runs))
+        for checks in _parts(checked):
+            yield _encode(_Chunk(checked=dict(checks)))
+        for rows in _parts(map(_row, decided)):
             yield _encode(_Chunk(rows))
 
 
-def _parts(rows: list[_Item]) -> Iterator[list[_Item]]:
-    for first in range(0, len(rows), _ROWS_A_CHUNK):
-        yield rows[first : first + _ROWS_A_CHUNK]
+def _parts(rows: Iterable[_Item]) -> Iterator[list[_Item]]:
+    remaining = iter(rows)
+    while part := list(islice(remaining, _ROWS_A_CHUNK)):
+        yield part
 
 
 def _row(transaction: Transaction) -> _Decision:

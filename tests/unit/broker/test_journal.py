@@ -1,5 +1,6 @@
 """A journal on a store in memory: what is replayed is what was written down."""
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -7,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from app.broker.journal import Journal
-from app.domain.errors import DiskFull
+from app.domain.errors import DiskFull, TooManyRequests
 from app.domain.message import PROPERTY_SNAPSHOT, Message
 from app.domain.positions import FlushMode
 from tests.support.clock import FakeClock
@@ -87,27 +88,89 @@ async def test_an_untrimmed_snapshot_is_not_added_to_what_it_replaces() -> None:
     assert await replayed(store) == [b"a", b"b"]
 
 
-async def test_a_torn_snapshot_counts_for_nothing() -> None:
+def put(store: MemoryStore, body: bytes, mark: str) -> None:
+    """A record of a snapshot."""
+    chunk = Message(body, system={PROPERTY_SNAPSHOT: mark})
+    store.append(TOPIC, 0, [chunk], FlushMode.ASYNC, lambda _error: None)
+
+
+TORN = [["1"], ["a 0"], ["a 0", "a 1"], ["a 0", "a 1", "a 2"]]
+"""Marks of what was written of a snapshot of three words, in the early form and in today's."""
+
+
+@pytest.mark.parametrize("marks", TORN)
+async def test_a_torn_snapshot_counts_for_nothing(marks: list[str]) -> None:
     store = MemoryStore(FakeClock())
     await written(store, b"a")
-    chunk = Message(b"torn", system={PROPERTY_SNAPSHOT: "1"})
-    store.append(TOPIC, 0, [chunk], FlushMode.ASYNC, lambda _error: None)
+    for mark in marks:
+        put(store, b"torn", mark)
     await written(store, b"b")
     assert await replayed(store) == [b"a", b"b"]
 
 
-async def test_a_torn_snapshot_right_before_another_counts_for_nothing() -> None:
-    """The start after a crash writes one at once, when it was due."""
+@pytest.mark.parametrize("marks", TORN)
+async def test_a_torn_snapshot_right_before_another_counts_for_nothing(marks: list[str]) -> None:
+    """The start after a crash writes one at once, when it was due. Nor does a smaller one go on
+    with the chunks of the torn one."""
     store = MemoryStore(FakeClock())
     await written(store, b"a", b"b", b"c")
-    chunk = Message(b"torn", system={PROPERTY_SNAPSHOT: "1"})
-    store.append(TOPIC, 0, [chunk], FlushMode.ASYNC, lambda _error: None)
+    for mark in marks:
+        put(store, b"torn", mark)
+    with journals(store) as (journal, words):
+        await journal.replay()
+        words.words = [b"d"]
+        await journal.write_snapshot()
+    assert await replayed(store) == [b"d"]
+    store.retain_from(TOPIC, 0, 0)  # as after a crash before the next checkpoint
+    assert await replayed(store) == [b"d"]
+
+
+async def test_a_snapshot_of_early_versions_is_replayed() -> None:
+    store = MemoryStore(FakeClock())
+    await written(store, b"a")
+    for left, chunk in ((2, b"b c"), (1, b"d e"), (0, b"f")):
+        put(store, chunk, str(left))
+    await written(store, b"g")
+    with journals(store) as (journal, words):
+        await journal.replay()
+        assert words.words == [b"b", b"c", b"d", b"e", b"f", b"g"]
+        await journal.write_snapshot()
+    assert await replayed(store) == [b"b", b"c", b"d", b"e", b"f", b"g"]
+
+
+async def test_of_a_damaged_snapshot_the_rest_counts_when_nothing_else_is_left() -> None:
+    store = MemoryStore(FakeClock())
+    await written(store, b"a", b"b", b"c")
     with journals(store) as (journal, _):
         await journal.replay()
-        await journal.write_snapshot()  # two chunks, as the torn one
-    assert await replayed(store) == [b"a", b"b", b"c"]
-    store.retain_from(TOPIC, 0, 0)  # as after a crash before the next checkpoint
-    assert await replayed(store) == [b"a", b"b", b"c"]
+        await journal.write_snapshot()
+        await journal.write(b"d")
+    store.queues[TOPIC, 0].records[4] = None  # the first of its chunks
+    assert await replayed(store) == [b"c", b"d"]
+    store.retain_from(TOPIC, 0, 0)
+    assert await replayed(store) == [b"a", b"b", b"c", b"d"]
+
+
+async def test_what_waits_to_be_written_is_waited_for() -> None:
+    """A snapshot needs room for one chunk only, and it comes when there is none."""
+    store = MemoryStore(FakeClock())
+    await written(store, b"a", b"b", b"c", b"d", b"e")
+    longest = 0
+    with journals(store) as (journal, _):
+        await journal.replay()
+        store.refusal = TooManyRequests("too many bytes wait to be written")
+        async with asyncio.TaskGroup() as tasks:
+            writing = tasks.create_task(journal.write_snapshot())
+            await asyncio.sleep(0)
+            assert store.next_offset(TOPIC, 0) == 5
+            store.refusal = None
+            while not writing.done():
+                before = store.next_offset(TOPIC, 0)
+                await asyncio.sleep(0)
+                longest = max(longest, store.next_offset(TOPIC, 0) - before)
+    assert store.next_offset(TOPIC, 0) == 10
+    assert longest == 1, "chunks wait for one another"
+    assert await replayed(store) == [b"a", b"b", b"c", b"d", b"e"]
 
 
 @pytest.mark.parametrize("how", ["refusal", "failure"])
@@ -166,5 +229,5 @@ async def test_a_snapshot_is_written_on_a_nearly_full_disk() -> None:
     with journals(store) as (journal, _):
         await journal.replay()
         await journal.write_snapshot()
-    assert store.bounds(TOPIC, 0) == (3, 5)
+    assert store.bounds(TOPIC, 0) == (3, 7)  # begin, two chunks, end
     assert await replayed(store) == [b"a", b"b", b"c"]

@@ -4,6 +4,10 @@ A message gets its store time, queue offset and place in one go, without anythin
 could interleave; the writer confirms blocks in the same order. What becomes visible then is for
 `publishing`.
 
+Places and offsets are looked up first, then everything is encoded, and only when the writer has
+taken the block do the end of the log and the queues' next offsets move. So an append that raises,
+wherever it does, leaves the store as it was.
+
 Event loop only.
 """
 
@@ -15,7 +19,7 @@ import numpy as np
 from typing_extensions import override
 
 from app.domain.clock import Clock
-from app.domain.errors import BodyTooLarge, DiskFull, Quota, TooManyRequests
+from app.domain.errors import BodyTooLarge, DiskFull, PropertiesTooLarge, Quota, TooManyRequests
 from app.domain.limits import Limits
 from app.domain.message import PROPERTY_STEP, Message, java_hash
 from app.domain.names import is_system_topic
@@ -29,6 +33,7 @@ from app.store.formats.consume_queue import UNIT
 from app.store.formats.message_id import encode_message_id
 from app.store.formats.record import (
     END_OF_FILE_BYTES,
+    PROPERTIES_BYTES_MAX,
     RECORD_OVERHEAD_BYTES,
     encode_properties,
     encode_record,
@@ -77,9 +82,13 @@ class StepPart(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Messages of one queue with their encoded properties and the sizes of their records."""
+    """Messages of one queue with their encoded properties and the sizes of their records.
+
+    The queue may be a new one, which is in no table yet; `first` is the queue offset of the first.
+    """
 
     queue: ConsumeQueue
+    first: int
     messages: Sequence[Message]
     properties: list[bytes]
     sizes: list[int]
@@ -101,7 +110,7 @@ class Appender:
         known: Known,
     ) -> None:
         self.store_time_ms = 0
-        self._audience = Audience(index, on_arrival)
+        self._audience = Audience(index, on_arrival, writer.fail)
         self.refusal: str | None = None
         """Why no message of others is taken for now."""
         self._store_id = store_id
@@ -153,7 +162,7 @@ class Appender:
     ) -> Appended:
         """Append messages to one queue, in order, as one block."""
         self._admit()
-        queue = self._queues.get_or_make(topic, queue_id)
+        queue = self._queues.find_or_new(topic, queue_id)
         now = self._stamp()
         is_simple = len(messages) == 1 and not messages[0].reconsume_times
         if is_simple and len(topic) <= _SIMPLE_TOPIC_CHARS_MAX:
@@ -168,15 +177,15 @@ class Appender:
         """One message that fits into the segment in use; None when it does not."""
         part = self._topic_parts.get(queue.topic) or self._remember_topic(queue.topic)
         properties = encode_properties(message)
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise _properties_too_large(len(properties))
         body = message.body
         size = _SIMPLE_OVERHEAD_BYTES + len(body) + len(part) + len(properties)
         cursor = self._cursor
         at = cursor.end
         if size + END_OF_FILE_BYTES > self._segment_bytes - at % self._segment_bytes:
             return None
-        end = cursor.end = at + size
         offset = queue.next_offset
-        queue.next_offset = offset + 1
         born = message.born_time_ms
         record = encode_simple_record(
             part,
@@ -187,15 +196,21 @@ class Appender:
             self._store_host,
             self._writer.watermarks.flushed,
         )
+        assert len(record) == size
         unit = UNIT.pack(at, size, self._tag_hash(message.tag) if message.tag else 0)
         message_id = message.message_id
         keyed: Keyed = _NO_KEYS
         if message.keys or message_id:
             keyed = ((at, _keys_of(message)),)
-        publication = Publication(self._audience, queue, unit, keyed, now, done)
+        publication = Publication(self._audience, queue, offset, unit, keyed, now, done)
+        appended = Appended(offset, 1, now, (message_id or f"{self._id_start}{at:012X}",))
         sync = flush is FlushMode.SYNC
-        self._writer.submit(Block(end, [(at, [record])], size, sync, publication))
-        return Appended(offset, 1, now, (message_id or f"{self._id_start}{at:012X}",))
+        self._writer.submit(Block(at + size, [(at, [record])], size, sync, publication))
+        cursor.end = at + size
+        queue.next_offset = offset + 1
+        if not queue.number:
+            self._queues.enter(queue)
+        return appended
 
     def _append_many(
         self,
@@ -206,13 +221,12 @@ class Appender:
         done: Done,
     ) -> Appended:
         properties = [encode_properties(message) for message in messages]
-        sizes = _record_sizes(queue, messages, properties)
-        self._refuse_too_large(max(sizes, default=0))
-        placement = self._cursor.place(sizes)
-        records, publication, appended = self._encode(
-            _Part(queue, messages, properties, sizes), placement.physical_offsets, now, done
-        )
-        self._submit(_writes(placement, records), sum(sizes), flush, publication)
+        part = _part_of(queue, queue.next_offset, messages, properties)
+        self._refuse_too_large(max(part.sizes, default=0))
+        placement = self._cursor.place(part.sizes)
+        records, publication, appended = self._encode(part, placement.physical_offsets, now, done)
+        self._submit(placement, _writes(placement, records), flush, publication)
+        self._move(queue, part.first + len(messages))
         return appended
 
     def append_step(
@@ -235,27 +249,38 @@ class Appender:
             # One entry of the broker's own state: as any single message.
             topic, queue_id, (message,) = parts[0]
             if not message.reconsume_times and len(topic) <= _SIMPLE_TOPIC_CHARS_MAX:
-                queue = self._queues.get_or_make(topic, queue_id)
+                queue = self._queues.find_or_new(topic, queue_id)
                 appended = self._append_one(queue, message, self._stamp(), flush, done)
                 if appended is not None:
                     return [appended]
-        left = sum(len(part.messages) for part in parts)
-        is_marked = left > 1
-        encoded: list[_Part] = []
-        for topic, queue_id, messages in parts:
-            queue = self._queues.get_or_make(topic, queue_id)
-            properties = []
-            for message in messages:
-                left -= 1
-                mark = b"%b\x01%d\x02" % (_STEP, left) if is_marked else b""
-                properties.append(encode_properties(message) + mark)
-            sizes = _record_sizes(queue, messages, properties)
-            encoded.append(_Part(queue, messages, properties, sizes))
+        encoded = self._parts_of_step(parts)
         total = sum(sum(part.sizes) for part in encoded)
         self._refuse_too_large(total)
         now = self._stamp()
         placement = self._cursor.place_together([size for part in encoded for size in part.sizes])
         return self._submit_step(encoded, placement, now, flush, done)
+
+    def _parts_of_step(self, parts: Sequence[StepPart]) -> list[_Part]:
+        """The parts with their offsets; a queue may have several parts, and be a new one."""
+        left = sum(len(part.messages) for part in parts)
+        is_marked = left > 1
+        encoded: list[_Part] = []
+        last: dict[tuple[str, int], _Part] = {}
+        for topic, queue_id, messages in parts:
+            before = last.get((topic, queue_id))
+            if before is None:
+                queue = self._queues.find_or_new(topic, queue_id)
+                first = queue.next_offset
+            else:
+                queue, first = before.queue, before.first + len(before.messages)
+            properties: list[bytes] = []
+            for message in messages:
+                left -= 1
+                mark = b"%b\x01%d\x02" % (_STEP, left) if is_marked else b""
+                properties.append(encode_properties(message) + mark)
+            part = last[topic, queue_id] = _part_of(queue, first, messages, properties)
+            encoded.append(part)
+        return encoded
 
     def _submit_step(
         self, parts: list[_Part], placement: Placement, now: int, flush: FlushMode, done: Done
@@ -269,19 +294,19 @@ class Appender:
             records += encoded
             publications.append(publication)
             results.append(appended)
-        size = sum(map(len, records))
-        self._submit(_writes(placement, records), size, flush, StepPublication(publications, done))
+        step = StepPublication(publications, done)
+        self._submit(placement, _writes(placement, records), flush, step)
+        for each in parts:
+            self._move(each.queue, each.first + len(each.messages))
         return results
 
     def _encode(
         self, part: _Part, positions: Sequence[int], now: int, done: Done
     ) -> tuple[list[bytes], Publication, Appended]:
-        """Take queue offsets for the messages and make their records, units and ids."""
-        queue = part.queue
+        """The records, units and ids of messages that go to these places. Changes nothing."""
+        queue, first = part.queue, part.first
         topic = queue.topic.encode()
         short_topic = topic_part(topic) if len(topic) <= _SIMPLE_TOPIC_CHARS_MAX else b""
-        first = queue.next_offset
-        queue.next_offset += len(part.messages)
         records: list[bytes] = []
         units: list[bytes] = []
         ids: list[str] = []
@@ -315,12 +340,13 @@ class Appender:
                     reconsume_times=message.reconsume_times,
                     prepared_offset=synced_end,
                 )
+            assert len(record) == size
             records.append(record)
             units.append(UNIT.pack(at, size, self._tag_hash(message.tag) if message.tag else 0))
             ids.append(message.message_id or f"{id_start}{at:012X}")
             if message.keys or message.message_id:
                 keyed.append((at, _keys_of(message)))
-        publication = Publication(self._audience, queue, b"".join(units), keyed, now, done)
+        publication = Publication(self._audience, queue, first, b"".join(units), keyed, now, done)
         return records, publication, Appended(first, len(part.messages), now, ids)
 
     def append_frame(
@@ -339,15 +365,14 @@ class Appender:
         """
         self._admit()
         self._refuse_too_large(int(frame.sizes.max()))
-        queue = self._queues.get_or_make(topic, queue_id)
-        before = None if entry is None else self._part(entry)
+        queue = self._queues.find_or_new(topic, queue_id)
+        before = None if entry is None else self._parts_of_step([entry])[0]
         sizes = [] if before is None else before.sizes
         now = self._stamp()
         every = np.concatenate((np.array(sizes, np.int64), frame.sizes)) if sizes else frame.sizes
         places, placement = self._cursor.place_all(every)
         positions = places[len(sizes) :]
         first = queue.next_offset
-        queue.next_offset += frame.count
         place(
             frame,
             queue_id=queue_id,
@@ -362,10 +387,11 @@ class Appender:
             keyed.setdefault(int(positions[number]), []).append(key)
         units = frame.units(positions)
         noted: list[Noted] = []
-        if len(placement.stretches) == 1:
+        is_summed = len(placement.stretches) == 1
+        if is_summed:
             noted = self._sums.of(queue.number, frame, units, first, int(positions[0]))
         frame_publication = FramePublication(
-            self._audience, queue, units, list(keyed.items()), now, done, noted
+            self._audience, queue, first, units, list(keyed.items()), now, done, noted
         )
         publication: Done = frame_publication
         records: list[bytes] = []
@@ -373,20 +399,35 @@ class Appender:
             at = places[: len(sizes)].tolist()
             records, entry_publication, _ = self._encode(before, at, now, done)
             publication = StepPublication([entry_publication, frame_publication], done)
-        writes = _frame_writes(placement, records, frame)
-        self._submit(writes, sum(sizes) + len(frame.records), flush, publication)
-        return Appended(first, frame.count, now, _DerivedIds(self._store_id, now, positions))
+        ids = _DerivedIds(self._store_id, now, positions)
+        appended = Appended(first, frame.count, now, ids)
+        self._submit(placement, _frame_writes(placement, records, frame), flush, publication)
+        if before is not None:
+            self._move(before.queue, before.first + len(before.messages))
+        self._move(queue, first + frame.count)
+        if is_summed:
+            self._sums.keep(queue.number)
+        return appended
 
-    def _part(self, part: StepPart) -> _Part:
-        queue = self._queues.get_or_make(part.topic, part.queue_id)
-        properties = [encode_properties(message) for message in part.messages]
-        sizes = _record_sizes(queue, part.messages, properties)
-        return _Part(queue, part.messages, properties, sizes)
-
-    def _submit(self, writes: list[Write], size: int, flush: FlushMode, publication: Done) -> None:
-        writes.sort()
-        block = Block(self._cursor.end, writes, size, flush is FlushMode.SYNC, publication)
+    def _submit(
+        self, placement: Placement, writes: list[Write], flush: FlushMode, publication: Done
+    ) -> None:
+        """Hand a block over and move the end of the log behind it; the caller moves the queues."""
+        writes.sort(key=_start_of)
+        size = end = 0
+        for start, buffers in writes:
+            written = sum(map(len, buffers))
+            size, end = size + written, start + written
+        assert end == placement.end
+        block = Block(placement.end, writes, size, flush is FlushMode.SYNC, publication)
         self._writer.submit(block)
+        self._cursor.end = placement.end
+
+    def _move(self, queue: ConsumeQueue, next_offset: int) -> None:
+        """The offsets below are taken: the block that has them is submitted."""
+        queue.next_offset = next_offset
+        if not queue.number:
+            self._queues.enter(queue)
 
     def _admit(self, *, is_own: bool = False) -> None:
         if self._writer.failed is not None:
@@ -438,14 +479,30 @@ class Appender:
         return found
 
 
-def _record_sizes(
-    queue: ConsumeQueue, messages: Sequence[Message], properties: Sequence[bytes]
-) -> list[int]:
-    topic_bytes = len(queue.topic.encode())
-    return [
-        record_size(len(message.body), topic_bytes, len(encoded))
-        for message, encoded in zip(messages, properties, strict=True)
-    ]
+def _part_of(
+    queue: ConsumeQueue, first: int, messages: Sequence[Message], properties: list[bytes]
+) -> _Part:
+    """Messages with their encoded properties as a part from queue offset `first` on."""
+    overhead = record_size(0, len(queue.topic.encode()), 0)
+    sizes: list[int] = []
+    for message, encoded in zip(messages, properties, strict=True):
+        if len(encoded) > PROPERTIES_BYTES_MAX:
+            raise _properties_too_large(len(encoded))
+        sizes.append(overhead + len(message.body) + len(encoded))
+    return _Part(queue, first, messages, properties, sizes)
+
+
+def _properties_too_large(size: int) -> PropertiesTooLarge:
+    return PropertiesTooLarge(
+        f"the message has {size} bytes of properties, everything included;"
+        f" a record holds {PROPERTIES_BYTES_MAX}",
+        fields={"limit_bytes": PROPERTIES_BYTES_MAX},
+        outcome="not_stored",
+    )
+
+
+def _start_of(write: Write) -> int:
+    return write[0]
 
 
 def _writes(placement: Placement, records: Sequence[bytes]) -> list[Write]:

@@ -46,11 +46,16 @@ class Placement:
 
     physical_offsets: list[int]
     stretches: list[Stretch]
+    end: int
+    """Physical offset behind the last record: where the cursor goes when the block is submitted."""
     closing: list[tuple[int, bytes]] = field(default_factory=list)
 
 
 class AppendCursor:
-    """The end of the log as assigned so far, and the rule where the next record goes. Pure."""
+    """The end of the log as assigned so far, and the rule where the next record goes. Pure.
+
+    Placing moves nothing: the owner sets `end` once the block is made and submitted.
+    """
 
     __slots__ = ("_segment_bytes", "end")
 
@@ -59,11 +64,13 @@ class AppendCursor:
         self._segment_bytes = segment_bytes
 
     def place(self, sizes: Sequence[int]) -> Placement:
-        """Assign a position to each record and move the end behind the last."""
+        """Where each record goes."""
+        return self._place_from(self.end, sizes)
+
+    def _place_from(self, start: int, sizes: Sequence[int]) -> Placement:
         offsets: list[int] = []
-        placement = Placement(offsets, [])
-        start, first = self.end, 0
-        end = start
+        placement = Placement(offsets, [], start)
+        first, end = 0, start
         room = self._segment_bytes - end % self._segment_bytes
         for index, size in enumerate(sizes):
             if size + END_OF_FILE_BYTES > room:
@@ -77,7 +84,7 @@ class AppendCursor:
             end += size
             room -= size
         placement.stretches.append(Stretch(start, first, len(sizes)))
-        self.end = end
+        placement.end = end
         return placement
 
     def place_all(self, sizes: Ints) -> tuple[Ints, Placement]:
@@ -85,8 +92,8 @@ class AppendCursor:
         total = int(sizes.sum())
         start = self.end
         if total + END_OF_FILE_BYTES <= self._segment_bytes - start % self._segment_bytes:
-            self.end = start + total
-            return start + np.cumsum(sizes) - sizes, Placement([], [Stretch(start, 0, len(sizes))])
+            stretch = Stretch(start, 0, len(sizes))
+            return start + np.cumsum(sizes) - sizes, Placement([], [stretch], start + total)
         placement = self.place(sizes.tolist())
         return np.array(placement.physical_offsets, np.int64), placement
 
@@ -98,10 +105,8 @@ class AppendCursor:
         room = self._segment_bytes - self.end % self._segment_bytes
         if sum(sizes) + END_OF_FILE_BYTES <= room:
             return self.place(sizes)
-        closing = (self.end, encode_end_of_file(room))
-        self.end += room
-        placement = self.place(sizes)
-        placement.closing.append(closing)
+        placement = self._place_from(self.end + room, sizes)
+        placement.closing.append((self.end, encode_end_of_file(room)))
         return placement
 
 

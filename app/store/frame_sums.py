@@ -41,6 +41,8 @@ class FrameSums:
         self._known = known
         self._gap_bytes = gap_bytes
         self._rests: dict[int, _Rest] = {}
+        self._next: _Rest | None = None
+        """What is left of the frame that was asked about last."""
 
     def forget(self) -> None:
         """Join nothing that comes to what has come."""
@@ -51,8 +53,10 @@ class FrameSums:
     ) -> list[Noted]:
         """What is to be noted when `frame`, all of it at `start` in the log, is confirmed.
 
-        `queue` is the queue's number, `first` the queue offset of the first record.
+        `queue` is the queue's number, `first` the queue offset of the first record. Nothing is
+        kept for the next frame until `keep` is called, which is when this one is submitted.
         """
+        self._next = None
         known, step = self._known.small, self._known.small.records
         blocks = whole_blocks(first, frame.count, step)
         head = min(blocks.start, frame.count)
@@ -77,12 +81,21 @@ class FrameSums:
         crcs = [crc for crc, _ in small[done:]]
         sums = _with_units(units, step, range(done, len(small)), crcs)
         large = self._large(rest.first, units, small)
-        self._keep(queue, rest.first, units, start + len(frame.records), small, opened)
+        end = start + len(frame.records)
+        self._next = self._rest_of(rest.first, units, end, small, opened)
         return [Noted(known, number, sums), large]
+
+    def keep(self, queue: int) -> None:
+        """The frame that `of` was asked about last goes to the log: the next one goes on there."""
+        self._rests.pop(queue, None)
+        if self._next is not None:
+            if len(self._rests) >= FRAME_RESTS_MAX:
+                self._rests.clear()  # it only spares looks
+            self._rests[queue] = self._next
 
     def _before(self, queue: int, first: int, start: int) -> _Rest | None:
         """What is left of the records right before these, when a reader gets the blocks so, too."""
-        rest = self._rests.pop(queue, None)
+        rest = self._rests.get(queue)
         if rest is None or rest.first + len(rest.units) // UNIT_BYTES != first:
             return None
         segment_bytes, distance = self.segment_bytes, start - rest.log_end
@@ -110,23 +123,15 @@ class FrameSums:
         number = -(-first // large)
         return number, (number * large - first) // step
 
-    def _keep(
-        self,
-        queue: int,
-        first: int,
-        units: bytes,
-        log_end: int,
-        small: list[_Part],
-        opened: _Part,
-    ) -> None:
-        """Keep what is in no whole large block."""
+    def _rest_of(
+        self, first: int, units: bytes, log_end: int, small: list[_Part], opened: _Part
+    ) -> _Rest:
+        """What is in no whole large block."""
         step = self._known.small.records
         each = self._known.large.records // step
         _, begin = self._first_large(first)
         gone = min(begin + max(len(small) - begin, 0) // each * each, len(small))
-        if len(self._rests) >= FRAME_RESTS_MAX:
-            self._rests.clear()  # it only spares looks
-        self._rests[queue] = _Rest(
+        return _Rest(
             first + gone * step, units[gone * step * UNIT_BYTES :], log_end, small[gone:], opened
         )
 

@@ -95,6 +95,13 @@ class KeyIndex:
         if not pending:
             return
         del self._pending[: len(pending)]
+        try:
+            self._hash(pending)
+        except BaseException:
+            self._miss_from(pending[0].physical_offset)
+            raise
+
+    def _hash(self, pending: Sequence[_Keyed]) -> None:
         hashes = key_hashes([index_key(item.topic, key) for item in pending for key in item.keys])
         at = 0
         for item in pending:
@@ -153,10 +160,12 @@ class KeyIndex:
 
     def _note_damage(self, file: IndexFile) -> None:
         with self._lock:
-            if file not in self._files:
-                return  # retention was quicker
-            if self.damaged_from is None or file.begin_offset < self.damaged_from:
-                self.damaged_from = file.begin_offset
+            if file in self._files:  # else retention was quicker
+                self._miss_from(file.begin_offset)
+
+    def _miss_from(self, physical_offset: int) -> None:
+        if self.damaged_from is None or physical_offset < self.damaged_from:
+            self.damaged_from = physical_offset
 
     def drop_below(self, log_start: int) -> list[str]:
         """Remove files of which no record is left; their names. The last one stays."""

@@ -4,16 +4,20 @@ The writer calls a publication once, in the order of the log: without an error w
 confirmed, with one when it is not in the log. Event loop only.
 """
 
+import logging
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 from typing_extensions import override
 
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, StoreFailed
 from app.store.consume_queue import ConsumeQueue
 from app.store.key_index import KeyIndex
 from app.store.known_blocks import Noted
 from app.store.writer import Done
+
+_LOG: Final = logging.getLogger(__name__)
 
 Keyed = Sequence[tuple[int, Sequence[str]]]
 """Physical offsets of records with keys, and those keys."""
@@ -25,6 +29,8 @@ class Audience(msgspec.Struct, frozen=True, eq=False):
     index: KeyIndex
     on_arrival: Callable[[str, int], object]
     """Topic and queue id."""
+    on_fault: Callable[[str], object]
+    """Told, with the reason, when confirmed messages cannot be shown: the store has to stop."""
 
 
 class Publication(msgspec.Struct, eq=False):
@@ -32,6 +38,8 @@ class Publication(msgspec.Struct, eq=False):
 
     audience: Audience
     queue: ConsumeQueue
+    first: int
+    """Queue offset of the first."""
     units: bytes
     keyed: Keyed
     store_time_ms: int
@@ -39,16 +47,32 @@ class Publication(msgspec.Struct, eq=False):
 
     def __call__(self, error: CurlewError | None) -> None:
         if error is None:
-            self.publish()
-        self.done(error)
-        if error is None:
-            self.announce()
+            try:
+                self.publish()
+            except Exception as fault:  # noqa: BLE001 - whoever waits has to be told
+                error = _not_shown(self.audience, fault)
+        try:
+            self.done(error)
+        finally:
+            if error is None:
+                self.announce()
 
     def publish(self) -> None:
         """Make the messages readable."""
-        self.queue.append(self.units)
+        queue = self.queue
+        assert queue.max_offset == self.first, "a queue has no holes"
+        queue.append(self.units)
+        if self.keyed:
+            self._index()
+
+    def _index(self) -> None:
+        """Note the keys. What fails here costs a search, not the messages: they are readable."""
+        index, topic = self.audience.index, self.queue.topic
         for physical_offset, keys in self.keyed:
-            self.audience.index.add(physical_offset, self.store_time_ms, self.queue.topic, keys)
+            try:
+                index.add(physical_offset, self.store_time_ms, topic, keys)
+            except Exception:  # noqa: BLE001
+                _LOG.exception("keys are not indexed; the next start makes the index again")
 
     def announce(self) -> None:
         """Tell who waits for messages of this queue."""
@@ -75,9 +99,28 @@ class StepPublication(msgspec.Struct, eq=False):
 
     def __call__(self, error: CurlewError | None) -> None:
         if error is None:
-            for part in self.parts:
-                part.publish()
-        self.done(error)
-        if error is None:
-            for part in self.parts:
-                part.announce()
+            try:
+                for part in self.parts:
+                    part.publish()
+            except Exception as fault:  # noqa: BLE001 - whoever waits has to be told
+                error = _not_shown(self.parts[0].audience, fault)
+        try:
+            self.done(error)
+        finally:
+            if error is None:
+                for part in self.parts:
+                    part.announce()
+
+
+def _not_shown(audience: Audience, fault: Exception) -> StoreFailed:
+    """A queue that is not what the log says: no offset may be given from it any more.
+
+    The next start dispatches the log anew and puts the queue right.
+    """
+    _LOG.error("confirmed messages cannot be shown", exc_info=fault)
+    audience.on_fault(f"a queue is not what the log says ({fault!r})")
+    return StoreFailed(
+        "the messages are in the log, but their queue cannot show them",
+        hint="restart the node: it makes the queues from the log",
+        outcome="unknown",
+    )

@@ -27,15 +27,24 @@ class QueueTable:
 
     def get_or_make(self, topic: str, queue_id: int, *, first_offset: int = 0) -> ConsumeQueue:
         """The queue; a new one begins at `first_offset`."""
+        queue = self.find_or_new(topic, queue_id, first_offset=first_offset)
+        if not queue.number:
+            self.enter(queue)
+        return queue
+
+    def find_or_new(self, topic: str, queue_id: int, *, first_offset: int = 0) -> ConsumeQueue:
+        """The queue; a new one begins at `first_offset`, and is in the table from `enter` on."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            number = len(self._queues) + 1
-            queue = ConsumeQueue(
-                self.cache, topic, queue_id, self._file_units, self._repair, number
-            )
+            queue = ConsumeQueue(self.cache, topic, queue_id, self._file_units, self._repair)
             queue.begin(first_offset, first_offset)
-            self._queues[topic, queue_id] = queue
         return queue
+
+    def enter(self, queue: ConsumeQueue) -> None:
+        """Keep a new queue: it has a message, or its bounds are known."""
+        assert not queue.number
+        queue.number = len(self._queues) + 1
+        self._queues[queue.topic, queue.queue_id] = queue
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
         """The queues of a topic that have ever had a message."""

@@ -16,6 +16,7 @@ A block that fails takes everything behind it along, because the log has no hole
 """
 
 import errno
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -30,6 +31,8 @@ from app.domain.errors import CurlewError, DiskFull, Outcome, StoreFailed
 from app.store.cache_bound import CacheBound
 from app.store.commit_log import CommitLog
 from app.store.files import Buffer
+
+_LOG: Final = logging.getLogger(__name__)
 
 Done = Callable[[CurlewError | None], None]
 """Called on the event loop: None when the block is confirmed, else why it failed."""
@@ -195,12 +198,12 @@ class Writer:
 
     def submit(self, block: Block) -> None:
         """Queue a block; its positions follow those of the block before."""
+        if not self._turn_ending:  # first, as it may raise: then nothing is taken
+            self._turns.call_soon(self._end_turn)
+            self._turn_ending = True
         self.pending_bytes += block.size
         with self._lock:
             self._pending.append(block)
-        if not self._turn_ending:
-            self._turn_ending = True
-            self._turns.call_soon(self._end_turn)
 
     def flush(self, end: int, done: Done) -> None:
         """Bring to the medium what was submitted so far, which is up to `end`; then call `done`."""
@@ -429,9 +432,13 @@ class Writer:
         )
 
     def _settle(self, blocks: list[Block], error: CurlewError | None) -> None:
+        """Tell everybody, each by itself: one that raises keeps nobody else from being told."""
         for block in blocks:
             self.pending_bytes -= block.size
-            block.done(error)
+            try:
+                block.done(error)
+            except Exception:  # noqa: BLE001
+                _LOG.exception("telling what became of an append failed; the others are told")
 
 
 def _is_disk_full(error: Exception) -> bool:

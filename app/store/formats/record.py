@@ -67,6 +67,10 @@ RECORD_BYTES_MIN: Final = FIXED_BYTES + 3
 RECORD_OVERHEAD_BYTES: Final = RECORD_BYTES_MIN + CHECKSUM_BYTES
 """Bytes of a record of ours besides body, topic and the other properties."""
 
+PROPERTIES_BYTES_MAX: Final = 0xFFFF - CHECKSUM_BYTES
+"""Longest properties string of a record without the checksum; their length has 16 bits. RocketMQ
+reads it as a signed number, so what clients may send is bounded far below (`app.domain.limits`)."""
+
 LOOPBACK_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 
 SYSTEM_FLAG_BORN_HOST_V6: Final = 0x10

@@ -23,6 +23,7 @@ from app.broker.config import BrokerConfig
 from app.broker.confirming import Confirmation
 from app.broker.ports import Metadata, Store
 from app.broker.reading import DiskAccess
+from app.broker.row_faults import RowFaults, is_of_message
 from app.broker.timer_upkeep import TimerUpkeep
 from app.broker.timers import Timers
 from app.broker.waiting_records import (
@@ -59,6 +60,13 @@ BATCH_BYTES: Final = 2 * MIB
 TURN_SECONDS: Final = 1.0
 """How long one turn goes on when many are due; the next one follows soon."""
 
+SET_ASIDE_MAX: Final = 100
+"""Messages that may be set aside, fewer than a batch has; when more cannot be delivered, delivering
+stops and says so."""
+
+TRY_AGAIN_SECONDS: Final = 60.0
+"""After which what was set aside is tried again."""
+
 DAMAGED: Final = ""
 """Stands for the topic of a record that cannot be read."""
 
@@ -79,6 +87,11 @@ class Delays:
         self.timers = Timers(store, store.timer_log(), readers)
         self.problem: str | None = None
         """Why what is due is not delivered."""
+        self.faults = RowFaults("delivery")
+        """Delayed messages that cannot be delivered, each for itself, by topic and offset."""
+        self._set_aside: set[Timer] = set()
+        """Those, until they are tried again."""
+        self._try_again_s = 0.0
         self._store = store
         self._metadata = metadata
         self._clock = clock
@@ -131,11 +144,12 @@ class Delays:
         if not timers.count:
             await self.upkeep.turn()
             return
+        self._try_again()
         ends = self._clock.monotonic_s() + TURN_SECONDS
         try:
             while True:
                 await timers.look_ahead()
-                batch = timers.take_due(self._clock.now_ms(), BATCH_MESSAGES)
+                batch = self._take_due()
                 if not batch or not await self._deliver(batch):
                     break
                 if self._clock.monotonic_s() >= ends:
@@ -144,10 +158,26 @@ class Delays:
             return
         await self.upkeep.turn()
 
+    def _take_due(self) -> list[Timer]:
+        """Claim what is due, but for what is set aside."""
+        due = self.timers.take_due(self._clock.now_ms(), BATCH_MESSAGES)
+        aside = [timer for timer in due if timer in self._set_aside] if self._set_aside else []
+        if aside:
+            self.timers.release(aside)
+            due = [timer for timer in due if timer not in self._set_aside]
+        return due
+
     async def _deliver(self, batch: Sequence[Timer]) -> bool:
         """Deliver claimed timers; False: it did not succeed, they wait on."""
         try:
-            await self.deliver(batch)
+            try:
+                await self.deliver(batch)
+            except TimerLogDamaged:
+                raise
+            except Exception as error:
+                if not is_of_message(error):
+                    raise
+                await self._deliver_each(batch)
         except CurlewError as error:
             problem = f"delayed messages cannot be delivered: {error.detail}"
             if problem != self.problem:
@@ -155,7 +185,38 @@ class Delays:
             self.problem = problem
             return False
         self.problem = None
+        if self.faults.count:
+            for timer in batch:
+                if timer not in self._set_aside:
+                    self.faults.clear((TIMER_TOPIC, timer.offset))
         return True
+
+    async def _deliver_each(self, batch: Sequence[Timer]) -> None:
+        """Deliver one by one what could not be delivered together; set aside what fails alone.
+
+        Raises the store's error, and any error once `SET_ASIDE_MAX` are set aside.
+        """
+        timers = self.timers
+        for timer in batch:
+            if not await timers.claim_waiting(timer):
+                continue
+            try:
+                await self.deliver([timer])
+            except TimerLogDamaged:
+                raise
+            except Exception as error:
+                if not is_of_message(error) or len(self._set_aside) >= SET_ASIDE_MAX:
+                    raise
+                self.faults.note((TIMER_TOPIC, timer.offset), error)
+                self._set_aside.add(timer)
+
+    def _try_again(self) -> None:
+        """Let what was set aside be due again, now and then."""
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._try_again_s:
+            self._try_again_s = now_s + TRY_AGAIN_SECONDS
+            self.faults.keep_only({(TIMER_TOPIC, timer.offset) for timer in self._set_aside})
+            self._set_aside.clear()
 
     async def deliver(self, batch: Sequence[Timer]) -> None:
         """Deliver claimed timers in one step; those that do not fit are released."""
@@ -165,13 +226,14 @@ class Delays:
             found = await self._read(batch)
             taken = [timer for timer in batch if timer.offset in found]
             timers.release([timer for timer in batch if timer.offset not in found])
+            messages = [message for timer in taken if (message := found[timer.offset])]
+            topics = {int(message.queue_offset): target_of(message) for message in messages}
+            claimed = {timer: topics.get(timer.offset, DAMAGED) for timer in taken}
+            parts = self._parts(messages)
         except BaseException:
             timers.release(taken)
             raise
-        messages = [message for timer in taken if (message := found[timer.offset])]
-        topics = {int(message.queue_offset): target_of(message) for message in messages}
-        claimed = {timer: topics.get(timer.offset, DAMAGED) for timer in taken}
-        await self.end(claimed, self._parts(messages))
+        await self.end(claimed, parts)
 
     async def end(self, claimed: Mapping[Timer, str], parts: Sequence[StepPart]) -> None:
         """End the waiting of claimed timers, in one step with `parts`; the claim ends with it.
@@ -191,7 +253,7 @@ class Delays:
             step = [*parts, done_part(claimed)]
             topics = {part.topic for part in parts} or set(claimed.values())
             self._store.append_step(step, self._flush_mode(topics), settled)
-        except CurlewError:
+        except BaseException:
             self.timers.release(list(claimed))
             raise
         await confirmation.wait()

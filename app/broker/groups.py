@@ -6,7 +6,7 @@ group's `start` says. What was decided is committed, so that a restart does not 
 Event loop only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Executor
 
 from app.broker.confirming import Confirmation
@@ -17,6 +17,7 @@ from app.broker.ports import Group, Metadata, Store, Topic
 from app.broker.progress_journal import ProgressJournal
 from app.broker.reading import DiskAccess, find_offset_at
 from app.broker.results import QueuePosition
+from app.broker.row_faults import RowFaults
 from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
 from app.domain.errors import OffsetOutOfRange
 from app.domain.names import check_group, retry_topic
@@ -50,6 +51,8 @@ class Groups:
         self._in_flight: dict[str, InFlight] = {}
         self._followed = metadata.snapshot
         """The settings that parked receives have seen."""
+        self.faults = RowFaults("failed deliveries")
+        """Subscriptions, by group and topic, whose failed deliveries cannot be dealt with."""
 
     def find(self, group: str, topic: str) -> Subscription | None:
         topics = self._subscriptions.get(group)
@@ -329,16 +332,27 @@ class Groups:
         Returns the subscriptions in which deliveries have failed.
         """
         failing: list[Subscription] = []
-        for group, topics in self._subscriptions.items():
+        broken: set[Hashable] = set()
+        for topics in self._subscriptions.values():
             for subscription in topics.values():
-                waits = not subscription.line.is_empty
-                if waits and subscription.in_flight.has_refused:
-                    self.expire_group(group, now_s)
-                if (waits or subscription.in_flight.count) and subscription.expire(now_s):
-                    subscription.line.wake_one()
+                try:
+                    self._expire(subscription, now_s)
+                except Exception as error:  # noqa: BLE001 - the others expire all the same
+                    row = "leases", subscription.group, subscription.topic
+                    broken.add(row)
+                    self.faults.note(row, error)
                 if any(queue.leases.has_failing for queue in subscription.sources):
                     failing.append(subscription)
+        if self.faults.count:
+            self.faults.keep_only({*broken, *(each.row for each in failing)})
         return failing
+
+    def _expire(self, subscription: Subscription, now_s: float) -> None:
+        waits = not subscription.line.is_empty
+        if waits and subscription.in_flight.has_refused:
+            self.expire_group(subscription.group, now_s)
+        if (waits or subscription.in_flight.count) and subscription.expire(now_s):
+            subscription.line.wake_one()
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Drop the subscriptions of a topic or a group that was deleted."""

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from app.broker.delays import Delays
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Store
+from app.broker.row_faults import RowFaults
 from app.runtime.service import Service
 
 
@@ -83,10 +84,15 @@ class Health:
         self._delays = delays
         self._closed_because = closed_because
         self._services: list[Service] = []
+        self._rows: list[RowFaults] = []
 
     def watch(self, *services: Service) -> None:
         """Report these when their last turn has failed."""
         self._services += services
+
+    def watch_rows(self, *rows: RowFaults) -> None:
+        """Report rows of these that fail."""
+        self._rows += rows
 
     def obstacles(self) -> list[Condition]:
         """Why this node should get no requests; empty when it should."""
@@ -119,6 +125,11 @@ class Health:
             found.append(_condition(ConditionCode.TIMERS_NOT_READY, detail))
         if self._delays.problem is not None:
             found.append(_condition(ConditionCode.DELIVERY_FAILING, self._delays.problem))
+        found += [
+            _condition(ConditionCode.DELIVERY_FAILING, rows.problem)
+            for rows in self._rows
+            if rows.problem is not None
+        ]
         found += [
             _condition(ConditionCode.SERVICE_FAILING, f"{service.name}: {service.problem}")
             for service in self._services

@@ -32,6 +32,7 @@ from app.broker.recent_handles import RecentHandles
 from app.broker.replaying import Replayer
 from app.broker.requests import Requests
 from app.broker.retrying import Retrier
+from app.broker.row_faults import RowFaults
 from app.broker.scheduled import Scheduled
 from app.broker.schedules import Schedules
 from app.broker.sending import Sender
@@ -115,8 +116,17 @@ class BrokerLife:
             store, metadata, groups=self._groups, book=self._book, members=self.members
         )
         self._make_readers_of_groups()
+        self._snapshot_faults = RowFaults("writing the state")
         self._services = self._make_services(config)
         self.health = Health(store, self._book, self.delays, lambda: self._closed_because)
+        self.health.watch_rows(
+            self._groups.faults,
+            self._snapshot_faults,
+            self.delays.faults,
+            self.schedules.faults,
+            self.transactions.faults,
+            self.members.faults,
+        )
         self.health.watch(*self._services, self.delays.service, self.schedules.service)
         self._closed_because = "the broker has not started"
         """Empty while the broker works."""
@@ -315,15 +325,25 @@ class BrokerLife:
         )
 
     async def expire_leases(self) -> None:
-        """Deal with leases that have ended, and wake parked receives. A service calls this."""
-        self._groups.follow_settings()
-        for subscription in self._groups.expire(self._clock.monotonic_s()):
-            await self.retries.watch(subscription)
-            self._groups.tell_of_room(subscription.in_flight, subscription.group)
+        """Deal with leases that have ended, and wake parked receives. A service calls this.
+
+        A subscription whose failed deliveries cannot be dealt with keeps no other from its turn.
+        """
+        groups = self._groups
+        groups.follow_settings()
+        for subscription in groups.expire(self._clock.monotonic_s()):
+            with groups.faults.guard(subscription.row):
+                await self.retries.watch(subscription)
+            groups.tell_of_room(subscription.in_flight, subscription.group)
         self.streams.expire()
 
     async def _write_snapshots(self) -> None:
-        await self.dead_letters.journal.turn()
-        await self.transactions.journal.turn()
-        await self.progress.turn()
-        await self.producers.journal.turn()
+        journals = {
+            "dead letters": self.dead_letters.journal.turn,
+            "transactions": self.transactions.journal.turn,
+            "groups": self.progress.turn,
+            "producers": self.producers.journal.turn,
+        }
+        for name, turn in journals.items():
+            with self._snapshot_faults.guard(name):
+                await turn()

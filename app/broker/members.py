@@ -19,6 +19,7 @@ from app.broker.bells import Bells
 from app.broker.filters import parse_filter
 from app.broker.groups import Groups
 from app.broker.ports import Group, Metadata, Topic
+from app.broker.row_faults import RowFaults
 from app.broker.silence import Silence
 from app.broker.topics import check_queue, find_topic
 from app.domain import rebalancing
@@ -135,6 +136,8 @@ class Members:
         self._looked_s = clock.monotonic_s()
         self._is_deaf = False
         """A sign of life could not be written: nobody is silent yet."""
+        self.faults = RowFaults("members")
+        """Groups whose members cannot be watched."""
 
     # --- the life of a member
 
@@ -321,9 +324,11 @@ class Members:
         for pulse in pulses:
             last = self._last.get(pulse.group)
             if last is None or last.counter != pulse.counter:
-                self._observe(await self._metadata.members.read(pulse.group))
+                with self.faults.guard(pulse.group, passing=CurlewError):
+                    self._observe(await self._metadata.members.read(pulse.group))
         for group in {*self._beats.groups, *self._locks.groups}:
-            await self._end_leases(group, now_s)
+            with self.faults.guard(group, passing=CurlewError):
+                await self._end_leases(group, now_s)
 
     async def _end_leases(self, group: str, now_s: float) -> None:
         silent = self._beats.silent(group, self._limits.member_lease_ms / 1_000, now_s)

@@ -24,6 +24,7 @@ from app.broker.ports import Group, Metadata, Store
 from app.broker.progress_journal import ProgressJournal
 from app.broker.reading import DiskAccess
 from app.broker.retry_policy import EXPIRED, LOST, Again, GivenUp, after
+from app.broker.row_faults import is_of_message
 from app.broker.subscriptions import LeasedQueue, Subscription
 from app.broker.trails import TraceKind, Trails
 from app.domain.clock import Clock
@@ -38,6 +39,9 @@ from app.store import ReadResult, StepPart
 STEP_MESSAGES: Final = 128
 STEP_BYTES: Final = MIB
 """Bounds of one step; a single message may be larger."""
+
+FAULTS_MAX: Final = 16
+"""Messages that fail each by itself, after which the rest has to wait for the next turn."""
 
 WATCH_MESSAGES: Final = 2_048
 """Failed deliveries of one queue that one turn of the lease watch deals with."""
@@ -100,26 +104,34 @@ class Retrier:
         return kept | {dead_letter_topic(group): longest for group in snapshot.groups}
 
     async def watch(self, subscription: Subscription) -> None:
-        """Deal with what has failed by itself: leases that ran out, steps that did not succeed."""
+        """Deal with what has failed by itself: leases that ran out, steps that did not succeed.
+
+        Every queue has its turn; then the first fault is raised, if there was one.
+        """
         group = self._metadata.snapshot.groups.get(subscription.group)
         if group is None:
             return
+        fault: Exception | None = None
         for queue in subscription.sources:
             if queue.leases.has_failing:
                 taken = queue.leases.take_failing(WATCH_MESSAGES)
                 items = [FailedDelivery(queue, offset, lease) for offset, lease in taken]
                 try:
                     await self.deal_with(subscription, group, items)
-                except CurlewError:
-                    return
+                except Exception as error:  # noqa: BLE001 - one queue must not stop the others
+                    fault = fault or error
+        if fault is not None:
+            raise fault
 
     async def deal_with(
         self, subscription: Subscription, group: Group, items: Sequence[FailedDelivery]
     ) -> None:
         """Do what the group's policy says; return when it is written down.
 
-        Raises the store's error; then the messages that were not dealt with are failing again.
+        Raises the store's error; then the messages that were not dealt with are failing again. So
+        is a message that cannot be dealt with for itself; the others are, and its fault is raised.
         """
+        bad: list[tuple[FailedDelivery, Exception]] = []
         left = sorted(items, key=lambda item: (item.queue.queue_id, item.offset))
         try:
             if subscription.is_ordered:
@@ -127,13 +139,35 @@ class Retrier:
             for queue, run in _runs(list(left)):
                 start = 0
                 while start < len(run):
-                    done = await self._deal_with_some(subscription, group, queue, run[start:])
+                    done = await self._try_some(subscription, group, queue, run[start:], bad)
                     start += done
                     del left[:done]
         finally:
-            for queue, offset, lease in left:
+            for queue, offset, lease in [*left, *(item for item, _ in bad)]:
                 if queue.leases.is_moving(offset, lease):
                     queue.leases.keep_failing(offset, lease)
+        if bad:
+            raise bad[0][1]
+
+    async def _try_some(
+        self,
+        subscription: Subscription,
+        group: Group,
+        queue: LeasedQueue,
+        run: Sequence[FailedDelivery],
+        bad: list[tuple[FailedDelivery, Exception]],
+    ) -> int:
+        """Deal with the first messages of a run, or with the first alone when that fails; return
+        with how many. One that fails alone is put into `bad`, but for the last that it takes."""
+        try:
+            return await self._deal_with_some(subscription, group, queue, run)
+        except Exception as error:
+            if not is_of_message(error) or len(bad) >= FAULTS_MAX:
+                raise
+            if len(run) == 1:
+                bad.append((run[0], error))
+                return 1
+        return await self._try_some(subscription, group, queue, run[:1], bad)
 
     async def _deal_in_place(
         self, subscription: Subscription, group: Group, items: list[FailedDelivery]

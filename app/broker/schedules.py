@@ -23,6 +23,7 @@ from app.broker.delays import Delays
 from app.broker.message_types import check_type
 from app.broker.ports import Metadata, Store
 from app.broker.reading import DiskAccess
+from app.broker.row_faults import RowFaults, is_of_message
 from app.broker.topics import find_topic
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError, IllegalSetting
@@ -70,6 +71,8 @@ class Schedules:
         self._node_id = store.store_id.hex()
         self._claimed: list[Firing] | None = None
         """Claimed and not reported; None: to be read from the database."""
+        self.faults = RowFaults("firing")
+        """Schedules that cannot be fired, by name."""
         self.service = Service("schedules", config.schedule_check_seconds, self.turn)
 
     async def start(self) -> None:
@@ -131,8 +134,8 @@ class Schedules:
             after_ms = now_ms if is_missed else due_ms
             try:
                 following = next_due_ms(settings.cron, settings.timezone, after_ms)
-            except IllegalSetting as error:
-                _LOG.warning("schedule %s cannot fire: %s", schedule.name, error.detail)
+            except Exception as error:  # noqa: BLE001 - one schedule must not stop the others
+                self.faults.note(schedule.name, error)
                 continue
             is_skipped = is_missed and settings.missed is Missed.SKIP
             firing = await book.move_on(schedule, following, None if is_skipped else self._node_id)
@@ -140,12 +143,20 @@ class Schedules:
                 self._claimed.append(firing)
 
     async def _fire(self) -> None:
-        while self._claimed:
-            firing = self._claimed[0]
-            if not await self._is_sent(firing):
-                await self._send(firing)
+        """Send what is claimed. One that cannot be sent stays claimed and is tried again."""
+        assert self._claimed is not None
+        for firing in list(self._claimed):
+            try:
+                if not await self._is_sent(firing):
+                    await self._send(firing)
+            except Exception as error:
+                if not is_of_message(error):
+                    raise
+                self.faults.note(firing.schedule, error)
+                continue
             await self._metadata.schedules.done(firing)
-            del self._claimed[0]
+            self._claimed.remove(firing)
+            self.faults.clear(firing.schedule)
 
     async def _is_sent(self, firing: Firing) -> bool:
         def find(wait_for_disk: bool) -> bool:

@@ -217,6 +217,11 @@ class Subscription:
         self.replays: dict[str, Replay] = {}
         self.replayed_count = 0
 
+    @property
+    def row(self) -> tuple[str, str]:
+        """What it is called among the rows of a service: group and topic."""
+        return self.group, self.topic
+
     def find(self, queue_id: int) -> LeasedQueue | None:
         """The queue that a receipt handle names."""
         if queue_id == RETRY_QUEUE_ID:

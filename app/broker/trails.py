@@ -155,9 +155,11 @@ class Trails:
             for part in parts:
                 done = self._left if part is parts[-1] else _ignore
                 self._store.append(TRACE_TOPIC, _QUEUE, part, FlushMode.ASYNC, done)
-        except CurlewError:
+        except Exception as error:
             self._leaving.pop()
             self.dropped += count
+            if not isinstance(error, CurlewError):
+                raise
 
     def _left(self, _error: CurlewError | None) -> None:
         """What was handed over first is in the log, or lost: traces disturb nothing."""

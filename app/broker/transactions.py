@@ -21,6 +21,7 @@ from app.broker.origins import plain_copy
 from app.broker.ports import Metadata, Store, Topic
 from app.broker.pulling import check_wait
 from app.broker.reading import DiskAccess
+from app.broker.row_faults import RowFaults
 from app.broker.topics import find_topic
 from app.broker.transaction_table import Transaction, TransactionState, TransactionTable
 from app.broker.waiters import Waiters
@@ -97,6 +98,8 @@ class Transactions:
             remembered_max=limits.transactions_remembered_max,
         )
         self.journal = Journal(store, DECISION_TOPIC, self._table, readers)
+        self.faults = RowFaults("rolling back")
+        """Transactions that were asked about too often and cannot be rolled back, by id."""
         self._preparing = 0
         """Half messages that were appended and are not confirmed yet."""
         self._deciding: dict[str, tuple[Decision, asyncio.Future[None]]] = {}
@@ -372,11 +375,14 @@ class Transactions:
         due, overdue = self._table.begin_checks(self._clock.monotonic_s())
         if due:
             entry = self.journal.entry(self._table.checks_entry(due))
-            self._store.append_step((entry,), FlushMode.ASYNC, lambda _error: None)
+            # Not written, they are asked about once more after a restart.
+            with self.faults.guard("checks"):
+                self._store.append_step((entry,), FlushMode.ASYNC, lambda _error: None)
             for producer_group in {each.producer_group for each in due}:
                 self._waiters.on_arrival(_line(producer_group), QUEUE)
         for transaction in overdue:
-            await self._roll_back(transaction)
+            with self.faults.guard(transaction.transaction_id):
+                await self._roll_back(transaction)
         self._store.trim(HALF_TOPIC, QUEUE, self._table.first_half)
 
     async def _roll_back(self, transaction: Transaction) -> None:

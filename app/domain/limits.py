@@ -47,6 +47,9 @@ KNOWN_LARGE_BLOCKS_MAX = 524_288
 FRAME_RESTS_MAX = 1_024
 """Queues of which a store keeps the sums of the last frame's open blocks; some 3 KiB each."""
 
+ROW_FAULTS_MAX = 256
+"""Failing rows that a background service tells apart; of more only the first are shown."""
+
 PROPERTIES_ENCODED_BYTES_MAX = 32_767
 """The record's properties length is a signed 16-bit integer."""
 

@@ -137,6 +137,7 @@ class LeaseTable:
         "_delayed",
         "_expiries",
         "_expiry_count",
+        "_expiry_number",
         "_failing",
         "_forgotten_to",
         "_in_flight",
@@ -161,8 +162,10 @@ class LeaseTable:
         self._visibilities: list[tuple[float, int]] = []
         """Heap of (visible at, offset) of delayed messages; may hold stale entries."""
         self._expiries: list[tuple[float, int, Sequence[int]]] = []
-        """Heap of (expires at, first lease id, offsets), one entry per grant; may be stale."""
+        """Heap of (expires at, number, offsets), one entry per grant; may be stale. The number of
+        an entry is no other's, so that offsets are never compared."""
         self._expiry_count = 0
+        self._expiry_number = 0
         self._acked: OrderedDict[int, _Ack] = OrderedDict()
         self._forgotten_to = 0
         """Acks of leases up to this id may have been forgotten, because there were too many."""
@@ -226,7 +229,7 @@ class LeaseTable:
             Lease(lease_id, expires_s)
             for lease_id in range(first_lease_id, first_lease_id + len(offsets))
         ]
-        self._hold(offsets, leases, first_lease_id, expires_s)
+        self._hold(offsets, leases, expires_s)
         return leases
 
     def grant_again(
@@ -238,17 +241,15 @@ class LeaseTable:
         for lease_id, lease in enumerate(leases, first_lease_id):
             lease.renew(lease_id, expires_s)
             lease.attempt += 1
-        self._hold(offsets, leases, first_lease_id, expires_s)
+        self._hold(offsets, leases, expires_s)
         return leases
 
-    def _hold(
-        self, offsets: Sequence[int], leases: Sequence[Lease], tie: int, expires_s: float
-    ) -> None:
+    def _hold(self, offsets: Sequence[int], leases: Sequence[Lease], expires_s: float) -> None:
         if not offsets:
             return
         self._leases.update(zip(offsets, leases, strict=True))
         self._in_flight.count += len(offsets)
-        self._expire_at(expires_s, tie, offsets)
+        self._expire_at(expires_s, offsets)
 
     def take_returned_run(self, count: int) -> range:
         """Take adjacent returned offsets off the queue, from the lowest on, at most `count`.
@@ -308,8 +309,7 @@ class LeaseTable:
     def restore(self, offset: int, lease: Lease) -> None:
         """Undo an ack that could not be written down: the same handle holds the message again."""
         self._acked.pop(offset, None)
-        tie = -lease.lease_id  # not that of its first entry
-        self._hold((offset,), (lease,), tie, lease.expires_s)
+        self._hold((offset,), (lease,), lease.expires_s)
 
     def was_acked_by(self, offset: int, lease_id: int, is_first: bool) -> bool:
         """Whether a settled message was settled by this lease. The caller knows that it is settled
@@ -426,7 +426,7 @@ class LeaseTable:
         if lease is None:
             return None
         lease.renew(new_lease_id, expires_s)
-        self._expire_at(expires_s, new_lease_id, (offset,))
+        self._expire_at(expires_s, (offset,))
         return lease
 
     def give_back(self, offset: int, lease_id: int) -> bool:
@@ -500,8 +500,9 @@ class LeaseTable:
             return visibilities[0][0]
         return at_s
 
-    def _expire_at(self, expires_s: float, tie: int, offsets: Sequence[int]) -> None:
-        heappush(self._expiries, (expires_s, tie, offsets))
+    def _expire_at(self, expires_s: float, offsets: Sequence[int]) -> None:
+        self._expiry_number += 1
+        heappush(self._expiries, (expires_s, self._expiry_number, offsets))
         self._expiry_count += len(offsets)
         if self._expiry_count > 2 * len(self._leases) + _STALE_EXPIRIES_MAX:
             self._sweep_expiries()

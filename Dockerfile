@@ -15,12 +15,12 @@ COPY pyproject.toml README.md ./
 COPY app app
 COPY migrations migrations
 RUN .venv/bin/python -m pip install --quiet --no-build-isolation --no-deps --editable .
-RUN mkdir -p data
+RUN mkdir -p -m 700 data
 
 FROM python:3.11-slim-bookworm
 WORKDIR /curlew
 COPY --from=build /curlew /curlew
-COPY --from=build --chown=10001:10001 /curlew/data /data
+COPY --from=build --chown=10001:10001 --chmod=700 /curlew/data /data
 ENV CURLEW_HOST=0.0.0.0 CURLEW_DATA_DIR=/data PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 VOLUME /data

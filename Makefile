@@ -21,7 +21,7 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: .venv/run.stamp ## start a node on 127.0.0.1:8710 with its data in ./data
-	mkdir -p data
+	mkdir -p -m 700 data
 	$(BIN)/curlew dev $(ARGS)
 
 serve: .venv/run.stamp ## start a production node (after `make migrate`)

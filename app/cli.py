@@ -12,7 +12,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +20,17 @@ import uvloop
 
 from app import store_commands
 from app.api.openapi import render_document
-from app.cluster import migrate
+from app.cluster import Migrated, migrate
 from app.config import NAMES, Config, ConfigError, load_config
 from app.domain.errors import CurlewError
 from app.main import NodeServer, PortInUse, bind
-from app.node import DataDirectoryUnusable, Node
+from app.node import DataDirectoryUnusable, Node, log_cache_note, narrow_files
 from app.runtime.allocator import keep_freed_memory
+from app.runtime.private_files import keep_new_files_private, make_private_directory
+from app.runtime.version import program_version
 from app.store import StoreLocked, StoreUnusable
+
+_LOG: Final = logging.getLogger(__name__)
 
 EXIT_UNUSABLE: Final = 2
 COLLECTOR_THRESHOLDS: Final = (20_000, 10, 10)
@@ -56,6 +60,8 @@ _HELP: Final = {
     " the machine gives free memory back to its host)",
     "auto_create_topics": "true: a first send makes the topic (true in dev)",
     "insecure_anonymous": "serve other machines without authentication",
+    "trusted_proxies": "addresses and networks of proxies, separated by commas, whose"
+    " X-Forwarded-For and X-Forwarded-Proto are believed (none)",
     "access_log": "log every request as a line of JSON",
     "trace_hours": "hours that the trails of messages are kept (72)",
     "log_level": "debug, info, warning or error (info)",
@@ -64,6 +70,7 @@ _HELP: Final = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status: 0 well, 2 cannot start."""
+    keep_new_files_private()
     options = _parser().parse_args(arguments)
     if options.command == "openapi":
         sys.stdout.write(render_document())
@@ -73,10 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run_store(options)
         config = _load(options)
         _set_up_logging(config)
-        if options.command in {"dev", "migrate"}:
+        if options.command == "migrate":
+            sys.stdout.write(f"{_migration_line(_migrate(config))}\n")
+            return 0
+        if options.command == "dev":
             _migrate(config)
-        if options.command != "migrate":
-            uvloop.run(_serve(config, banner=options.command == "dev"))
+        uvloop.run(_serve(config, _banner if options.command == "dev" else _line))
     except _STARTUP_FAILURES as error:
         hint = getattr(error, "hint", None)
         sys.stderr.write(f"curlew: {error}{f' ({hint})' if hint else ''}\n")
@@ -106,6 +115,7 @@ def _set_up_logging(config: Config) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="curlew", description="A message service over HTTP.")
+    parser.add_argument("--version", action="version", version=f"curlew {program_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in (
         ("dev", "start a node with friendly defaults"),
@@ -131,28 +141,38 @@ def _load(options: argparse.Namespace) -> Config:
     return load_config(os.environ, flags, options.config, defaults)
 
 
-def _migrate(config: Config) -> None:
+def _migrate(config: Config) -> Migrated:
     if not config.database_url:
         try:
-            config.data_dir.mkdir(parents=True, exist_ok=True)
+            make_private_directory(config.data_dir)
         except OSError as error:
             raise DataDirectoryUnusable(
                 f"the data directory {config.data_dir} cannot be made: {error.strerror}; "
                 "name another with --data-dir"
             ) from error
-    migrate(config.database)
+    narrow_files(config)
+    return migrate(config.database)
 
 
-async def _serve(config: Config, *, banner: bool) -> None:
+def _migration_line(done: Migrated) -> str:
+    if done.before == done.after:
+        return f"{done.database} is up to date (schema {done.after})"
+    return f"{done.database} was brought from schema {done.before or 'none'} to {done.after}"
+
+
+async def _serve(config: Config, announce: Callable[[Config, int], str]) -> None:
+    """Run a node until it is told to stop; `announce` makes what is printed once it is up."""
     node = await Node.open(config)
     try:
         listener = bind(config)
         server = NodeServer(node)
         _quiet_collector()
         keep_freed_memory()
-        if banner:
-            sys.stdout.write(_banner(config, listener.getsockname()[1]))
-            sys.stdout.flush()
+        sys.stdout.write(announce(config, listener.getsockname()[1]))
+        sys.stdout.flush()
+        note = log_cache_note(config)
+        if note is not None:
+            _LOG.info("%s", note)
         await server.serve(sockets=[listener])
     finally:
         await node.close()
@@ -169,9 +189,19 @@ def _quiet_collector() -> None:
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
-def _banner(config: Config, port: int) -> str:
+def _url(config: Config, port: int) -> str:
     host = f"[{config.host}]" if ":" in config.host else config.host
-    url = f"http://{host}:{port}"
+    return f"http://{host}:{port}"
+
+
+def _line(config: Config, port: int) -> str:
+    """Of a production node: one line, that a log of a service manager keeps."""
+    data = config.data_dir.absolute()
+    return f"curlew {program_version()} is up at {_url(config, port)}, its data in {data}\n"
+
+
+def _banner(config: Config, port: int) -> str:
+    url = _url(config, port)
     receive = f"{url}/v1/topics/orders/groups/billing/messages:receive"
     return f"""
 Curlew is running. Ctrl-C stops it; nothing that was acknowledged is lost.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from app.domain.limits import MIB, Limits
+from app.domain.limits import MIB, ContradictingLimits, Limits
 from app.domain.names import nearest
 from app.domain.positions import FlushMode
 
@@ -45,6 +45,8 @@ class Config:
     auto_create_topics: bool = False
     insecure_anonymous: bool = False
     """Serve other machines without authentication."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies whose X-Forwarded-For and -Proto are believed."""
     trace_hours: int = 72
     """How long the trails of messages are kept."""
     log_level: str = "info"
@@ -114,6 +116,20 @@ def _choice(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def _addresses(text: str) -> tuple[str, ...]:
+    """Addresses and networks, separated by commas."""
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    for each in found:
+        try:
+            ipaddress.ip_network(each)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; use addresses and networks separated by commas, for instance "
+                "127.0.0.1,10.0.0.0/8"
+            ) from None
+    return tuple(found)
+
+
 _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "host": str,
     "port": _number(0, 65_535),
@@ -125,6 +141,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "log_cache_mib": _number_or_zero(LOG_CACHE_MIB_MIN, LOG_CACHE_MIB_MAX),
     "auto_create_topics": _boolean,
     "insecure_anonymous": _boolean,
+    "trusted_proxies": _addresses,
     "access_log": _boolean,
     "log_level": _choice("debug", "info", "warning", "error"),
 }
@@ -177,9 +194,9 @@ def load_config(
 def _limits(given: Mapping[str, int], problems: list[str]) -> Limits:
     try:
         return Limits(**{name.removeprefix(LIMIT_PREFIX): value for name, value in given.items()})
-    except AssertionError:
-        shown = ", ".join(f"{name} = {value}" for name, value in given.items())
-        problems.append(f"{shown}: contradicts other limits, for instance a body over a batch's")
+    except ContradictingLimits as error:
+        names = " and ".join(f"{LIMIT_PREFIX}{name}" for name in error.names)
+        problems.append(f"{names} contradict each other: {error}")
         return Limits()
 
 
@@ -205,10 +222,17 @@ def _from_file(path: Path, problems: list[str]) -> dict[str, str]:
         limits = {}
     values = document | {LIMIT_PREFIX + name: value for name, value in limits.items()}
     return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
+        name: _text_of(value)
         for name, value in values.items()
         if _is_known(name, f"{name} in {path}", problems)
     }
+
+
+def _text_of(value: object) -> str:
+    """A value of the file as the environment would have it."""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_known(name: str, shown: str, problems: list[str]) -> bool:

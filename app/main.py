@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import os
 import resource
 import signal
 import socket
@@ -49,7 +48,7 @@ def create_app(node: Node, connections: Connections | None = None) -> ASGIApp:
         web=build_web(node.broker, node.metadata, node.clock),
         connections=connections,
         access_log=node.config.access_log,
-        trusted_proxies=os.environ.get("FORWARDED_ALLOW_IPS"),
+        trusted_proxies=node.config.trusted_proxies,
     )
 
 

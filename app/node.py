@@ -12,13 +12,19 @@ from contextlib import AsyncExitStack
 from typing import Final, Self
 
 from app.broker import Broker, BrokerConfig
-from app.cluster import ClusterConfig, Metadata
+from app.cluster import ClusterConfig, Metadata, sqlite_file_of
 from app.config import LOG_CACHE_MIB_MIN, Config
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import DEFAULT_RETENTION_MS, MIB, Limits
 from app.domain.names import TRACE_TOPIC
 from app.runtime.machine import gives_free_memory_back, memory_bytes
+from app.runtime.private_files import (
+    everything_in,
+    files_of_sqlite,
+    make_private_directory,
+    narrow,
+)
 from app.runtime.service import Service
 from app.runtime.system_clock import SystemClock
 from app.store import MessageStore, OsFiles, RetentionPolicy, StoreConfig
@@ -81,13 +87,15 @@ class Node:
         """
         limits = limits or config.limits
         clock = clock or SystemClock()
+        narrow_files(config)
         async with AsyncExitStack() as stack:
-            store = _open_store(config, limits, clock)
-            stack.callback(store.close)
+            # Before the store, which is made where there is none: no metadata, no store.
             metadata = await Metadata.open(
                 ClusterConfig(config.database, config.flush), clock, limits
             )
             stack.push_async_callback(metadata.close)
+            store = _open_store(config, limits, clock)
+            stack.callback(store.close)
             broker = Broker(
                 store,
                 metadata,
@@ -198,7 +206,8 @@ class Node:
 def _open_store(config: Config, limits: Limits, clock: Clock) -> MessageStore:
     root = config.data_dir / "store"
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        make_private_directory(config.data_dir)
+        make_private_directory(root)
         store_config = StoreConfig(
             segment_bytes=config.segment_bytes,
             record_bytes_max=min(limits.body_bytes_max + MIB // 16, config.segment_bytes - MIB),
@@ -213,19 +222,32 @@ def _open_store(config: Config, limits: Limits, clock: Clock) -> MessageStore:
         ) from error
 
 
+def narrow_files(config: Config) -> None:
+    """Take from other users what they could read of this node's files."""
+    narrow(everything_in(config.data_dir / "store"))
+    file = sqlite_file_of(config.database)
+    if file is not None:
+        narrow(files_of_sqlite(file))
+
+
 def log_cache_bytes(config: Config) -> int | None:
     """How much of the log is to stay in memory, in bytes; None: as the kernel decides."""
     if config.log_cache_mib is not None:
         return config.log_cache_mib * MIB or None
     if not gives_free_memory_back():
         return None
-    kept = max(memory_bytes() // LOG_CACHE_DIVISOR, LOG_CACHE_MIB_MIN * MIB)
-    _LOG.info(
+    return max(memory_bytes() // LOG_CACHE_DIVISOR, LOG_CACHE_MIB_MIN * MIB)
+
+
+def log_cache_note(config: Config) -> str | None:
+    """What an operator is told who did not choose how much of the log stays in memory."""
+    kept = log_cache_bytes(config)
+    if config.log_cache_mib is not None or kept is None:
+        return None
+    return (
         "this machine gives free memory back to its host, which makes new memory slow: of the log "
-        "the newest %d MiB stay in memory (setting log_cache_mib)",
-        kept // MIB,
+        f"the newest {kept // MIB} MiB stay in memory (setting log_cache_mib)"
     )
-    return kept
 
 
 def _log_failure(error: CurlewError | None) -> None:

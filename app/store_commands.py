@@ -24,6 +24,7 @@ from app.cluster import ClusterConfig, Metadata, migrate
 from app.config import Config, load_config
 from app.domain.limits import Limits
 from app.domain.settings import TopicSettings
+from app.runtime.private_files import make_private_directory
 from app.runtime.system_clock import SystemClock
 from app.store import OsFiles, StoreUnusable
 from app.store.log_scan import Damage
@@ -177,7 +178,8 @@ def _import(config: Config, options: argparse.Namespace) -> int:
     found = survey(source)
     plan = plan_import(found, limits)
     root = config.data_dir / "store"
-    root.mkdir(parents=True, exist_ok=True)
+    make_private_directory(config.data_dir)
+    make_private_directory(root)
     refuse_if_not_empty(OsFiles(root))
     migrate(config.database)
     uvloop.run(_take_over(config, limits, source, found, plan))

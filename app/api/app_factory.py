@@ -5,6 +5,7 @@ opens or closes anything, and nothing is global but the document, which is the s
 """
 
 import asyncio
+from collections.abc import Sequence
 from functools import cache
 
 from starlette.requests import Request
@@ -37,15 +38,15 @@ def build_api(
     web: ASGIApp | None = None,
     connections: ConnectionCounts | None = None,
     access_log: bool = False,
-    trusted_proxies: str | None = None,
+    trusted_proxies: Sequence[str] = (),
 ) -> RequestShell:
     """The ASGI application.
 
     `local_only` refuses Host names that are not local and foreign Origins; it is for an open server
     on loopback, and off when authentication or the operator's `--insecure-anonymous` takes its
     place. `web` is mounted at `/ui`, behind the same shell. `connections` are those of the server,
-    for the metrics. `trusted_proxies` are addresses whose `X-Forwarded-*` headers count, separated
-    by commas; None: those of this machine.
+    for the metrics. `trusted_proxies` are addresses and networks whose `X-Forwarded-*` headers
+    count.
     """
     traffic = Traffic()
     pressure = Pressure(limits) if connections is None else connections.pressure
@@ -66,7 +67,7 @@ def build_api(
         traffic=traffic,
         access_log=access_log,
         pressure=pressure,
-        forwarded=None if trusted_proxies is None else Forwarded(trusted_proxies),
+        forwarded=Forwarded(trusted_proxies) if trusted_proxies else None,
     )
 
 

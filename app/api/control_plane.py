@@ -6,7 +6,6 @@ load scripts from elsewhere.
 
 import re
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from fastapi import Depends, FastAPI
@@ -40,6 +39,7 @@ from app.api.routes import (
     transactions,
 )
 from app.domain.errors import CurlewError, InternalError, InvalidRequest
+from app.runtime.version import program_version
 
 DESCRIPTION = """A message service over plain HTTP, with RocketMQ's semantics.
 
@@ -86,7 +86,7 @@ def build_control_plane(services: Services | None = None) -> FastAPI:
     """The application. Without `services` it can be described, not called."""
     app = FastAPI(
         title="Curlew",
-        version=_version(),
+        version=program_version(),
         description=DESCRIPTION,
         openapi_url=None,
         docs_url=None,
@@ -104,13 +104,6 @@ def build_control_plane(services: Services | None = None) -> FastAPI:
     app.add_exception_handler(HTTPException, _handler(_of_framework))
     app.add_exception_handler(Exception, _handler(_of_the_unexpected))
     return app
-
-
-def _version() -> str:
-    try:
-        return version("curlew")
-    except PackageNotFoundError:
-        return "0.1.0"
 
 
 _Translate = Callable[[Request, Exception], CurlewError]

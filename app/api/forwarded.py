@@ -1,9 +1,11 @@
 """Whom a request came from, and how, when a proxy has brought it.
 
 `X-Forwarded-For` and `X-Forwarded-Proto` of proxies that are trusted; uvicorn's rules, which it
-would apply to every request. Few have these headers.
+would apply to every request. Few have these headers. Nobody is trusted who was not named: any
+process of this machine can say what it likes, and so can what stands before a careless proxy.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -11,15 +13,14 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from app.api.exchange import Event, Scope
 
 HEADERS: Final = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
-DEFAULT_TRUSTED: Final = "127.0.0.1,::1"
-"""uvicorn's default of FORWARDED_ALLOW_IPS."""
 
 
 class Forwarded:
     """Reads the headers of trusted proxies."""
 
-    def __init__(self, trusted: str = DEFAULT_TRUSTED) -> None:
-        self._middleware = ProxyHeadersMiddleware(_nothing, trusted)  # type: ignore[arg-type]
+    def __init__(self, trusted: Sequence[str]) -> None:
+        """`trusted` are addresses and networks."""
+        self._middleware = ProxyHeadersMiddleware(_nothing, list(trusted))  # type: ignore[arg-type]
 
     async def note(self, scope: Scope) -> None:
         """Set the client and the scheme in `scope` to those that the proxy names."""

@@ -83,7 +83,7 @@ class RequestShell:
         self._local_only = local_only
         self._traffic = traffic or Traffic()
         self._log_access = access_log
-        self._forwarded = forwarded or Forwarded()
+        self._forwarded = forwarded
         self._id_prefix = secrets.token_hex(4).encode("ascii")
         self._numbers = itertools.count(1)
 
@@ -95,7 +95,7 @@ class RequestShell:
         request_id = b"%b-%x" % (self._id_prefix, next(self._numbers))
         exchange = Exchange(scope, receive, send, request_id, self._pressure)
         sends, operation_id = False, _ELSEWHERE
-        if not FORWARDED_HEADERS.isdisjoint(exchange.headers):
+        if self._forwarded and not FORWARDED_HEADERS.isdisjoint(exchange.headers):
             await self._forwarded.note(scope)
         try:
             self._admit(exchange)

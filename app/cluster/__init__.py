@@ -3,10 +3,11 @@
 Outside this package use what is named here, and nothing deeper.
 """
 
+from app.cluster.address import sqlite_file_of
 from app.cluster.config import ClusterConfig
 from app.cluster.listing import Page
 from app.cluster.metadata import Metadata
-from app.cluster.migration import migrate
+from app.cluster.migration import Migrated, migrate
 from app.cluster.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
 from app.domain.positions import CommittedOffset
 
@@ -16,8 +17,10 @@ __all__ = [
     "CommittedOffset",
     "GroupView",
     "Metadata",
+    "Migrated",
     "NodeView",
     "Page",
     "TopicView",
     "migrate",
+    "sqlite_file_of",
 ]

@@ -98,3 +98,8 @@ class DatabaseAddress:
             if isinstance(password, str) and password:
                 text = text.replace(password, "***")
         return text
+
+
+def sqlite_file_of(url: str) -> Path | None:
+    """The file of a SQLite database; None for another engine. Raises `BadDatabaseUrl`."""
+    return DatabaseAddress.parse(url).sqlite_file

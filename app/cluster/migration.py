@@ -8,7 +8,7 @@ Nodes that start together take turns: on PostgreSQL by an advisory lock, on SQLi
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from alembic import command
 from alembic.config import Config
@@ -31,13 +31,22 @@ _ONE_AT_A_TIME: Final = threading.Lock()
 """Alembic keeps its context in module globals, so one process migrates one database at a time."""
 
 
-def migrate(url: str) -> None:
+class Migrated(NamedTuple):
+    """What a migration did. The revisions are those of the schema; None: no tables at all."""
+
+    database: str
+    """As it may be shown to anyone."""
+    before: str | None
+    after: str | None
+
+
+def migrate(url: str) -> Migrated:
     """Upgrade the database to the newest schema; nothing happens when it is there already.
 
     Raises `MetadataUnavailable`: database not reachable, damaged, locked for too long, or newer
     than this program.
     """
-    _run(url, lambda config: command.upgrade(config, "head"))
+    return _run(url, lambda config: command.upgrade(config, "head"))
 
 
 def downgrade(url: str, revision: str) -> None:
@@ -45,18 +54,19 @@ def downgrade(url: str, revision: str) -> None:
     _run(url, lambda config: command.downgrade(config, revision))
 
 
-def _run(url: str, step: Callable[[Config], None]) -> None:
+def _run(url: str, step: Callable[[Config], None]) -> Migrated:
     address = DatabaseAddress.parse(url)
     config = alembic_config()
     with _ONE_AT_A_TIME, translated(address), _connect(address) as connection:
         if address.engine is Engine.POSTGRESQL:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
-        _refuse_newer(connection, config, address)
+        before = _refuse_newer(connection, config, address)
         config.attributes["connection"] = connection
         config.attributes["tables"] = metadata  # for the names of constraints
         step(config)
         if address.engine is Engine.SQLITE:
             _check_references(connection)
+        return Migrated(address.shown, before, current_revision(connection))
 
 
 @contextmanager
@@ -78,11 +88,13 @@ def _connect(address: DatabaseAddress) -> Iterator[Connection]:
         engine.dispose()
 
 
-def _refuse_newer(connection: Connection, config: Config, address: DatabaseAddress) -> None:
+def _refuse_newer(connection: Connection, config: Config, address: DatabaseAddress) -> str | None:
+    """The revision of the database; raises for one that this program has never heard of."""
     revision = current_revision(connection)
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if revision is not None and revision not in known:
         raise newer_schema(revision, address)
+    return revision
 
 
 def _check_references(connection: Connection) -> None:

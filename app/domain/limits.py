@@ -149,14 +149,39 @@ class Limits:
     trace_records_read_max: int = 2_000
 
     def __post_init__(self) -> None:
-        assert self.body_bytes_max <= self.batch_bytes_max
-        assert self.properties_bytes_max <= PROPERTIES_ENCODED_BYTES_MAX
-        assert 0 < self.invisible_ms_min <= self.invisible_ms_max
-        assert self.batch_bytes_max <= self.pending_append_bytes_max
-        assert 2 * self.batch_bytes_max <= self.bodies_in_flight_bytes_max
-        assert self.member_lease_ms > 0
-        assert self.queue_lock_ms > 0
-        assert 0 < self.retention_ms_min <= self.retention_ms_max
+        """Raise `ContradictingLimits` for bounds that cannot hold together."""
+        for low, factor, high in _ORDERED:
+            most = PROPERTIES_ENCODED_BYTES_MAX if high == _ENCODED else getattr(self, high)
+            given = getattr(self, low)
+            if factor * given > most:
+                times = f"{factor} times " if factor > 1 else ""
+                raise ContradictingLimits(
+                    f"{low} = {given}: {times}it is over {high}, which is {most}", (low, high)
+                )
+        for name in _POSITIVE:
+            if getattr(self, name) <= 0:
+                raise ContradictingLimits(f"{name} = {getattr(self, name)}: use 1 or more", (name,))
+
+
+class ContradictingLimits(ValueError):
+    """Bounds that cannot hold together; `names` are those of the bounds."""
+
+    def __init__(self, text: str, names: tuple[str, ...]) -> None:
+        super().__init__(text)
+        self.names = names
+
+
+_ENCODED: Final = "properties_encoded_bytes_max"
+_ORDERED: Final = (
+    ("body_bytes_max", 1, "batch_bytes_max"),
+    ("properties_bytes_max", 1, _ENCODED),
+    ("invisible_ms_min", 1, "invisible_ms_max"),
+    ("batch_bytes_max", 1, "pending_append_bytes_max"),
+    ("batch_bytes_max", 2, "bodies_in_flight_bytes_max"),
+    ("retention_ms_min", 1, "retention_ms_max"),
+)
+"""(bound, factor, bound): so many times the first is at most the second."""
+_POSITIVE: Final = ("invisible_ms_min", "member_lease_ms", "queue_lock_ms", "retention_ms_min")
 
 
 DEFAULT_PULL_MESSAGES = 32

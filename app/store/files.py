@@ -32,8 +32,9 @@ on virtual machines is memory that the host has taken back: the first byte in ea
 SEND_BYTES_MAX: Final = 1024 * 1024
 """Of one call: what has to be in memory for it not to wait for the disk."""
 
-DIRECTORY_MODE: Final = 0o750
-FILE_MODE: Final = 0o640
+DIRECTORY_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+"""Messages are nobody's business but their node's."""
 
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")

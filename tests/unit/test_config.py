@@ -1,11 +1,14 @@
 """The configuration: by environment and file, and what is wrong with it is said."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from app.config import ConfigError, load_config
-from app.domain.limits import Limits
+from app.domain.limits import ContradictingLimits, Limits
+from tests.support.node import ROOT
 
 
 def test_limits_come_from_environment_and_file(tmp_path: Path) -> None:
@@ -23,7 +26,20 @@ def test_limits_come_from_environment_and_file(tmp_path: Path) -> None:
         ("LIMIT_WAIT_SECONDS_MAXX", "5", "did you mean 'limit_wait_seconds_max'"),
         ("LIMIT_WAIT_SECONDS_MAX", "0", "whole number from 1"),
         ("LIMIT_WAIT_SECONDS_MAX", "long", "whole number from 1"),
-        ("LIMIT_BODY_BYTES_MAX", str(2**40), "contradicts other limits"),
+        (
+            "LIMIT_BODY_BYTES_MAX",
+            str(2**40),
+            "limit_body_bytes_max and limit_batch_bytes_max contradict each other: "
+            "body_bytes_max = 1099511627776: it is over batch_bytes_max, which is 33554432",
+        ),
+        ("LIMIT_PROPERTIES_BYTES_MAX", "32768", "it is over properties_encoded_bytes_max"),
+        ("LIMIT_INVISIBLE_MS_MIN", str(2**40), "it is over invisible_ms_max"),
+        ("LIMIT_BODIES_IN_FLIGHT_BYTES_MAX", "1", "2 times it is over bodies_in_flight"),
+        ("LIMIT_PENDING_APPEND_BYTES_MAX", "1", "it is over pending_append_bytes_max"),
+        ("LIMIT_RETENTION_MS_MAX", "1", "retention_ms_min = 60000: it is over retention_ms_max"),
+        ("TRUSTED_PROXIES", "*", "use addresses and networks"),
+        ("TRUSTED_PROXIES", "10.0.0.1, proxy.example", "'proxy.example' does not appear"),
+        ("TRUSTED_PROXIES", "10.0.0.1/8", "has host bits set"),
         ("LOG_CACHE_MIB", "63", "whole number from 64 to 1073741824, or 0"),
         ("LOG_CACHE_MIB", "all", "whole number from 64 to 1073741824, or 0"),
     ],
@@ -31,6 +47,33 @@ def test_limits_come_from_environment_and_file(tmp_path: Path) -> None:
 def test_what_cannot_be_is_said(name: str, text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         load_config({f"CURLEW_{name}": text}, {})
+
+
+@pytest.mark.parametrize(
+    "name", ["invisible_ms_min", "member_lease_ms", "queue_lock_ms", "retention_ms_min"]
+)
+def test_bounds_without_which_nothing_works_are_positive(name: str) -> None:
+    with pytest.raises(ContradictingLimits, match=f"{name} = 0: use 1 or more"):
+        Limits(**{name: 0})
+
+
+def test_contradictions_are_found_by_an_optimizing_python_too() -> None:
+    environment = {"CURLEW_LIMIT_BODY_BYTES_MAX": "99999999"}
+    program = f"from app.config import load_config; load_config({environment}, {{}})"
+    command = [sys.executable, "-O", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 1
+    assert "ConfigError: limit_body_bytes_max and limit_batch_bytes_max contradict" in done.stderr
+
+
+def test_no_proxy_is_trusted_unless_it_is_named(tmp_path: Path) -> None:
+    assert load_config({"FORWARDED_ALLOW_IPS": "*"}, {}).trusted_proxies == ()
+    named = load_config({"CURLEW_TRUSTED_PROXIES": "127.0.0.1, 10.0.0.0/8,::1"}, {})
+    assert named.trusted_proxies == ("127.0.0.1", "10.0.0.0/8", "::1")
+    file = tmp_path / "curlew.toml"
+    file.write_text('trusted_proxies = ["127.0.0.1", "10.0.0.0/8"]\n')
+    assert load_config({}, {}, file).trusted_proxies == ("127.0.0.1", "10.0.0.0/8")
+    assert load_config({}, {"trusted_proxies": ""}, file).trusted_proxies == ()
 
 
 @pytest.mark.parametrize(("text", "mib"), [("0", 0), ("64", 64), ("1073741824", 2**30)])

@@ -29,4 +29,8 @@ def test_the_log_fills_a_part_of_the_memory_where_new_memory_is_dear(
 ) -> None:
     monkeypatch.setattr(node, "gives_free_memory_back", lambda: gives_back)
     monkeypatch.setattr(node, "memory_bytes", lambda: memory)
-    assert node.log_cache_bytes(Config(log_cache_mib=setting)) == kept
+    config = Config(log_cache_mib=setting)
+    assert node.log_cache_bytes(config) == kept
+    note = node.log_cache_note(config)
+    assert (note is not None) is (setting is None and kept is not None)
+    assert note is None or f"the newest {(kept or 0) // MIB} MiB" in note

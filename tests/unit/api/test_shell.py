@@ -6,6 +6,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from app.api.app_factory import build_api
 from app.api.control_plane import build_control_plane
 from app.api.dependencies import Services
 from app.api.exchange import Exchange, Receive, Scope, Send, batch_too_large
@@ -372,3 +373,29 @@ async def test_a_client_that_left_the_control_plane_is_counted_as_such() -> None
     )
     await call(app, "PUT", "/v1/topics/orders", receive=gone)
     assert traffic.operations["other"].statuses == {499: 1}
+
+
+@pytest.mark.parametrize(
+    ("trusted", "expected"),
+    [
+        ((), ("127.0.0.1", "http")),
+        (("10.0.0.1",), ("127.0.0.1", "http")),
+        (("127.0.0.1",), ("203.0.113.7", "https")),
+        (("127.0.0.0/8",), ("203.0.113.7", "https")),
+    ],
+)
+async def test_only_proxies_that_are_named_say_who_asks(
+    trusted: tuple[str, ...], expected: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    seen: list[tuple[str, str]] = []
+
+    async def note(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append((scope["client"][0], scope["scheme"]))
+        await fallback(scope, receive, send)
+
+    app = build_api(None, None, Limits(), local_only=True, trusted_proxies=trusted)  # type: ignore[arg-type]
+    app._fallback = note
+    forwarded = {b"x-forwarded-for": b"203.0.113.7", b"x-forwarded-proto": b"https"}
+    await call(app, "GET", "/v1/topics", headers=forwarded)
+    assert seen == [expected]

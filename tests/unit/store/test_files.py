@@ -56,3 +56,16 @@ def test_all_is_written_in_calls_of_bounded_size(
         assert all(count <= IOV_MAX and size <= WRITE_BYTES_MAX for count, size in seen)
         assert len(seen) <= len(wanted) // WRITE_BYTES_MAX + len(buffers) // IOV_MAX + 1
     file.close()
+
+
+def test_what_is_made_is_its_owners_whatever_the_umask(tmp_path: Path) -> None:
+    files = OsFiles(tmp_path)
+    before = os.umask(0)
+    try:
+        files.open("file", create=True).close()
+        files.make_directory("queues/orders")
+        files.lock("lock").release()
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert modes == {"file": 0o600, "queues": 0o700, "orders": 0o700, "lock": 0o600}

@@ -53,6 +53,15 @@ ROW_FAULTS_MAX = 256
 PROPERTIES_ENCODED_BYTES_MAX = 32_767
 """The record's properties length is a signed 16-bit integer."""
 
+RAW_PROPERTY_HEADERS_MAX = 32
+RAW_PROPERTY_HEADERS_BYTES_MAX = 4 * KIB
+"""Of a message given raw, properties in headers of their own; more go in one. Python's http.client
+takes 100 headers in all, the usual proxy 4 or 8 KiB."""
+
+RAW_HEADERS_BYTES_MAX = 56 * KIB
+"""All headers of a message given raw, encoded; beyond, it is to be had as JSON only. http.client
+takes lines of 64 KiB, curl 100 KB."""
+
 
 FIXED_LIMITS: Final[Mapping[str, int]] = {
     "client_id_chars_max": CLIENT_ID_CHARS_MAX,
@@ -60,6 +69,9 @@ FIXED_LIMITS: Final[Mapping[str, int]] = {
     "filter_chars_max": FILTER_CHARS_MAX,
     "filter_depth_max": FILTER_DEPTH_MAX,
     "properties_encoded_bytes_max": PROPERTIES_ENCODED_BYTES_MAX,
+    "raw_property_headers_max": RAW_PROPERTY_HEADERS_MAX,
+    "raw_property_headers_bytes_max": RAW_PROPERTY_HEADERS_BYTES_MAX,
+    "raw_headers_bytes_max": RAW_HEADERS_BYTES_MAX,
 }
 """Bounds that nobody can configure and a client may meet."""
 

@@ -382,7 +382,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                     **_APPLIED,
                 },
             ),
-            **_problems(*_TOPIC_ERRORS, 409, 413, 415, 504),
+            **_problems(*_TOPIC_ERRORS, 406, 409, 413, 415, 504),
         },
     },
     "reply_to_request": {
@@ -478,7 +478,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                 "description": "No message (format=raw)",
                 "headers": {**_APPLIED, **QUOTA_HEADERS},
             },
-            **_problems(404, 413, 415, 429),
+            **_problems(404, 406, 413, 415, 429),
         },
     },
     "stream_topic": {

@@ -5,10 +5,16 @@ from typing import Final
 
 from app.api.cloudevents import VERSION_PROPERTY, is_attribute
 from app.api.decoding import is_header_text
+from app.api.errors import NotAcceptable
 from app.api.exchange import Headers
 from app.api.lane.metadata import encode_header
 from app.api.wire import encode
 from app.broker.requests import expectation_of
+from app.domain.limits import (
+    RAW_HEADERS_BYTES_MAX,
+    RAW_PROPERTY_HEADERS_BYTES_MAX,
+    RAW_PROPERTY_HEADERS_MAX,
+)
 from app.domain.message import StoredMessage
 
 _OCTETS: Final = b"application/octet-stream"
@@ -17,7 +23,10 @@ _TRACE_PROPERTIES: Final = ("traceparent", "tracestate")
 
 
 def raw_headers(message: StoredMessage) -> Headers:
-    """Everything about `message` but its body, as headers that a send understands."""
+    """Everything about `message` but its body, as headers that a send understands.
+
+    Raises `NotAcceptable` when there is more than clients read.
+    """
     headers: Headers = [
         *content_type_headers(message.content_type, message.properties),
         (b"mq-message-id", encode_header(message.message_id)),
@@ -38,7 +47,7 @@ def raw_headers(message: StoredMessage) -> Headers:
         headers.append((b"mq-correlation-id", encode_header(expectation.correlation_id)))
         headers.append((b"mq-reply-until-ms", b"%d" % expectation.until_ms))
     headers += property_headers(message.properties)
-    return headers
+    return check_raw(headers, message.message_id)
 
 
 def content_type_headers(content_type: str | None, properties: Mapping[str, str]) -> Headers:
@@ -51,7 +60,31 @@ def content_type_headers(content_type: str | None, properties: Mapping[str, str]
 
 
 def property_headers(properties: Mapping[str, str]) -> Headers:
-    """Names that survive HTTP as headers of their own; the others in one JSON header."""
+    """Names that survive HTTP as headers of their own, the others in one JSON header.
+
+    All are in that one where there are more than clients read, attributes of events too.
+    """
+    if len(properties) <= RAW_PROPERTY_HEADERS_MAX:
+        headers = _apart(properties)
+        if _size_of(headers) <= RAW_PROPERTY_HEADERS_BYTES_MAX:
+            return headers
+    return [_together(properties)]
+
+
+def check_raw(headers: Headers, message_id: str) -> Headers:
+    """`headers`, when clients can read so much; else `NotAcceptable`."""
+    size = _size_of(headers)
+    if size > RAW_HEADERS_BYTES_MAX:
+        raise NotAcceptable(
+            f"message {message_id} has {size} bytes beside its body, which is more than headers "
+            f"carry ({RAW_HEADERS_BYTES_MAX}): it cannot be given raw",
+            hint="leave out format=raw: JSON carries all of it",
+            fields={"message_id": message_id, "limit_bytes": RAW_HEADERS_BYTES_MAX},
+        )
+    return headers
+
+
+def _apart(properties: Mapping[str, str]) -> Headers:
     headers: Headers = []
     others: dict[str, str] = {}
     is_event = VERSION_PROPERTY in properties
@@ -63,5 +96,14 @@ def property_headers(properties: Mapping[str, str]) -> Headers:
         else:
             others[name] = value
     if others:
-        headers.append((b"mq-properties", encode_header(encode(others).decode())))
+        headers.append(_together(others))
     return headers
+
+
+def _together(properties: Mapping[str, str]) -> tuple[bytes, bytes]:
+    return b"mq-properties", encode_header(encode(properties).decode())
+
+
+def _size_of(headers: Headers) -> int:
+    """Of the lines: name, colon and space, value, line end."""
+    return sum([len(name) + len(value) + 4 for name, value in headers])

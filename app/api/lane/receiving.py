@@ -10,6 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from app.api.decoding import receive_decoder
+from app.api.errors import NotAcceptable
 from app.api.exchange import ClientGone, Exchange, Headers, batch_too_large
 from app.api.lane import media
 from app.api.lane.preferences import wished_wait
@@ -76,7 +77,7 @@ class Receiving:
                 body_bytes = await _answer_raw(exchange, result, headers)
             else:
                 body_bytes = await self._answer(exchange, result, headers, force_base64)
-        except ClientGone:  # it left while the log was told of the deliveries
+        except (ClientGone, NotAcceptable):  # it left meanwhile, or could not read the answer
             self._broker.give_back(result.deliveries)
             raise
         self._traffic.sent_out(len(result.deliveries), body_bytes)

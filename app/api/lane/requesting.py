@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from msgspec.structs import replace
 
 from app.api.decoding import envelope_decoder, message_of
-from app.api.errors import InvalidBody, UnsupportedFeature
+from app.api.errors import InvalidBody, NotAcceptable, UnsupportedFeature
 from app.api.exchange import ClientGone, Exchange, Headers, body_too_large
 from app.api.lane import media
 from app.api.lane.claims import IDEMPOTENCY_KEY
@@ -24,7 +24,7 @@ from app.api.lane.metadata import (
     refuse_mq_headers,
 )
 from app.api.lane.preferences import wished_wait
-from app.api.lane.raw_message import content_type_headers, property_headers
+from app.api.lane.raw_message import check_raw, content_type_headers, property_headers
 from app.api.lane.waiting import unless_gone
 from app.api.parameters import Query, parse_query, refuse_unknown
 from app.api.ports import DataPlane
@@ -100,7 +100,12 @@ class Requesting:
         body = replied.reply.message.body
         self._traffic.sent_out(1, len(body))
         if is_raw:
-            await exchange.answer(200, [*headers, *_raw_headers(replied)], body)
+            try:
+                headers += _raw_headers(replied)
+            except NotAcceptable as error:
+                error.outcome = "stored"  # and answered: not to be sent again
+                raise
+            await exchange.answer(200, headers, body)
             return
         answer = RequestAnswer(
             "REPLIED",
@@ -193,4 +198,5 @@ def _raw_headers(replied: Replied) -> Headers:
         headers.append((b"mq-tag", encode_header(message.tag)))
     if message.keys:
         headers.append((b"mq-keys", b" ".join(encode_header(key) for key in message.keys)))
-    return headers + property_headers(message.properties)
+    headers += property_headers(message.properties)
+    return check_raw(headers, replied.sent.message_id)

@@ -152,3 +152,20 @@ def test_what_means_nothing_here_is_refused(
     assert answer.status_code == 400, answer.text
     assert answer.json()["outcome"] == "not_stored"
     assert http.get(f"/v1/topics/{topic}/messages").json()["messages"] == []
+
+
+def test_a_reply_that_no_header_carries_is_told_of(
+    http: httpx.Client, topic: str, threads: ThreadPoolExecutor
+) -> None:
+    path = f"/v1/topics/{topic}/messages:request?wait=10&format=raw"
+    asked = threads.submit(http.post, path, content=b"1 + 1")
+    request = receive_one(http, topic)
+    reply = {"text": "2", "properties": {"wide": "\u0003" * 12_000}}
+    answer = http.post(
+        f"/v1/replies/{request['correlation_id']}",
+        json=reply,
+        headers={"Content-Type": "application/vnd.curlew+json"},
+    )
+    assert answer.status_code == 200
+    problem = asked.result().json()
+    assert (problem["status"], problem["outcome"]) == (406, "stored")

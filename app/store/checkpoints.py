@@ -2,58 +2,161 @@
 
 Twice, because it alone knows which topics were deleted and what has expired: the log would bring
 those messages back.
+
+The event loop takes what a checkpoint tells of, which is quick; a thread writes it. A checkpoint
+counts only on units that were taken for it or for one before it, and it writes all of those first.
 """
 
 import errno
 import threading
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from app.store import paths
-from app.store.file_cache import FileCache
+from app.store.consume_queue import ConsumeQueue, TakenUnits
 from app.store.files import FileSystem, write_atomically
-from app.store.formats.state_file import KIND_CHECKPOINT, Checkpoint, encode_state
+from app.store.formats.state_file import (
+    KIND_CHECKPOINT,
+    Checkpoint,
+    IndexFileState,
+    QueueState,
+    encode_state,
+)
+from app.store.key_index import KeyIndex
+from app.store.queue_table import QueueTable
+
+
+class _Taken(NamedTuple):
+    """Units that were taken for the checkpoint with this number."""
+
+    number: int
+    queue: ConsumeQueue
+    part: TakenUnits
 
 
 class Checkpoints:
-    """Writes checkpoints one at a time, never an older one over a newer one. Any thread."""
+    """Writes checkpoints one at a time, never an older one over a newer one."""
 
-    def __init__(self, files: FileSystem, cache: FileCache) -> None:
+    def __init__(self, files: FileSystem, queues: QueueTable, index: KeyIndex) -> None:
         self._files = files
-        self._cache = cache
+        self._queues = queues
+        self._index = index
         self._lock = threading.Lock()
         self._last_written = 0
         self._failed = False
-        self.last_begun = 0
+        self._last_begun = 0
+        self._taken: deque[_Taken] = deque()
+        """Not written yet, in the order of taking."""
 
-    def write(self, number: int, checkpoint: Checkpoint) -> None:
+    def begin(self, end: int, *, store_time_ms: int, clean: bool) -> "Checkpointing":
+        """A checkpoint of what is below `end` in the log, all of it synced. Event loop."""
+        self._last_begun += 1
+        return Checkpointing(
+            self,
+            self._last_begun,
+            end,
+            list(self._queues),
+            store_time_ms=store_time_ms,
+            clean=clean,
+        )
+
+    def take(self, number: int, queue: ConsumeQueue, end: int) -> QueueState:
+        """Take a queue's units of records below `end`. Event loop."""
+        part = queue.take_tail(end)
+        if part is not None:
+            self._taken.append(_Taken(number, queue, part))
+        return queue.state()
+
+    def is_last(self, number: int) -> bool:
+        """Whether none was begun after this one."""
+        return number == self._last_begun
+
+    def write(self, checkpointing: "Checkpointing") -> None:
+        """Write what was taken, sync it, write the checkpoint. Any thread; blocks."""
         with self._lock:
-            if number < self._last_written:
+            if checkpointing.number < self._last_written:
                 return
             if self._failed:
                 raise OSError(errno.EIO, "an earlier sync of a queue failed")
+            while self._taken and self._taken[0].number <= checkpointing.number:
+                _, queue, part = self._taken[0]
+                queue.write_taken(part)
+                self._taken.popleft()
+            index_files = self._index.flush()
             try:
-                for file in self._cache.take_dirty():
+                for file in self._queues.cache.take_dirty():
                     file.sync()
             except OSError:
                 self._failed = True
                 raise
+            checkpoint = checkpointing.checkpoint(
+                index_files, self._index.damaged_from, self._files.boot_id()
+            )
             data = encode_state(KIND_CHECKPOINT, checkpoint)
             for path in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
                 write_atomically(self._files, path, data)
-            self._last_written = number
+            self._last_written = checkpointing.number
 
 
-class Checkpointing(NamedTuple):
-    """A checkpoint under way: begun on the loop, `run` on any thread."""
+class Checkpointing:
+    """A checkpoint under way: begun and collected on the event loop, `run` on any thread."""
 
-    checkpoints: Checkpoints
-    number: int
-    checkpoint: Checkpoint
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        number: int,
+        end: int,
+        queues: list[ConsumeQueue],
+        *,
+        store_time_ms: int,
+        clean: bool,
+    ) -> None:
+        self.number = number
+        self._checkpoints = checkpoints
+        self._end = end
+        self._store_time_ms = store_time_ms
+        self._clean = clean
+        self._left: Iterator[ConsumeQueue] = iter(queues)
+        self._states: list[QueueState] = []
+        self._is_superseded = False
+
+    def collect(self, queues_max: int | None = None) -> bool:
+        """Take the next so many queues, None: all that are left. False: they were the last ones.
+
+        A queue that is made meanwhile has nothing to tell yet. Event loop.
+        """
+        if not self._checkpoints.is_last(self.number):
+            self._is_superseded = True  # the newer one has taken more than this one may claim
+            return False
+        before = len(self._states)
+        for queue in islice(self._left, queues_max):
+            self._states.append(self._checkpoints.take(self.number, queue, self._end))
+        return queues_max is not None and len(self._states) - before == queues_max
 
     def run(self) -> None:
-        """Sync the queues and write the checkpoint, unless a newer one is. Blocks.
+        """Write and sync the units and the keys, and the checkpoint, unless a newer one is. Blocks.
 
-        Raises `OSError`. After a sync that failed no other checkpoint is written: it would count
-        on units that may not be on the medium.
+        Raises `OSError`. What was not written is written with the next one. After a sync that
+        failed no other checkpoint is written: it would count on units that may not be on the
+        medium.
         """
-        self.checkpoints.write(self.number, self.checkpoint)
+        if not self._is_superseded:
+            assert next(self._left, None) is None, "not all queues were collected"
+            self._checkpoints.write(self)
+
+    def checkpoint(
+        self, index_files: tuple[IndexFileState, ...], damaged_from: int | None, boot_id: str
+    ) -> Checkpoint:
+        """What is written, with the state of the key index."""
+        end = self._end
+        return Checkpoint(
+            dispatched_end=end,
+            store_time_ms=self._store_time_ms,
+            clean=self._clean,
+            queues=tuple(self._states),
+            indexed_end=end if damaged_from is None else min(end, damaged_from),
+            index_files=index_files,
+            boot_id=boot_id,
+        )

@@ -1,15 +1,17 @@
 """One consume queue: the fixed-size index of one (topic, queue) into the commit log.
 
-Units are appended in memory (`tail`) and moved to files by `flush`; what is lost with the process
-is dispatched again from the log. Positions follow from the queue offset, so dispatching a record
-twice writes the same unit to the same place: there is nothing to duplicate or shift.
+Units are appended in memory (`tail`). A checkpoint takes them on the event loop (`take_tail`) and
+writes them to files on a thread (`write_taken`); they stay readable throughout. What is lost with
+the process is dispatched again from the log. Positions follow from the queue offset, so dispatching
+a record twice writes the same unit to the same place: there is nothing to duplicate or shift.
 
-Event loop only, except `units`, which a reader thread may call: it works on values taken once.
+Event loop only, except `units`, which a reader thread may call: it works on values taken once, the
+tail before what was taken of it. `write_taken` belongs to one thread at a time.
 """
 
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -27,8 +29,22 @@ Unit = tuple[int, int, int]
 _MINIMA: Final = threading.Lock()
 """Held while a minimum is raised: the event loop deletes topics while a thread expires messages."""
 
+_TAKEN: Final = threading.Lock()
+"""Held while what was taken changes: the event loop adds, a thread writes it and lets go of it."""
+
 Repair = Callable[["ConsumeQueue", int, int], None]
 """Puts the wrong ones among units `[first, end)` right, from the log. Waits for the disk."""
+
+
+class TakenUnits(NamedTuple):
+    """Units from the queue offset `first` on that are about to be written to files."""
+
+    first: int
+    units: bytearray
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.units) // UNIT_BYTES
 
 
 class ConsumeQueue:
@@ -39,8 +55,10 @@ class ConsumeQueue:
         "_directory",
         "_file_bytes",
         "_repair",
+        "_state",
         "_sums",
         "_tail",
+        "_taken",
         "max_offset",
         "min_offset",
         "next_offset",
@@ -71,9 +89,13 @@ class ConsumeQueue:
         self._directory = paths.queue_directory(topic, queue_id)
         self._file_bytes = file_units * UNIT_BYTES
         self._tail: tuple[int, bytearray] = (0, bytearray())
-        """Queue offset of the first unit that is in memory only, and those units."""
+        """Queue offset of the first unit that no checkpoint has taken, and those in memory."""
+        self._taken: tuple[TakenUnits, ...] = ()
+        """What checkpoints have taken and not written yet, up to the tail."""
+        self._state: QueueState | None = None
+        """What the last checkpoint said."""
         self._sums = UnitSums(file_units)
-        """Of the units in the files."""
+        """Of the units before the tail."""
         self._repair = repair
 
     def begin(self, min_offset: int, max_offset: int) -> None:
@@ -82,6 +104,7 @@ class ConsumeQueue:
         self.max_offset = self.next_offset = max_offset
         self._tail = (max_offset, bytearray())
         self._sums.begin(max_offset)
+        self._state = None
 
     def resume(self, state: QueueState) -> bool:
         """`begin` with what a checkpoint says; False when it has no checksums of the units."""
@@ -96,8 +119,16 @@ class ConsumeQueue:
             self._sums.extend(self.unit_bytes(first, end, checked=False))
 
     def state(self) -> QueueState:
-        """What a checkpoint says of the units that are in the files. Event loop."""
+        """What a checkpoint says of the units before the tail. Event loop."""
         first, end = self.min_offset, self._tail[0]
+        said = self._state
+        if said is not None and said.min_offset == first and said.max_offset == end:
+            return said
+        self._state = said = self._make_state(first, end)
+        return said
+
+    def _make_state(self, first: int, end: int) -> QueueState:
+        """What a checkpoint says of the units `[first, end)`."""
         if first > end:  # a deleted topic: what is in memory is not wanted again
             return QueueState(self.topic, self.queue_id, first, first)
         self._sums.drop_below(first)
@@ -128,7 +159,7 @@ class ConsumeQueue:
     @property
     def tail_bytes(self) -> int:
         """Memory held by units that are not in a file yet."""
-        return len(self._tail[1])
+        return len(self._tail[1]) + sum(len(part.units) for part in self._taken)
 
     def extend(self, max_offset: int) -> None:
         """Go on at `max_offset`; the units before it that are missing stay zero."""
@@ -193,18 +224,19 @@ class ConsumeQueue:
         return found if size > 0 else None
 
     def mend(self, queue_offset: int, unit: bytes) -> None:
-        """Put a unit right that is in a file. Any thread; other units are not touched."""
+        """Put a unit right, in a file or not yet. Any thread; other units are not touched."""
         first, tail = self._tail
         if queue_offset >= first:
             at = (queue_offset - first) * UNIT_BYTES
             tail[at : at + UNIT_BYTES] = unit
             return
-        position = queue_offset * UNIT_BYTES
-        base = position - position % self._file_bytes
-        path = self._path(base)
-        file = self._cache.get(path) or self._cache.create(self._directory, path, self._file_bytes)
-        self._cache.mark_dirty(file)
-        file.pwritev([unit], position - base)
+        with _TAKEN:
+            for part in self._taken:
+                if part.first <= queue_offset < part.end:
+                    at = (queue_offset - part.first) * UNIT_BYTES
+                    part.units[at : at + UNIT_BYTES] = unit
+                    return
+        self._write(queue_offset, unit)
 
     def drop_below_minimum(self) -> list[str]:
         """Remove files of which no unit is readable; their paths. The last one stays."""
@@ -224,15 +256,47 @@ class ConsumeQueue:
         return removed
 
     def flush(self, confirmed_end: int | None = None) -> None:
-        """Move units in memory to their files, which the cache then counts as dirty.
+        """`take_tail` and `write_taken` at once, where nobody else has taken any."""
+        part = self.take_tail(confirmed_end)
+        if part is not None:
+            self.write_taken(part)
 
-        Only those of records below `confirmed_end` in the log; None: all. The units stay readable
-        throughout.
+    def take_tail(self, confirmed_end: int | None = None) -> TakenUnits | None:
+        """Take units of records below `confirmed_end` in the log off the tail; None: all.
+
+        Returns what must be written before a checkpoint may count on it; None: nothing. Units
+        that are taken are not taken again. Event loop.
         """
         first, tail = self._tail
-        data = bytes(tail)
-        if confirmed_end is not None:
-            data = data[: _bytes_below(data, confirmed_end)]
+        if not tail:
+            return None
+        size = len(tail) if confirmed_end is None else _bytes_below(tail, confirmed_end)
+        if not size:
+            return None
+        units = tail if size == len(tail) else tail[:size]  # readers may still have the tail
+        part = TakenUnits(first, units)
+        self._sums.extend(bytes(units))
+        with _TAKEN:
+            self._taken += (part,)
+        self._tail = (part.end, tail[size:])
+        return part
+
+    def write_taken(self, part: TakenUnits) -> None:
+        """Write the oldest units that were taken to their files, which the cache then counts as
+        dirty. Any thread, one at a time. After an `OSError` they are as before.
+        """
+        while True:
+            with _TAKEN:
+                assert self._taken[0] is part
+                data = bytes(part.units)
+            self._write(part.first, data)
+            with _TAKEN:
+                if part.units == data:  # else one was put right meanwhile
+                    self._taken = self._taken[1:]
+                    return
+
+    def _write(self, first: int, data: bytes) -> None:
+        """Write units to their files; makes those that are missing."""
         done = 0
         while done < len(data):
             position = first * UNIT_BYTES + done
@@ -245,9 +309,6 @@ class ConsumeQueue:
             self._cache.mark_dirty(file)
             file.pwritev([part], position - base)
             done += len(part)
-        if data:
-            self._sums.extend(data)
-            self._tail = (first + len(data) // UNIT_BYTES, tail[len(data) :])
 
     def units(self, first: int, end: int, *, wait_for_disk: bool = True) -> list[Unit]:
         """Units `[first, end)`. May raise `ColdRead`. What is missing comes as zeros."""
@@ -258,11 +319,18 @@ class ConsumeQueue:
     ) -> bytes:
         """The same as bytes. `checked`: blocks that were not read before are held to their sums."""
         tail_first, tail = self._tail
+        taken = self._taken  # after the tail: what is in neither is in a file
+        filed = min(taken[0].first, tail_first) if taken else tail_first
         data = b""
-        if first < tail_first:
+        if first < filed:
             if checked:
-                self._check(first, min(end, tail_first), wait_for_disk=wait_for_disk)
-            data = self._read_files(first, min(end, tail_first), wait_for_disk=wait_for_disk)
+                self._check(first, min(end, filed), wait_for_disk=wait_for_disk)
+            data = self._read_files(first, min(end, filed), wait_for_disk=wait_for_disk)
+        for part in taken:
+            start, stop = max(first, part.first), min(end, part.end, tail_first)
+            if start < stop:
+                at = part.first
+                data += part.units[(start - at) * UNIT_BYTES : (stop - at) * UNIT_BYTES]
         if end > tail_first:
             start = max(first, tail_first) - tail_first
             data += tail[start * UNIT_BYTES : (end - tail_first) * UNIT_BYTES]
@@ -300,7 +368,7 @@ class ConsumeQueue:
         return f"{self._directory}/{paths.file_name(base)}"
 
 
-def _bytes_below(units: bytes, confirmed_end: int) -> int:
+def _bytes_below(units: bytearray, confirmed_end: int) -> int:
     """Bytes of the leading units whose records end at or before `confirmed_end`."""
     if not units:
         return 0

@@ -5,8 +5,8 @@ has its own watermark in the checkpoint; what was added behind it is taken off a
 dispatched anew, so an entry is there once. Files that are missing or damaged are dropped with all
 behind them and made again from the log.
 
-`add` and `flush` belong to the event loop, `drop_below` to the thread of retention; `candidates`
-may run in reader threads.
+`add` belongs to the event loop, `flush` to a thread that writes a checkpoint, `drop_below` to the
+thread of retention; `candidates` may run in reader threads. The event loop never waits for those.
 """
 
 import threading
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from app.store import paths
 from app.store.file_cache import FileCache
+from app.store.files import ColdRead
 from app.store.formats.key_index import index_key, key_hashes
 from app.store.formats.state_file import IndexFileState
 from app.store.index_file import IndexDamaged, IndexFile
@@ -85,9 +86,11 @@ class KeyIndex:
     ) -> None:
         """Note the keys of a confirmed record; offsets rise from call to call."""
         self._pending.append(_Keyed(physical_offset, store_time_ms, topic, keys))
-        if len(self._pending) >= PENDING_MAX:
-            with self._lock:
+        if len(self._pending) >= PENDING_MAX and self._lock.acquire(blocking=False):
+            try:
                 self._drain()
+            finally:
+                self._lock.release()
 
     def _drain(self) -> None:
         """Put what is pending into the last file. The lock is held; `add` may go on meanwhile."""
@@ -126,7 +129,10 @@ class KeyIndex:
         return file
 
     def flush(self) -> tuple[IndexFileState, ...]:
-        """Move everything to the files, which the cache counts as dirty; for a checkpoint."""
+        """Move everything to the files, which the cache counts as dirty; for a checkpoint.
+
+        Keys may be in them of records behind it; they are taken off again at opening.
+        """
         with self._lock:
             self._drain()
             if self._files and self._files[-1].appendable:
@@ -141,9 +147,13 @@ class KeyIndex:
         One item for each entry that was looked at, None for those of other keys, so that the caller
         can bound the work.
         """
-        with self._lock:
+        if not self._lock.acquire(blocking=wait_for_disk):
+            raise ColdRead
+        try:
             self._drain()
             files = self._files[::-1]
+        finally:
+            self._lock.release()
         hashed = key_hashes([index_key(topic, key)])[0]
         for file in files:
             if file.begin_ms > end_ms or file.end_ms < begin_ms:

@@ -32,7 +32,7 @@ from app.store.formats.record import (
     CHECKSUM_BYTES,
     decode_message,
 )
-from app.store.formats.state_file import Checkpoint, StoreMeta
+from app.store.formats.state_file import StoreMeta
 from app.store.in_place import find_in_place
 from app.store.key_index import KeyIndex
 from app.store.known_blocks import nothing_known
@@ -123,7 +123,7 @@ class MessageStore:
         if cache is not None:
             log.on_read = cache.was_read
         self._writer = Writer(log, turns, recovery.end, self._roll_back, workers, cache)
-        self._checkpoints = Checkpoints(files, queues.cache)
+        self._checkpoints = Checkpoints(files, queues, index)
         self._appender = Appender(
             self.store_id,
             config,
@@ -495,28 +495,20 @@ class MessageStore:
         return TimerLog(self._files)
 
     def begin_checkpoint(self) -> Checkpointing:
-        """Move the units in memory to their files and say how far they and the log are safe."""
+        """A checkpoint of what is synced now, with all queues collected. `run` it on a thread."""
+        checkpointing = self.begin_large_checkpoint()
+        checkpointing.collect()
+        return checkpointing
+
+    def begin_large_checkpoint(self) -> Checkpointing:
+        """The same, to be collected over many turns of the event loop, then to be run."""
         return self._checkpoint(clean=False)
 
     def _checkpoint(self, *, clean: bool) -> Checkpointing:
-        index_files = self.index.flush()
-        end = self._writer.watermarks.flushed
-        for queue in self._queues:
-            queue.flush(end)
-        damaged_from = self.index.damaged_from
-        self._checkpoints.last_begun += 1
-        return Checkpointing(
-            self._checkpoints,
-            self._checkpoints.last_begun,
-            Checkpoint(
-                dispatched_end=end,
-                store_time_ms=self._appender.store_time_ms,
-                clean=clean,
-                queues=self._queues.states(),
-                indexed_end=end if damaged_from is None else min(end, damaged_from),
-                index_files=index_files,
-                boot_id=self._files.boot_id(),
-            ),
+        return self._checkpoints.begin(
+            self._writer.watermarks.flushed,
+            store_time_ms=self._appender.store_time_ms,
+            clean=clean,
         )
 
     @property
@@ -554,7 +546,9 @@ class MessageStore:
                 self.flush(lambda _error: None)
             self._writer.stop()
             if self._writer.failed is None:
-                self._checkpoint(clean=True).run()
+                checkpointing = self._checkpoint(clean=True)
+                checkpointing.collect()
+                checkpointing.run()
                 end = self._writer.watermarks.flushed
                 write_clean_stop(self._files, self._appender.store_time_ms, end)
         finally:

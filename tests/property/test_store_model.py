@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store import RetentionPolicy, StepPart, paths
+from app.store import Checkpointing, RetentionPolicy, StepPart, paths
 from tests.support.simulated_files import EVERYTHING, NOTHING, CrashPlan, SimulatedFiles
 from tests.support.stores import OpenStore, open_store
 
@@ -62,6 +62,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
+        self.begun: list[tuple[Checkpointing, bool]] = []
+        """Checkpoints that were begun, and whether all queues were collected."""
         self.opened: OpenStore = open_store(self.files, threads=False)
         if self.now_ms is not None:
             self.opened.clock.set_wall(self.now_ms)
@@ -126,6 +128,23 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def checkpoint(self) -> None:
         self.opened.store.begin_checkpoint().run()
+
+    @rule()
+    def begin_checkpoint(self) -> None:
+        self.begun.append((self.opened.store.begin_large_checkpoint(), False))
+
+    @precondition(lambda self: self.begun)
+    @rule(which=st.integers(0, 9), queues_max=st.integers(1, 4))
+    def collect(self, which: int, queues_max: int) -> None:
+        checkpointing, _ = self.begun.pop(which % len(self.begun))
+        self.begun.append((checkpointing, not checkpointing.collect(queues_max)))
+
+    @precondition(lambda self: any(is_collected for _, is_collected in self.begun))
+    @rule(which=st.integers(0, 9))
+    def run_checkpoint(self, which: int) -> None:
+        """In any order, with anything in between, as threads do."""
+        collected = [each for each in self.begun if each[1]]
+        collected[which % len(collected)][0].run()
 
     @rule()
     def reopen(self) -> None:

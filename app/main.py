@@ -44,7 +44,6 @@ def create_app(node: Node, connections: Connections | None = None) -> ASGIApp:
         node.metadata,
         node.limits,
         local_only=not node.config.insecure_anonymous,
-        default_flush=node.config.flush,
         web=build_web(node.broker, node.metadata, node.clock),
         connections=connections,
         access_log=node.config.access_log,

@@ -25,7 +25,6 @@ from app.api.ports import Broker, Metadata
 from app.api.pressure import Pressure
 from app.api.traffic import Traffic
 from app.domain.limits import Limits
-from app.domain.positions import FlushMode
 
 
 def build_api(
@@ -34,7 +33,6 @@ def build_api(
     limits: Limits,
     *,
     local_only: bool,
-    default_flush: FlushMode = FlushMode.SYNC,
     web: ASGIApp | None = None,
     connections: ConnectionCounts | None = None,
     access_log: bool = False,
@@ -51,7 +49,7 @@ def build_api(
     traffic = Traffic()
     pressure = Pressure(limits) if connections is None else connections.pressure
     control_plane = build_control_plane(
-        Services(broker, metadata, limits, default_flush, traffic, connections, pressure)
+        Services(broker, metadata, limits, traffic, connections, pressure)
     )
     control_plane.router.routes += _documentation_routes()
     if web is not None:

@@ -12,13 +12,14 @@ from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match, Route
-from typing_extensions import override
 
-from app.api.dependencies import Services, refuse_unknown_parameters
+from app.api.body_errors import point_into
+from app.api.dependencies import Services, refuse_unknown_parameters, sent_body_of
 from app.api.errors import MethodNotAllowed, PathNotFound, render_problem
 from app.api.exchange import REQUEST_ID_KEY
+from app.api.json_line import JsonLine
 from app.api.path_hints import hint_of_path
 from app.api.routes import (
     dead_letters,
@@ -74,14 +75,6 @@ _ROUTERS: Final = (
 )
 
 
-class JsonLine(JSONResponse):
-    """JSON that ends with a line feed, as the lane's answers do."""
-
-    @override
-    def render(self, content: object) -> bytes:
-        return super().render(content) + b"\n"
-
-
 def build_control_plane(services: Services | None = None) -> FastAPI:
     """The application. Without `services` it can be described, not called."""
     app = FastAPI(
@@ -125,8 +118,9 @@ def _handler(translate: _Translate) -> Callable[[Request, Exception], Response]:
     return answer  # type: ignore[return-value]  # Starlette awaits it
 
 
-def _itself(_: Request, error: Exception) -> CurlewError:
+def _itself(request: Request, error: Exception) -> CurlewError:
     assert isinstance(error, CurlewError)
+    point_into(error, sent_body_of(request))
     return error
 
 

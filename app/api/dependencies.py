@@ -10,9 +10,10 @@ from typing import Annotated, Final, TypeVar
 from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 from starlette.requests import ClientDisconnect
 
-from app.api.errors import FieldError, InvalidBody, did_you_mean
+from app.api.body_errors import invalid_body
 from app.api.exchange import ClientGone, batch_too_large
 from app.api.lane.media import require_json
 from app.api.metrics import ConnectionCounts
@@ -21,9 +22,7 @@ from app.api.ports import Broker, Metadata
 from app.api.pressure import Pressure
 from app.api.traffic import Traffic
 from app.api.unpacking import packing_of, unpack
-from app.domain.errors import InvalidRequest
 from app.domain.limits import MIB, Limits
-from app.domain.positions import FlushMode
 
 CONTROL_BODY_BYTES_MAX: Final = MIB
 """Far more than any settings or list of offsets needs."""
@@ -38,8 +37,6 @@ class Services:
     broker: Broker
     metadata: Metadata
     limits: Limits
-    default_flush: FlushMode = FlushMode.SYNC
-    """Flush mode of topics whose settings do not name one."""
     traffic: Traffic = field(default_factory=Traffic)
     connections: ConnectionCounts | None = None
     pressure: Pressure = field(default_factory=lambda: Pressure(Limits()))
@@ -68,20 +65,39 @@ def _declared(dependant: Dependant) -> set[str]:
     return names
 
 
-def json_body(model: type[_Model]) -> Callable[[Request], Awaitable[_Model]]:
-    """A dependency that reads the body as `model`; an empty body is `{}`."""
+def json_body(
+    model: type[_Model], *, require: Callable[[bytes | None], None] = require_json
+) -> Callable[[Request], Awaitable[_Model]]:
+    """A dependency that reads the body as `model`; an empty body is `{}`.
+
+    What was sent stays in the request's state, for errors that point into it.
+    """
 
     async def read(request: Request) -> _Model:
         body = await _read_bounded(request)
         if body:
             content_type = request.headers.get("content-type")
-            require_json(None if content_type is None else content_type.encode("latin-1"))
+            require(None if content_type is None else content_type.encode("latin-1"))
+        sent = request.state.sent_body = _parsed(body)
         try:
             return model.model_validate_json(body or b"{}")
         except ValidationError as error:
-            raise invalid_body(error, list(model.model_fields)) from error
+            raise invalid_body(error, model, sent) from error
 
     return read
+
+
+def _parsed(body: bytes) -> object:
+    """What was sent, as JSON; None when it is none, which whoever validates it says better."""
+    try:
+        return from_json(body) if body else {}
+    except ValueError:
+        return None
+
+
+def sent_body_of(request: Request) -> object:
+    """The JSON that was sent; None before it is read, and without any."""
+    return getattr(request.state, "sent_body", None)
 
 
 async def _read_bounded(request: Request) -> bytes:
@@ -108,44 +124,3 @@ async def _read_bounded(request: Request) -> bytes:
     if packing is None:
         return body
     return await unpack(packing, body, CONTROL_BODY_BYTES_MAX, services.limits, batch_too_large)
-
-
-def invalid_body(error: ValidationError, known: list[str]) -> InvalidBody:
-    """All faults that pydantic found, each with its JSON pointer."""
-    faults: list[FieldError] = []
-    hint = None
-    for fault in error.errors(include_url=False, include_context=False, include_input=False):
-        pointer = "".join(f"/{part}" for part in fault["loc"])
-        if fault["type"] == "extra_forbidden":
-            name = str(fault["loc"][-1])
-            faults.append(FieldError(pointer, f"unknown field {name!r}"))
-            hint = hint or did_you_mean(name, known)
-        else:
-            # Pydantic puts this before what our own checks say.
-            faults.append(FieldError(pointer, fault["msg"].removeprefix("Value error, ")))
-    return InvalidBody(faults[0].detail, faults, hint=hint)
-
-
-async def if_version_of(request: Request) -> int | None:
-    """The version that `If-Match` asks for; 0 for `If-None-Match: *`; None without a condition."""
-    if request.headers.get("if-none-match", "").strip() == "*":
-        return 0
-    condition = request.headers.get("if-match")
-    if condition is None:
-        return None
-    text = condition.strip().removeprefix("W/").strip('"')
-    if text.isascii() and text.isdigit() and len(text) <= 19:
-        return int(text)
-    raise InvalidRequest(
-        f"If-Match is {condition!r}; it must be one ETag as it was given",
-        hint='for instance If-Match: "3"',
-        fields={"header": "If-Match"},
-    )
-
-
-IfVersion = Annotated[int | None, Depends(if_version_of)]
-
-
-def etag_of(version: int) -> str:
-    """The strong validator of a version."""
-    return f'"{version}"'

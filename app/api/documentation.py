@@ -1,6 +1,6 @@
 """Pieces of the OpenAPI document that routes and lane share: problem answers, JSON bodies. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -71,6 +71,8 @@ RAW_MESSAGE_HEADERS: Final[Json] = {
 """What `lane.raw_message.raw_headers` gives beside `MQ-Prop-<name>`, which no document can list."""
 
 
+ETAG_HEADER: Final[Json] = {"ETag": {"description": "the version", "schema": {"type": "string"}}}
+
 NOT_KEPT: Final[Json] = {"Cache-Control": {**_TEXT, "description": "no-store"}}
 QUOTA_HEADERS: Final[Json] = {
     "Retry-After": {**_INTEGER, "description": "seconds"},
@@ -101,13 +103,27 @@ def _problem_response(status: int) -> Json:
     }
 
 
-def json_request(model: type[BaseModel], *, required: bool = False) -> Json:
-    """The `openapi_extra` of a route whose body `dependencies.json_body` reads."""
-    reference = {"$ref": f"#/components/schemas/{model.__name__}"}
+def json_request(
+    model: type[BaseModel],
+    *,
+    required: bool = False,
+    media_types: Iterable[str] = ("application/json",),
+    examples: Mapping[str, Json] | None = None,
+) -> Json:
+    """The `openapi_extra` of a route whose body `dependencies.json_body` reads.
+
+    `examples`: bodies by what they do.
+    """
+    content: Json = {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}
+    if examples:
+        content["examples"] = {
+            summary.replace(" ", "_"): {"summary": summary, "value": value}
+            for summary, value in examples.items()
+        }
     return {
         "requestBody": {
             "required": required,
-            "content": {"application/json": {"schema": reference}},
+            "content": dict.fromkeys(media_types, content),
         }
     }
 

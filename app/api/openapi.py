@@ -22,8 +22,8 @@ from app.api.routes.dead_letters import PurgeBody, RedriveBody
 from app.api.routes.parked import ReleaseBody
 from app.api.routes.producers import PlanBody, SealBody
 from app.api.routes.scheduled import MoveBody
-from app.api.routes.schedules import ScheduleBody
-from app.api.schemas import GroupBody, TopicBody
+from app.api.schedule_schemas import ScheduleBody, SchedulePatch
+from app.api.setting_bodies import GroupBody, GroupPatch, TopicBody, TopicPatch
 
 Json = dict[str, Any]
 
@@ -31,7 +31,7 @@ _REQUEST_MODELS: Final = (
     *(TopicBody, GroupBody, CommitBody, RedriveBody, PurgeBody),
     *(HeartbeatBody, LockBody, UnlockBody, ResetBody, RestoreBody, SealBody, MoveBody),
     *(PlanBody, ReleaseBody),
-    ScheduleBody,
+    *(ScheduleBody, SchedulePatch, TopicPatch, GroupPatch),
 )
 _STRUCTS: Final = (
     *(wire.Envelope, wire.BatchRequest, wire.BatchEntry, wire.ReceiveBody, wire.SettleBody),

@@ -40,6 +40,7 @@ from app.broker.results import (
 )
 from app.broker.scheduled import Scheduled
 from app.broker.schedules import Schedules
+from app.broker.settings_changes import SettingsChanges
 from app.broker.streams import Streams
 from app.broker.topic_positions import TopicPositions
 from app.broker.trails import Trails
@@ -49,7 +50,6 @@ from app.domain.delays import Due
 from app.domain.errors import CurlewError, Quota
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
-from app.domain.settings import GroupSettings, TopicSettings
 
 
 class DataPlane(Protocol):
@@ -231,17 +231,10 @@ class Broker(DataPlane, Protocol):
         """Committed offsets of groups: resets and snapshots."""
         ...
 
-    async def put_topic(
-        self, name: str, settings: TopicSettings, *, if_version: int | None = None
-    ) -> tuple[Topic, bool]: ...
-
-    async def delete_topic(self, name: str) -> None: ...
-
-    async def put_group(
-        self, name: str, settings: GroupSettings, *, if_version: int | None = None
-    ) -> tuple[Group, bool]: ...
-
-    async def delete_group(self, name: str) -> None: ...
+    @property
+    def settings_changes(self) -> SettingsChanges:
+        """Changing and deleting topics and groups."""
+        ...
 
     def store_status(self) -> StoreStatus: ...
 

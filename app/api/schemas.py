@@ -7,29 +7,18 @@ stores them). A request model gives a settings value, an answer model is made fr
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from app.api.durations import DURATION_PATTERN, format_duration, parse_duration_ms
 from app.broker.health import ConditionCode
 from app.broker.ports import Group, Topic
 from app.broker.results import QueuePosition, QueueRange
-from app.domain.limits import (
-    DEFAULT_INVISIBLE_MS,
-    DEFAULT_MAX_ATTEMPTS,
-    DEFAULT_MAX_IN_FLIGHT,
-    DEFAULT_QUEUES,
-    DEFAULT_RETENTION_MS,
-)
 from app.domain.positions import FlushMode
 from app.domain.settings import (
-    DEFAULT_RETRY,
     CustomizedRetry,
     DeliveryOrder,
-    ExponentialRetry,
     GroupMode,
-    GroupSettings,
     RetryPolicy,
-    TopicSettings,
     TopicType,
     WhenExhausted,
 )
@@ -65,36 +54,7 @@ class AnswerModel(BaseModel):
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
 
-def _one_ms(name: str, text: str | None, ms: int | None, default_ms: int) -> int:
-    if text is None:
-        return default_ms if ms is None else ms
-    if ms is not None:
-        raise ValueError(f"{name} and {name}_ms are both given")
-    return parse_duration_ms(text)
-
-
 # --- topics ---------------------------------------------------------------------------------
-
-
-class TopicBody(RequestModel):
-    """Settings of a topic; what is left out has its default."""
-
-    queues: int = DEFAULT_QUEUES
-    type: TopicType = TopicType.NORMAL
-    flush: FlushMode | None = Field(default=None, description="default: the node's setting")
-    retention: Duration | None = None
-    retention_ms: Count | None = None
-    trace: bool = Field(default=True, description="keep for a while what becomes of each message")
-
-    @model_validator(mode="after")
-    def _check_retention(self) -> Self:
-        _one_ms("retention", self.retention, self.retention_ms, 0)
-        return self
-
-    def settings(self, default_flush: FlushMode) -> TopicSettings:
-        flush = default_flush if self.flush is None else self.flush
-        retention_ms = _one_ms("retention", self.retention, self.retention_ms, DEFAULT_RETENTION_MS)
-        return TopicSettings(self.queues, self.type, flush, retention_ms, self.trace)
 
 
 class TopicDocument(AnswerModel):
@@ -187,45 +147,34 @@ class TopicOffsets(AnswerModel):
 # --- groups ---------------------------------------------------------------------------------
 
 
-class CustomizedRetryBody(RequestModel):
+class CustomizedRetryDocument(AnswerModel):
     """A delay for each attempt; attempts beyond the list use its last."""
 
-    customized: list[Duration] = Field(min_length=1)
+    customized: list[str]
 
 
-class ExponentialBody(RequestModel):
+class ExponentialDocument(AnswerModel):
     """`initial`, then `multiplier` times the delay before, never over `max`."""
 
-    initial: Duration
-    multiplier: float = Field(default=2.0, strict=False)
-    max: Duration
+    initial: str
+    multiplier: float
+    max: str
 
 
-class ExponentialRetryBody(RequestModel):
+class ExponentialRetryDocument(AnswerModel):
     """Delays that grow by a factor."""
 
-    exponential: ExponentialBody
+    exponential: ExponentialDocument
 
 
-RetryBody = CustomizedRetryBody | ExponentialRetryBody
+RetryDocument = CustomizedRetryDocument | ExponentialRetryDocument
 
 
-def _policy_of(body: RetryBody | None) -> RetryPolicy:
-    if body is None:
-        return DEFAULT_RETRY
-    if isinstance(body, CustomizedRetryBody):
-        return CustomizedRetry(tuple(parse_duration_ms(text) for text in body.customized))
-    policy = body.exponential
-    return ExponentialRetry(
-        parse_duration_ms(policy.initial), policy.multiplier, parse_duration_ms(policy.max)
-    )
-
-
-def _policy_document(policy: RetryPolicy) -> RetryBody:
+def _policy_document(policy: RetryPolicy) -> RetryDocument:
     if isinstance(policy, CustomizedRetry):
-        return CustomizedRetryBody(customized=[format_duration(ms) for ms in policy.delays_ms])
-    return ExponentialRetryBody(
-        exponential=ExponentialBody(
+        return CustomizedRetryDocument(customized=[format_duration(ms) for ms in policy.delays_ms])
+    return ExponentialRetryDocument(
+        exponential=ExponentialDocument(
             initial=format_duration(policy.initial_ms),
             multiplier=policy.multiplier,
             max=format_duration(policy.max_ms),
@@ -233,60 +182,12 @@ def _policy_document(policy: RetryPolicy) -> RetryBody:
     )
 
 
-class GroupBody(RequestModel):
-    """Settings of a consumer group; what is left out has its default."""
-
-    max_attempts: int = DEFAULT_MAX_ATTEMPTS
-    retry_policy: RetryBody | None = None
-    order: DeliveryOrder = DeliveryOrder.CONCURRENT
-    invisible: Duration | None = None
-    invisible_ms: Count | None = None
-    start: Literal["earliest", "latest"] | int = Field(
-        default="earliest", description="where a new group begins; a number is epoch milliseconds"
-    )
-    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT
-    mode: GroupMode = Field(
-        default=GroupMode.CLUSTERING,
-        description="clustering: members share the queues; broadcast: each reads all of them and "
-        "keeps its own offsets",
-    )
-
-    on_exhausted: WhenExhausted = Field(
-        default=WhenExhausted.DEAD_LETTER,
-        description="with order=fifo: what follows the last delivery. park blocks the key until "
-        "it is released",
-    )
-    max_in_flight_per_member: int | None = Field(
-        default=None, description="messages that one client_id holds at most"
-    )
-
-    @model_validator(mode="after")
-    def _check_invisible(self) -> Self:
-        _one_ms("invisible", self.invisible, self.invisible_ms, 0)
-        return self
-
-    def settings(self) -> GroupSettings:
-        return GroupSettings(
-            max_attempts=self.max_attempts,
-            retry_policy=_policy_of(self.retry_policy),
-            order=self.order,
-            invisible_ms=_one_ms(
-                "invisible", self.invisible, self.invisible_ms, DEFAULT_INVISIBLE_MS
-            ),
-            start=self.start,
-            max_in_flight=self.max_in_flight,
-            mode=self.mode,
-            on_exhausted=self.on_exhausted,
-            max_in_flight_per_member=self.max_in_flight_per_member,
-        )
-
-
 class GroupDocument(AnswerModel):
     """A consumer group. `version` is also its ETag."""
 
     name: str
     max_attempts: int
-    retry_policy: RetryBody
+    retry_policy: RetryDocument
     order: DeliveryOrder
     invisible: str
     invisible_ms: int

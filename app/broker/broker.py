@@ -34,8 +34,10 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
+from app.broker.settings_changes import SettingsChanges
 from app.broker.streams import Streams
 from app.broker.topics import find_topic
+from app.domain.changes import Terms
 from app.domain.clock import Clock
 from app.domain.delays import Due
 from app.domain.errors import (
@@ -45,6 +47,7 @@ from app.domain.errors import (
     MessageNotFound,
 )
 from app.domain.limits import Limits
+from app.domain.merging import by_name
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, TopicSettings
@@ -71,6 +74,16 @@ class Broker(BrokerLife):
             puller=self._puller,
             groups=self._groups,
             receive=self.receive,
+        )
+        self.settings_changes = SettingsChanges(
+            store,
+            metadata,
+            groups=self._groups,
+            book=self._book,
+            members=self.members,
+            dead_letters=self.dead_letters,
+            waiters=self._waiters,
+            streams=self.streams,
         )
 
     # --- sending
@@ -329,42 +342,24 @@ class Broker(BrokerLife):
 
     # --- topics and groups
 
-    async def put_topic(
-        self, name: str, settings: TopicSettings, *, if_version: int | None = None
-    ) -> tuple[Topic, bool]:
-        """Make or change a topic; True: made."""
-        made = await self._metadata.put_topic(name, settings, if_version=if_version)
-        self._waiters.wake_topic(name)
-        await self.members.follow_topics()
-        return made
+    async def put_topic(self, name: str, settings: TopicSettings) -> tuple[Topic, bool]:
+        """Make a topic, or give it all these settings; True: made."""
+        change = await self.settings_changes.change_topic(name, by_name(settings), Terms())
+        return change.after, change.is_made
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its messages, for ever."""
-        await self._metadata.delete_topic(name)
-        try:
-            self._store.delete_topic(name)
-        finally:
-            self._groups.forget(topic=name)
-            self._waiters.wake_topic(name)
-            self.streams.wake()
-        await self.members.follow_topics()
+        await self.settings_changes.delete_topic(name, Terms())
 
-    async def put_group(
-        self, name: str, settings: GroupSettings, *, if_version: int | None = None
-    ) -> tuple[Group, bool]:
-        """Make or change a group; True: made. Its mode stays while it has members.
+    async def put_group(self, name: str, settings: GroupSettings) -> tuple[Group, bool]:
+        """Make a group, or give it all these settings; True: made.
 
-        Whether it is paused is `flow`'s affair.
+        But whether it is paused: that is `flow`'s affair.
         """
-        await self.members.check_mode(name, settings.mode)
-        made = await self.flow.put(name, settings, if_version=if_version)
-        self._groups.wake_everybody(name)
-        return made
+        named = {k: value for k, value in by_name(settings).items() if k != "paused"}
+        change = await self.settings_changes.change_group(name, named, Terms())
+        return change.after, change.is_made
 
     async def delete_group(self, name: str) -> None:
         """Delete a group with its offsets and leases."""
-        await self._metadata.delete_group(name)
-        self._groups.forget(group=name)
-        self.streams.wake()
-        self.members.forget(name)
-        self.dead_letters.forget(name)
+        await self.settings_changes.delete_group(name, Terms())

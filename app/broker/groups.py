@@ -19,6 +19,7 @@ from app.broker.reading import DiskAccess, find_offset_at
 from app.broker.results import QueuePosition
 from app.broker.row_faults import RowFaults
 from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
+from app.domain.effects import GroupFacts
 from app.domain.errors import OffsetOutOfRange
 from app.domain.names import check_group, retry_topic
 from app.domain.positions import CommittedOffset, FlushMode, QueueOffset
@@ -283,6 +284,25 @@ class Groups:
                 hint="commit the offset after the last message that was processed",
                 fields={"min_offset": bounds.min_offset, "max_offset": bounds.max_offset},
             )
+
+    # --- who is at work
+
+    def facts(self, group: str) -> GroupFacts:
+        """The group at work on this node, for who changes it."""
+        topics = self._subscriptions.get(group, {})
+        in_flight = self._in_flight.get(group, InFlight())
+        return GroupFacts(
+            leases=sum(subscription.leased_count for subscription in topics.values()),
+            in_flight=in_flight.count,
+            waiting=sum(subscription.line.count for subscription in topics.values()),
+            topics=len({*topics, *self._book.topics(group)}),
+            holders=tuple(holder.count for holder in in_flight.holders.values()),
+        )
+
+    def busy_in_topic(self, topic: str) -> tuple[int, int]:
+        """Messages of the topic that clients hold, and receives that wait for more."""
+        found = [topics[topic] for topics in self._subscriptions.values() if topic in topics]
+        return sum(each.leased_count for each in found), sum(each.line.count for each in found)
 
     # --- waking and forgetting
 

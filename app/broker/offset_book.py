@@ -67,6 +67,11 @@ class OffsetBook:
         self._collect()
         return sorted(topic for name, topic in self._offsets if name == group)
 
+    def readers(self, topic: str) -> list[str]:
+        """Groups that have committed anything in the topic, by name."""
+        self._collect()
+        return sorted(group for group, name in self._offsets if name == topic)
+
     def track(self, moved: Tracked) -> None:
         """Write this one's offset next time. Repeating it costs nothing.
 

@@ -7,7 +7,9 @@ The value types are the store's own and the domain's.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from app.domain.changes import Changed, Terms
 from app.domain.membership import GroupPulse, Membership, Rebalance
+from app.domain.merging import Named
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import CommittedOffset, FlushMode, OffsetSnapshot
 from app.domain.schedules import Firing, Schedule, ScheduleSettings
@@ -209,6 +211,8 @@ class Topic(Protocol):
     @property
     def trace(self) -> bool: ...
     @property
+    def settings(self) -> TopicSettings: ...
+    @property
     def generation(self) -> int: ...
     @property
     def created_ms(self) -> int: ...
@@ -305,14 +309,16 @@ class OffsetSnapshots(Protocol):
 class ScheduleBook(Protocol):
     """Schedules, and who fires which due time."""
 
-    async def put(
+    async def change(
         self,
         name: str,
-        settings: ScheduleSettings,
-        next_due_ms: int | None,
-        *,
-        if_version: int | None = None,
-    ) -> tuple[Schedule, bool]: ...
+        named: Named,
+        due_of: Callable[[ScheduleSettings], int | None],
+        terms: Terms | None = None,
+    ) -> Changed[Schedule]:
+        """Make a schedule, or merge what is named into it. `due_of` says when settings are due
+        next from now on, or raises what is wrong with them."""
+        ...
 
     async def get(self, name: str) -> Schedule:
         """The schedule, or `ScheduleNotFound`."""
@@ -322,7 +328,7 @@ class ScheduleBook(Protocol):
         """Some schedules behind a name, by name, and whether there are more."""
         ...
 
-    async def remove(self, name: str) -> None: ...
+    async def remove(self, name: str, terms: Terms | None = None) -> Schedule: ...
 
     async def due(self, until_ms: int, limit: int) -> list[Schedule]: ...
 
@@ -350,25 +356,29 @@ class Metadata(Protocol):
         """Take over what other nodes changed; say whether there was anything."""
         ...
 
-    async def put_topic(
-        self, name: str, settings: TopicSettings, *, if_version: int | None = None
-    ) -> tuple[Topic, bool]: ...
+    async def change_topic(
+        self, name: str, named: Named, terms: Terms | None = None
+    ) -> Changed[Topic]:
+        """Make a topic, or merge what is named into it; what changes nothing writes nothing."""
+        ...
 
     async def ensure_topic(self, name: str) -> Topic:
         """The topic; made with the defaults when there is none."""
         ...
 
-    async def delete_topic(self, name: str) -> None: ...
+    async def delete_topic(self, name: str, terms: Terms | None = None) -> Topic: ...
 
-    async def put_group(
-        self, name: str, settings: GroupSettings, *, if_version: int | None = None
-    ) -> tuple[Group, bool]: ...
+    async def change_group(
+        self, name: str, named: Named, terms: Terms | None = None
+    ) -> Changed[Group]:
+        """Make a group, or merge what is named into it; what changes nothing writes nothing."""
+        ...
 
     async def ensure_group(self, name: str) -> Group:
         """The group; made with the defaults when there is none."""
         ...
 
-    async def delete_group(self, name: str) -> None: ...
+    async def delete_group(self, name: str, terms: Terms | None = None) -> Group: ...
 
     @property
     def members(self) -> Memberships: ...

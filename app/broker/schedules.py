@@ -25,9 +25,11 @@ from app.broker.ports import Metadata, Store
 from app.broker.reading import DiskAccess
 from app.broker.row_faults import RowFaults, is_of_message
 from app.broker.topics import find_topic
+from app.domain.changes import Changed, Terms
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError, IllegalSetting
 from app.domain.limits import Limits
+from app.domain.merging import Named, by_name
 from app.domain.message import check_message, queue_for_sharding_key
 from app.domain.names import TIMER_TOPIC, check_topic
 from app.domain.positions import FlushMode
@@ -85,19 +87,27 @@ class Schedules:
 
     # --- control plane
 
-    async def put(
-        self, name: str, settings: ScheduleSettings, *, if_version: int | None = None
-    ) -> tuple[Schedule, bool]:
-        """Make or change a schedule; True: made. Raises what a send of its message would."""
+    async def change(
+        self, name: str, named: Named, terms: Terms | None = None
+    ) -> Changed[Schedule]:
+        """Make a schedule, or merge what is named into it. Raises what a send of its message would,
+        `IllegalSetting`, `ScheduleNotFound` when it must exist, and `PreconditionFailed`."""
         check_topic(name)
+        return await self._metadata.schedules.change(name, named, self._due_of, terms)
+
+    async def put(self, name: str, settings: ScheduleSettings) -> tuple[Schedule, bool]:
+        """Make a schedule, or give it all these settings; True: made. Raises as `change`."""
+        changed = await self.change(name, by_name(settings))
+        return changed.after, changed.is_made
+
+    def _due_of(self, settings: ScheduleSettings) -> int | None:
+        """When settings are due next from now on, or what is wrong with them."""
         topic = find_topic(self._metadata, settings.topic)
         message = settings.message()
         check_message(message, self._limits)
         check_type(topic, message, is_delayed=True)
         due_ms = next_due_ms(settings.cron, settings.timezone, self._clock.now_ms())
-        return await self._metadata.schedules.put(
-            name, settings, None if settings.paused else due_ms, if_version=if_version
-        )
+        return None if settings.paused else due_ms
 
     def shown_due_times(self, schedule: Schedule) -> list[int]:
         """The next few."""

@@ -233,6 +233,12 @@ class Subscription:
         self.queues.append(queue)
         self.sources.insert(len(self.sources) - 1, queue)
 
+    @property
+    def leased_count(self) -> int:
+        """Messages that clients hold, or whose lease has just run out."""
+        tables = [queue.leases for queue in self.sources]
+        return sum(table.leased_count + table.failing_count for table in tables)
+
     def close(self) -> None:
         """The topic or group was deleted: whoever waits looks again, and sees it."""
         self.is_closed = True

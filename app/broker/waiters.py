@@ -34,6 +34,11 @@ class ReceiverLine:
     def is_empty(self) -> bool:
         return not self.waiting and not self.patient
 
+    @property
+    def count(self) -> int:
+        """Receives that wait."""
+        return sum(not each.done() for each in (*self.waiting, *self.patient))
+
     def wake_one(self) -> bool:
         """Wake the one that waits longest; False when nobody waits for what is there.
 

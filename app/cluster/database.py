@@ -36,11 +36,16 @@ class Database:
         await self._reader.dispose()
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction that writes: committed at the end of the block, undone on any error."""
+    async def transaction(self, *, is_dry_run: bool = False) -> AsyncIterator[AsyncConnection]:
+        """A transaction that writes: committed at the end of the block, undone on any error.
+
+        A dry run is undone in any case: it meets whatever the real one would.
+        """
         with translated(self.address):
-            async with self._writer.begin() as connection:
+            async with self._writer.connect() as connection, connection.begin() as transaction:
                 yield connection
+                if is_dry_run:
+                    await transaction.rollback()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:

@@ -9,18 +9,23 @@ when the connection broke at the commit, it is unknown: all changes may be repea
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
-from app.cluster import groups, nodes, offsets, shared_secrets, topics, versions
+from app.cluster import nodes, offsets, shared_secrets, versions
 from app.cluster.config import ClusterConfig
 from app.cluster.database import Database
+from app.cluster.groups import GROUPS
 from app.cluster.listing import Page, page_of
 from app.cluster.memberships import Memberships
 from app.cluster.offset_snapshots import OffsetSnapshots
 from app.cluster.schedules import Schedules
 from app.cluster.schema import check_file, check_schema
+from app.cluster.settings_table import Change
 from app.cluster.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
+from app.cluster.topics import TOPICS
+from app.domain.changes import Changed, Conditions, Terms
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, TopicNotFound
 from app.domain.limits import Limits
+from app.domain.merging import Named, by_name
 from app.domain.names import check_group, check_topic, nearest
 from app.domain.positions import CommittedOffset, FlushMode, TimestampMs
 from app.domain.settings import (
@@ -84,18 +89,36 @@ class Metadata:
 
     # Topics
 
+    async def change_topic(
+        self, name: str, named: Named, terms: Terms | None = None
+    ) -> Changed[TopicView]:
+        """Make a topic, or merge what is named into it; what changes nothing writes nothing."""
+        check_topic(name)
+        terms = terms or Terms()
+        change = Change(
+            named,
+            default_topic_settings(self._limits, self._default_flush),
+            lambda settings: check_topic_settings(settings, self._limits),
+            self._clock.now_ms(),
+            terms,
+        )
+        async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
+            changed = await TOPICS.change(connection, name, change)
+        if not terms.is_dry_run:
+            after = changed.after
+            await self._show(after.version, lambda now: now.with_topic(after))
+        return changed
+
     async def put_topic(
         self, name: str, settings: TopicSettings, *, if_version: int | None = None
     ) -> tuple[TopicView, bool]:
-        """Make or change a topic; say whether it was made. `if_version=0`: only make it."""
-        check_topic(name)
-        check_topic_settings(settings, self._limits)
-        async with self._database.transaction() as connection:
-            topic, created = await topics.put(
-                connection, name, settings, now_ms=self._clock.now_ms(), if_version=if_version
-            )
-        await self._show(topic.version, lambda now: now.with_topic(topic))
-        return topic, created
+        """Make a topic, or give it all these settings; say whether it was made.
+
+        `if_version=0`: only make it.
+        """
+        terms = Terms(Conditions.at(if_version))
+        changed = await self.change_topic(name, by_name(settings), terms)
+        return changed.after, changed.is_made
 
     async def ensure_topic(self, name: str) -> TopicView:
         """The topic; made with the defaults when there is none."""
@@ -104,18 +127,22 @@ class Metadata:
         check_topic(name)
         settings = default_topic_settings(self._limits, self._default_flush)
         async with self._database.transaction() as connection:
-            topic = await topics.ensure(connection, name, settings, now_ms=self._clock.now_ms())
+            topic = await TOPICS.ensure(connection, name, settings, now_ms=self._clock.now_ms())
         await self._show(topic.version, lambda now: now.with_topic(topic))
         return topic
 
-    async def delete_topic(self, name: str) -> None:
+    async def delete_topic(self, name: str, terms: Terms | None = None) -> TopicView:
         """Delete a topic with the offsets that groups have in it, or raise `TopicNotFound`."""
-        async with self._database.transaction() as connection:
-            version = await topics.remove(connection, name)
-        if version is None:
+        terms = terms or Terms()
+        async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
+            removed = await TOPICS.remove(connection, name, terms.conditions)
+        if removed is None:
             hint = _did_you_mean(name, self._snapshot.topics)
             raise TopicNotFound(f"there is no topic {name!r}", hint=hint)
-        await self._show(version, lambda now: now.without_topic(name, version))
+        view, version = removed
+        if not terms.is_dry_run:
+            await self._show(version, lambda now: now.without_topic(name, version))
+        return view
 
     def list_topics(
         self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
@@ -126,18 +153,36 @@ class Metadata:
 
     # Consumer groups
 
+    async def change_group(
+        self, name: str, named: Named, terms: Terms | None = None
+    ) -> Changed[GroupView]:
+        """Make a group, or merge what is named into it; what changes nothing writes nothing."""
+        check_group(name)
+        terms = terms or Terms()
+        change = Change(
+            named,
+            default_group_settings(self._limits),
+            lambda settings: check_group_settings(settings, self._limits),
+            self._clock.now_ms(),
+            terms,
+        )
+        async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
+            changed = await GROUPS.change(connection, name, change)
+        if not terms.is_dry_run:
+            after = changed.after
+            await self._show(after.version, lambda now: now.with_group(after))
+        return changed
+
     async def put_group(
         self, name: str, settings: GroupSettings, *, if_version: int | None = None
     ) -> tuple[GroupView, bool]:
-        """Make or change a group; say whether it was made. `if_version=0`: only make it."""
-        check_group(name)
-        check_group_settings(settings, self._limits)
-        async with self._database.transaction() as connection:
-            group, created = await groups.put(
-                connection, name, settings, now_ms=self._clock.now_ms(), if_version=if_version
-            )
-        await self._show(group.version, lambda now: now.with_group(group))
-        return group, created
+        """Make a group, or give it all these settings; say whether it was made.
+
+        `if_version=0`: only make it.
+        """
+        terms = Terms(Conditions.at(if_version))
+        changed = await self.change_group(name, by_name(settings), terms)
+        return changed.after, changed.is_made
 
     async def ensure_group(self, name: str) -> GroupView:
         """The group; made with the defaults when there is none. Offsets need a group."""
@@ -146,18 +191,22 @@ class Metadata:
         check_group(name)
         settings = default_group_settings(self._limits)
         async with self._database.transaction() as connection:
-            group = await groups.ensure(connection, name, settings, now_ms=self._clock.now_ms())
+            group = await GROUPS.ensure(connection, name, settings, now_ms=self._clock.now_ms())
         await self._show(group.version, lambda now: now.with_group(group))
         return group
 
-    async def delete_group(self, name: str) -> None:
-        """Delete a group with its offsets, or raise `GroupNotFound`."""
-        async with self._database.transaction() as connection:
-            version = await groups.remove(connection, name)
-        if version is None:
+    async def delete_group(self, name: str, terms: Terms | None = None) -> GroupView:
+        """Delete a group with the offsets that it has, or raise `GroupNotFound`."""
+        terms = terms or Terms()
+        async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
+            removed = await GROUPS.remove(connection, name, terms.conditions)
+        if removed is None:
             hint = _did_you_mean(name, self._snapshot.groups)
             raise GroupNotFound(f"there is no consumer group {name!r}", hint=hint)
-        await self._show(version, lambda now: now.without_group(name, version))
+        view, version = removed
+        if not terms.is_dry_run:
+            await self._show(version, lambda now: now.without_group(name, version))
+        return view
 
     def list_groups(
         self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
@@ -230,8 +279,8 @@ class Metadata:
     async def _load(self) -> None:
         async with self._database.reading() as connection:
             loaded = ClusterSnapshot.of(
-                await topics.load(connection),
-                await groups.load(connection),
+                await TOPICS.load(connection),
+                await GROUPS.load(connection),
                 await versions.current(connection),
             )
         # While we were reading, a change of our own may have brought a newer one.

@@ -5,7 +5,7 @@ the firing under the node's id; the condition on the old due time lets one node 
 the message and takes the firing out; after a crash it finds it here. Event loop only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import msgspec
@@ -14,13 +14,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster import versions
 from app.cluster.database import Database
-from app.cluster.preconditions import check_version
 from app.cluster.tables import NUL, schedule_firings, schedules
 from app.cluster.upserts import upsert
+from app.domain.changes import Changed, Conditions, Terms
 from app.domain.clock import Clock
 from app.domain.errors import ScheduleNotFound, StateConflict
 from app.domain.limits import PAGE_CHARS_MAX, Limits
-from app.domain.schedules import Firing, Schedule, ScheduleSettings
+from app.domain.merging import Named, by_name, merged
+from app.domain.schedules import SCHEDULE_DEFAULTS, Firing, Schedule, ScheduleSettings
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(ScheduleSettings).decode
@@ -34,25 +35,31 @@ class Schedules:
         self._clock = clock
         self._limits = limits
 
-    async def put(
+    async def change(
         self,
         name: str,
-        settings: ScheduleSettings,
-        next_due_ms: int | None,
-        *,
-        if_version: int | None = None,
-    ) -> tuple[Schedule, bool]:
-        """Make or change a schedule; True: made. Equal settings change nothing.
+        named: Named,
+        due_of: Callable[[ScheduleSettings], int | None],
+        terms: Terms | None = None,
+    ) -> Changed[Schedule]:
+        """Make a schedule, or merge what is named into it; what changes nothing writes nothing.
 
-        `next_due_ms` is from now on; None: it is paused.
+        `due_of` says when settings are due next from now on (None: they are paused), or raises what
+        is wrong with them.
         """
+        terms = terms or Terms()
         now_ms = self._clock.now_ms()
-        async with self._database.transaction() as connection:
-            await versions.lock(connection)  # what is read here stays true until the commit
+        async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
+            version = await versions.lock(connection)  # what is read here stays true
             present = await _find(connection, name)
-            check_version(f"schedule {name!r}", present.version if present else 0, if_version)
-            if present is not None and present.settings == settings:
-                return present, False
+            if present is None and terms.must_exist:
+                raise _missing(name)
+            terms.conditions.check(f"schedule {name!r}", present.version if present else 0)
+            was = present.settings if present else None
+            settings = merged(ScheduleSettings, named, was, SCHEDULE_DEFAULTS)
+            if present is not None and settings == was:
+                return Changed(present, present)
+            next_due_ms = due_of(settings)
             if present is None:
                 await self._check_room(connection)
             else:
@@ -63,7 +70,7 @@ class Schedules:
                 next_due_ms,
                 present.created_ms if present else now_ms,
                 now_ms,
-                present.version + 1 if present else 1,
+                await _raise_version(connection, version, present),
             )
             values = {
                 "settings": _encode(settings).decode(),
@@ -77,7 +84,21 @@ class Schedules:
                 await connection.execute(insert(schedules).values(name=name, **values))
             else:
                 await connection.execute(update(schedules).where(row.name == name).values(**values))
-        return made, present is None
+        return Changed(present, made)
+
+    async def put(
+        self,
+        name: str,
+        settings: ScheduleSettings,
+        next_due_ms: int | None,
+        *,
+        if_version: int | None = None,
+    ) -> tuple[Schedule, bool]:
+        """Make a schedule, or give it all these settings; True: made. `next_due_ms` is from now on;
+        None: it is paused."""
+        terms = Terms(Conditions.at(if_version))
+        changed = await self.change(name, by_name(settings), lambda _: next_due_ms, terms)
+        return changed.after, changed.is_made
 
     async def _check_room(self, connection: AsyncConnection) -> None:
         names = (await connection.execute(select(schedules.c.name))).all()
@@ -94,7 +115,7 @@ class Schedules:
             async with self._database.reading() as connection:
                 found = await _find(connection, name)
         if found is None:
-            raise ScheduleNotFound(f"schedule {name!r} does not exist")
+            raise _missing(name)
         return found
 
     async def load(self, after: str, limit: int) -> tuple[list[Schedule], bool]:
@@ -114,15 +135,20 @@ class Schedules:
             found = [_view(each) for each in await connection.execute(query)]
         return found, len(rows) > count
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, name: str, terms: Terms | None = None) -> Schedule:
         """Delete a schedule, or raise `ScheduleNotFound`. What is claimed is still fired."""
-        count = 0
-        if NUL not in name:
-            statement = delete(schedules).where(schedules.c.name == name)
-            async with self._database.transaction() as connection:
-                count = (await connection.execute(statement)).rowcount
-        if not count:
-            raise ScheduleNotFound(f"schedule {name!r} does not exist")
+        if NUL in name:
+            raise _missing(name)
+        terms = terms or Terms()
+        async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
+            version = await versions.lock(connection)
+            present = await _find(connection, name)
+            if present is None:
+                raise _missing(name)
+            terms.conditions.check(f"schedule {name!r}", present.version)
+            await _raise_version(connection, version, present)
+            await connection.execute(delete(schedules).where(schedules.c.name == name))
+        return present
 
     # --- firing
 
@@ -190,6 +216,22 @@ class Schedules:
                     row.schedule == firing.schedule, row.due_ms == firing.due_ms
                 )
             )
+
+
+def _missing(name: str) -> ScheduleNotFound:
+    return ScheduleNotFound(f"schedule {name!r} does not exist", hint="PUT makes it")
+
+
+async def _raise_version(
+    connection: AsyncConnection, version: int, present: Schedule | None
+) -> int:
+    """The next version: one that no schedule of the name has ever had. The caller holds the lock.
+
+    Schedules of an older program counted by themselves.
+    """
+    following = max(version, present.version if present else 0) + 1
+    await versions.raise_to(connection, following)
+    return following
 
 
 async def _find(connection: AsyncConnection, name: str) -> Schedule | None:

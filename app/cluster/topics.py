@@ -1,76 +1,27 @@
-"""Topics in SQL. Each function is one step of the caller's transaction.
-
-Changes are made under `versions.lock`, so what was read stays true until the commit.
-"""
+"""Topics in SQL: what is particular to them. `TOPICS` works in the caller's transaction."""
 
 from dataclasses import replace
+from typing import Final
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster import versions
-from app.cluster.preconditions import check_version
+from app.cluster.settings_table import SettingsTable
 from app.cluster.snapshot import TopicView
 from app.cluster.tables import topic_generations, topics
-from app.domain.errors import StateConflict
+from app.domain.errors import StateConflict, TopicNotFound
 from app.domain.positions import FlushMode, TimestampMs
 from app.domain.settings import TopicSettings, TopicType
 
 
-async def load(connection: AsyncConnection) -> list[TopicView]:
-    """All topics."""
-    return [_view(row) for row in await connection.execute(select(topics))]
-
-
-async def put(
-    connection: AsyncConnection,
-    name: str,
-    settings: TopicSettings,
-    *,
-    now_ms: TimestampMs,
-    if_version: int | None,
-) -> tuple[TopicView, bool]:
-    """Make the topic, or change it; say whether it was made. Equal settings change nothing."""
-    version = await versions.lock(connection)
-    present = await _find(connection, name)
-    check_version(f"topic {name!r}", present.version if present else 0, if_version)
-    if present is None:
-        return await _create(connection, name, settings, now_ms, version + 1), True
-    if present.settings == settings:
-        return present, False
-    return await _change(connection, present, settings, now_ms, version + 1), False
-
-
-async def ensure(
-    connection: AsyncConnection, name: str, settings: TopicSettings, *, now_ms: TimestampMs
-) -> TopicView:
-    """The topic as it is, or made with `settings` when there is none."""
-    version = await versions.lock(connection)
-    present = await _find(connection, name)
-    return present or await _create(connection, name, settings, now_ms, version + 1)
-
-
-async def remove(connection: AsyncConnection, name: str) -> int | None:
-    """Delete the topic, and by cascade its groups' offsets; return the new metadata version.
-
-    None when there was nothing to delete.
-    """
-    version = await versions.lock(connection)
-    deleted = await connection.execute(delete(topics).where(topics.c.name == name))
-    if not deleted.rowcount:
-        return None
-    await versions.raise_to(connection, version + 1)
-    return version + 1
-
-
-async def _create(
+async def _made(
     connection: AsyncConnection,
     name: str,
     settings: TopicSettings,
     now_ms: TimestampMs,
     version: int,
 ) -> TopicView:
-    view = TopicView(
+    return TopicView(
         name,
         settings.queues,
         settings.type,
@@ -82,27 +33,20 @@ async def _create(
         updated_ms=now_ms,
         version=version,
     )
-    await connection.execute(insert(topics).values(name=name, created_ms=now_ms, **_columns(view)))
-    await versions.raise_to(connection, version)
-    return view
 
 
-async def _change(
-    connection: AsyncConnection,
-    present: TopicView,
-    settings: TopicSettings,
-    now_ms: TimestampMs,
-    version: int,
+def _altered(
+    present: TopicView, settings: TopicSettings, now_ms: TimestampMs, version: int
 ) -> TopicView:
     if settings.queues < present.queues:
         raise StateConflict(
             f"topic {present.name!r} has {present.queues} queues and cannot shrink "
             f"to {settings.queues}",
-            hint="queues hold messages and never go away; keep the number, or use a new topic",
+            hint="queues hold messages and never go away; leave queues out, or use a new topic",
             fields={"queues": present.queues},
             pointer="/queues",
         )
-    view = replace(
+    return replace(
         present,
         queues=settings.queues,
         type=settings.type,
@@ -112,11 +56,6 @@ async def _change(
         updated_ms=now_ms,
         version=version,
     )
-    await connection.execute(
-        update(topics).where(topics.c.name == present.name).values(**_columns(view))
-    )
-    await versions.raise_to(connection, version)
-    return view
 
 
 async def _next_generation(connection: AsyncConnection, name: str) -> int:
@@ -131,11 +70,6 @@ async def _next_generation(connection: AsyncConnection, name: str) -> int:
         update(topic_generations).where(row.topic == name).values(generation=generation)
     )
     return generation
-
-
-async def _find(connection: AsyncConnection, name: str) -> TopicView | None:
-    row = (await connection.execute(select(topics).where(topics.c.name == name))).one_or_none()
-    return _view(row) if row else None
 
 
 def _columns(view: TopicView) -> dict[str, str | int]:
@@ -164,3 +98,12 @@ def _view(row: Row[*tuple[object, ...]]) -> TopicView:
         updated_ms=row.updated_ms,
         version=row.version,
     )
+
+
+def _missing(name: str) -> TopicNotFound:
+    return TopicNotFound(f"topic {name!r} does not exist", hint="PUT makes it")
+
+
+TOPICS: Final[SettingsTable[TopicView, TopicSettings]] = SettingsTable(
+    topics, "topic", _view, _columns, _made, _altered, _missing
+)

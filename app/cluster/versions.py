@@ -1,5 +1,4 @@
-"""The version row: one number that every change of topics and groups raises. Changes of schedules
-take it, too, as their lock.
+"""The version row: one number that every change of topics, groups and schedules raises.
 
 Nodes poll it to learn that another node changed something. Taking it is also the lock that makes
 read-then-write changes safe on PostgreSQL: every such change calls `lock` first.

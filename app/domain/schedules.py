@@ -1,7 +1,7 @@
 """Schedules: a message that is sent again and again, and when. Values and their rules, pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -46,6 +46,16 @@ class ScheduleSettings:
             content_type=self.content_type,
             message_id=message_id,
         )
+
+
+_OPEN: Final = ScheduleSettings(cron="", topic="", body=b"")
+
+SCHEDULE_DEFAULTS: Final[Mapping[str, object]] = {
+    each.name: getattr(_OPEN, each.name)
+    for each in fields(ScheduleSettings)
+    if each.name not in {"cron", "topic", "body"}
+}
+"""What is left open in a new schedule; the rest of its settings has to be named."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,8 @@ class ExponentialRetry:
 
 RetryPolicy = CustomizedRetry | ExponentialRetry
 
+DEFAULT_MULTIPLIER: Final = 2.0
+
 DEFAULT_RETRY: Final = CustomizedRetry(
     (
         *(10 * _SECOND, 30 * _SECOND),
@@ -121,12 +123,18 @@ class GroupSettings:
 
 
 def default_topic_settings(limits: Limits, flush: FlushMode = FlushMode.SYNC) -> TopicSettings:
-    """The settings of a topic that is made by its first send."""
-    return TopicSettings(queues=min(DEFAULT_QUEUES, limits.queues_per_topic_max), flush=flush)
+    """What is left open in a new topic: all of it when it is made by its first send."""
+    return TopicSettings(
+        queues=min(DEFAULT_QUEUES, limits.queues_per_topic_max),
+        flush=flush,
+        retention_ms=_within(
+            DEFAULT_RETENTION_MS, limits.retention_ms_min, limits.retention_ms_max
+        ),
+    )
 
 
 def default_group_settings(limits: Limits) -> GroupSettings:
-    """The settings of a group that is made by its first use."""
+    """What is left open in a new group: all of it when it is made by its first use."""
     return GroupSettings(
         max_attempts=min(DEFAULT_MAX_ATTEMPTS, limits.attempts_max),
         invisible_ms=_within(

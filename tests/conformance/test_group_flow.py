@@ -1,5 +1,6 @@
 """Pausing a group and changing its settings, each on a node that has not heard of the other."""
 
+import asyncio
 from typing import cast
 
 import pytest
@@ -7,8 +8,7 @@ import pytest
 from app.broker.group_flow import GroupFlow
 from app.broker.groups import Groups
 from app.cluster import Metadata
-from app.domain.errors import PreconditionFailed
-from app.domain.settings import GroupSettings
+from app.domain.errors import GroupNotFound
 
 pytestmark = pytest.mark.anyio
 
@@ -25,22 +25,31 @@ def flow_of(metadata: Metadata) -> GroupFlow:
 
 
 async def test_neither_undoes_the_other(metadata: Metadata, other: Metadata) -> None:
-    here, there = flow_of(metadata), flow_of(other)
-    await here.put("billing", GroupSettings())
+    await metadata.change_group("billing", {"max_attempts": 5})
+    assert "billing" not in other.snapshot.groups
+    paused = await flow_of(other).pause("billing")
+    assert (paused.after.paused, paused.after.max_attempts) == (True, 5)
+    changed = await metadata.change_group("billing", {"max_attempts": 6})
+    assert (changed.after.paused, changed.after.max_attempts) == (True, 6)
+    resumed = await flow_of(other).resume("billing")
+    assert (resumed.after.paused, resumed.after.max_attempts) == (False, 6)
+
+
+async def test_at_once(metadata: Metadata, other: Metadata) -> None:
+    await metadata.change_group("billing", {})
+    await asyncio.gather(
+        flow_of(other).pause("billing"), metadata.change_group("billing", {"max_attempts": 7})
+    )
+    await metadata.refresh()
+    group = metadata.snapshot.groups["billing"]
+    assert (group.paused, group.max_attempts) == (True, 7)
+
+
+async def test_a_group_that_another_node_deleted_cannot_be_paused(
+    metadata: Metadata, other: Metadata
+) -> None:
+    await metadata.ensure_group("billing")
     await other.refresh()
-    await here.put("billing", GroupSettings(max_attempts=5))
-    assert (await there.pause("billing")).max_attempts == 5
-    changed, is_made = await here.put("billing", GroupSettings(max_attempts=6))
-    assert (changed.paused, changed.max_attempts, is_made) == (True, 6, False)
-    assert (await there.resume("billing")).max_attempts == 6
-
-
-async def test_a_condition_is_that_of_the_client(metadata: Metadata, other: Metadata) -> None:
-    here, there = flow_of(metadata), flow_of(other)
-    first, _ = await here.put("billing", GroupSettings(), if_version=0)
-    paused = await there.put("billing", GroupSettings(max_attempts=5), if_version=first.version)
-    paused_at = (await there.pause("billing")).version
-    with pytest.raises(PreconditionFailed):
-        await here.put("billing", GroupSettings(), if_version=paused[0].version)
-    changed, _ = await here.put("billing", GroupSettings(max_attempts=6), if_version=paused_at)
-    assert (changed.paused, changed.max_attempts) == (True, 6)
+    await metadata.delete_group("billing")
+    with pytest.raises(GroupNotFound):
+        await flow_of(other).pause("billing")

@@ -6,7 +6,8 @@ import random
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster import Metadata, NodeView, TopicView, topics, versions
+from app.cluster import Metadata, NodeView, TopicView, versions
+from app.cluster.topics import TOPICS
 from app.domain.errors import (
     PreconditionFailed,
     StateConflict,
@@ -63,22 +64,24 @@ class TestSnapshot:
         async with metadata._database.reading() as connection:
             assert await versions.current(connection) == 0
             await make(metadata, topics="a")
-            assert await topics.load(connection) == []
+            assert await TOPICS.load(connection) == []
             assert await versions.current(connection) == 0
 
     async def test_a_slow_refresh_does_not_undo_a_change_of_ours(
         self, metadata: Metadata, other: Metadata, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await make(other, topics="a")
-        loads = topics.load
+        table = type(TOPICS)
+        loads = table.load
 
-        async def load_slowly(connection: AsyncConnection) -> list[TopicView]:
-            monkeypatch.setattr(topics, "load", loads)
-            found = await loads(connection)
+        async def load_slowly(self: object, connection: AsyncConnection) -> list[TopicView]:
+            assert self is TOPICS
+            monkeypatch.setattr(table, "load", loads)
+            found = await loads(TOPICS, connection)
             await make(metadata, topics="late")
             return found
 
-        monkeypatch.setattr(topics, "load", load_slowly)
+        monkeypatch.setattr(table, "load", load_slowly)
         await metadata.refresh()
         assert set(metadata.snapshot.topics) == {"a", "late"}
 

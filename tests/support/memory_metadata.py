@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from app.cluster import ClusterSnapshot, GroupView, TopicView
-from app.cluster.preconditions import check_version
+from app.domain.changes import Changed, Conditions, Terms
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, MetadataUnavailable, ScheduleNotFound, TopicNotFound
 from app.domain.membership import GroupPulse, Membership, Rebalance
+from app.domain.merging import Named, by_name, merged
 from app.domain.positions import CommittedOffset, OffsetSnapshot, QueueOffset
-from app.domain.schedules import Firing, Schedule, ScheduleSettings
+from app.domain.schedules import SCHEDULE_DEFAULTS, Firing, Schedule, ScheduleSettings
 from app.domain.settings import GroupSettings, TopicSettings
 
 
@@ -35,14 +36,18 @@ class MemoryMetadata:
         self.check()
         return False
 
-    async def put_topic(
-        self, name: str, settings: TopicSettings, *, if_version: int | None = None
-    ) -> tuple[TopicView, bool]:
+    async def change_topic(
+        self, name: str, named: Named, terms: Terms | None = None
+    ) -> Changed[TopicView]:
         self.check()
         now, version = self._clock.now_ms(), self.snapshot.version + 1
+        terms = terms or Terms()
         present = self.snapshot.topics.get(name)
-        if present is None:
-            self._generations[name] = self._generations.get(name, 0) + 1
+        if present is None and terms.must_exist:
+            raise TopicNotFound(f"there is no topic {name!r}")
+        terms.conditions.check(f"topic {name!r}", present.version if present else 0)
+        was = present.settings if present else None
+        settings = merged(TopicSettings, named, was, by_name(TopicSettings()))
         topic = TopicView(
             name,
             settings.queues,
@@ -50,32 +55,50 @@ class MemoryMetadata:
             settings.flush,
             settings.retention_ms,
             settings.trace,
-            generation=self._generations[name],
+            generation=present.generation if present else self._generations.get(name, 0) + 1,
             created_ms=present.created_ms if present else now,
             updated_ms=now,
             version=version,
         )
-        self.snapshot = self.snapshot.with_topic(topic)
-        return topic, present is None
+        if not terms.is_dry_run:
+            self._generations[name] = topic.generation
+            self.snapshot = self.snapshot.with_topic(topic)
+        return Changed(present, topic)
+
+    async def put_topic(
+        self, name: str, settings: TopicSettings, *, if_version: int | None = None
+    ) -> tuple[TopicView, bool]:
+        terms = Terms(Conditions.at(if_version))
+        changed = await self.change_topic(name, by_name(settings), terms)
+        return changed.after, changed.is_made
 
     async def ensure_topic(self, name: str) -> TopicView:
         present = self.snapshot.topics.get(name)
         return present or (await self.put_topic(name, TopicSettings()))[0]
 
-    async def delete_topic(self, name: str) -> None:
+    async def delete_topic(self, name: str, terms: Terms | None = None) -> TopicView:
         self.check()
-        if name not in self.snapshot.topics:
+        present = self.snapshot.topics.get(name)
+        if present is None:
             raise TopicNotFound(f"there is no topic {name!r}")
+        if terms is not None and terms.is_dry_run:
+            return present
         self.snapshot = self.snapshot.without_topic(name, self.snapshot.version + 1)
         self.offsets = {key: value for key, value in self.offsets.items() if key[1] != name}
+        return present
 
-    async def put_group(
-        self, name: str, settings: GroupSettings, *, if_version: int | None = None
-    ) -> tuple[GroupView, bool]:
+    async def change_group(
+        self, name: str, named: Named, terms: Terms | None = None
+    ) -> Changed[GroupView]:
         self.check()
         now, version = self._clock.now_ms(), self.snapshot.version + 1
+        terms = terms or Terms()
         present = self.snapshot.groups.get(name)
-        check_version(f"group {name!r}", present.version if present else 0, if_version)
+        if present is None and terms.must_exist:
+            raise GroupNotFound(f"there is no group {name!r}")
+        terms.conditions.check(f"group {name!r}", present.version if present else 0)
+        was = present.settings if present else None
+        settings = merged(GroupSettings, named, was, by_name(GroupSettings()))
         group = GroupView(
             name,
             settings.max_attempts,
@@ -92,19 +115,31 @@ class MemoryMetadata:
             updated_ms=now,
             version=version,
         )
-        self.snapshot = self.snapshot.with_group(group)
-        return group, present is None
+        if not terms.is_dry_run:
+            self.snapshot = self.snapshot.with_group(group)
+        return Changed(present, group)
+
+    async def put_group(
+        self, name: str, settings: GroupSettings, *, if_version: int | None = None
+    ) -> tuple[GroupView, bool]:
+        terms = Terms(Conditions.at(if_version))
+        changed = await self.change_group(name, by_name(settings), terms)
+        return changed.after, changed.is_made
 
     async def ensure_group(self, name: str) -> GroupView:
         present = self.snapshot.groups.get(name)
         return present or (await self.put_group(name, GroupSettings()))[0]
 
-    async def delete_group(self, name: str) -> None:
+    async def delete_group(self, name: str, terms: Terms | None = None) -> GroupView:
         self.check()
-        if name not in self.snapshot.groups:
+        present = self.snapshot.groups.get(name)
+        if present is None:
             raise GroupNotFound(f"there is no group {name!r}")
+        if terms is not None and terms.is_dry_run:
+            return present
         self.snapshot = self.snapshot.without_group(name, self.snapshot.version + 1)
         self.offsets = {key: value for key, value in self.offsets.items() if key[0] != name}
+        return present
 
     async def load_offsets(self, group: str | None = None) -> list[CommittedOffset]:
         self.check()
@@ -211,23 +246,33 @@ class MemorySchedules:
         self.claims: dict[tuple[str, int], tuple[str, Firing]] = {}
         self._metadata = metadata
 
-    async def put(
+    async def change(
         self,
         name: str,
-        settings: ScheduleSettings,
-        next_due_ms: int | None,
-        *,
-        if_version: int | None = None,
-    ) -> tuple[Schedule, bool]:
+        named: Named,
+        due_of: Callable[[ScheduleSettings], int | None],
+        terms: Terms | None = None,
+    ) -> Changed[Schedule]:
         self._metadata.check()
         present = self.kept.get(name)
+        was = present.settings if present else None
+        settings = merged(ScheduleSettings, named, was, SCHEDULE_DEFAULTS)
         if present is not None and present.settings == settings:
-            return present, False
+            return Changed(present, present)
+        next_due_ms = due_of(settings)
         version = present.version + 1 if present else 1
         if present is not None:
             next_due_ms = present.next_due_after(settings, next_due_ms)
-        self.kept[name] = Schedule(name, settings, next_due_ms, 0, 0, version)
-        return self.kept[name], present is None
+        made = Schedule(name, settings, next_due_ms, 0, 0, version)
+        if terms is None or not terms.is_dry_run:
+            self.kept[name] = made
+        return Changed(present, made)
+
+    async def put(
+        self, name: str, settings: ScheduleSettings, next_due_ms: int | None
+    ) -> tuple[Schedule, bool]:
+        changed = await self.change(name, by_name(settings), lambda _: next_due_ms)
+        return changed.after, changed.is_made
 
     async def get(self, name: str) -> Schedule:
         if name not in self.kept:
@@ -238,8 +283,10 @@ class MemorySchedules:
         found = [self.kept[name] for name in sorted(self.kept) if name > after]
         return found[:limit], len(found) > limit
 
-    async def remove(self, name: str) -> None:
-        del self.kept[name]
+    async def remove(self, name: str, terms: Terms | None = None) -> Schedule:
+        if terms is not None and terms.is_dry_run:
+            return self.kept[name]
+        return self.kept.pop(name)
 
     async def due(self, until_ms: int, limit: int) -> list[Schedule]:
         self._metadata.check()

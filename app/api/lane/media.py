@@ -13,6 +13,7 @@ FRAMES: Final = "application/vnd.curlew.batch"
 NDJSON: Final = "application/x-ndjson"
 EVENT_STREAM: Final = "text/event-stream"
 JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
 OCTETS: Final = "application/octet-stream"
 
 JSON_HEADER: Final = (b"content-type", b"application/json")
@@ -128,6 +129,14 @@ def require_json(content_type: bytes | None) -> None:
     kind = JSON if not content_type else media_type(content_type)
     if kind not in {JSON, ENVELOPE, _CURLS_DEFAULT}:
         raise _unsupported(kind, (JSON,))
+
+
+@lru_cache(maxsize=512)
+def require_merge_patch(content_type: bytes | None) -> None:
+    """Raise unless the body can be meant as a JSON merge patch (RFC 7396)."""
+    kind = JSON if not content_type else media_type(content_type)
+    if kind not in {MERGE_PATCH, JSON, _CURLS_DEFAULT}:
+        raise _unsupported(kind, (MERGE_PATCH, JSON))
 
 
 def _unsupported(kind: str, taken: tuple[str, ...]) -> UnsupportedContentType:

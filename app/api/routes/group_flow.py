@@ -2,9 +2,10 @@
 
 from fastapi import APIRouter
 
+from app.api.change_documents import GroupChangeDocument
+from app.api.conditions import WithDryRun, is_dry_run
 from app.api.dependencies import WithServices
 from app.api.documentation import problem_responses
-from app.api.schemas import GroupDocument
 
 router = APIRouter(tags=["groups"])
 
@@ -15,9 +16,12 @@ router = APIRouter(tags=["groups"])
     summary="Hand out nothing to a group",
     responses=problem_responses(404),
 )
-async def pause_group(group: str, services: WithServices) -> GroupDocument:
+async def pause_group(
+    group: str, services: WithServices, dry_run: WithDryRun = None
+) -> GroupChangeDocument:
     """Receives of the group get nothing, and say so, until it is resumed; settling goes on."""
-    return GroupDocument.of(await services.broker.flow.pause(group))
+    change = await services.broker.flow.pause(group, is_dry_run=is_dry_run(dry_run))
+    return GroupChangeDocument.of_change(change)
 
 
 @router.post(
@@ -26,6 +30,9 @@ async def pause_group(group: str, services: WithServices) -> GroupDocument:
     summary="Go on with a paused group",
     responses=problem_responses(404),
 )
-async def resume_group(group: str, services: WithServices) -> GroupDocument:
+async def resume_group(
+    group: str, services: WithServices, dry_run: WithDryRun = None
+) -> GroupChangeDocument:
     """Receives that wait get messages at once."""
-    return GroupDocument.of(await services.broker.flow.resume(group))
+    change = await services.broker.flow.resume(group, is_dry_run=is_dry_run(dry_run))
+    return GroupChangeDocument.of_change(change)

@@ -4,53 +4,99 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
-from app.api.dependencies import IfVersion, Services, WithServices, etag_of, json_body
-from app.api.documentation import json_request, problem_responses
-from app.api.schemas import GroupBody, GroupDocument, GroupList
+from app.api.change_documents import GroupChangeDocument, deleted, dry_run_response
+from app.api.conditions import WithPatchTerms, WithTerms, etag_of
+from app.api.dependencies import Services, WithServices, json_body
+from app.api.documentation import ETAG_HEADER, json_request, problem_responses
+from app.api.lane.media import JSON, MERGE_PATCH, require_merge_patch
+from app.api.schemas import GroupDocument, GroupList
+from app.api.setting_bodies import GroupBody, GroupPatch
 from app.broker.ports import Group
+from app.domain.effects import SettingsChange
 from app.domain.errors import GroupNotFound
 from app.domain.names import check_group, nearest
 
 router = APIRouter(tags=["groups"])
 
-_ETAG_HEADER = {"ETag": {"description": "the version", "schema": {"type": "string"}}}
-
 
 @router.put(
     "/v1/groups/{group}",
     operation_id="put_group",
-    summary="Create or replace a consumer group",
-    response_model=GroupDocument,
+    summary="Make a consumer group, or change what is named of it",
+    response_model=GroupChangeDocument,
     responses={
-        200: {"description": "The group was replaced", "headers": _ETAG_HEADER},
+        200: {"description": "The group was there; see `changed`", "headers": ETAG_HEADER},
         201: {
             "description": "The group was made",
-            "model": GroupDocument,
-            "headers": _ETAG_HEADER,
+            "model": GroupChangeDocument,
+            "headers": ETAG_HEADER,
         },
         **problem_responses(409, 412, 413, 415),
     },
-    openapi_extra=json_request(GroupBody),
+    openapi_extra=json_request(
+        GroupBody,
+        examples={
+            "make a group": {"max_attempts": 5, "invisible": "1m", "start": "latest"},
+            "other delays": {"retry_policy": {"customized": ["1s", "10s", "1m"]}},
+        },
+    ),
 )
 async def put_group(
     group: str,
     services: WithServices,
     body: Annotated[GroupBody, Depends(json_body(GroupBody))],
-    if_version: IfVersion,
+    terms: WithTerms,
     response: Response,
-) -> GroupDocument:
-    """Make the group, or give it these settings; what is left out gets its default."""
-    view, created = await services.broker.put_group(group, body.settings(), if_version=if_version)
-    response.status_code = 201 if created else 200
-    response.headers["ETag"] = etag_of(view.version)
-    return GroupDocument.of(view)
+) -> GroupChangeDocument:
+    """Make the group; what is left out has its default. Or merge the settings into those that it
+    has; what is left out stays. `If-None-Match: *` only makes."""
+    change = await services.broker.settings_changes.change_group(group, body.named(), terms)
+    return _answer(change, response)
+
+
+@router.patch(
+    "/v1/groups/{group}",
+    operation_id="patch_group",
+    summary="Change what is named of a consumer group",
+    response_model=GroupChangeDocument,
+    responses={
+        200: {"description": "The group; see `changed`", "headers": ETAG_HEADER},
+        **problem_responses(404, 409, 412, 413, 415),
+    },
+    openapi_extra=json_request(
+        GroupPatch,
+        media_types=(MERGE_PATCH, JSON),
+        examples={
+            "longer leases": {"invisible": "5m"},
+            "a part of the policy": {"retry_policy": {"exponential": {"max": "1h"}}},
+            "attempts as by default": {"max_attempts": None},
+        },
+    ),
+)
+async def patch_group(
+    group: str,
+    services: WithServices,
+    body: Annotated[GroupPatch, Depends(json_body(GroupPatch, require=require_merge_patch))],
+    terms: WithPatchTerms,
+    response: Response,
+) -> GroupChangeDocument:
+    """A JSON merge patch (RFC 7396): null is the default."""
+    change = await services.broker.settings_changes.change_group(group, body.named(), terms)
+    return _answer(change, response)
+
+
+def _answer(change: SettingsChange[Group], response: Response) -> GroupChangeDocument:
+    if not change.is_dry_run:
+        response.status_code = 201 if change.is_made else 200
+        response.headers["ETag"] = etag_of(change.after.version)
+    return GroupChangeDocument.of_change(change)
 
 
 @router.get(
     "/v1/groups/{group}",
     operation_id="get_group",
     summary="Read a consumer group's settings",
-    responses={200: {"headers": _ETAG_HEADER}, **problem_responses(404)},
+    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
 )
 async def get_group(group: str, services: WithServices, response: Response) -> GroupDocument:
     """The settings of the group."""
@@ -79,11 +125,13 @@ async def list_groups(
     operation_id="delete_group",
     summary="Delete a consumer group",
     status_code=204,
-    responses=problem_responses(404),
+    response_model=None,
+    responses={**dry_run_response(GroupChangeDocument), **problem_responses(404, 412)},
 )
-async def delete_group(group: str, services: WithServices) -> None:
+async def delete_group(group: str, services: WithServices, terms: WithTerms) -> Response:
     """Delete the group with its offsets."""
-    await services.broker.delete_group(group)
+    change = await services.broker.settings_changes.delete_group(group, terms)
+    return deleted(GroupChangeDocument.of_change(change))
 
 
 def _find_group(services: Services, name: str) -> Group:

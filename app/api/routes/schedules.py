@@ -1,193 +1,124 @@
 """Schedules: messages that are sent again and again, by cron expressions."""
 
-import base64
-import binascii
-from typing import Annotated, Self
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
-from pydantic import Field, JsonValue, model_validator
-from pydantic_core import to_json
 
-from app.api.decoding import JSON_CONTENT_TYPE, TEXT_CONTENT_TYPE, is_header_text
-from app.api.dependencies import IfVersion, WithServices, etag_of, json_body
-from app.api.documentation import json_request, problem_responses
-from app.api.rendering import body_members
-from app.api.schemas import AnswerModel, RequestModel
-from app.broker.schedules import Schedules
-from app.domain.errors import IllegalPage
-from app.domain.schedules import Missed, Schedule, ScheduleSettings
+from app.api.change_documents import deleted, dry_run_response
+from app.api.conditions import WithPatchTerms, WithTerms, etag_of
+from app.api.dependencies import Services, WithServices, json_body
+from app.api.documentation import ETAG_HEADER, json_request, problem_responses
+from app.api.lane.media import JSON, MERGE_PATCH, require_merge_patch
+from app.api.schedule_schemas import (
+    ScheduleBody,
+    ScheduleChangeDocument,
+    ScheduleDocument,
+    ScheduleList,
+    SchedulePatch,
+    point_into_message,
+)
+from app.domain.changes import Changed, Terms
+from app.domain.errors import CurlewError, IllegalPage
+from app.domain.schedules import Schedule
 
 router = APIRouter(tags=["schedules"])
-_ETAG_HEADER = {"ETag": {"description": "the version", "schema": {"type": "string"}}}
-
-
-class ScheduledMessageBody(RequestModel):
-    """The message. Exactly one of `json`, `text` and `body_base64` is given."""
-
-    body: JsonValue = Field(default=None, description="any JSON but null")
-    text: str | None = None
-    body_base64: str | None = None
-    tag: str | None = None
-    keys: list[str] = Field(default_factory=list)
-    sharding_key: str | None = None
-    properties: dict[str, str] = Field(default_factory=dict)
-    content_type: str | None = None
-
-    @model_validator(mode="after")
-    def _check_body(self) -> Self:
-        given = [self.body is not None, self.text is not None, self.body_base64 is not None]
-        if sum(given) != 1:
-            raise ValueError("exactly one of body, text and body_base64 is needed")
-        if self.content_type is not None and not is_header_text(self.content_type):
-            raise ValueError("content_type is empty or not printable ASCII")
-        self.content()
-        return self
-
-    def content(self) -> tuple[bytes, str | None]:
-        """The bytes, and the content type that they have by themselves."""
-        if self.text is not None:
-            return self.text.encode(), TEXT_CONTENT_TYPE
-        if self.body_base64 is not None:
-            try:
-                return base64.b64decode(self.body_base64, validate=True), None
-            except binascii.Error as error:
-                raise ValueError(f"body_base64: {error}") from error
-        return to_json(self.body), JSON_CONTENT_TYPE
-
-
-class ScheduleBody(RequestModel):
-    """When, where to, and what."""
-
-    cron: str = Field(description="minute hour day month weekday")
-    timezone: str = Field(default="UTC", description="of the IANA database")
-    topic: str
-    message: ScheduledMessageBody
-    missed: Missed = Field(
-        default=Missed.FIRE_ONCE,
-        strict=False,
-        description="what becomes of due times that passed while no node was up",
-    )
-    paused: bool = False
-
-    def settings(self) -> ScheduleSettings:
-        message = self.message
-        body, own_type = message.content()
-        return ScheduleSettings(
-            cron=self.cron,
-            topic=self.topic,
-            body=body,
-            timezone=self.timezone,
-            missed=self.missed,
-            paused=self.paused,
-            tag=message.tag,
-            keys=tuple(message.keys),
-            sharding_key=message.sharding_key,
-            properties=message.properties,
-            content_type=own_type if message.content_type is None else message.content_type,
-        )
-
-
-class ScheduledMessageDocument(AnswerModel):
-    """The message of a schedule; one of the bodies is not null."""
-
-    text: str | None
-    body_base64: str | None
-    tag: str | None
-    keys: list[str]
-    sharding_key: str | None
-    properties: dict[str, str]
-    content_type: str | None
-
-
-class ScheduleDocument(AnswerModel):
-    """A schedule. `next_due_times_ms` is empty while it is paused; `version` is also its ETag."""
-
-    name: str
-    cron: str
-    timezone: str
-    topic: str
-    missed: Missed
-    paused: bool
-    message: ScheduledMessageDocument
-    next_due_times_ms: list[int]
-    created_ms: int
-    updated_ms: int
-    version: int
-
-    @classmethod
-    def of(cls, schedule: Schedule, schedules: Schedules) -> Self:
-        settings = schedule.settings
-        _, text, body_base64 = body_members(settings.body, None, force_base64=False)
-        return cls(
-            name=schedule.name,
-            cron=settings.cron,
-            timezone=settings.timezone,
-            topic=settings.topic,
-            missed=settings.missed,
-            paused=settings.paused,
-            message=ScheduledMessageDocument(
-                text=text if isinstance(text, str) else None,
-                body_base64=(
-                    base64.b64encode(body_base64).decode()
-                    if isinstance(body_base64, bytes)
-                    else None
-                ),
-                tag=settings.tag,
-                keys=list(settings.keys),
-                sharding_key=settings.sharding_key,
-                properties=dict(settings.properties),
-                content_type=settings.content_type,
-            ),
-            next_due_times_ms=schedules.shown_due_times(schedule),
-            created_ms=schedule.created_ms,
-            updated_ms=schedule.updated_ms,
-            version=schedule.version,
-        )
-
-
-class ScheduleList(AnswerModel):
-    """Schedules by name; `next_page_token` is null on the last page."""
-
-    schedules: list[ScheduleDocument]
-    next_page_token: str | None
 
 
 @router.put(
     "/v1/schedules/{name}",
     operation_id="put_schedule",
-    summary="Create or replace a schedule",
-    response_model=ScheduleDocument,
+    summary="Make a schedule, or change what is named of it",
+    response_model=ScheduleChangeDocument,
     responses={
-        200: {"description": "The schedule was replaced", "headers": _ETAG_HEADER},
+        200: {"description": "The schedule was there; see `changed`", "headers": ETAG_HEADER},
         201: {
             "description": "The schedule was made",
-            "model": ScheduleDocument,
-            "headers": _ETAG_HEADER,
+            "model": ScheduleChangeDocument,
+            "headers": ETAG_HEADER,
         },
         **problem_responses(404, 409, 412, 413, 415, 431),
     },
-    openapi_extra=json_request(ScheduleBody, required=True),
+    openapi_extra=json_request(
+        ScheduleBody,
+        required=True,
+        examples={
+            "make a schedule": {
+                "cron": "0 3 * * MON-FRI",
+                "timezone": "Europe/Berlin",
+                "topic": "orders",
+                "message": {"body": {"job": "report"}, "tag": "nightly"},
+            },
+            "another time": {"cron": "30 3 * * *"},
+        },
+    ),
 )
 async def put_schedule(
     name: str,
     services: WithServices,
     body: Annotated[ScheduleBody, Depends(json_body(ScheduleBody))],
-    if_version: IfVersion,
+    terms: WithTerms,
     response: Response,
-) -> ScheduleDocument:
-    """Due times are claimed five seconds ahead: a change comes too late for those."""
+) -> ScheduleChangeDocument:
+    """Make the schedule, or merge the settings into those that it has; what is left out stays.
+
+    Due times are claimed five seconds ahead: a change comes too late for those.
+    """
+    return await _change(services, name, body, terms, response)
+
+
+@router.patch(
+    "/v1/schedules/{name}",
+    operation_id="patch_schedule",
+    summary="Change what is named of a schedule",
+    response_model=ScheduleChangeDocument,
+    responses={
+        200: {"description": "The schedule; see `changed`", "headers": ETAG_HEADER},
+        **problem_responses(404, 409, 412, 413, 415, 431),
+    },
+    openapi_extra=json_request(
+        SchedulePatch,
+        media_types=(MERGE_PATCH, JSON),
+        examples={
+            "pause it": {"paused": True},
+            "another tag of its message": {"message": {"tag": "weekly"}},
+        },
+    ),
+)
+async def patch_schedule(
+    name: str,
+    services: WithServices,
+    body: Annotated[SchedulePatch, Depends(json_body(SchedulePatch, require=require_merge_patch))],
+    terms: WithPatchTerms,
+    response: Response,
+) -> ScheduleChangeDocument:
+    """A JSON merge patch (RFC 7396), into the message, too; null is the default."""
+    return await _change(services, name, body, terms, response)
+
+
+async def _change(
+    services: Services,
+    name: str,
+    body: ScheduleBody | SchedulePatch,
+    terms: Terms,
+    response: Response,
+) -> ScheduleChangeDocument:
     schedules = services.broker.schedules
-    schedule, created = await schedules.put(name, body.settings(), if_version=if_version)
-    response.status_code = 201 if created else 200
-    response.headers["ETag"] = etag_of(schedule.version)
-    return ScheduleDocument.of(schedule, schedules)
+    try:
+        changed = await schedules.change(name, body.named(), terms)
+    except CurlewError as error:
+        point_into_message(error)
+        raise
+    if not terms.is_dry_run:
+        response.status_code = 201 if changed.is_made else 200
+        response.headers["ETag"] = etag_of(changed.after.version)
+    return ScheduleChangeDocument.of_change(changed, schedules, is_dry_run=terms.is_dry_run)
 
 
 @router.get(
     "/v1/schedules/{name}",
     operation_id="get_schedule",
     summary="Read a schedule and its next due times",
-    responses={200: {"headers": _ETAG_HEADER}, **problem_responses(404)},
+    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
 )
 async def get_schedule(name: str, services: WithServices, response: Response) -> ScheduleDocument:
     """The schedule as it is kept."""
@@ -226,9 +157,15 @@ async def list_schedules(
     operation_id="delete_schedule",
     summary="Delete a schedule",
     status_code=204,
-    responses=problem_responses(404),
+    response_model=None,
+    responses={**dry_run_response(ScheduleChangeDocument), **problem_responses(404, 412)},
 )
-async def delete_schedule(name: str, services: WithServices) -> Response:
+async def delete_schedule(name: str, services: WithServices, terms: WithTerms) -> Response:
     """What was claimed already is still sent."""
-    await services.metadata.schedules.remove(name)
-    return Response(status_code=204)
+    removed = await services.metadata.schedules.remove(name, terms)
+    unchanged: Changed[Schedule] = Changed(removed, removed)
+    return deleted(
+        ScheduleChangeDocument.of_change(
+            unchanged, services.broker.schedules, is_dry_run=terms.is_dry_run
+        )
+    )

@@ -4,24 +4,36 @@ from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from app.api.change_documents import TopicChangeDocument, deleted, dry_run_response
 from app.api.cloudevents import EVENT, event_of
-from app.api.dependencies import IfVersion, WithServices, etag_of, json_body
+from app.api.conditions import WithPatchTerms, WithTerms, etag_of
+from app.api.dependencies import WithServices, json_body
 from app.api.documentation import (
     CACHE_HEADERS,
+    ETAG_HEADER,
     EVENT_SCHEMA,
     RAW_MESSAGE_HEADERS,
     Json,
     json_request,
     problem_responses,
 )
-from app.api.lane.media import JSON, OCTETS, message_answer_kind
+from app.api.lane.media import (
+    JSON,
+    MERGE_PATCH,
+    OCTETS,
+    message_answer_kind,
+    require_merge_patch,
+)
 from app.api.lane.raw_message import raw_headers
 from app.api.parameters import integer_of, point_of
 from app.api.rendering import view_of
-from app.api.schemas import TopicBody, TopicDocument, TopicList, TopicOffsets, TopicStats
+from app.api.schemas import TopicDocument, TopicList, TopicOffsets, TopicStats
+from app.api.setting_bodies import TopicBody, TopicPatch
 from app.api.validators import VARY, is_known, tag_of_message
 from app.api.wire import encode_line
+from app.broker.ports import Topic
 from app.broker.topics import check_queue, find_topic
+from app.domain.effects import SettingsChange
 from app.domain.errors import InvalidRequest
 
 _BOUNDS_HEADERS: Final[Json] = {
@@ -40,48 +52,84 @@ _SHOWN_INERT: Final = (
 
 router = APIRouter(tags=["topics"])
 
-_ETAG_HEADER = {"ETag": {"description": "the version", "schema": {"type": "string"}}}
-
 
 @router.put(
     "/v1/topics/{topic}",
     operation_id="put_topic",
-    summary="Create or replace a topic",
-    response_model=TopicDocument,
+    summary="Make a topic, or change what is named of it",
+    response_model=TopicChangeDocument,
     responses={
-        200: {"description": "The topic was replaced", "headers": _ETAG_HEADER},
+        200: {"description": "The topic was there; see `changed`", "headers": ETAG_HEADER},
         201: {
             "description": "The topic was made",
-            "model": TopicDocument,
-            "headers": _ETAG_HEADER,
+            "model": TopicChangeDocument,
+            "headers": ETAG_HEADER,
         },
         **problem_responses(409, 412, 413, 415),
     },
-    openapi_extra=json_request(TopicBody),
+    openapi_extra=json_request(
+        TopicBody,
+        examples={
+            "make a topic": {"queues": 8, "retention": "3d", "flush": "sync"},
+            "keep messages longer": {"retention": "30d"},
+        },
+    ),
 )
 async def put_topic(
     topic: str,
     services: WithServices,
     body: Annotated[TopicBody, Depends(json_body(TopicBody))],
-    if_version: IfVersion,
+    terms: WithTerms,
     response: Response,
-) -> TopicDocument:
-    """Make the topic, or give it these settings; what is left out gets its default.
+) -> TopicChangeDocument:
+    """Make the topic; what is left out has its default. Or merge the settings into those that it
+    has; what is left out stays. `If-None-Match: *` only makes.
 
     Queues can grow, never shrink.
     """
-    settings = body.settings(services.default_flush)
-    view, created = await services.broker.put_topic(topic, settings, if_version=if_version)
-    response.status_code = 201 if created else 200
-    response.headers["ETag"] = etag_of(view.version)
-    return TopicDocument.of(view)
+    change = await services.broker.settings_changes.change_topic(topic, body.named(), terms)
+    return _answer(change, response)
+
+
+@router.patch(
+    "/v1/topics/{topic}",
+    operation_id="patch_topic",
+    summary="Change what is named of a topic",
+    response_model=TopicChangeDocument,
+    responses={
+        200: {"description": "The topic; see `changed`", "headers": ETAG_HEADER},
+        **problem_responses(404, 409, 412, 413, 415),
+    },
+    openapi_extra=json_request(
+        TopicPatch,
+        media_types=(MERGE_PATCH, JSON),
+        examples={"more queues": {"queues": 16}, "retention as by default": {"retention": None}},
+    ),
+)
+async def patch_topic(
+    topic: str,
+    services: WithServices,
+    body: Annotated[TopicPatch, Depends(json_body(TopicPatch, require=require_merge_patch))],
+    terms: WithPatchTerms,
+    response: Response,
+) -> TopicChangeDocument:
+    """A JSON merge patch (RFC 7396): null is the default."""
+    change = await services.broker.settings_changes.change_topic(topic, body.named(), terms)
+    return _answer(change, response)
+
+
+def _answer(change: SettingsChange[Topic], response: Response) -> TopicChangeDocument:
+    if not change.is_dry_run:
+        response.status_code = 201 if change.is_made else 200
+        response.headers["ETag"] = etag_of(change.after.version)
+    return TopicChangeDocument.of_change(change)
 
 
 @router.get(
     "/v1/topics/{topic}",
     operation_id="get_topic",
     summary="Read a topic's settings",
-    responses={200: {"headers": _ETAG_HEADER}, **problem_responses(404)},
+    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
 )
 async def get_topic(topic: str, services: WithServices, response: Response) -> TopicDocument:
     """The settings of the topic."""
@@ -110,11 +158,13 @@ async def list_topics(
     operation_id="delete_topic",
     summary="Delete a topic",
     status_code=204,
-    responses=problem_responses(404),
+    response_model=None,
+    responses={**dry_run_response(TopicChangeDocument), **problem_responses(404, 412)},
 )
-async def delete_topic(topic: str, services: WithServices) -> None:
+async def delete_topic(topic: str, services: WithServices, terms: WithTerms) -> Response:
     """Delete the topic. Its messages become unreadable for ever."""
-    await services.broker.delete_topic(topic)
+    change = await services.broker.settings_changes.delete_topic(topic, terms)
+    return deleted(TopicChangeDocument.of_change(change))
 
 
 @router.get(

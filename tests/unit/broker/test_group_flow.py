@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from app.broker.results import Extend, ReceiveRequest
-from app.cluster import GroupView
 from app.domain.errors import GroupNotFound, InvalidRequest
 from app.domain.settings import CustomizedRetry, GroupSettings
 from tests.support.brokers import GROUP, TOPIC, World, never_gone, offsets, running
@@ -38,35 +37,6 @@ async def test_a_paused_group_gets_nothing_and_is_told_so() -> None:
         assert offsets(await world.receive()) == [2]
         with pytest.raises(GroupNotFound):
             await world.broker.flow.pause("nobody")
-
-
-@pytest.mark.parametrize("is_deleted", [False, True])
-async def test_a_pause_keeps_what_is_changed_at_the_same_time(
-    is_deleted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with running() as world:
-        await world.group(GroupSettings(max_attempts=5))
-        put = world.metadata.put_group
-        others = [True]
-
-        async def slow(
-            name: str, settings: GroupSettings, *, if_version: int | None = None
-        ) -> tuple[GroupView, bool]:
-            while others:  # another node is quicker
-                others.pop()
-                if is_deleted:
-                    await world.metadata.delete_group(name)
-                else:
-                    await put(name, GroupSettings(max_attempts=9))
-            return await put(name, settings, if_version=if_version)
-
-        monkeypatch.setattr(world.metadata, "put_group", slow)
-        if is_deleted:
-            with pytest.raises(GroupNotFound):
-                await world.broker.flow.pause(GROUP)
-        else:
-            group = await world.broker.flow.pause(GROUP)
-            assert (group.paused, group.max_attempts) == (True, 9)
 
 
 async def test_parked_receives_wait_on_and_go_on_when_resumed() -> None:

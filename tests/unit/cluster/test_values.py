@@ -1,4 +1,4 @@
-"""The pure parts of the metadata: stored text of group settings, snapshots, preconditions."""
+"""The pure parts of the metadata: stored text of group settings, snapshots."""
 
 from dataclasses import FrozenInstanceError, replace
 
@@ -12,9 +12,7 @@ from app.cluster.group_columns import (
     start_from_text,
     start_to_text,
 )
-from app.cluster.preconditions import check_version
 from app.cluster.snapshot import ClusterSnapshot, GroupView, TopicView
-from app.domain.errors import PreconditionFailed, StateConflict
 from app.domain.positions import FlushMode, TimestampMs
 from app.domain.settings import (
     CustomizedRetry,
@@ -90,19 +88,3 @@ def test_views_give_their_settings_back() -> None:
     assert TOPIC.settings.type is TopicType.FIFO
     assert GROUP.settings.retry_policy == CustomizedRetry((1,))
     assert GROUP.settings.start == "latest"
-
-
-@pytest.mark.parametrize(("present", "asked"), [(5, None), (5, 5), (0, None), (0, 0)])
-def test_preconditions_that_hold(present: int, asked: int | None) -> None:
-    check_version("topic 'a'", present, asked)
-
-
-@pytest.mark.parametrize(
-    ("present", "asked", "words"), [(5, 4, "at version 5"), (5, 0, "at version 5"), (0, 5, "exist")]
-)
-def test_preconditions_that_fail(present: int, asked: int, words: str) -> None:
-    with pytest.raises(PreconditionFailed, match=words) as caught:
-        check_version("topic 'a'", present, asked)
-    assert isinstance(caught.value, StateConflict)
-    assert caught.value.code == "PRECONDITION_FAILED"
-    assert caught.value.fields == {"version": present}

@@ -1,0 +1,116 @@
+"""Changing and deleting topics and groups: what is merged, what follows of it, and who is told.
+
+The metadata merges under its lock; here is what needs to know who is at work. What a change does to
+them is counted just before it is made, on this node. A dry run counts the same and tells nobody.
+Event loop only; any call may raise `MetadataUnavailable`.
+"""
+
+from app.broker.dead_letters import DeadLetters
+from app.broker.groups import Groups
+from app.broker.members import Members
+from app.broker.offset_book import OffsetBook
+from app.broker.ports import Group, Metadata, Store, Topic
+from app.broker.streams import Streams
+from app.broker.waiters import Waiters
+from app.domain.changes import Changed, Terms
+from app.domain.effects import (
+    SettingsChange,
+    TopicFacts,
+    effects_of_deletion,
+    effects_on_group,
+    effects_on_topic,
+)
+from app.domain.merging import DEFAULT, Named
+from app.domain.settings import GroupMode
+
+
+class SettingsChanges:
+    """Reachable as `Broker.settings_changes`."""
+
+    def __init__(
+        self,
+        store: Store,
+        metadata: Metadata,
+        *,
+        groups: Groups,
+        book: OffsetBook,
+        members: Members,
+        dead_letters: DeadLetters,
+        waiters: Waiters,
+        streams: Streams,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._groups = groups
+        self._book = book
+        self._members = members
+        self._dead_letters = dead_letters
+        self._waiters = waiters
+        self._streams = streams
+
+    # --- topics
+
+    async def change_topic(self, name: str, named: Named, terms: Terms) -> SettingsChange[Topic]:
+        """Make a topic, or merge what is named into it. Raises `TopicNotFound` when it must exist,
+        `PreconditionFailed`, `IllegalSetting`, or `StateConflict` for fewer queues."""
+        facts = self._topic_facts(name)
+        changed: Changed[Topic] = await self._metadata.change_topic(name, named, terms)
+        before, after = changed.before, changed.after
+        if not terms.is_dry_run and after is not before:
+            self._waiters.wake_topic(name)
+            await self._members.follow_topics()
+        effects = [] if before is None else effects_on_topic(before.settings, after.settings, facts)
+        return SettingsChange(before, after, effects, terms.is_dry_run)
+
+    async def delete_topic(self, name: str, terms: Terms) -> SettingsChange[Topic]:
+        """Delete a topic and its messages, for ever. Raises `TopicNotFound`."""
+        effects = effects_of_deletion(*self._groups.busy_in_topic(name))
+        topic = await self._metadata.delete_topic(name, terms)
+        if not terms.is_dry_run:
+            try:
+                self._store.delete_topic(name)
+            finally:
+                self._groups.forget(topic=name)
+                self._waiters.wake_topic(name)
+                self._streams.wake()
+            await self._members.follow_topics()
+        return SettingsChange(topic, topic, effects, terms.is_dry_run)
+
+    def _topic_facts(self, name: str) -> TopicFacts:
+        topic = self._metadata.snapshot.topics.get(name)
+        if topic is None:
+            return TopicFacts()
+        bounds = [self._store.bounds(name, queue_id) for queue_id in range(topic.queues)]
+        return TopicFacts(sum(high - low for low, high in bounds), len(self._book.readers(name)))
+
+    # --- groups
+
+    async def change_group(self, name: str, named: Named, terms: Terms) -> SettingsChange[Group]:
+        """Make a group, or merge what is named into it. Its mode stays while it has members.
+
+        Raises `GroupNotFound` when it must exist, `PreconditionFailed`, `IllegalSetting`, or
+        `StateConflict` for its mode.
+        """
+        if "mode" in named:
+            mode = named["mode"]
+            wanted = GroupMode.CLUSTERING if mode is DEFAULT else GroupMode(str(mode))
+            await self._members.check_mode(name, wanted)
+        facts = self._groups.facts(name)
+        changed: Changed[Group] = await self._metadata.change_group(name, named, terms)
+        before, after = changed.before, changed.after
+        if not terms.is_dry_run and after is not before:
+            self._groups.wake_everybody(name)
+        effects = [] if before is None else effects_on_group(before.settings, after.settings, facts)
+        return SettingsChange(before, after, effects, terms.is_dry_run)
+
+    async def delete_group(self, name: str, terms: Terms) -> SettingsChange[Group]:
+        """Delete a group with its offsets and leases. Raises `GroupNotFound`."""
+        facts = self._groups.facts(name)
+        effects = effects_of_deletion(facts.leases, facts.waiting)
+        group = await self._metadata.delete_group(name, terms)
+        if not terms.is_dry_run:
+            self._groups.forget(group=name)
+            self._streams.wake()
+            self._members.forget(name)
+            self._dead_letters.forget(name)
+        return SettingsChange(group, group, effects, terms.is_dry_run)

@@ -1,0 +1,146 @@
+"""A table of things with settings and a version, by name: topics, consumer groups.
+
+One implementation for both: finding, making, changing and deleting a row, each a step of the
+caller's transaction. What is particular to a kind is in the functions that it gives. Changes are
+made under `versions.lock`, so what was read stays true until the commit.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from sqlalchemy import Row, Table, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.cluster import versions
+from app.domain.changes import Changed, Conditions, Terms
+from app.domain.errors import NotFound
+from app.domain.merging import Named, Settings, by_name, merged, without_changes
+from app.domain.positions import TimestampMs
+from app.domain.schedules import ScheduleSettings
+from app.domain.settings import GroupSettings, TopicSettings
+
+_Settings_co = TypeVar(
+    "_Settings_co", TopicSettings, GroupSettings, ScheduleSettings, covariant=True
+)
+
+
+class Kept(Protocol[_Settings_co]):
+    """A row as a value."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def settings(self) -> _Settings_co: ...
+    @property
+    def version(self) -> int: ...
+
+
+View = TypeVar("View", bound=Kept[Any])
+Columns = Mapping[str, str | int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[Settings]):
+    """A change that is asked for."""
+
+    named: Named
+    defaults: Settings
+    """Of a thing that is made."""
+    check: Callable[[Settings], None]
+    """Raises when a setting is outside its range; given what the change brings, and defaults."""
+    now_ms: TimestampMs
+    terms: Terms
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsTable(Generic[View, Settings]):
+    """One kind of things. The functions take what they are asked of first."""
+
+    table: Table
+    noun: str
+    """What error texts call it."""
+    view: Callable[[Row[*tuple[object, ...]]], View]
+    columns: Callable[[View], Columns]
+    """Of a row, but for its name and when it was made."""
+    made: Callable[[AsyncConnection, str, Settings, TimestampMs, int], Awaitable[View]]
+    """A new thing of this name, these settings, this time and version."""
+    altered: Callable[[View, Settings, TimestampMs, int], View]
+    """The thing with other settings; raises when it cannot have them."""
+    missing: Callable[[str], NotFound]
+
+    async def load(self, connection: AsyncConnection) -> list[View]:
+        """All of them."""
+        return [self.view(row) for row in await connection.execute(select(self.table))]
+
+    async def find(self, connection: AsyncConnection, name: str) -> View | None:
+        """The one of this name."""
+        query = select(self.table).where(self.table.c.name == name)
+        row = (await connection.execute(query)).one_or_none()
+        return None if row is None else self.view(row)
+
+    async def change(
+        self, connection: AsyncConnection, name: str, change: Change[Settings]
+    ) -> Changed[View]:
+        """Make it, or merge what is named into it. What changes nothing writes nothing."""
+        version = await versions.lock(connection) + 1
+        present = await self.find(connection, name)
+        if present is None and change.terms.must_exist:
+            raise self.missing(name)
+        self._check_conditions(name, present, change.terms.conditions)
+        was: Settings | None = None if present is None else present.settings
+        kind = type(change.defaults)
+        settings = merged(kind, change.named, was, by_name(change.defaults))
+        if present is not None and settings == was:
+            return Changed(present, present)
+        change.check(without_changes(settings, was, by_name(change.defaults)))
+        if present is None:
+            made = await self._make(connection, name, settings, change.now_ms, version)
+            return Changed(None, made)
+        altered = self.altered(present, settings, change.now_ms, version)
+        row = self.table.c
+        values = dict(self.columns(altered))
+        await connection.execute(update(self.table).where(row.name == name).values(values))
+        await versions.raise_to(connection, version)
+        return Changed(present, altered)
+
+    async def ensure(
+        self, connection: AsyncConnection, name: str, settings: Settings, *, now_ms: TimestampMs
+    ) -> View:
+        """The one of this name as it is, or made with `settings` when there is none."""
+        version = await versions.lock(connection) + 1
+        present = await self.find(connection, name)
+        return present or await self._make(connection, name, settings, now_ms, version)
+
+    async def remove(
+        self, connection: AsyncConnection, name: str, conditions: Conditions
+    ) -> tuple[View, int] | None:
+        """Delete it with what refers to it; return it, and the new metadata version.
+
+        None when there was nothing to delete.
+        """
+        version = await versions.lock(connection) + 1
+        present = await self.find(connection, name)
+        if present is None:
+            return None
+        self._check_conditions(name, present, conditions)
+        await connection.execute(delete(self.table).where(self.table.c.name == name))
+        await versions.raise_to(connection, version)
+        return present, version
+
+    def _check_conditions(self, name: str, present: View | None, conditions: Conditions) -> None:
+        conditions.check(f"{self.noun} {name!r}", 0 if present is None else present.version)
+
+    async def _make(
+        self,
+        connection: AsyncConnection,
+        name: str,
+        settings: Settings,
+        now_ms: TimestampMs,
+        version: int,
+    ) -> View:
+        made = await self.made(connection, name, settings, now_ms, version)
+        values = {"name": name, "created_ms": now_ms, **self.columns(made)}
+        await connection.execute(insert(self.table).values(values))
+        await versions.raise_to(connection, version)
+        return made

@@ -1,0 +1,92 @@
+"""Which change of settings does what to those who are at work, and how many it counts."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.domain.effects import (
+    Effect,
+    GroupFacts,
+    TopicFacts,
+    effects_of_deletion,
+    effects_on_group,
+    effects_on_topic,
+)
+from app.domain.positions import FlushMode
+from app.domain.settings import (
+    DeliveryOrder,
+    GroupMode,
+    GroupSettings,
+    TopicSettings,
+    TopicType,
+)
+
+TOPIC, GROUP = TopicSettings(queues=2), GroupSettings(max_in_flight=100)
+BUSY = TopicFacts(messages=7, groups=3)
+AT_WORK = GroupFacts(leases=5, in_flight=9, waiting=2, topics=3, holders=(4, 1, 0))
+FIFO = replace(GROUP, order=DeliveryOrder.FIFO)
+BROADCAST = replace(GROUP, mode=GroupMode.BROADCAST)
+
+
+def counted(effects: list[Effect]) -> dict[str, int | None]:
+    assert all(effect.detail for effect in effects)
+    assert len({effect.code for effect in effects}) == len(effects)
+    return {effect.code.value: effect.count for effect in effects}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "facts", "effects"),
+    [
+        (TOPIC, TOPIC, BUSY, {}),
+        (TOPIC, replace(TOPIC, flush=FlushMode.ASYNC, retention_ms=60_000), BUSY, {}),
+        (TOPIC, replace(TOPIC, queues=8), BUSY, {"QUEUES_GROW_FOR_EVER": 6, "KEYS_MOVE": 7}),
+        (TOPIC, replace(TOPIC, queues=3), TopicFacts(), {"QUEUES_GROW_FOR_EVER": 1}),
+        (
+            replace(TOPIC, queues=1),
+            TOPIC,
+            BUSY,
+            {"QUEUES_GROW_FOR_EVER": 1, "KEYS_MOVE": 7, "ORDER_CHANGES": 3},
+        ),
+        (TOPIC, replace(TOPIC, type=TopicType.FIFO), BUSY, {"CLIENTS_REFUSED": None}),
+        (TOPIC, replace(TOPIC, type=TopicType.DELAY), BUSY, {"CLIENTS_REFUSED": None}),
+        (replace(TOPIC, type=TopicType.DELAY), TOPIC, BUSY, {}),
+    ],
+)
+def test_on_a_topic(
+    before: TopicSettings, after: TopicSettings, facts: TopicFacts, effects: dict[str, int | None]
+) -> None:
+    assert counted(effects_on_topic(before, after, facts)) == effects
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "facts", "effects"),
+    [
+        (GROUP, GROUP, AT_WORK, {}),
+        (GROUP, replace(GROUP, max_attempts=3, start="latest", paused=True), AT_WORK, {}),
+        (GROUP, FIFO, AT_WORK, {"ORDER_CHANGES": 3, "LEASES_END": 5}),
+        (FIFO, GROUP, AT_WORK, {"ORDER_CHANGES": 3, "LEASES_END": 5}),
+        (GROUP, FIFO, GroupFacts(), {"ORDER_CHANGES": 0}),
+        (GROUP, BROADCAST, AT_WORK, {"CLIENTS_REFUSED": 2}),
+        (BROADCAST, GROUP, AT_WORK, {}),
+        (GROUP, replace(GROUP, max_in_flight=9), AT_WORK, {}),
+        (GROUP, replace(GROUP, max_in_flight=8), AT_WORK, {"CLIENTS_REFUSED": 2}),
+        (replace(GROUP, max_in_flight=1), replace(GROUP, max_in_flight=8), AT_WORK, {}),
+        (GROUP, replace(GROUP, max_in_flight_per_member=4), AT_WORK, {}),
+        (GROUP, replace(GROUP, max_in_flight_per_member=3), AT_WORK, {"CLIENTS_REFUSED": 1}),
+        (
+            replace(GROUP, max_in_flight_per_member=1),
+            replace(GROUP, max_in_flight_per_member=3),
+            AT_WORK,
+            {},
+        ),
+    ],
+)
+def test_on_a_group(
+    before: GroupSettings, after: GroupSettings, facts: GroupFacts, effects: dict[str, int | None]
+) -> None:
+    assert counted(effects_on_group(before, after, facts)) == effects
+
+
+def test_of_a_deletion() -> None:
+    assert effects_of_deletion(0, 0) == []
+    assert counted(effects_of_deletion(4, 1)) == {"LEASES_END": 4, "CLIENTS_REFUSED": 1}

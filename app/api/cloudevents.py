@@ -18,6 +18,7 @@ from app.api.decoding import (
     JSON_CONTENT_TYPE,
     check_content_type,
     check_count,
+    shown_fault,
 )
 from app.api.errors import FieldError, InvalidBody
 from app.api.exchange import Headers
@@ -87,7 +88,7 @@ def decode_event(source: bytes | Raw) -> Message:
     try:
         members = _decode_object(source)
     except DECODE_FAULTS as error:
-        raise InvalidBody(f"the CloudEvent cannot be read: {error}") from error
+        raise InvalidBody(f"the CloudEvent cannot be read: {shown_fault(error)}") from error
     data, data_base64 = members.pop("data", None), members.pop("data_base64", None)
     attributes = {
         name: text for name, raw in members.items() if (text := _attribute(name, raw)) is not None

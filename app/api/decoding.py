@@ -47,6 +47,13 @@ TEXT_CONTENT_TYPE: Final = "text/plain; charset=utf-8"
 _LINE: Final = re.compile(rb"[^\n]+")
 _LINE_THAT_SAYS_SOMETHING: Final = re.compile(rb"\s*+([^\n]+)")
 
+_ESCAPE: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""An escape in a JSON text; `half` is of a surrogate that stands alone."""
+
 _WRONG_TYPE: Final = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
 _IN_JSON: Final = {
     "array": "an array",
@@ -70,38 +77,73 @@ class BodyDecoder(Generic[_T]):
     def __init__(self, kind: type[_T], *nested: type[Struct]) -> None:
         self._decode = msgspec.json.Decoder(kind).decode
         kinds: tuple[type[Struct], ...] = (kind, *nested)
-        self.known_fields = sorted(
-            {field.name for each in kinds for field in msgspec.structs.fields(each)}
-        )
+        fields = [[field.name for field in msgspec.structs.fields(each)] for each in kinds]
+        self.own_fields = sorted(fields[0])
+        self.known_fields = sorted({name for names in fields for name in names})
+        """Those of what is nested in it, too."""
 
     def decode(self, body: bytes | Raw) -> _T:
         if not body:
             raise InvalidBody(
                 "the request body is empty",
-                hint="send JSON; known here: " + ", ".join(self.known_fields),
+                hint="send JSON; known here: " + ", ".join(self.own_fields),
             )
         try:
             return self._decode(body)
         except DECODE_FAULTS as error:
-            raise decode_fault(error, self.known_fields) from error
+            raise decode_fault(error, body, self.own_fields, self.known_fields) from error
 
 
-def decode_fault(error: Exception, known_fields: Sequence[str]) -> CurlewError:
-    """The problem that a failed decode stands for."""
-    detail, _, path = str(error).partition(" - at `$")
-    if detail.startswith("JSON is malformed"):
+def decode_fault(
+    error: Exception, body: bytes | Raw, own_fields: Sequence[str], known_fields: Sequence[str]
+) -> CurlewError:
+    """The problem that a failed decode stands for; `known_fields` are those of nested ones, too."""
+    whole = _fault_of_the_whole(error, body, own_fields)
+    return whole or _fault_of_a_field(error, known_fields)
+
+
+def shown_fault(error: Exception) -> str:
+    """What is wrong with JSON that msgspec cannot read, in a few words."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"the JSON is not UTF-8: it has the byte 0x{error.object[error.start]:02x}"
+    if isinstance(error, RecursionError):
+        return "the JSON is nested too deeply"
+    return str(error)
+
+
+def _fault_of_the_whole(
+    error: Exception, body: bytes | Raw, own_fields: Sequence[str]
+) -> InvalidBody | None:
+    """The problem of a body that is no JSON object at all; None when it is one."""
+    known = ", ".join(own_fields)
+    detail = str(error)
+    if not isinstance(error, msgspec.MsgspecError):
+        return InvalidBody(shown_fault(error), hint="send UTF-8, without needless nesting")
+    if detail == "Expected `object`, got `array`":
         return InvalidBody(
-            detail, hint=f"send a JSON object; known here: {', '.join(known_fields)}"
+            "a JSON object is expected, not an array", hint=f"known in the object: {known}"
         )
-    if detail == "Expected `object`, got `array`" and not path:
-        return InvalidBody(
-            "a JSON object is expected, not an array",
-            hint=f"known in the object: {', '.join(known_fields)}",
-        )
-    if detail == "Input data was truncated":
+    is_cut = detail == "Input data was truncated"
+    if is_cut or "surrogate" in detail:
+        halves = (each["half"] for each in _ESCAPE.finditer(bytes(body)))
+        half = next((each for each in halves if each), None)
+        if half is not None:
+            return InvalidBody(
+                f"\\{half.decode('ascii')} stands for half of a character: it is no text",
+                hint="write both halves of the surrogate pair, or the character itself in UTF-8",
+            )
+    if is_cut:
         return InvalidBody(
             "the JSON ends too early", hint="in a shell, put it between single quotes"
         )
+    if detail.startswith("JSON is malformed"):
+        return InvalidBody(detail, hint=f"send a JSON object; known here: {known}")
+    return None
+
+
+def _fault_of_a_field(error: Exception, known_fields: Sequence[str]) -> CurlewError:
+    """The problem that a failed decode of an object stands for."""
+    detail, _, path = str(error).partition(" - at `$")
     pointer = _pointer(path.rstrip("`"))
     detail = _in_words(detail, pointer)
     marker = "unknown field `"
@@ -247,7 +289,8 @@ def _body_of(envelope: Envelope) -> tuple[bytes, str | None]:
     try:
         str(body, "utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidBody("body is not UTF-8", [FieldError("/body", str(error))]) from error
+        fault = FieldError("/body", shown_fault(error))
+        raise InvalidBody("body is not UTF-8", [fault]) from error
     return body, JSON_CONTENT_TYPE
 
 

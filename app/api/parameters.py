@@ -6,15 +6,19 @@ a name that the operation does not know is an error with the nearest known name 
 
 from collections.abc import Collection, Mapping
 from math import inf
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 from urllib.parse import parse_qsl
 
 from app.api.durations import parse_duration_ms
 from app.api.errors import UnknownParameter, did_you_mean
 from app.domain.errors import IllegalWait, InvalidRequest
 
+_T = TypeVar("_T")
+
 _PARAMETERS_MAX: Final = 256
 _INT64_DIGITS: Final = 19
+_SHOWN_CHARS: Final = 40
+"""Of a number that is far too long."""
 _INT64_MAX: Final = 2**63 - 1
 _NAMED_POINTS: Final[dict[str, Literal["earliest", "latest"]]] = {
     "earliest": "earliest",
@@ -64,12 +68,11 @@ def integer_of(
 ) -> int:
     """`text` as a decimal integer within the bounds, or `error`."""
     digits = text[1:] if text[:1] == "-" else text
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= _INT64_DIGITS):
+    if not (digits.isascii() and digits.isdigit()):
         raise error(f"{name} is {text!r}; it must be an integer", fields={"parameter": name})
-    value = int(text)
-    if not low <= value <= high:
+    if len(digits) > _INT64_DIGITS or not low <= (value := int(text)) <= high:
         raise error(
-            f"{name} is {value}; it must be from {low} to {high}",
+            f"{name} is {text[:_SHOWN_CHARS]}; it must be from {low} to {high}",
             fields={"parameter": name, "min": low, "max": high},
         )
     return value
@@ -86,6 +89,19 @@ def point_of(text: str) -> Literal["earliest", "latest"] | int:
             fields={"parameter": "at"},
         )
     return integer_of("at", text, error=InvalidRequest)
+
+
+def agreed(name: str, first: _T | None, second: _T | None) -> _T | None:
+    """What was given in either place; `InvalidRequest` for two that contradict each other."""
+    if first is None or first == second:
+        return second
+    if second is None:
+        return first
+    raise InvalidRequest(
+        f"{name} is given twice, as {first!r} and as {second!r}",
+        hint="header, query parameter and body are ways to say the same: say it once",
+        fields={"parameter": name},
+    )
 
 
 class Query:

@@ -70,7 +70,7 @@ class BatchRequest(Struct, forbid_unknown_fields=True):
 
 
 class ReceiveBody(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What to lease. Every field has a query alias, which wins."""
+    """What to lease. Every field has a query alias; given both ways they must say the same."""
 
     max_messages: Positive | None = None
     max_bytes: Positive | None = None
@@ -149,7 +149,7 @@ class ExtendBody(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ReceiptChange(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What to do with one lease. Every field has a query alias, which wins."""
+    """What to do with one lease. Every field has a query alias, to the same effect."""
 
     action: Literal["extend", "nack", "dead_letter"] | None = None
     invisible: Duration | None = None

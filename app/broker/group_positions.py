@@ -25,7 +25,7 @@ from app.domain.errors import (
 )
 from app.domain.member_shares import subscribers
 from app.domain.membership import Membership, QueueName
-from app.domain.names import check_group, nearest
+from app.domain.names import check_group, check_name, nearest
 from app.domain.positions import CommittedOffset, OffsetSnapshot, QueueOffset
 from app.domain.settings import GroupMode
 
@@ -304,7 +304,7 @@ class GroupPositions:
 
     async def take_snapshot(self, group: str, name: str) -> OffsetSnapshot:
         """Keep all committed offsets of the group under a name that is free."""
-        check_group(name)
+        check_name("snapshot", name)
         refuse_broadcast(self.find_group(group))
         await self._book.refresh(group)
         return await self._metadata.offset_snapshots.create(

@@ -191,7 +191,7 @@ class MalformedBody(InvalidRequest):
     """A body that does not parse, or has unknown or missing fields."""
 
     code = "MALFORMED_BODY"
-    title = "The request body cannot be read"
+    title = "The request body is not what is expected here"
 
 
 class MalformedFrame(InvalidRequest):

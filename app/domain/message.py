@@ -62,6 +62,9 @@ RESERVED_PROPERTIES: Final = frozenset(
 )
 """RocketMQ's MessageConst and our own; a client may not use them as property names."""
 
+EVERY_TAG: Final = "*"
+"""What a filter says that takes all; no filter could ask for a tag of this name."""
+
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
 
@@ -145,6 +148,12 @@ def _check_tag(tag: str, limits: Limits) -> None:
         raise IllegalTag(
             f"tag {tag!r} is not allowed",
             hint="use printable characters without '|' and without spaces at the ends",
+            pointer="/tag",
+        )
+    if tag == EVERY_TAG:
+        raise IllegalTag(
+            f"tag {tag!r} is not allowed: in a filter it stands for every tag",
+            hint="use another tag, or none",
             pointer="/tag",
         )
     if len(tag.encode()) > limits.tag_bytes_max:

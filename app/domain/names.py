@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from app.domain.errors import IllegalGroup, IllegalTopic
+from app.domain.errors import IllegalGroup, IllegalTopic, InvalidRequest
 from app.domain.limits import NAME_CHARS_MAX
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
@@ -75,6 +75,13 @@ def check_group(name: str) -> str:
     """Return `name`, or raise `IllegalGroup` when a client may not use it."""
     if not _NAME.fullmatch(name):
         raise IllegalGroup(f"group name {name!r} is not allowed", hint=_RULE)
+    return name
+
+
+def check_name(kind: str, name: str) -> str:
+    """Return `name`, or raise `InvalidRequest` when nothing of this `kind` may have it."""
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest(f"{kind} name {name!r} is not allowed", hint=_RULE)
     return name
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from app.api.exchange import Exchange
 from app.api.lane.metadata import SendOptions
+from app.api.parameters import agreed
 from app.broker.claims import Claim, KeyClaim, ProducerClaim
 from app.domain.errors import InvalidRequest
 
@@ -28,8 +29,9 @@ def claim_of(
 ) -> Claim | None:
     """The claim of a send; None when it has none. `InvalidRequest` for half a one, or for two."""
     key = options.idempotency_key
-    if key is None and IDEMPOTENCY_KEY in exchange.headers:
-        key = _key_of(exchange.headers[IDEMPOTENCY_KEY].decode("latin-1"))
+    if IDEMPOTENCY_KEY in exchange.headers:
+        of_header = _key_of(exchange.headers[IDEMPOTENCY_KEY].decode("latin-1"))
+        key = agreed("idempotency_key", of_header, key)
     producer = _producer_of(options)
     if producer is None:
         return None if key is None else KeyClaim(key, _fingerprint(exchange, body))

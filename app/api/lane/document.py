@@ -259,8 +259,8 @@ _OPERATIONS: Final[dict[str, Json]] = {
             "`ce-specversion` header the body is the data of one. Its attributes are kept as "
             "properties `ce-<name>`, `partitionkey` also as the sharding key. Properties go in "
             "`MQ-Prop-<name>` headers "
-            "(names in lower case), in `prop_<name>` parameters, or in MQ-Properties. Of a header "
-            "and its query alias the alias wins."
+            "(names in lower case), in `prop_<name>` parameters, or in MQ-Properties. What header, "
+            "query alias and body say of the same thing must be the same."
         ),
         "parameters": [*_headers(MESSAGE_HEADERS), *_SEND_HEADERS, *_query(SEND_PARAMETERS)],
         "requestBody": _body(

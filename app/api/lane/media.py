@@ -24,6 +24,9 @@ FRAMES_HEADER: Final = (b"content-type", FRAMES.encode("ascii"))
 _CURLS_DEFAULT: Final = "application/x-www-form-urlencoded"
 """What `curl -d` says when it is told nothing; taken as JSON where only JSON makes sense."""
 
+_FORM: Final = "multipart/form-data"
+"""What `curl -F` sends."""
+
 BodyKind = Literal["raw", "envelope", "event"]
 BatchKind = Literal["json", "ndjson", "frames", "events", "lines"]
 StreamKind = Literal["events", "lines"]
@@ -105,8 +108,17 @@ def send_content(content_type: bytes | None) -> tuple[BodyKind, str | None]:
 
 def raw_content_type(content_type: bytes | None) -> str | None:
     """The content type to store with a line; what curl says by itself means nothing."""
-    if not content_type or media_type(content_type) == _CURLS_DEFAULT:
+    if not content_type:
         return None
+    kind = media_type(content_type)
+    if kind == _CURLS_DEFAULT:
+        return None
+    if kind == _FORM:
+        raise UnsupportedContentType(
+            "a multipart form is not taken for a message: all of the form would be stored, not "
+            "the file in it",
+            hint="send the file itself: curl --data-binary @file",
+        )
     text = content_type.decode("latin-1")
     if not (text.isascii() and text.isprintable()):
         raise InvalidRequest("Content-Type has characters other than printable ASCII")

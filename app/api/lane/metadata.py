@@ -1,9 +1,9 @@
 """Message metadata in `MQ-*` headers and query parameters of a send. Pure.
 
 Header values are percent-encoded as in the CloudEvents HTTP binding (space, `"`, `%` and everything
-outside printable ASCII); raw UTF-8 is understood too. Every header has a lower-case query alias,
-which wins. Nothing is dropped silently: what is unknown, repeated, or planned for a later version
-is refused.
+outside printable ASCII); raw UTF-8 is understood too. Every header has a lower-case query alias;
+given both ways they must say the same. Nothing is dropped silently: what is unknown, repeated,
+contradicts itself, or is planned for a later version is refused.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ import msgspec
 
 from app.api.errors import UnknownParameter, UnsupportedFeature, did_you_mean
 from app.api.exchange import Headers
-from app.api.parameters import Query, integer_of
+from app.api.parameters import Query, agreed, integer_of
 from app.domain.errors import IllegalProperty, InvalidRequest
 from app.domain.positions import FlushMode, TimestampMs
 
@@ -53,6 +53,9 @@ BATCH_HEADERS: Final = {
 TRACE_HEADERS: Final = (b"traceparent", b"tracestate")
 """W3C trace context: stored as properties of these names, and so given to the consumer."""
 
+_TRACE_PROPERTIES: Final = tuple(name.decode("ascii") for name in TRACE_HEADERS)
+_INTEGERS: Final = frozenset({"queue_id", "born_time_ms", "producer_epoch", "producer_seq"})
+
 _SAFE_IN_HEADERS: Final = "!#$&'()*+,-./0123456789:;<=>?@[\\]^_`{|}~"
 _NAMES_OF_DURABILITY: Final = {"memory": FlushMode.ASYNC, "flushed": FlushMode.SYNC}
 
@@ -81,25 +84,34 @@ class SendOptions:
 
     def take(self, alias: str, text: str) -> None:
         """Set what `alias` names; keys and properties have rules of their own elsewhere."""
-        if alias == "tag":
-            self.tag = text
-        elif alias == "sharding_key":
-            self.sharding_key = text
-        elif alias == "queue_id":
-            self.queue_id = integer_of(alias, text, error=InvalidRequest)
-        elif alias == "born_time_ms":
-            self.born_time_ms = TimestampMs(integer_of(alias, text, error=InvalidRequest))
-        elif alias == "delay":
-            self.delay = text
-        elif alias == "deliver_at_ms":
-            self.deliver_at = text
-        elif alias in {"producer_epoch", "producer_seq"}:
-            setattr(self, alias, integer_of(alias, text, error=InvalidRequest))
-        elif alias in {"producer_id", "idempotency_key", "transaction", "producer_group"}:
-            setattr(self, alias, text)
+        if alias == "tag":  # most messages have one, so it goes the short way
+            self.tag = text if self.tag is None else agreed("tag", self.tag, text)
+        elif alias in _INTEGERS:
+            self._set(alias, alias, integer_of(alias, text, error=InvalidRequest))
+        elif alias == "durability":
+            self._set(alias, "flush", _flush_of(text))
         else:
-            assert alias == "durability", alias
-            self.flush = _flush_of(text)
+            self._set(alias, "deliver_at" if alias == "deliver_at_ms" else alias, text)
+
+    def take_keys(self, keys: tuple[str, ...]) -> None:
+        self.keys = keys if self.keys is None else agreed("keys", self.keys, keys)
+
+    def _set(self, alias: str, field_name: str, value: object) -> None:
+        """Set a field; `InvalidRequest` when another value was given before."""
+        known = getattr(self, field_name)
+        setattr(self, field_name, value if known is None else agreed(alias, known, value))
+
+
+def put_property(properties: dict[str, str], name: str, text: str) -> None:
+    """Add a property; `InvalidRequest` when it is there with another text.
+
+    But a trace context of its own outweighs that of the request, which is set on the way.
+    """
+    known = properties.setdefault(name, text)
+    if known != text:
+        if name not in _TRACE_PROPERTIES:
+            agreed(f"property {name!r}", known, text)
+        properties[name] = text
 
 
 def decode_header(name: bytes, value: bytes) -> str:
@@ -131,7 +143,7 @@ def read_trace(headers: Mapping[bytes, bytes]) -> dict[str, str]:
 def read_send_options(
     mq_headers: Headers, headers: Mapping[bytes, bytes], query: bytes
 ) -> SendOptions:
-    """The options of a single send: headers first, then the query over them."""
+    """The options of a single send, from headers and query."""
     options = SendOptions(properties=read_trace(headers))
     if mq_headers:
         _read_headers(mq_headers, options)
@@ -161,13 +173,13 @@ def _read_headers(mq_headers: Headers, options: SendOptions) -> None:
         if alias is None:
             if not name.startswith(PROPERTY_PREFIX):
                 raise _refusal(name, MESSAGE_HEADERS)
-            options.properties[_property_name(name)] = decode_header(name, value)
+            put_property(options.properties, _property_name(name), decode_header(name, value))
         elif alias == "keys":
             # Split before decoding, or an encoded space would part a key instead of being refused.
-            options.keys = tuple([decode_header(name, key) for key in value.split()])
+            options.take_keys(tuple([decode_header(name, key) for key in value.split()]))
         elif alias == "properties":
             for each, text in _json_properties(decode_header(name, value)).items():
-                options.properties.setdefault(each, text)
+                put_property(options.properties, each, text)
         else:
             options.take(alias, decode_header(name, value))
 
@@ -178,12 +190,14 @@ def _read_query(parameters: Query, options: SendOptions) -> None:
         if text is None:
             continue
         if alias == "keys":
-            options.keys = tuple(text.split())
+            options.take_keys(tuple(text.split()))
         elif alias == "properties":
-            options.properties.update(_json_properties(text))
+            for name, value in _json_properties(text).items():
+                put_property(options.properties, name, value)
         else:
             options.take(alias, text)
-    options.properties.update(parameters.prefixed(PROPERTY_PARAMETER_PREFIX))
+    for name, value in parameters.prefixed(PROPERTY_PARAMETER_PREFIX).items():
+        put_property(options.properties, name, value)
 
 
 def _given_twice(names: list[bytes]) -> InvalidRequest:

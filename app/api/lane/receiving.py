@@ -16,7 +16,7 @@ from app.api.lane import media
 from app.api.lane.preferences import wished_wait
 from app.api.lane.raw_message import raw_headers
 from app.api.lane.waiting import unless_gone
-from app.api.parameters import Query, duration_ms_of, wait_s_of
+from app.api.parameters import Query, agreed, duration_ms_of, wait_s_of
 from app.api.ports import DataPlane
 from app.api.quota_headers import near_quota_headers
 from app.api.rendering import delivered_views
@@ -64,8 +64,8 @@ class Receiving:
         force_base64 = query.choice("body", ("auto", "base64")) == "base64"
         wait_s = query.wait_s(limits.wait_seconds_max)
         headers: Headers = []
-        if wait_s is None and asked.wait is not None:
-            wait_s = wait_s_of(asked.wait, limits.wait_seconds_max)
+        if asked.wait is not None:
+            wait_s = agreed("wait", wait_s_of(asked.wait, limits.wait_seconds_max), wait_s)
         if wait_s is None:
             wait_s, headers = wished_wait(exchange, limits.wait_seconds_max)
         request = self._request_of(asked, query, wait_s, raw=raw)
@@ -131,8 +131,6 @@ class Receiving:
                 f"max_messages is {max_messages}; format=raw gives one message",
                 fields={"parameter": "max_messages"},
             )
-        filter_text, attempt_id = query.text("filter"), query.text("attempt_id")
-        client_id = query.text("client_id")
         min_messages = 1 if min_messages is None else min_messages
         if max_messages is None:
             max_messages = max(DEFAULT_RECEIVE_MESSAGES, min_messages)
@@ -142,24 +140,24 @@ class Receiving:
             wait_s=wait_s,
             min_messages=min_messages,
             invisible_ms=invisible_ms_of(asked.invisible, asked.invisible_ms, query),
-            filter=asked.filter if filter_text is None else filter_text,
-            attempt_id=asked.attempt_id if attempt_id is None else attempt_id,
-            client_id=asked.client_id if client_id is None else client_id,
+            filter=agreed("filter", asked.filter, query.text("filter")),
+            attempt_id=agreed("attempt_id", asked.attempt_id, query.text("attempt_id")),
+            client_id=agreed("client_id", asked.client_id, query.text("client_id")),
         )
 
 
 def invisible_ms_of(text: str | None, ms: int | None, query: Query) -> int | None:
-    """The invisible time asked for, the query winning over the body."""
-    query_text = query.text("invisible")
+    """The invisible time asked for, in the query or in the body."""
     query_ms = query.integer("invisible_ms", low=1, error=IllegalInvisibleTime)
-    if query_text is not None or query_ms is not None:
-        text, ms = query_text, query_ms
-    return duration_ms_of("invisible", text, ms, error=IllegalInvisibleTime)
+    asked_ms = duration_ms_of(
+        "invisible", query.text("invisible"), query_ms, error=IllegalInvisibleTime
+    )
+    in_body_ms = duration_ms_of("invisible", text, ms, error=IllegalInvisibleTime)
+    return agreed("invisible", in_body_ms, asked_ms)
 
 
 def _bounded(name: str, asked: int | None, query: Query, high: int) -> int | None:
-    given = query.integer(name, low=1)
-    value = asked if given is None else given
+    value = agreed(name, asked, query.integer(name, low=1))
     if value is not None and value > high:
         raise InvalidRequest(
             f"{name} is {value}; it must be from 1 to {high}",

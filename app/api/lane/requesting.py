@@ -7,18 +7,16 @@ Both bodies are messages, raw or as an envelope. What belongs to later delivery 
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
-from msgspec.structs import replace
-
 from app.api.decoding import envelope_decoder, message_of
 from app.api.errors import InvalidBody, NotAcceptable, UnsupportedFeature
 from app.api.exchange import ClientGone, Exchange, Headers, body_too_large
 from app.api.lane import media
 from app.api.lane.claims import IDEMPOTENCY_KEY
+from app.api.lane.merging import merged
 from app.api.lane.metadata import (
     MESSAGE_HEADERS,
     PROPERTY_PARAMETER_PREFIX,
     PROPERTY_PREFIX,
-    SendOptions,
     encode_header,
     read_send_options,
     refuse_mq_headers,
@@ -26,7 +24,7 @@ from app.api.lane.metadata import (
 from app.api.lane.preferences import wished_wait
 from app.api.lane.raw_message import check_raw, content_type_headers, property_headers
 from app.api.lane.waiting import unless_gone
-from app.api.parameters import Query, parse_query, refuse_unknown
+from app.api.parameters import Query, agreed, parse_query, refuse_unknown
 from app.api.ports import DataPlane
 from app.api.rendering import reply_view
 from app.api.traffic import Traffic
@@ -130,7 +128,7 @@ class Requesting:
         await exchange.answer(200, [media.JSON_HEADER], encode_line(answer))
 
     async def _read(self, exchange: Exchange, known: dict[bytes, str], query: bytes) -> _Given:
-        """The message in the body, with what headers and query say over it."""
+        """The message in the body, with what headers and query say of it."""
         headers = exchange.headers
         if IDEMPOTENCY_KEY in headers:
             raise UnsupportedFeature(
@@ -153,7 +151,7 @@ class Requesting:
             )
         if kind == "raw":
             return _Given(
-                _with(Message(body, content_type=content_type), options),
+                merged(Message(body, content_type=content_type), options),
                 options.queue_id,
                 options.flush,
             )
@@ -163,26 +161,14 @@ class Requesting:
                 "somebody waits for the reply: there is no delay here",
                 hint="leave out delay and deliver_at_ms",
             )
-        queue_id = envelope.queue_id if options.queue_id is None else options.queue_id
-        return _Given(_with(message_of(envelope), options), queue_id, options.flush)
+        queue_id = agreed("queue_id", envelope.queue_id, options.queue_id)
+        return _Given(merged(message_of(envelope), options), queue_id, options.flush)
 
 
 def _encoded(given: dict[str, str], *, own: bool) -> bytes:
     """The parameters of the operation itself, or those of the message, as a query."""
     chosen = {name: text for name, text in given.items() if (name in _OWN_PARAMETERS) is own}
     return urlencode(chosen).encode("ascii")
-
-
-def _with(message: Message, options: SendOptions) -> Message:
-    """`message` with what headers and query say over it."""
-    return replace(
-        message,
-        tag=message.tag if options.tag is None else options.tag,
-        keys=message.keys if options.keys is None else options.keys,
-        sharding_key=message.sharding_key if options.sharding_key is None else options.sharding_key,
-        properties={**message.properties, **options.properties},
-        born_time_ms=message.born_time_ms if options.born_time_ms is None else options.born_time_ms,
-    )
 
 
 def _raw_headers(replied: Replied) -> Headers:

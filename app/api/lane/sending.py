@@ -29,10 +29,12 @@ from app.api.exchange import Exchange, Headers, batch_too_large, body_too_large
 from app.api.lane import media
 from app.api.lane.answers import answer_results
 from app.api.lane.claims import DUPLICATE, IDEMPOTENCY_KEY, claim_of
+from app.api.lane.merging import merged
 from app.api.lane.metadata import (
     BATCH_HEADERS,
     TRACE_HEADERS,
     SendOptions,
+    put_property,
     read_batch_options,
     read_send_options,
     read_trace,
@@ -52,7 +54,7 @@ from app.api.lane.preparing import (
     prepared_answer,
     refuse_with_transaction,
 )
-from app.api.parameters import Query
+from app.api.parameters import Query, agreed
 from app.api.ports import DataPlane
 from app.api.traffic import Traffic
 from app.api.unpacking import CONTENT_ENCODING, Packing, TooLarge, packing_of, unpack
@@ -257,6 +259,12 @@ class Sending:
         if trace := read_trace(headers):
             entries = [traced(entry, trace) for entry in entries]
         claim = claim_of(options, exchange, body)
+        if options.queue_id is not None:
+            if spread:
+                raise InvalidRequest(
+                    "spread and queue_id contradict each other", hint="leave one of them out"
+                )
+            entries = [_of_queue(entry, options.queue_id) for entry in entries]
         await self._send_entries(exchange, topic, entries, options, spread, wishes, claim)
 
     async def _read_frame(
@@ -404,19 +412,16 @@ class _ToSend(NamedTuple):
 def _to_send(
     kind: media.BodyKind, content_type: str | None, body: bytes, options: SendOptions
 ) -> _ToSend:
-    """What a request for one message asks for; headers and query win over an envelope."""
-    due = None
-    if options.delay is not None or options.deliver_at is not None:
-        due = due_of(options.delay, options.deliver_at)
+    """What a request for one message asks for, in headers, query and body."""
+    due = due_of(options.delay, options.deliver_at)
     if kind == "raw":
         return _ToSend(_raw_message(body, content_type, options), options.queue_id, due)
     if kind == "event":
-        return _ToSend(_merged(decode_event(body), options), options.queue_id, due)
+        return _ToSend(merged(decode_event(body), options), options.queue_id, due)
     envelope = envelope_decoder.decode(body)
-    queue_id = envelope.queue_id if options.queue_id is None else options.queue_id
-    if due is None:
-        due = due_of(envelope.delay, envelope.deliver_at_ms)
-    return _ToSend(_merged(message_of(envelope), options), queue_id, due)
+    queue_id = agreed("queue_id", envelope.queue_id, options.queue_id)
+    due = agreed("the time of delivery", due_of(envelope.delay, envelope.deliver_at_ms), due)
+    return _ToSend(merged(message_of(envelope), options), queue_id, due)
 
 
 def _timing(began_s: float) -> tuple[bytes, bytes]:
@@ -433,18 +438,6 @@ def _raw_message(body: bytes, content_type: str | None, options: SendOptions) ->
         properties=options.properties,
         content_type=content_type,
         born_time_ms=options.born_time_ms,
-    )
-
-
-def _merged(message: Message, options: SendOptions) -> Message:
-    """`message` of an envelope, with what headers and query say over it."""
-    return replace(
-        message,
-        tag=message.tag if options.tag is None else options.tag,
-        keys=message.keys if options.keys is None else options.keys,
-        sharding_key=message.sharding_key if options.sharding_key is None else options.sharding_key,
-        properties={**message.properties, **options.properties},
-        born_time_ms=message.born_time_ms if options.born_time_ms is None else options.born_time_ms,
     )
 
 
@@ -474,6 +467,17 @@ def _entries_of(
         return [_entry_of_event(event) for event in decode_events(body, count_max)]
     decode = decode_batch if kind == "json" else decode_lines
     return [entry_of(each) for each in decode(body, count_max)]
+
+
+def _of_queue(entry: Entry, queue_id: int) -> Entry:
+    """`entry`, or its fault when it names another queue than the request does."""
+    if isinstance(entry.item, CurlewError):
+        return entry
+    try:
+        agreed("queue_id", entry.item.queue_id, queue_id)
+    except InvalidRequest as error:
+        return entry._replace(item=error)
+    return entry
 
 
 def traced(entry: Entry, trace: dict[str, str]) -> Entry:
@@ -507,9 +511,10 @@ def entry_of(entry: BatchEntry | CurlewError) -> Entry:
 def _take_event(exchange: Exchange, options: SendOptions) -> None:
     """Add the attributes of an event in binary mode."""
     attributes = attributes_of_headers(exchange.scope["headers"])
-    options.properties |= attributes
-    if options.sharding_key is None:
-        options.sharding_key = attributes.get("ce-partitionkey")
+    for name, text in attributes.items():
+        put_property(options.properties, name, text)
+    if (key := attributes.get("ce-partitionkey")) is not None:
+        options.take("sharding_key", key)
 
 
 def result_of(index: int, entry_id: str | None, outcome: SendResult | CurlewError) -> BatchResult:

@@ -21,7 +21,7 @@ from app.api.lane.answers import answer_results
 from app.api.lane.metadata import read_trace
 from app.api.lane.receiving import invisible_ms_of
 from app.api.lane.sending import Entry, entry_of, result_of, traced
-from app.api.parameters import Query, duration_ms_of
+from app.api.parameters import Query, agreed, duration_ms_of
 from app.api.ports import DataPlane
 from app.api.traffic import Traffic
 from app.api.unpacking import read_unpacked
@@ -230,10 +230,10 @@ class _Change(NamedTuple):
 
 
 def _change_of(asked: ReceiptChange, query: Query) -> _Change:
-    action = query.choice("action", _ACTIONS) or asked.action
+    action = agreed("action", asked.action, query.choice("action", _ACTIONS))
     invisible_ms = invisible_ms_of(asked.invisible, asked.invisible_ms, query)
     delay_ms = _query_delay_ms(asked, query)
-    reason = query.text("reason") or asked.reason
+    reason = agreed("reason", asked.reason, query.text("reason") or None)
     if action == "extend":
         if delay_ms is not None or reason is not None:
             raise InvalidRequest("delay and reason belong to action=nack or dead_letter")
@@ -255,10 +255,8 @@ def _change_of(asked: ReceiptChange, query: Query) -> _Change:
 
 
 def _query_delay_ms(asked: ReceiptChange, query: Query) -> int | None:
-    text, ms = query.text("delay"), query.integer("delay_ms")
-    if text is None and ms is None:
-        text, ms = asked.delay, asked.delay_ms
-    return _delay_ms_of(text, ms)
+    asked_ms = _delay_ms_of(query.text("delay"), query.integer("delay_ms"))
+    return agreed("delay", _delay_ms_of(asked.delay, asked.delay_ms), asked_ms)
 
 
 def _delay_ms_of(text: str | None, ms: int | None) -> int | None:

@@ -17,6 +17,8 @@ from app.broker.dead_letters import RedrivePlan, Selection
 from app.domain.errors import InvalidRequest
 from app.domain.limits import Limits
 
+TIME_MS_MAX: Final = 2**63 - 1
+
 router = APIRouter(tags=["dead letters"])
 
 SELECTED_MAX: Final = Limits().dead_letters_selected_max
@@ -140,8 +142,12 @@ async def list_dead_letters(
         str | None, Query(description="a filter expression")
     ] = None,
     reason: Annotated[str | None, Query(description="a part of the reason")] = None,
-    from_ms: Annotated[int | None, Query(ge=0, description="dead since then or later")] = None,
-    until_ms: Annotated[int | None, Query(ge=0, description="dead before then")] = None,
+    from_ms: Annotated[
+        int | None, Query(ge=0, le=TIME_MS_MAX, description="dead since then or later")
+    ] = None,
+    until_ms: Annotated[
+        int | None, Query(ge=0, le=TIME_MS_MAX, description="dead before then")
+    ] = None,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before")] = None,
     page_size: Annotated[int, Query(ge=1)] = 100,
     body: Annotated[

@@ -50,6 +50,11 @@ _SHOWN_INERT: Final = (
 )
 """A producer names the type: HTML that somebody sent must not run as a page of this node."""
 
+_INERT_HEADERS: Final[Json] = {
+    "Content-Security-Policy": {"schema": {"type": "string"}, "description": "of one given raw"},
+    "X-Content-Type-Options": {"schema": {"type": "string"}, "description": "of one given raw"},
+}
+
 router = APIRouter(tags=["topics"])
 
 
@@ -224,7 +229,7 @@ async def get_topic_offsets(
                 EVENT: {"schema": EVENT_SCHEMA},
                 OCTETS: {"schema": {"type": "string", "format": "binary"}},
             },
-            "headers": {**RAW_MESSAGE_HEADERS, **CACHE_HEADERS},
+            "headers": {**RAW_MESSAGE_HEADERS, **CACHE_HEADERS, **_INERT_HEADERS},
         },
         304: {"description": "As `If-None-Match` has it", "headers": CACHE_HEADERS},
         **problem_responses(404, 406),

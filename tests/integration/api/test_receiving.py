@@ -50,10 +50,10 @@ def test_a_message_is_leased_and_acked(http: httpx.Client, topic: str) -> None:
     assert sum(each["offset"] for each in committed) == 2
 
 
-def test_the_query_wins_over_the_body(http: httpx.Client, topic: str) -> None:
+def test_query_and_body_together_are_all_that_is_said(http: httpx.Client, topic: str) -> None:
     send(http, topic, "a", "b", "c")
     url = f"/v1/topics/{topic}/groups/g-{topic}/messages:receive?max_messages=2"
-    assert len(http.post(url, json={"max_messages": 1}).json()["messages"]) == 2
+    assert len(http.post(url, json={"max_messages": 2, "wait": 0}).json()["messages"]) == 2
     assert len(http.post(url.partition("?")[0]).json()["messages"]) == 1
 
 

@@ -190,3 +190,27 @@ def test_an_empty_and_a_cut_off_body_say_what_to_do() -> None:
     assert (empty.detail, cut.detail) == ("the request body is empty", "the JSON ends too early")
     assert "text" in str(empty.hint)
     assert cut.hint
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (rb'{"text":"\ud800"}', r"\ud800 stands for half of a character: it is no text"),
+        (rb'{"text":"\udC00 x"}', r"\udC00 stands for half of a character: it is no text"),
+        (rb'{"text":"\\ud800', "the JSON ends too early"),
+        (rb'{"text":"\ud83d\ude00', "the JSON ends too early"),
+        (b'{"text":"\xff"}', "the JSON is not UTF-8: it has the byte 0xff"),
+        (b'{"body":' + b"[" * 100_000, "the JSON is nested too deeply"),
+    ],
+)
+def test_bodies_that_are_no_text_are_told_apart(body: bytes, detail: str) -> None:
+    with pytest.raises(InvalidBody) as caught:
+        envelope_decoder.decode(body)
+    assert caught.value.detail == detail
+    assert caught.value.hint
+
+
+def test_an_empty_settle_names_its_own_fields_only() -> None:
+    with pytest.raises(InvalidBody) as caught:
+        settle_decoder.decode(b"")
+    assert caught.value.hint == "send JSON; known here: acks, dead_letters, extends, nacks, sends"

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from app.api.errors import UnknownParameter, UnsupportedFeature
 from app.api.exchange import Headers
 from app.api.lane.metadata import (
+    MESSAGE_HEADERS,
     SendOptions,
     decode_header,
     encode_header,
@@ -45,21 +46,57 @@ def test_every_header_is_read() -> None:
     )
 
 
-def test_the_query_wins() -> None:
+def test_header_and_query_together_are_all_that_is_said() -> None:
     options = read(
         (b"mq-tag", b"a"),
-        (b"mq-keys", b"k"),
+        (b"mq-keys", b"m  n"),
         (b"mq-prop-x", b"1"),
-        query=b"tag=b&keys=m+n&prop_x=2&prop_Y=3&durability=flushed",
+        (b"mq-properties", b'{"x":"1","z":"4"}'),
+        query=b"tag=a&keys=m+n&prop_x=1&prop_Y=3&durability=flushed",
     )
-    assert (options.tag, options.keys) == ("b", ("m", "n"))
-    assert options.properties == {"x": "2", "Y": "3"}
+    assert (options.tag, options.keys) == ("a", ("m", "n"))
+    assert options.properties == {"x": "1", "Y": "3", "z": "4"}
     assert options.flush is FlushMode.SYNC
 
 
-def test_a_header_of_its_own_wins_over_the_json_header() -> None:
-    pair: Headers = [(b"mq-prop-x", b"1"), (b"mq-properties", b'{"x":"2"}')]
-    assert read(*pair).properties == read(*reversed(pair)).properties == {"x": "1"}
+CONTRADICTIONS: list[tuple[Headers, bytes]] = [
+    ([(b"mq-tag", b"a")], b"tag=b"),
+    ([(b"mq-keys", b"k")], b"keys=m"),
+    ([(b"mq-sharding-key", b"k")], b"sharding_key=m"),
+    ([(b"mq-queue-id", b"0")], b"queue_id=1"),
+    ([(b"mq-born-time-ms", b"0")], b"born_time_ms=1"),
+    ([(b"mq-durability", b"memory")], b"durability=flushed"),
+    ([(b"mq-delay", b"1s")], b"delay=2s"),
+    ([(b"mq-deliver-at", b"1")], b"deliver_at_ms=2"),
+    ([(b"mq-transaction", b"prepare")], b"transaction=other"),
+    ([(b"mq-producer-group", b"a")], b"producer_group=b"),
+    ([(b"mq-producer-id", b"a")], b"producer_id=b"),
+    ([(b"mq-producer-epoch", b"0")], b"producer_epoch=1"),
+    ([(b"mq-producer-seq", b"0")], b"producer_seq=1"),
+    ([(b"mq-properties", b'{"x":"1"}')], b"properties=%7B%22x%22:%222%22%7D"),
+    ([(b"mq-prop-x", b"1"), (b"mq-properties", b'{"x":"2"}')], b""),
+    ([(b"mq-properties", b'{"x":"2"}'), (b"mq-prop-x", b"1")], b""),
+    ([(b"mq-prop-x", b"1")], b"prop_x=2"),
+    ([], b"prop_x=2&properties=%7B%22x%22:%221%22%7D"),
+]
+
+
+@pytest.mark.parametrize(("headers", "query"), CONTRADICTIONS)
+def test_what_contradicts_itself_is_refused(headers: Headers, query: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="is given twice, as") as caught:
+        read(*headers, query=query)
+    assert caught.value.fields["parameter"]
+    assert "say it once" in (caught.value.hint or "")
+
+
+def test_every_header_can_contradict_its_alias() -> None:
+    assert {headers[0][0] for headers, _ in CONTRADICTIONS if headers} >= set(MESSAGE_HEADERS)
+
+
+def test_a_trace_of_the_message_outweighs_that_of_the_request() -> None:
+    request = {b"traceparent": b"00-request"}
+    options = read_send_options([(b"mq-prop-traceparent", b"00-own")], request, b"")
+    assert options.properties == {"traceparent": "00-own"}
 
 
 @pytest.mark.parametrize("value", ["Gr\u00fc\u00dfe".encode(), b"Gr%C3%BC%C3%9Fe"])
@@ -122,9 +159,9 @@ def test_an_empty_property_name_is_refused() -> None:
 
 
 def test_a_batch_takes_queue_and_durability_only() -> None:
-    query = Query(b"queue_id=2", {"queue_id", "durability"})
+    query = Query(b"queue_id=1", {"queue_id", "durability"})
     options = read_batch_options([(b"mq-queue-id", b"1"), (b"mq-durability", b"memory")], query)
-    assert (options.queue_id, options.flush) == (2, FlushMode.ASYNC)
+    assert (options.queue_id, options.flush) == (1, FlushMode.ASYNC)
     with pytest.raises(UnknownParameter, match="MQ-Tag") as caught:
         read_batch_options([(b"mq-tag", b"x")], query)
     assert "each entry" in (caught.value.hint or "")

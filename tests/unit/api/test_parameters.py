@@ -78,3 +78,9 @@ def test_a_duration_is_given_once() -> None:
         duration_ms_of("delay", "2s", 5, error=InvalidRequest)
     with pytest.raises(InvalidRequest, match="not a duration"):
         duration_ms_of("delay", "2", None, error=InvalidRequest)
+
+
+@pytest.mark.parametrize("text", ["99999999999999999999", "-99999999999999999999", "9" * 10_000])
+def test_an_integer_that_is_too_large_is_told_its_bounds(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="must be from 0 to 9223372036854775807"):
+        integer_of("offset", text, error=InvalidRequest)

@@ -26,6 +26,7 @@ from app.domain.errors import CurlewError
 from app.main import NodeServer, PortInUse, bind
 from app.node import DataDirectoryUnusable, Node, log_cache_note, narrow_files
 from app.runtime.allocator import keep_freed_memory
+from app.runtime.descriptors import TooFewDescriptors, allow_open_files, fitted
 from app.runtime.private_files import keep_new_files_private, make_private_directory
 from app.runtime.version import program_version
 from app.store import StoreLocked, StoreUnusable
@@ -43,6 +44,7 @@ _STARTUP_FAILURES: Final = (
     PortInUse,
     StoreLocked,
     StoreUnusable,
+    TooFewDescriptors,
 )
 
 _SWITCHES: Final = ("access_log", "insecure_anonymous")
@@ -162,7 +164,7 @@ def _migration_line(done: Migrated) -> str:
 
 async def _serve(config: Config, announce: Callable[[Config, int], str]) -> None:
     """Run a node until it is told to stop; `announce` makes what is printed once it is up."""
-    node = await Node.open(config)
+    node = await Node.open(config, limits=fitted(config.limits, allow_open_files(config.limits)))
     try:
         listener = bind(config)
         server = NodeServer(node)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import resource
 import signal
 import socket
 from collections.abc import Iterator
@@ -27,8 +26,6 @@ BACKLOG: Final = 2_048
 LINGER_SECONDS: Final = 0.5
 """A client with a request on its way has sent it by then; idle clients delay a stop by this."""
 LINGER_STEP_SECONDS: Final = 0.02
-FILES_BESIDE_CONNECTIONS: Final = 1_024
-"""Open files of store, metadata and everything else."""
 SHUTDOWN_SECONDS: Final = 8
 """Of the ten seconds that a stop may take; the rest is for the last sync."""
 
@@ -83,23 +80,12 @@ def _send_without_pacing(listener: socket.socket) -> None:
             listener.setsockopt(socket.IPPROTO_TCP, option, b"reno")
 
 
-def _allow_open_files(wanted: int) -> None:
-    """Raise this process's limit of open files to `wanted`, or as far as it may be raised."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < allowed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < wanted:
-        _LOG.warning("only %d open files are allowed; %d are needed at the limits", hard, wanted)
-
-
 class NodeServer(uvicorn.Server):
     """Uvicorn, told to answer the long polls before it waits for connections to end."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self.open_connections = Connections(node.limits)
-        _allow_open_files(node.limits.connections_max + FILES_BESIDE_CONNECTIONS)
         super().__init__(
             uvicorn.Config(
                 create_app(node, self.open_connections),

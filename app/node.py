@@ -6,7 +6,6 @@ Tests start a `Node`, not a server.
 """
 
 import asyncio
-import errno
 import logging
 from contextlib import AsyncExitStack
 from typing import Final, Self
@@ -18,6 +17,7 @@ from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import DEFAULT_RETENTION_MS, MIB, Limits
 from app.domain.names import TRACE_TOPIC
+from app.domain.shortages import shortage_of
 from app.runtime.machine import gives_free_memory_back, memory_bytes
 from app.runtime.private_files import (
     everything_in,
@@ -152,10 +152,9 @@ class Node:
                 await asyncio.sleep(0)
             await asyncio.get_running_loop().run_in_executor(None, checkpointing.run)
         except OSError as error:
-            if error.errno == errno.ENOSPC:
-                _LOG.warning("no room for a checkpoint; it is tried again")
-                return
-            self.store.fail(f"{error.strerror} while writing a checkpoint")
+            self.store.is_passing(error)
+        else:
+            self.store.look_again()
 
     async def apply_retention(self) -> None:
         """One pass: expire and delete as the topics say, and mind the disk. The service's turn."""
@@ -167,7 +166,15 @@ class Node:
             | {TRACE_TOPIC: self.config.trace_hours * 3_600_000},
         )
         loop = asyncio.get_running_loop()
-        report = await loop.run_in_executor(None, self.store.apply_retention, policy)
+        try:
+            report = await loop.run_in_executor(None, self.store.apply_retention, policy)
+        except OSError as error:
+            shortage = shortage_of(error)
+            if shortage is None:
+                raise
+            self.store.shortages.begins("retention", shortage, "nothing expires")
+            return
+        self.store.shortages.ends("retention")
         if report.warn and not self._disk_was_low:
             _LOG.warning("the disk is %.0f %% full", report.disk_used_ratio * 100)
             if report.held_by is not None:

@@ -14,6 +14,7 @@ from app.broker.delays import Delays
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Store
 from app.broker.row_faults import RowFaults
+from app.domain.shortages import HINTS, Shortage
 from app.runtime.service import Service
 
 
@@ -28,6 +29,7 @@ class ConditionCode(StrEnum):
     SHUTTING_DOWN = "SHUTTING_DOWN"
     STORE_FAILED = "STORE_FAILED"
     DISK_FULL = "DISK_FULL"
+    SYSTEM_BUSY = "SYSTEM_BUSY"
     METADATA_UNAVAILABLE = "METADATA_UNAVAILABLE"
     TIMERS_NOT_READY = "TIMERS_NOT_READY"
     DELIVERY_FAILING = "DELIVERY_FAILING"
@@ -36,6 +38,7 @@ class ConditionCode(StrEnum):
 
 TROUBLES: Final = (
     ConditionCode.DISK_FULL,
+    ConditionCode.SYSTEM_BUSY,
     ConditionCode.METADATA_UNAVAILABLE,
     ConditionCode.TIMERS_NOT_READY,
     ConditionCode.DELIVERY_FAILING,
@@ -107,13 +110,28 @@ class Health:
             found.append(_condition(ConditionCode.STORE_FAILED, detail))
         return found
 
+    def _shortages(self) -> list[Condition]:
+        """What the machine has too little of, one condition for each."""
+        status = self._store.status()
+        found: list[Condition] = []
+        if status.refusal is not None:
+            detail = f"no messages are taken: {status.refusal}"
+            found.append(_condition(ConditionCode.DISK_FULL, detail))
+        for shortage in Shortage:
+            works = [lack.work for lack in status.lacks if lack.shortage is shortage]
+            if not works or (shortage is Shortage.ROOM and found):
+                continue
+            code = ConditionCode.SYSTEM_BUSY
+            if shortage is Shortage.ROOM:
+                code = ConditionCode.DISK_FULL
+            detail = f"{shortage.value}: {'; '.join(works)}"
+            found.append(Condition(code, detail, HINTS[shortage]))
+        return found
+
     def troubles(self) -> list[Condition]:
         """What an operator should look at although requests are served."""
         found: list[Condition] = []
-        refusal = self._store.status().refusal
-        if refusal is not None:
-            detail = f"no messages are taken: {refusal}"
-            found.append(_condition(ConditionCode.DISK_FULL, detail))
+        found += self._shortages()
         found += [
             _condition(ConditionCode.METADATA_UNAVAILABLE, problem)
             for problem in (self.metadata_problem, self._book.problem)

@@ -23,6 +23,7 @@ from app.domain.settings import (
     TopicType,
     WhenExhausted,
 )
+from app.runtime.shortage_log import Lack
 from app.store import (
     Appended,
     Done,
@@ -52,6 +53,8 @@ class StoreStatus(Protocol):
     def flushed_end(self) -> int: ...
     @property
     def pending_bytes(self) -> int: ...
+    @property
+    def lacks(self) -> tuple[Lack, ...]: ...
 
 
 class Frame(Protocol):

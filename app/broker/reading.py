@@ -9,6 +9,8 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from app.broker.ports import Store
+from app.domain.errors import ShuttingDown, SystemBusy
+from app.domain.shortages import HINTS, shortage_of
 from app.store import ColdRead, QueueBounds
 
 Result = TypeVar("Result")
@@ -26,6 +28,8 @@ class DiskAccess:
     async def run(self, read: Callable[[bool], Result]) -> Result:
         """Call `read(False)` here or, when that is cold, `read(True)` on a reader thread.
 
+        Raises `SystemBusy` when it lacks a descriptor (or memory, or room for what it mends).
+
         `read` gets `wait_for_disk` and must be safe to call on any thread. Raises `ColdRead` when
         the hop is spent.
         """
@@ -33,13 +37,36 @@ class DiskAccess:
             return read(False)
         except ColdRead:
             return await self.hop(read)
+        except OSError as error:
+            _refuse_for_shortage(error)
+            raise
 
     async def hop(self, read: Callable[[bool], Result]) -> Result:
         """Call `read(True)` on a reader thread, or raise `ColdRead` when the hop is spent."""
         if self.is_used:
             raise ColdRead
         self.is_used = True
-        return await asyncio.get_running_loop().run_in_executor(self._readers, read, True)
+        try:
+            hopping = asyncio.get_running_loop().run_in_executor(self._readers, read, True)
+        except RuntimeError as error:  # the threads have ended: the node stops
+            raise ShuttingDown(
+                "the node is shutting down",
+                hint="ask another node, or again later",
+                retry_after_s=1,
+            ) from error
+        try:
+            return await hopping
+        except OSError as error:
+            _refuse_for_shortage(error)
+            raise
+
+
+def _refuse_for_shortage(error: OSError) -> None:
+    """Raise `SystemBusy` when a file could not be opened or read for want of something."""
+    shortage = shortage_of(error)
+    if shortage is not None:
+        detail = f"the messages cannot be read now: {shortage.value}"
+        raise SystemBusy(detail, hint=HINTS[shortage], retry_after_s=1) from error
 
 
 def find_offset_at(

@@ -74,6 +74,8 @@ class TimerUpkeep:
         self._timers = timers
         self._end = end
         self._readers = readers
+        self._problem = ""
+        """Why the last flush failed."""
         self._flushed_at = 0
         self._flushed_s = 0.0
         self._retry_s = 0.0
@@ -141,8 +143,11 @@ class TimerUpkeep:
             self._retry_s = self._flushed_s + RETRY_SECONDS
             if isinstance(error, TimerLogDamaged):
                 self._timers.damage = str(error)
-            _LOG.warning("the timer log is not written: %s", error)
+            if str(error) != self._problem:  # once, not every five seconds of a full disk
+                self._problem = str(error)
+                _LOG.warning("the timer log is not written, and is tried again: %s", error)
             return
+        self._problem = ""
         log.finish(flushing)
         self._flushed_at = at
         self._store.trim(TIMER_TOPIC, QUEUE, min(self._oldest_offset(), log.watermark))

@@ -50,6 +50,12 @@ FRAME_RESTS_MAX = 1_024
 ROW_FAULTS_MAX = 256
 """Failing rows that a background service tells apart; of more only the first are shown."""
 
+REBUILT_UNITS_BYTES_MAX = 512 * MIB
+"""Units of queues, 20 bytes a message, that a start on a full disk holds in memory at most."""
+
+CUT_TAIL_HELD_BYTES_MAX = 64 * MIB
+"""Of what is cut off the end of the log at such a start: held until there is room for it."""
+
 PROPERTIES_ENCODED_BYTES_MAX = 32_767
 """The record's properties length is a signed 16-bit integer."""
 
@@ -109,6 +115,9 @@ class Limits:
     request_target_bytes_max: int = 32 * KIB
     connections_max: int = 10_000
     connections_per_address_max: int = 5_000
+    refused_connections_max: int = 256
+    file_answers_max: int = 1_024
+    store_files_max: int = 2_048
     first_byte_ms_max: int = 10_000
     request_head_ms_max: int = 10_000
     request_body_ms_max: int = 20_000

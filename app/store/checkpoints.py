@@ -5,15 +5,22 @@ those messages back.
 
 The event loop takes what a checkpoint tells of, which is quick; a thread writes it. A checkpoint
 counts only on units that were taken for it or for one before it, and it writes all of those first.
+
+The first one of a store's life says on the medium that the store is in use; without room for it the
+store is opened all the same (`Checkpoints.open`), so that what is in it can be read and expire.
 """
 
 import errno
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
+from app.domain.shortages import SyncFailed, shortage_of
+from app.runtime.shortage_log import ShortageLog
 from app.store import paths
 from app.store.consume_queue import ConsumeQueue, TakenUnits
 from app.store.files import FileSystem, write_atomically
@@ -25,7 +32,11 @@ from app.store.formats.state_file import (
     encode_state,
 )
 from app.store.key_index import KeyIndex
+from app.store.opening import load_checkpoint, write_abort
 from app.store.queue_table import QueueTable
+
+LACK: Final = "checkpoint"
+"""The name of checkpoints in the log of shortages."""
 
 
 class _Taken(NamedTuple):
@@ -39,10 +50,16 @@ class _Taken(NamedTuple):
 class Checkpoints:
     """Writes checkpoints one at a time, never an older one over a newer one."""
 
-    def __init__(self, files: FileSystem, queues: QueueTable, index: KeyIndex) -> None:
+    def __init__(
+        self, files: FileSystem, queues: QueueTable, index: KeyIndex, shortages: ShortageLog
+    ) -> None:
+        self.is_in_use_on_disk = False
+        """Whether a start after a loss of power would know that this store was in use."""
+        self._is_opened = False
         self._files = files
         self._queues = queues
         self._index = index
+        self._shortages = shortages
         self._lock = threading.Lock()
         self._last_written = 0
         self._failed = False
@@ -78,8 +95,8 @@ class Checkpoints:
         with self._lock:
             if checkpointing.number < self._last_written:
                 return
-            if self._failed:
-                raise OSError(errno.EIO, "an earlier sync of a queue failed")
+            if self._failed or self._queues.cache.sync_failed:
+                raise SyncFailed(errno.EIO, "an earlier sync of a queue failed")
             while self._taken and self._taken[0].number <= checkpointing.number:
                 _, queue, part = self._taken[0]
                 queue.write_taken(part)
@@ -88,9 +105,9 @@ class Checkpoints:
             try:
                 for file in self._queues.cache.take_dirty():
                     file.sync()
-            except OSError:
+            except OSError as error:
                 self._failed = True
-                raise
+                raise SyncFailed(error.errno, error.strerror) from error
             checkpoint = checkpointing.checkpoint(
                 index_files, self._index.damaged_from, self._files.boot_id()
             )
@@ -98,6 +115,58 @@ class Checkpoints:
             for path in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
                 write_atomically(self._files, path, data)
             self._last_written = checkpointing.number
+            if not self._is_opened:
+                self._finish_opening()
+        self._shortages.ends(LACK)
+
+    def _finish_opening(self) -> None:
+        write_abort(self._files)
+        if self._files.exists(paths.SYNC_FAILED):
+            self._files.remove(paths.SYNC_FAILED)
+        self.is_in_use_on_disk = self._is_opened = True
+
+    def open(self, begin: "Callable[[], Checkpointing]") -> None:
+        """Write the first checkpoint. Without room for it a later one makes up for all of it.
+
+        Raises `OSError`.
+        """
+        try:
+            begin().run()
+        except OSError as error:
+            if not self.note(error):
+                raise
+            self.is_in_use_on_disk = self._mark_in_place()
+
+    def note(self, error: OSError) -> bool:
+        """Take note of why a checkpoint is not written; False when it is no shortage."""
+        shortage = shortage_of(error)
+        if shortage is not None:
+            self._shortages.begins(LACK, shortage, "no checkpoint is written")
+        return shortage is not None
+
+    def _mark_in_place(self) -> bool:
+        """Take the mark of a clean stop off the last checkpoint, where it is: that needs no room.
+
+        With the mark the next start would not ask whether the power failed in between. Only the
+        copy counts while the first is written over, and the first while the copy is. False when
+        even that does not succeed: until a checkpoint is written nothing may be appended.
+        """
+        checkpoint = load_checkpoint(self._files)
+        if checkpoint is None or not checkpoint.clean:
+            return True
+        document = replace(checkpoint, clean=False, boot_id=self._files.boot_id())
+        data = encode_state(KIND_CHECKPOINT, document)
+        try:
+            for path in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
+                file = self._files.open(path)
+                file.pwritev([data], 0)
+                file.truncate(len(data))
+                file.sync()
+        except OSError as error:
+            if not self.note(error):
+                raise
+            return False
+        return True
 
 
 class Checkpointing:
@@ -138,9 +207,9 @@ class Checkpointing:
     def run(self) -> None:
         """Write and sync the units and the keys, and the checkpoint, unless a newer one is. Blocks.
 
-        Raises `OSError`. What was not written is written with the next one. After a sync that
-        failed no other checkpoint is written: it would count on units that may not be on the
-        medium.
+        Raises `OSError`; `Checkpoints.note` knows a shortage. What was not written is written with
+        the next one. After a sync that failed no other checkpoint is written: it would count on
+        units that may not be on the medium.
         """
         if not self._is_superseded:
             assert next(self._left, None) is None, "not all queues were collected"

@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from app.domain.shortages import SyncFailed, shortage_of
 from app.store import paths
 from app.store.file_cache import FileCache
 from app.store.files import Buffer, File, FilePart, FileSystem
@@ -113,12 +114,16 @@ class AppendCursor:
 class CommitLog:
     """The segments of one store."""
 
-    def __init__(self, files: FileSystem, segment_bytes: int) -> None:
+    def __init__(
+        self, files: FileSystem, segment_bytes: int, open_segments_max: int | None = None
+    ) -> None:
         self._files = files
         self.segment_bytes = segment_bytes
         self._written: dict[int, File] = {}
         """Segments that are written to: they stay open until they are synced and full."""
-        self._cache = FileCache(files, OPEN_SEGMENTS_MAX)
+        self._cache = FileCache(
+            files, min(open_segments_max or OPEN_SEGMENTS_MAX, OPEN_SEGMENTS_MAX)
+        )
         self.bases: list[int] = []
         """First physical offset of each segment, ascending. Appended to by the writer only."""
         self._known: set[int] = set()
@@ -165,11 +170,13 @@ class CommitLog:
         return physical_offset - physical_offset % self.segment_bytes
 
     def prepare(self, base: int) -> None:
-        """Make the segment of `base`, allocated in full, its name on the medium.
+        """Make the segment of `base`, allocated in full, its name on the medium, and open it.
 
-        Raises `OSError` (ENOSPC) with nothing changed when there is no room for it.
+        Raises `OSError` with nothing changed when there is no room for it, or no descriptor.
         """
         if base in self._prepared:
+            if base not in self._written:
+                self._written[base] = self._file(base)
             return
         file = self._find(base)
         if file is not None:
@@ -193,6 +200,25 @@ class CommitLog:
             self._files.remove(path)
             raise
         return file
+
+    def take_back(self, start: int) -> None:
+        """Drop what may stand from `start` on, on the medium too, as if it were never written.
+
+        For the worker, as `finish_sync`. The room is given back: `prepare` takes it again. Raises
+        `OSError`, and then it is not known what stands there.
+        """
+        try:
+            behind = [base for base in self.bases if base + self.segment_bytes > start]
+            for base in reversed(behind):  # a start that finds this half done must find no gap
+                file = self._file(base)
+                self._prepared.discard(base)
+                file.truncate(max(start - base, 0))
+                file.truncate(self.segment_bytes)
+                file.sync()
+                self._dirty.discard(base)
+        except SyncFailed:
+            self._note_failed_sync()
+            raise
 
     def is_prepared(self, end: int) -> bool:
         """Whether records up to `end` (exclusive) need no new segment."""
@@ -244,12 +270,15 @@ class CommitLog:
                 if file is not None:  # else retention, on its thread, has removed the segment
                     file.sync()
         except OSError:
-            with contextlib.suppress(OSError):
-                self._files.open(paths.SYNC_FAILED, create=True).close()
+            self._note_failed_sync()
             raise
         in_use = bases[-1] if bases else 0
         for base in [base for base in list(self._written) if base < in_use]:
             self._written.pop(base, None)  # closed when the last reader is done with it
+
+    def _note_failed_sync(self) -> None:
+        with contextlib.suppress(OSError):
+            self._files.open(paths.SYNC_FAILED, create=True).close()
 
     def sync_all(self) -> None:
         """Bring everything to the medium, also what another process wrote and the names it made."""
@@ -273,13 +302,13 @@ class CommitLog:
         """Remove the oldest segment; its path. Readers that have it open go on."""
         base = self.bases[0]
         assert len(self.bases) > 1
+        self._files.remove(paths.segment(base))  # first: what fails is found again by the next pass
         self.bases.remove(base)
         self._known.discard(base)
         self._prepared.discard(base)
         self._written.pop(base, None)
         path = paths.segment(base)
         self._cache.forget(path)
-        self._files.remove(path)
         return path
 
     def sync_names(self) -> None:
@@ -345,7 +374,10 @@ class CommitLog:
         return physical_offset
 
     def cut(self, end: int) -> None:
-        """Zero what stands behind `end` and drop later segments. The caller has kept a copy."""
+        """Zero what stands behind `end` and drop later segments. The caller has kept a copy.
+
+        Without room for all of the last segment it has its size, and `prepare` allocates it.
+        """
         for base in [base for base in self.bases if base > end]:
             self._known.discard(base)
             self._prepared.discard(base)
@@ -357,7 +389,13 @@ class CommitLog:
         file = self._find(base)
         if file is not None:
             file.truncate(end - base)
-            file.allocate(self.segment_bytes)
+            try:
+                file.allocate(self.segment_bytes)
+            except OSError as error:
+                if shortage_of(error) is None:
+                    raise
+                self._prepared.discard(base)
+                file.truncate(self.segment_bytes)
         self._files.sync_directory(paths.COMMIT_LOG)
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ Event loop and reader threads. A file that is pushed out is not closed under a r
 descriptor goes with the last reference to it.
 """
 
+import contextlib
 import threading
 from collections import OrderedDict
 
@@ -16,8 +17,13 @@ OPEN_FILES_MAX = 512
 class FileCache:
     """Files by path, the least recently used one dropped first."""
 
-    def __init__(self, files: FileSystem, open_files_max: int = OPEN_FILES_MAX) -> None:
+    def __init__(
+        self, files: FileSystem, open_files_max: int = OPEN_FILES_MAX, dirty_max: int | None = None
+    ) -> None:
+        self.sync_failed = False
+        """Whether a file could not be synced when there were too many: no checkpoint may follow."""
         self.files = files
+        self._dirty_max = dirty_max or open_files_max
         self._open_files_max = open_files_max
         self._opened: OrderedDict[str, File] = OrderedDict()
         self._dirty: dict[File, None] = {}
@@ -38,8 +44,14 @@ class FileCache:
         """Make a file of `size` zeros (sparse) and its directory, all names synced."""
         self.files.make_directory(directory)
         file = self.files.open(path, create=True)
-        file.truncate(size)
-        self.files.sync_directory(directory)
+        try:
+            file.truncate(size)
+            self.files.sync_directory(directory)
+        except OSError:  # or who tries again would find it and take it for whole
+            file.close()
+            with contextlib.suppress(OSError):
+                self.files.remove(path)
+            raise
         return self._remember(path, file)
 
     def _remember(self, path: str, file: File) -> File:
@@ -50,12 +62,26 @@ class FileCache:
         return file
 
     def mark_dirty(self, file: File) -> None:
-        """Note that `file` must be synced before a checkpoint may count on it."""
+        """Note that `file` must be synced before a checkpoint may count on it.
+
+        It stays open until then; so where too many wait for that, one is synced. Raises
+        `SyncFailed`.
+        """
         with self._lock:
             self._dirty[file] = None
+            waits_longest = None
+            if len(self._dirty) > self._dirty_max:
+                waits_longest = next(iter(self._dirty))
+                del self._dirty[waits_longest]
+        if waits_longest is not None:
+            try:
+                waits_longest.sync()
+            except OSError:
+                self.sync_failed = True
+                raise
 
     def take_dirty(self) -> list[File]:
-        """The files that were written to and not taken since, in the order of writing."""
+        """The files that were written to and not synced or taken since, in the order of writing."""
         with self._lock:
             dirty, self._dirty = list(self._dirty), {}
         return dirty

@@ -4,10 +4,12 @@
 was not synced. Paths are relative to the store's root, with '/' between parts.
 
 Rules that callers rely on: `pwritev` writes everything or raises; data is on the medium after
-`sync`, a new name after `sync_directory`; nothing is memory-mapped (a full disk must be an
-`OSError` and not a signal) and no file is opened in append mode (Linux would ignore the offset).
+`sync`, a new name after `sync_directory`; a sync that fails raises `SyncFailed`, whatever its
+errno; nothing is memory-mapped (a full disk must be an `OSError` and not a signal) and no file is
+opened in append mode (Linux would ignore the offset).
 """
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -18,6 +20,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from typing_extensions import override
 
+from app.domain.shortages import SyncFailed
 from app.store.page_cache import is_in_memory
 
 Buffer = bytes | bytearray | memoryview
@@ -36,6 +39,9 @@ DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 """Messages are nobody's business but their node's."""
 
+
+_HOLDER_BYTES: Final = 20
+"""Of the lock file, which names the process. Written over in place, so that it needs no room."""
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -92,7 +98,7 @@ class File(Protocol):
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None: ...
 
     def sync(self) -> None:
-        """Data (and the size needed to read it) to the medium."""
+        """Data (and the size needed to read it) to the medium. Raises `SyncFailed`."""
         ...
 
     def allocate(self, size: int) -> None:
@@ -282,12 +288,15 @@ class OsFile(File):
 
     @override
     def sync(self) -> None:
-        os.fdatasync(self._descriptor)
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise _sync_failed(error) from error
 
     @override
     def allocate(self, size: int) -> None:
         os.posix_fallocate(self._descriptor, 0, size)
-        os.fsync(self._descriptor)
+        _sync(self._descriptor)
 
     @override
     def truncate(self, size: int) -> None:
@@ -352,7 +361,12 @@ class OsFiles(FileSystem):
             path = f"{parent}/{part}" if parent else part
             if not self.exists(path):
                 os.mkdir(self._path(path), DIRECTORY_MODE)  # noqa: PTH102
-                self.sync_directory(parent)
+                try:
+                    self.sync_directory(parent)
+                except OSError:  # or who tries again would take the name for safe
+                    with contextlib.suppress(OSError):
+                        os.rmdir(self._path(path))  # noqa: PTH106
+                    raise
             parent = path
 
     @override
@@ -367,7 +381,7 @@ class OsFiles(FileSystem):
     def sync_directory(self, directory: str) -> None:
         descriptor = os.open(self._path(directory), os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(descriptor)
+            _sync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -383,14 +397,15 @@ class OsFiles(FileSystem):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            named = os.pread(descriptor, _HOLDER_BYTES, 0)
+            holder = named.decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)
             raise StoreLocked(
                 f"the data directory {self._root} is in use by another node (process {holder}); "
                 "stop it, or give this node another directory"
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk: only whom to name is missing then
+            os.pwrite(descriptor, f"{os.getpid()}\n".ljust(_HOLDER_BYTES).encode(), 0)
         return OsLock(descriptor)
 
     @override
@@ -401,6 +416,17 @@ class OsFiles(FileSystem):
             return ""
 
 
+def _sync(descriptor: int) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise _sync_failed(error) from error
+
+
+def _sync_failed(error: OSError) -> SyncFailed:
+    return SyncFailed(error.errno, error.strerror)
+
+
 def write_atomically(files: FileSystem, path: str, data: bytes) -> None:
     """Replace a small file whole: temporary file, sync, rename, sync of the directory."""
     temporary = f"{path}.tmp"
@@ -409,6 +435,10 @@ def write_atomically(files: FileSystem, path: str, data: bytes) -> None:
         file.truncate(0)
         file.pwritev([data], 0)
         file.sync()
+    except OSError:
+        with contextlib.suppress(OSError):  # on a full disk it would keep the room that there is
+            files.remove(temporary)
+        raise
     finally:
         file.close()
     files.replace(temporary, path)

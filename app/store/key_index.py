@@ -114,13 +114,14 @@ class KeyIndex:
             at += count
 
     def _file_for(self, item: _Keyed, count: int) -> IndexFile:
-        """The last file, or a new one: all keys of a record are in one file."""
+        """The last file, or a new one: all keys of a record are in one file.
+
+        Writes nothing: it is called where a message is told to be stored, which a full disk must
+        not undo. A full file stays in memory until `flush`.
+        """
         last = self._files[-1] if self._files else None
         if last is not None and last.appendable and last.room >= count:
             return last
-        if last is not None and last.appendable:
-            last.flush()
-            last.seal()
         time_ms = item.store_time_ms
         while self._files and paths.index_name(time_ms) <= self._files[-1].name:
             time_ms += 1
@@ -135,8 +136,11 @@ class KeyIndex:
         """
         with self._lock:
             self._drain()
-            if self._files and self._files[-1].appendable:
-                self._files[-1].flush()
+            for number, file in enumerate(self._files, 1):
+                if file.appendable:
+                    file.flush()
+                    if number < len(self._files):
+                        file.seal()
             return tuple(file.state() for file in self._files)
 
     def candidates(

@@ -8,15 +8,16 @@ All methods are for the event loop, except `read` and `read_message`, which may 
 reader threads, and `Checkpointing.run`.
 """
 
-import errno
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from app.domain.clock import Clock
 from app.domain.errors import StoreFailed
 from app.domain.limits import PROPERTIES_ENCODED_BYTES_MAX, Limits
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
+from app.domain.shortages import Shortage
+from app.runtime.shortage_log import Lack, ShortageLog
 from app.store import paths
 from app.store.appending import Appended, Appender, StepPart
 from app.store.cache_bound import CacheBound
@@ -45,7 +46,7 @@ from app.store.lookups import (
     read_record,
 )
 from app.store.mending import Mender
-from app.store.opening import load_or_make_meta, open_log, write_abort, write_clean_stop
+from app.store.opening import load_or_make_meta, open_log, write_clean_stop
 from app.store.pins import Pins
 from app.store.queue_table import QueueTable
 from app.store.reading import ReadResult, Wanted, read_queue
@@ -53,6 +54,9 @@ from app.store.recovery import Recovery
 from app.store.retention import RetentionPolicy
 from app.store.timer_log import TimerLog
 from app.store.writer import Done, Turns, Workers, Writer, WriterThread
+
+_NEARLY_FULL: Final = "disk"
+"""Retention's name in the log of shortages."""
 
 MENDING_ROUNDS_MAX = 16
 """Times that one read looks into gaps; each round may bring others to light."""
@@ -82,6 +86,8 @@ class StoreStatus(NamedTuple):
     pending_bytes: int
     queues: int
     recovery: Recovery
+    lacks: tuple[Lack, ...] = ()
+    """What is not done for now because the machine lacks something."""
 
 
 class MessageStore:
@@ -105,6 +111,8 @@ class MessageStore:
         self.store_id = bytes.fromhex(meta.store_id)
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
         """Called with (topic, queue id) after each confirmed append."""
+        self.shortages = ShortageLog()
+        """What is lacking now; others of the node note theirs there too."""
         self.pins = Pins()
         """What retention must leave; background services register there."""
         self._files = files
@@ -122,8 +130,10 @@ class MessageStore:
         cache = None if kept is None else CacheBound(log, kept, recovery.end)
         if cache is not None:
             log.on_read = cache.was_read
-        self._writer = Writer(log, turns, recovery.end, self._roll_back, workers, cache)
-        self._checkpoints = Checkpoints(files, queues, index)
+        self._writer = Writer(
+            log, turns, recovery.end, self._roll_back, workers, cache, self.shortages
+        )
+        self._checkpoints = Checkpoints(files, queues, index, self.shortages)
         self._appender = Appender(
             self.store_id,
             config,
@@ -157,8 +167,9 @@ class MessageStore:
             meta = load_or_make_meta(files, config, clock)
             files.make_directory(paths.COMMIT_LOG)
             files.make_directory(paths.CONSUME_QUEUES)
-            log = CommitLog(files, meta.segment_bytes)
-            queues = QueueTable(files, meta.queue_file_units)
+            limits = limits or Limits()
+            log = CommitLog(files, meta.segment_bytes, limits.store_files_max // 16)
+            queues = QueueTable(files, meta.queue_file_units, limits.store_files_max // 4)
             files.make_directory(paths.INDEX)
             index = KeyIndex(queues.cache, meta.index_slots, meta.index_entries)
             source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes, nothing_known())
@@ -176,17 +187,15 @@ class MessageStore:
                 clock,
                 turns,
                 lock,
-                limits or Limits(),
+                limits,
                 workers,
             )
         except BaseException:
             lock.release()
             raise
         try:
-            store.begin_checkpoint().run()
-            write_abort(files)
-            if files.exists(paths.SYNC_FAILED):
-                files.remove(paths.SYNC_FAILED)
+            store._checkpoints.open(store.begin_checkpoint)
+            store.look_again()
         except BaseException as error:
             store.fail(f"opening failed: {error}")
             store.close()
@@ -454,18 +463,16 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Make all messages of a topic unreadable for ever; its offsets go on if it comes again.
 
-        Blocks for one checkpoint, because it must survive a crash; when the disk has no room for
-        it, the next one that has makes it last. Raises `StoreFailed`.
+        Blocks for one checkpoint, because it must survive a crash; when there is no room for it
+        (or no descriptor), the next one that has makes it last. Raises `StoreFailed`.
         """
         for queue in self._queues.of_topic(topic):
             queue.expire_below(queue.max_offset)
         try:
             self.begin_checkpoint().run()
         except OSError as error:
-            if error.errno != errno.ENOSPC:
-                reason = f"{error.strerror} while writing a checkpoint"
-                self.fail(reason)
-                raise StoreFailed(reason) from error
+            if not self.is_passing(error):
+                raise StoreFailed(f"{error.strerror} while writing a checkpoint") from error
 
     def trim(self, topic: str, queue_id: int, min_offset: int) -> None:
         """Make what lies below `min_offset` of a queue unreadable; retention may delete it.
@@ -485,9 +492,13 @@ class MessageStore:
         report = self._expiring.apply(
             policy, now_ms=self._clock.now_ms(), end=self._writer.watermarks.confirmed
         )
-        self._appender.refuse_because(
-            f"the disk is {report.disk_used_ratio:.0%} full" if report.refuse_writes else None
-        )
+        if report.refuse_writes:
+            reason = f"the disk is {report.disk_used_ratio:.0%} full"
+            self.shortages.begins(_NEARLY_FULL, Shortage.ROOM, f"messages are refused: {reason}")
+            self._appender.refuse_because(reason)
+        else:
+            self.shortages.ends(_NEARLY_FULL)
+            self._appender.refuse_because(None)
         return report
 
     def timer_log(self) -> TimerLog:
@@ -516,6 +527,22 @@ class MessageStore:
         """Units in memory; worth a checkpoint when they grow."""
         return sum(queue.tail_bytes for queue in self._queues)
 
+    def is_passing(self, error: OSError) -> bool:
+        """Take note of why a checkpoint is not written: a shortage, and then it is tried again.
+
+        False: a fault, and the store takes no more writes.
+        """
+        if self._checkpoints.note(error):
+            return True
+        self.fail(f"{error.strerror} while writing a checkpoint")
+        return False
+
+    def look_again(self) -> None:
+        """Find out whether there is room again (or descriptors) where sends were refused last."""
+        is_in_use = self._checkpoints.is_in_use_on_disk
+        self._appender.hold_because(None if is_in_use else "the disk was full at the start")
+        self._writer.look_again()
+
     def fail(self, reason: str) -> None:
         """Take no further writes because of a failure outside the writer. Sticky."""
         self._writer.fail(reason)
@@ -534,7 +561,20 @@ class MessageStore:
             self._writer.pending_bytes,
             sum(1 for _ in self._queues),
             self._recovery,
+            self.shortages.now(),
         )
+
+    def _stop_clean(self) -> None:
+        """Write the last checkpoint. Without room for it the next start reads more of the log."""
+        try:
+            checkpointing = self._checkpoint(clean=True)
+            checkpointing.collect()
+            checkpointing.run()
+            end = self._writer.watermarks.flushed
+            write_clean_stop(self._files, self._appender.store_time_ms, end)
+        except OSError as error:
+            if not self._checkpoints.note(error):
+                raise
 
     def close(self) -> None:
         """Write and sync what is queued; the clean marker is written last. Blocks. Idempotent."""
@@ -546,11 +586,7 @@ class MessageStore:
                 self.flush(lambda _error: None)
             self._writer.stop()
             if self._writer.failed is None:
-                checkpointing = self._checkpoint(clean=True)
-                checkpointing.collect()
-                checkpointing.run()
-                end = self._writer.watermarks.flushed
-                write_clean_stop(self._files, self._appender.store_time_ms, end)
+                self._stop_clean()
         finally:
             self._queues.cache.close()
             self._log.close()

@@ -4,6 +4,7 @@ import os
 import secrets
 
 from app.domain.clock import Clock
+from app.domain.shortages import shortage_of
 from app.store import paths
 from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
@@ -41,7 +42,7 @@ def load_or_make_meta(files: FileSystem, config: StoreConfig, clock: Clock) -> S
             continue
         if meta is not None and data is not None:
             if read_whole(files, copy) != data:
-                write_atomically(files, copy, data)
+                _write_copy(files, copy, data)
             return meta
     if damage is not None:
         raise StoreUnusable(
@@ -62,6 +63,15 @@ def load_or_make_meta(files: FileSystem, config: StoreConfig, clock: Clock) -> S
     for path in (paths.META, paths.META_COPY):
         write_atomically(files, path, encode_state(KIND_META, meta))
     return meta
+
+
+def _write_copy(files: FileSystem, path: str, data: bytes) -> None:
+    """Make the copy good again; on a full disk the next start does."""
+    try:
+        write_atomically(files, path, data)
+    except OSError as error:
+        if shortage_of(error) is None:
+            raise
 
 
 def open_log(
@@ -103,6 +113,7 @@ def _open_by(
     start = max(log.start, log.start if lost else min(end, indexed_end))
     clean = checkpoint.clean and start >= end and not _anything_at(log, end)
     if clean:
+        log.sync_names()  # a segment that could not be finished may have an unsafe one
         return Recovery(end, store_time_ms=checkpoint.store_time_ms)
     power_lost = _writes_were_lost(files, checkpoint)
     plan = ScanPlan(start, indexed_end, end, meta.unchecked_end, power_lost)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from app.store.consume_queue import ConsumeQueue, Repair
-from app.store.file_cache import FileCache
+from app.store.file_cache import OPEN_FILES_MAX, FileCache
 from app.store.files import FileSystem
 from app.store.formats.state_file import QueueState
 
@@ -11,8 +11,10 @@ from app.store.formats.state_file import QueueState
 class QueueTable:
     """Makes queues on their first message and keeps them."""
 
-    def __init__(self, files: FileSystem, file_units: int) -> None:
-        self.cache = FileCache(files)
+    def __init__(
+        self, files: FileSystem, file_units: int, open_files_max: int = OPEN_FILES_MAX
+    ) -> None:
+        self.cache = FileCache(files, open_files_max)
         self._file_units = file_units
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.repair: Repair = lambda _queue, _first, _end: None

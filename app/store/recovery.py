@@ -5,10 +5,14 @@ Every record is checked, and its unit and keys are put where they belong, which 
 they are there already. How bad bytes are judged is in `log_scan`.
 """
 
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from app.domain.limits import MIB
+from app.domain.limits import CUT_TAIL_HELD_BYTES_MAX, MIB, REBUILT_UNITS_BYTES_MAX
+from app.domain.shortages import Shortage, shortage_of
 from app.store import paths
 from app.store.commit_log import CommitLog
 from app.store.dispatching import BlockDispatcher
@@ -17,6 +21,8 @@ from app.store.key_index import KeyIndex
 from app.store.log_scan import WINDOW_BYTES, Damage, LogScanner
 from app.store.queue_table import QueueTable
 from app.store.steps import WholeSteps
+
+_LOG: Final = logging.getLogger(__name__)
 
 FLUSH_AT_BYTES: Final = 16 * MIB
 """Units that are kept in memory while the log is read."""
@@ -92,30 +98,79 @@ def recover(
 
 
 def _flush(queues: QueueTable, index: KeyIndex) -> None:
-    """Move what was dispatched so far out of memory; the first checkpoint syncs it."""
-    index.flush()
-    for queue in queues:
-        queue.flush()
+    """Move what was dispatched so far out of memory; the first checkpoint syncs it.
+
+    On a full disk it stays there, up to a bound: then the store opens all the same.
+    """
+    try:
+        index.flush()
+        for queue in queues:
+            queue.flush()
+    except OSError as error:
+        held_bytes = sum(queue.tail_bytes for queue in queues)
+        if shortage_of(error) is None or held_bytes > REBUILT_UNITS_BYTES_MAX:
+            raise
 
 
 def keep_and_cut(files: FileSystem, log: CommitLog, end: int) -> int:
-    """Copy what stands behind `end` to `lost+found/`, then zero it. Returns the bytes kept."""
+    """Copy what stands behind `end` to `lost+found/`, then zero it. Returns the bytes kept.
+
+    On a full disk the cut itself makes the room: what is there is held in memory meanwhile. The
+    copy of what is more than `CUT_TAIL_HELD_BYTES_MAX`, or finds no room even then, is given up:
+    nobody was told that it is stored.
+    """
+    try:
+        kept = _keep(files, end, _tail(log, end))
+    except OSError as error:
+        if shortage_of(error) is not Shortage.ROOM:
+            raise
+    else:
+        log.cut(end)
+        return kept
+    held: list[tuple[int, bytes]] = []
+    for at, data in _tail(log, end):
+        if at + len(data) - end > CUT_TAIL_HELD_BYTES_MAX:
+            break
+        held.append((at, data))
+    log.cut(end)
+    try:
+        return _keep(files, end, held)
+    except OSError as error:
+        if shortage_of(error) is not Shortage.ROOM:
+            raise
+        _LOG.warning("no room to keep what was cut off the end of the log at %d", end)
+        return 0
+
+
+def _tail(log: CommitLog, end: int) -> Iterator[tuple[int, bytes]]:
+    """What stands behind `end`, but for zeros, as (physical offset, bytes)."""
+    position = end
+    while position < log.end_of_segments:
+        data = log.read(position, WINDOW_BYTES).rstrip(b"\0")
+        if data:
+            yield position, data
+        position = min(position + WINDOW_BYTES, log.base_of(position) + log.segment_bytes)
+
+
+def _keep(files: FileSystem, end: int, tail: Iterable[tuple[int, bytes]]) -> int:
+    """Write a tail to `lost+found/`; its size. Leaves nothing there when it fails."""
     files.make_directory(paths.LOST_AND_FOUND)
     number = 1
     while files.exists(paths.cut_tail(end, number)):
         number += 1
-    copy = files.open(paths.cut_tail(end, number), create=True)
-    kept, position = 0, end
+    path = paths.cut_tail(end, number)
+    copy = files.open(path, create=True)
+    kept = 0
     try:
-        while position < log.end_of_segments:
-            data = log.read(position, WINDOW_BYTES).rstrip(b"\0")
-            if data:
-                copy.pwritev([data], position - end)
-                kept = position - end + len(data)
-            position = min(position + WINDOW_BYTES, log.base_of(position) + log.segment_bytes)
+        for position, data in tail:
+            copy.pwritev([data], position - end)
+            kept = position - end + len(data)
         copy.sync()
+    except OSError:
+        with contextlib.suppress(OSError):
+            files.remove(path)
+        raise
     finally:
         copy.close()
     files.sync_directory(paths.LOST_AND_FOUND)
-    log.cut(end)
     return kept

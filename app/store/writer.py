@@ -8,14 +8,16 @@ already is the thread's alone: the loop goes on writing. (docs/adr, "Who writes"
 
 A block that fails takes everything behind it along, because the log has no holes:
 
-- No room for a new segment: nothing was written. The blocks fail with `DiskFull` (not stored), the
-  assignment of positions goes back to what is written, and sending works again when there is room.
-- Any other failure of a write or sync is sticky. After a failed fsync the kernel may have dropped
-  the dirty pages, so a second one that succeeds proves nothing. What was in the batch has an
-  unknown outcome, what was waiting is not stored, and nothing is written any more.
+- A shortage (`app.domain.shortages`: no room, no descriptor, …): nothing of the batch stays in the
+  file. What may be there of it is taken back by the worker, on the medium too, before anyone is
+  told: what was refused must not come back, nor its bytes stand between later ones. The blocks fail
+  (not stored), the assignment of positions goes back to what is written, and sending works again
+  when there is enough.
+- Any other failure of a write, and every one of a sync, is sticky. After a failed fsync the kernel
+  may have dropped the dirty pages, so a second one that succeeds proves nothing. What was in the
+  batch has an unknown outcome, what was waiting is not stored, and nothing is written any more.
 """
 
-import errno
 import logging
 import threading
 from collections import deque
@@ -27,7 +29,9 @@ from typing import Final, Protocol
 import msgspec
 from typing_extensions import override
 
-from app.domain.errors import CurlewError, DiskFull, Outcome, StoreFailed
+from app.domain.errors import CurlewError, DiskFull, Outcome, StoreFailed, SystemBusy
+from app.domain.shortages import HINTS, Shortage, shortage_of
+from app.runtime.shortage_log import ShortageLog
 from app.store.cache_bound import CacheBound
 from app.store.commit_log import CommitLog
 from app.store.files import Buffer
@@ -39,6 +43,8 @@ Done = Callable[[CurlewError | None], None]
 
 THREAD_NAME: Final = "curlew-writer"
 NO_ROOM: Final = "the disk has no room for another segment of the log"
+LACK: Final = "sends"
+"""The writer's name in the log of shortages."""
 RESTART_HINT: Final = "reading goes on; mend the disk and restart the node"
 
 
@@ -173,13 +179,15 @@ class Writer:
         on_rollback: Callable[[], None],
         workers: Workers = WriterThread,
         cache: CacheBound | None = None,
+        shortages: ShortageLog | None = None,
     ) -> None:
         self.watermarks = Watermarks(end, end, end)
         self.failed: str | None = None
         """Why no write is taken any more."""
         self.pending_bytes = 0
-        self._no_room_at: int | None = None
-        """What was written when there was no room for a segment last."""
+        self._lacking: Shortage | None = None
+        """Of what there was too little for the last write."""
+        self._shortages = shortages or ShortageLog()
         self._log = log
         self._turns = turns
         self._on_rollback = on_rollback
@@ -192,6 +200,8 @@ class Writer:
         self._pending: list[Block] = []
         self._handed_over = False  # the worker takes what is pending, until all is settled
         self._flushes: deque[_Flush] = deque()  # for the worker, before what is pending
+        self._undoing: _Attempt | None = None  # of the loop, for the worker to take back
+        self._looking = False  # the worker is to look whether there is enough again
         self._outstanding = 0  # what the worker took and the loop has not settled
         self._halted = False
         self._worker = workers(self._work)
@@ -212,8 +222,15 @@ class Writer:
 
     @property
     def refusal(self) -> str | None:
-        """That the last segment found no room; None since something was written again."""
-        return NO_ROOM if self._no_room_at == self.watermarks.written else None
+        """That the last segment found no room; None since there is room again."""
+        return NO_ROOM if self._lacking is Shortage.ROOM else None
+
+    def look_again(self) -> None:
+        """Find out whether there is enough again for what was refused last; nobody may send."""
+        if self._lacking is not None and self.failed is None:
+            with self._lock:
+                self._looking = True
+            self._worker.wake()
 
     def refuse_if_failed(self) -> None:
         """Raise `StoreFailed` when nothing is written any more."""
@@ -237,7 +254,7 @@ class Writer:
             self._handed_over = True
         self._worker.stop()
         self._settle_attempts()
-        if self._pending:
+        if self._pending or self._flushes:
             self.fail("the node stopped")
 
     def _end_turn(self) -> None:
@@ -253,7 +270,18 @@ class Writer:
         if self._flush_wanted:
             self._write_and_flush(batch)
         else:
-            self._settle_attempt(self._attempt(batch, sync=False))
+            self._write_here(batch)
+
+    def _write_here(self, batch: list[Block]) -> None:
+        """Write on the loop; what fails half way is for the worker to take back."""
+        attempt = self._attempt(batch, sync=False)
+        if not _must_be_taken_back(attempt):
+            self._settle_attempt(attempt)
+            return
+        with self._lock:
+            self._halted = self._handed_over = True
+            self._undoing = attempt
+        self._worker.wake()
 
     def _must_leave_the_loop(self, batch: list[Block]) -> bool:
         """Syncing and making a segment take long."""
@@ -268,7 +296,7 @@ class Writer:
         waiting = [block for block in batch if block.sync]
         batch = [block for block in batch if not block.sync]
         if batch:
-            self._settle_attempt(self._attempt(batch, sync=False))
+            self._write_here(batch)
         if self.failed is not None:
             self._settle(waiting, _store_failed(self.failed, "unknown"))
         elif waiting:
@@ -280,16 +308,43 @@ class Writer:
     def _work(self) -> bool:
         """Do one flush, or write one batch, if there is one; for the worker."""
         with self._lock:
-            if self._halted or not (self._flushes or (self._handed_over and self._pending)):
+            work = self._next_work()
+            if work is None:
                 return False
             self._outstanding += 1
-            if self._flushes:
-                work = partial(self._sync, self._flushes.popleft())
-            else:
-                work = partial(self._write, self._pending)
-                self._pending = []
         work()
         return True
+
+    def _next_work(self) -> Callable[[], None] | None:
+        """What the worker is to do. The lock is held."""
+        if self._undoing is not None:
+            undoing, self._undoing = self._undoing, None
+            return partial(self._report, undoing)
+        if self._halted:
+            return None
+        if self._flushes:
+            return partial(self._sync, self._flushes.popleft())
+        if self._handed_over and self._pending:
+            batch, self._pending = self._pending, []
+            return partial(self._write, batch)
+        if self._looking:
+            self._looking = False
+            return self._look
+        return None
+
+    def _look(self) -> None:
+        """Make the segments that were missing, with the same way back as `_make_ahead`."""
+        base = self._log.base_of(self.watermarks.written)
+        try:
+            self._log.prepare(base)
+            self._log.prepare(base + self._log.segment_bytes)
+        except OSError as error:
+            if shortage_of(error) is None:
+                self._fail_from_worker(error)
+        else:
+            self._turns.call_soon_threadsafe(self._has_enough)
+        with self._lock:
+            self._outstanding -= 1
 
     def _sync(self, flush: _Flush) -> None:
         try:
@@ -312,12 +367,23 @@ class Writer:
         if spare is not None:
             with self._lock:
                 self._outstanding += 1
-        self._attempts.append(attempt)
-        self._turns.call_soon_threadsafe(self._settle_attempts)
+        self._report(attempt)
         if spare is not None:
             self._make_ahead(spare)
         if attempt.synced:
             self._bound_cache(batch[-1].end)
+
+    def _report(self, attempt: _Attempt) -> None:
+        """Have the loop settle an attempt, after what it left half done was taken back."""
+        if _must_be_taken_back(attempt):
+            start = min(at for block in attempt.batch for at, _ in block.writes)
+            try:
+                self._log.take_back(start)
+                attempt.touched = False
+            except Exception as error:  # noqa: BLE001 - as in _attempt
+                attempt.failure = error
+        self._attempts.append(attempt)
+        self._turns.call_soon_threadsafe(self._settle_attempts)
 
     def _bound_cache(self, flushed: int) -> None:
         """For the worker, when those who waited for the sync have been told: it takes a while."""
@@ -329,14 +395,18 @@ class Writer:
         try:
             self._log.prepare(base)
         except Exception as error:  # noqa: BLE001 - as in _attempt
-            if not _is_disk_full(error):
-                with self._lock:
-                    self._halted = True
-                    self._outstanding += 1
-                self._attempts.append(_Attempt([], synced=False, failure=error, touched=False))
-                self._turns.call_soon_threadsafe(self._settle_attempts)
+            if shortage_of(error) is None:
+                self._fail_from_worker(error)
         with self._lock:
             self._outstanding -= 1
+
+    def _fail_from_worker(self, error: Exception) -> None:
+        """Have the loop take note of a fault that belongs to no batch."""
+        with self._lock:
+            self._halted = True
+            self._outstanding += 1
+        self._attempts.append(_Attempt([], synced=False, failure=error, touched=False))
+        self._turns.call_soon_threadsafe(self._settle_attempts)
 
     def _attempt(self, batch: list[Block], *, sync: bool) -> _Attempt:
         """Write a batch, and sync it if asked. Either thread, never both at a time.
@@ -393,12 +463,20 @@ class Writer:
 
     def _settle_attempt(self, attempt: _Attempt) -> None:
         if attempt.failure is None:
+            if self._lacking is not None and attempt.batch[-1].end > self.watermarks.written:
+                self._has_enough()
             self.watermarks.advance(attempt.batch[-1].end, synced=attempt.synced)
             self._settle(attempt.batch, None)
-        elif _is_disk_full(attempt.failure) and not attempt.touched:
-            self._roll_back(attempt.batch)
-        else:
+            return
+        shortage = shortage_of(attempt.failure)
+        if shortage is None or attempt.touched:
             self._fail_after(attempt.failure, attempt.batch)
+        else:
+            self._roll_back(attempt.batch, shortage)
+
+    def _has_enough(self) -> None:
+        self._lacking = None
+        self._shortages.ends(LACK)
 
     def _settle_flush(self, flush: _Flush) -> None:
         if flush.failure is None:
@@ -413,23 +491,18 @@ class Writer:
         self._settle(blocks, _store_failed(reason, "unknown"))
         self.fail(reason)
 
-    def _roll_back(self, batch: list[Block]) -> None:
-        """No room: forget what was assigned, and go on from what is written."""
+    def _roll_back(self, batch: list[Block], shortage: Shortage) -> None:
+        """Too little of something: forget what was assigned, and go on from what is written."""
         with self._lock:
             batch = batch + self._pending
             self._pending = []
-            self._halted = False
-        self._no_room_at = self.watermarks.written
+            self._halted = self.failed is not None
+            if self._flushes:
+                self._worker.wake()
+        self._lacking = shortage
+        self._shortages.begins(LACK, shortage, "messages are refused, reading goes on")
         self._on_rollback()
-        self._settle(
-            batch,
-            DiskFull(
-                NO_ROOM,
-                hint="free some space or shorten the retention; sending then works again",
-                outcome="not_stored",
-                retry_after_s=5,
-            ),
-        )
+        self._settle(batch, _refused(shortage))
 
     def _settle(self, blocks: list[Block], error: CurlewError | None) -> None:
         """Tell everybody, each by itself: one that raises keeps nobody else from being told."""
@@ -441,8 +514,22 @@ class Writer:
                 _LOG.exception("telling what became of an append failed; the others are told")
 
 
-def _is_disk_full(error: Exception) -> bool:
-    return isinstance(error, OSError) and error.errno == errno.ENOSPC
+def _must_be_taken_back(attempt: _Attempt) -> bool:
+    """Whether some of a batch that is not to be there may be in the file."""
+    failure = attempt.failure
+    return failure is not None and attempt.touched and shortage_of(failure) is not None
+
+
+def _refused(shortage: Shortage) -> CurlewError:
+    hint = HINTS[shortage]
+    if shortage is Shortage.ROOM:
+        return DiskFull(NO_ROOM, hint=hint, outcome="not_stored", retry_after_s=5)
+    return SystemBusy(
+        f"the message cannot be written now: {shortage.value}",
+        hint=hint,
+        outcome="not_stored",
+        retry_after_s=1,
+    )
 
 
 def _text(error: Exception) -> str:

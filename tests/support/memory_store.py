@@ -14,6 +14,7 @@ from app.domain.errors import CurlewError, DiskFull
 from app.domain.message import Message, StoredMessage, java_hash
 from app.domain.names import is_system_topic
 from app.domain.positions import FlushMode
+from app.runtime.shortage_log import Lack
 from app.store import (
     Appended,
     ColdRead,
@@ -60,6 +61,7 @@ class MemoryStatus:
     written_end: int = 0
     flushed_end: int = 0
     pending_bytes: int = 0
+    lacks: tuple[Lack, ...] = ()
 
 
 class MemoryStore:

@@ -49,12 +49,21 @@ class NodeRefused(Exception):
 
 
 def start_node(
-    data_dir: Path, *flags: str, command: str = "dev", environment: Mapping[str, str] | None = None
+    data_dir: Path,
+    *flags: str,
+    command: str = "dev",
+    environment: Mapping[str, str] | None = None,
+    open_files: int | None = None,
 ) -> RunningNode:
-    """Start a node and wait until it takes connections. The caller ends it."""
+    """Start a node and wait until it takes connections. The caller ends it.
+
+    `open_files`: no more than so many may be open, and the node cannot change that.
+    """
     data_dir.mkdir(parents=True, exist_ok=True)
     log = data_dir.parent / f"{data_dir.name}.log"
-    arguments = [sys.executable, "-m", "app.cli", command, "--data-dir", str(data_dir)]
+    limit = f'ulimit -n {open_files} && exec "$@"'
+    arguments = [] if open_files is None else ["sh", "-c", limit, "sh"]
+    arguments += [sys.executable, "-m", "app.cli", command, "--data-dir", str(data_dir)]
     arguments += flags if "--port" in flags else ["--port", "0", *flags]
     if "--segment-mib" not in flags and "--config" not in flags:
         arguments += ["--segment-mib", SEGMENT_MIB]
@@ -84,10 +93,16 @@ def start_node(
 
 @contextmanager
 def run_node(
-    data_dir: Path, *flags: str, command: str = "dev", environment: Mapping[str, str] | None = None
+    data_dir: Path,
+    *flags: str,
+    command: str = "dev",
+    environment: Mapping[str, str] | None = None,
+    open_files: int | None = None,
 ) -> Iterator[RunningNode]:
     """A node for the length of a block; it is stopped in order, or killed if that fails."""
-    node = start_node(data_dir, *flags, command=command, environment=environment)
+    node = start_node(
+        data_dir, *flags, command=command, environment=environment, open_files=open_files
+    )
     try:
         yield node
     finally:

@@ -10,6 +10,9 @@ A sync that fails behaves as Linux does: what was to be synced stays readable an
 medium, and the next sync succeeds. (Names are journaled: what a sync of a directory failed to bring
 to the medium, a later one brings.)
 
+Making a file is an "open" and then a "create". A sync of a directory has to open it, so it can lack
+a descriptor; any other error of a sync is a `SyncFailed`.
+
 A `Fault` makes the n-th call of a kind raise an `OSError`, once or from then on.
 """
 
@@ -21,10 +24,12 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
+from app.domain.shortages import SyncFailed
 from app.store.files import Buffer, DiskUsage, File, FileSystem, Lock, StoreLocked
 
 KINDS = (
     "open",
+    "create",
     "write",
     "sync",
     "allocate",
@@ -245,6 +250,7 @@ class SimulatedFiles(FileSystem):
         if inode is None:
             if not create or path.rpartition("/")[0] not in self.names:
                 raise FileNotFoundError(errno.ENOENT, path)
+            self.call("create")
             inode = Inode()
             self._rename([(path, inode)])
         return SimulatedFile(self, inode)
@@ -269,7 +275,11 @@ class SimulatedFiles(FileSystem):
             if path not in self.names:
                 self.call("mkdir")
                 self._rename([(path, Inode(directory=True))])
-                self.sync_directory(parent)
+                try:
+                    self.sync_directory(parent)
+                except OSError:
+                    self._rename([(path, None)])
+                    raise
             parent = path
 
     @override
@@ -292,7 +302,12 @@ class SimulatedFiles(FileSystem):
 
     @override
     def sync_directory(self, directory: str) -> None:
-        self.call("sync_directory")
+        try:
+            self.call("sync_directory")
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise
+            raise SyncFailed(error.errno, error.strerror) from error
         if self._skip_sync:
             return
         keep: list[tuple[str, Inode | None]] = []
@@ -328,9 +343,9 @@ class SimulatedFiles(FileSystem):
     def sync(self, inode: Inode) -> None:
         try:
             self.call("sync")
-        except OSError:
+        except OSError as error:
             inode.unsynced.clear()
-            raise
+            raise SyncFailed(error.errno, error.strerror) from error
         if not self._skip_sync:
             inode.sync()
 

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Final, Protocol
 
 from app.api.errors import TooManyConnections
+from app.api.guard.file_sending import FileAnswers
 from app.api.pressure import Pressure
 from app.domain.errors import CurlewError
 from app.domain.limits import Limits
@@ -39,6 +40,7 @@ class Connections:
         self.pressure = Pressure(limits)
         self.refused_count = 0
         self.late_count = 0
+        self.file_answers = FileAnswers(limits.file_answers_max)
         self._open: set[Connection] = set()
         self._by_address: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
@@ -64,6 +66,12 @@ class Connections:
         if self._timer is None:
             self._arm()
         return refusal
+
+    @property
+    def is_overrun(self) -> bool:
+        """Whether more connections are open than are accepted and refused with an answer."""
+        limits = self.limits
+        return len(self._open) > limits.connections_max + limits.refused_connections_max
 
     def leave(self, connection: Connection, address: str) -> None:
         """Count `connection` out."""

@@ -28,7 +28,7 @@ from app.api.exchange import (
     Event,
     Headers,
 )
-from app.api.guard.file_sending import FileSending
+from app.api.guard.file_sending import FileAnswers, FileSending
 
 _STATUS_LINES: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
@@ -70,6 +70,7 @@ class AnswerCycle(RequestResponseCycle):
         *,
         expects: bool,
         keep_alive: bool,
+        answers: FileAnswers,
     ) -> None:
         self.scope = scope
         self.transport = transport
@@ -77,6 +78,7 @@ class AnswerCycle(RequestResponseCycle):
         self.logger = logger
         self.on_response = on_response
         self.keep_alive = keep_alive
+        self._answers = answers
         self.waiting_for_100_continue = expects
         self.body: bytes | bytearray = b""  # type: ignore[assignment]
 
@@ -201,7 +203,7 @@ class AnswerCycle(RequestResponseCycle):
     async def _answer_from_files(self, message: Event) -> None:
         """The same, for a body that goes on in files."""
         head = self._whole_head(message)
-        sending = self._sending = FileSending(self.transport, self.message_event)
+        sending = self._sending = FileSending(self.transport, self.message_event, self._answers)
         try:
             await sending.run(head + message["body"], message["parts"])
         except ClientGone:

@@ -16,17 +16,46 @@ from functools import partial
 from typing import Final
 
 from app.api.exchange import ClientGone
+from app.domain.shortages import shortage_of
 from app.store import ColdRead, FilePart
 
 _log: Final = logging.getLogger(__name__)
 
 
+class FileAnswers:
+    """Counts the answers from files: each has a second descriptor. One per server."""
+
+    def __init__(self, count_max: int) -> None:
+        self.count = 0
+        self._count_max = count_max
+
+    def second_descriptor(self, transport: asyncio.Transport) -> int | None:
+        """Another descriptor of a connection; None when there are too many or no more."""
+        if self.count >= self._count_max:
+            return None
+        try:
+            descriptor = os.dup(transport.get_extra_info("socket").fileno())
+        except OSError as error:
+            if shortage_of(error) is None:
+                raise
+            return None
+        self.count += 1
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        self.count -= 1
+        os.close(descriptor)
+
+
 class FileSending:
     """One answer on its way."""
 
-    def __init__(self, transport: asyncio.Transport, news: asyncio.Event) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, news: asyncio.Event, answers: FileAnswers
+    ) -> None:
         """`news` is set when the connection is lost."""
         self._transport = transport
+        self._answers = answers
         self._news = news
         self._socket = -1
         """A second descriptor of the connection, which the transport does not watch."""
@@ -38,12 +67,15 @@ class FileSending:
     async def run(self, first: bytes, parts: Sequence[FilePart]) -> None:
         """Send all. Raises `ClientGone`, with the connection at its end, when that cannot be."""
         transport = self._transport
-        if transport.get_write_buffer_size():  # an earlier answer has to go first
+        second = None
+        if not transport.get_write_buffer_size():  # else an earlier answer has to go first
+            second = self._answers.second_descriptor(transport)
+        if second is None:
             rest = await asyncio.to_thread(lambda: [part.read() for part in parts])
             transport.write(b"".join([first, *rest]))
             return
         self.unsent_bytes = len(first) + sum(part.size for part in parts)
-        self._socket = os.dup(transport.get_extra_info("socket").fileno())
+        self._socket = second
         try:
             await self._send_all(memoryview(first), parts)
         except OSError as error:
@@ -54,7 +86,7 @@ class FileSending:
             if self.unsent_bytes and not transport.is_closing():
                 transport.abort()
             self.unsent_bytes = 0
-            os.close(self._socket)
+            self._answers.close(second)
 
     async def _send_all(self, first: memoryview, parts: Sequence[FilePart]) -> None:
         while first:

@@ -107,7 +107,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._address = self.client[0] if self.client else ""
         refusal = self.guard.enter(self, self._address)
         if refusal is not None:
-            self._say_last(refusal)
+            if self.guard.is_overrun:  # who is told why keeps a descriptor for a while
+                self.transport.abort()
+            else:
+                self._say_last(refusal)
             return
         self._enter(_IDLE, self.guard.limits.first_byte_ms_max)
 
@@ -259,6 +262,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.on_response_complete,
             expects=expects,
             keep_alive=version == "1.1" and self.parser.should_keep_alive(),
+            answers=self.guard.file_answers,
         )
         if earlier is None or earlier.response_complete:
             self._came = self.cycle

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from typing_extensions import override
 
-from app.api.guard.file_sending import FileSending
+from app.api.guard.file_sending import FileAnswers, FileSending
 from app.domain.limits import KIB, MIB, Limits
 from app.domain.message import Message
 from app.store import FilePart, RecordsInPlace, files
@@ -260,7 +260,7 @@ async def test_it_goes_through_a_transport_that_is_busy(server: Served) -> None:
     )
     assert isinstance(read.records, RecordsInPlace)
     transport = Busy()
-    sending = FileSending(cast("asyncio.Transport", transport), asyncio.Event())
+    sending = FileSending(cast("asyncio.Transport", transport), asyncio.Event(), FileAnswers(9))
     await sending.run(b"head", read.records.parts)
     assert transport.written == b"head" + plain[: read.records.total_bytes]
     assert sending.unsent_bytes == 0
@@ -318,7 +318,7 @@ async def test_a_thread_has_its_socket_until_it_is_done() -> None:
     part = Slow()
     with ours, theirs:
         transport = Stuck(ours)
-        sending = FileSending(cast("asyncio.Transport", transport), asyncio.Event())
+        sending = FileSending(cast("asyncio.Transport", transport), asyncio.Event(), FileAnswers(9))
         run = asyncio.ensure_future(sending.run(b"head", [cast("FilePart", part)]))
         await until(part.begun.is_set)
         for _ in range(2):
@@ -362,7 +362,9 @@ async def test_what_is_behind_the_first_part_on_disk_is_read_ahead_once() -> Non
         cast("FilePart", OnDisk(name, is_cold=name != "a", done=done)) for name in ("a", "b", "c")
     ]
     with ours, theirs:
-        sending = FileSending(cast("asyncio.Transport", Stuck(ours)), asyncio.Event())
+        sending = FileSending(
+            cast("asyncio.Transport", Stuck(ours)), asyncio.Event(), FileAnswers(9)
+        )
         await sending.run(b"head", parts)
     assert done == [
         *("a sends its byte 0", "a sends its byte 1"),

@@ -9,6 +9,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from app.api.exchange import AT_ONCE, MUST_REACH, WHOLE_ANSWER, WHOLE_BODY, ClientGone
 from app.api.guard.cycle import AnswerCycle
+from app.api.guard.file_sending import FileAnswers
 
 pytestmark = pytest.mark.anyio
 
@@ -36,6 +37,7 @@ def cycle_on(wire: Wire, method: str = "GET", *, keep_alive: bool = True) -> Ans
         lambda: None,
         expects=False,
         keep_alive=keep_alive,
+        answers=FileAnswers(1),
     )
 
 

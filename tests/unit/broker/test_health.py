@@ -6,7 +6,9 @@ import pytest
 
 from app.broker.health import TROUBLES, Condition, ConditionCode
 from app.broker.timers import BEHIND_MAX
+from app.domain.shortages import Shortage
 from app.runtime.service import Service
+from app.runtime.shortage_log import Lack
 from tests.support.brokers import World, running
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +55,14 @@ def _disk_full(world: World) -> None:
     world.store.state.refusal = "the disk is 91% full"
 
 
+def _no_checkpoint(world: World) -> None:
+    world.store.state.lacks = (Lack(Shortage.ROOM, "no checkpoint is written"),)
+
+
+def _no_descriptors(world: World) -> None:
+    world.store.state.lacks = (Lack(Shortage.DESCRIPTORS, "no checkpoint is written"),)
+
+
 def _not_refreshed(world: World) -> None:
     world.broker.health.metadata_problem = "the metadata is not refreshed: no answer"
 
@@ -75,6 +85,8 @@ def _not_delivered(world: World) -> None:
 
 TROUBLE_MAKERS: list[tuple[Callable[[World], None], ConditionCode, str]] = [
     (_disk_full, ConditionCode.DISK_FULL, "no messages are taken: the disk is 91% full"),
+    (_no_checkpoint, ConditionCode.DISK_FULL, "has no room: no checkpoint is written"),
+    (_no_descriptors, ConditionCode.SYSTEM_BUSY, "no more files can be opened: no checkpoint"),
     (_not_refreshed, ConditionCode.METADATA_UNAVAILABLE, "the metadata is not refreshed"),
     (_not_committed, ConditionCode.METADATA_UNAVAILABLE, "committed offsets"),
     (_timers_behind, ConditionCode.TIMERS_NOT_READY, f"{BEHIND_MAX + 1} entries"),

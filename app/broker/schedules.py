@@ -31,7 +31,7 @@ from app.domain.errors import CurlewError, IllegalSetting
 from app.domain.limits import Limits
 from app.domain.merging import Named, by_name
 from app.domain.message import check_message, queue_for_sharding_key
-from app.domain.names import TIMER_TOPIC, check_topic
+from app.domain.names import TIMER_TOPIC, check_name
 from app.domain.positions import FlushMode
 from app.domain.schedules import Firing, Missed, Schedule, ScheduleSettings
 from app.runtime.service import Service
@@ -92,7 +92,7 @@ class Schedules:
     ) -> Changed[Schedule]:
         """Make a schedule, or merge what is named into it. Raises what a send of its message would,
         `IllegalSetting`, `ScheduleNotFound` when it must exist, and `PreconditionFailed`."""
-        check_topic(name)
+        check_name("schedule", name)
         return await self._metadata.schedules.change(name, named, self._due_of, terms)
 
     async def put(self, name: str, settings: ScheduleSettings) -> tuple[Schedule, bool]:

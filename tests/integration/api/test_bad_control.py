@@ -184,3 +184,24 @@ REFUSED = [
 @pytest.mark.parametrize("bad", REFUSED, ids=str)
 def test_it_is_refused_clearly(http: httpx.Client, topic: str, bad: Bad) -> None:
     check_refusal(http, topic, bad)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "body"),
+    [
+        ("/v1/groups/{t}/snapshots/a%20b", "snapshot", {}),
+        (
+            "/v1/schedules/a%20b",
+            "schedule",
+            {"topic": "{t}", "cron": "0 5 * * *", "message": {"text": "x"}},
+        ),
+    ],
+)
+def test_a_bad_name_is_called_what_it_is(
+    http: httpx.Client, topic: str, path: str, kind: str, body: dict[str, object]
+) -> None:
+    http.put(f"/v1/groups/{topic}").raise_for_status()
+    asked = {name: topic if value == "{t}" else value for name, value in body.items()}
+    refused = http.put(path.replace("{t}", topic), json=asked)
+    assert (refused.status_code, refused.json()["code"]) == (400, "BAD_REQUEST")
+    assert refused.json()["detail"] == f"{kind} name 'a b' is not allowed"

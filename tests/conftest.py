@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.databases import databases, postgres_databases, sqlite_databases
 from tests.support.java import start_java_quickly
+from tests.support.loop_turns import turn_watch
 from tests.support.postgres import own_postgres_server, postgres_server
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "postgres_databases",
     "postgres_server",
     "sqlite_databases",
+    "turn_watch",
 ]
 
 settings.register_profile("curlew", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -14,6 +14,7 @@ from app.api.traffic import LATENCY_BUCKETS_S, Traffic
 from app.broker.health import TROUBLES
 from app.broker.ports import Metadata
 from app.broker.streaming import StreamEnd
+from app.runtime.loop_lag import LAG_BUCKETS_S, LoopLag
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -56,6 +57,7 @@ def render_metrics(sources: Sources) -> str:
         lines.append(f"# TYPE {family.name} {family.kind}")
         lines += [f"{family.name}{labels} {value:.15g}" for labels, value in family.samples]
     lines += _latency(sources.traffic)
+    lines += _loop_lag(sources.broker.loop_lag)
     return "\n".join(lines) + "\n"
 
 
@@ -106,6 +108,12 @@ def _state(sources: Sources) -> Iterator[_Family]:
         "gauge",
         "1: this is the matter, although requests are served.",
         [(f'{{code="{code.value}"}}', code in troubles) for code in TROUBLES],
+    )
+    yield _one(
+        "curlew_event_loop_lag_max_seconds",
+        "gauge",
+        "The longest that what was due had to wait for the event loop since the last scrape.",
+        broker.loop_lag.take_longest(),
     )
     yield _one(
         "curlew_waiting_requests", "gauge", "Long polls and requests waiting.", broker.waiting_count
@@ -211,3 +219,14 @@ def _latency(traffic: Traffic) -> Iterator[str]:
             yield f'{name}_bucket{{{label},le="{bound}"}} {count}'
         yield f"{name}_sum{{{label}}} {answers.seconds:.6f}"
         yield f"{name}_count{{{label}}} {counts[-1]}"
+
+
+def _loop_lag(lag: LoopLag) -> Iterator[str]:
+    name = "curlew_event_loop_lag_seconds"
+    yield f"# HELP {name} How long what was due had to wait for the event loop."
+    yield f"# TYPE {name} histogram"
+    counts = list(accumulate(lag.buckets))
+    for bound, count in zip((*LAG_BUCKETS_S, "+Inf"), counts, strict=True):
+        yield f'{name}_bucket{{le="{bound}"}} {count}'
+    yield f"{name}_sum {lag.seconds:.6f}"
+    yield f"{name}_count {counts[-1]}"

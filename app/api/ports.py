@@ -50,6 +50,7 @@ from app.domain.delays import Due
 from app.domain.errors import CurlewError, Quota
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
+from app.runtime.loop_lag import LoopLag
 
 
 class DataPlane(Protocol):
@@ -243,6 +244,9 @@ class Broker(DataPlane, Protocol):
 
     @property
     def health(self) -> Health: ...
+
+    @property
+    def loop_lag(self) -> LoopLag: ...
 
 
 _Item_co = TypeVar("_Item_co", covariant=True)

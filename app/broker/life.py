@@ -51,6 +51,7 @@ from app.domain.errors import (
     ShuttingDown,
 )
 from app.domain.limits import Limits
+from app.runtime.loop_lag import LoopLag
 from app.runtime.service import Service
 
 _LOG: Final = logging.getLogger(__name__)
@@ -83,6 +84,8 @@ class BrokerLife:
         self.progress = ProgressJournal(store, self._readers)
         self._lease_ids = LeaseIds(clock.now_ms())
         self.delays = Delays(store, metadata, clock, config, self._readers)
+        self.loop_lag = LoopLag()
+        self.delays.service.on_wake = self.loop_lag.note  # it wakes up most often
         self.scheduled = Scheduled(store, metadata, self.delays, clock, limits, self._readers)
         self.schedules = Schedules(
             store, metadata, self.delays, clock, limits, config, self._readers

@@ -26,6 +26,8 @@ class Service:
         self.failures = 0
         self.problem: str | None = None
         """Why the last turn failed; None when it did not."""
+        self.on_wake: Callable[[float], None] | None = None
+        """Told how many seconds after its time the service was woken: the lag of the loop."""
         self._interval_s = interval_s
         self._turn = turn
         self._task: asyncio.Task[None] | None = None
@@ -91,12 +93,19 @@ class Service:
                 _release(waiting)
 
     async def _pause(self) -> None:
-        timer = asyncio.get_running_loop().call_later(self._interval_s, self._wake.set)
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + self._interval_s
+        timer = loop.call_at(due_s, self._ring, due_s)
         try:
             await self._wake.wait()
         finally:
             timer.cancel()
         self._wake.clear()
+
+    def _ring(self, due_s: float) -> None:
+        if self.on_wake is not None:
+            self.on_wake(asyncio.get_running_loop().time() - due_s)
+        self._wake.set()
 
 
 def _release(waiting: list[asyncio.Future[None]]) -> None:

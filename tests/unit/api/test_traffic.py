@@ -96,3 +96,17 @@ def test_a_server_without_a_guard_has_no_connections_to_count() -> None:
     world = World()
     text = render_metrics(Sources(world.broker, world.metadata, Traffic(), None))
     assert "connections" not in text
+
+
+def test_the_lag_of_the_event_loop_is_told() -> None:
+    world = World()
+    for late_s in (0.001, 0.06, 0.04):
+        world.broker.loop_lag.note(late_s)
+    first, second = (
+        render_metrics(Sources(world.broker, world.metadata, Traffic(), None)) for _ in range(2)
+    )
+    assert "\ncurlew_event_loop_lag_max_seconds 0.06\n" in first
+    assert "\ncurlew_event_loop_lag_max_seconds 0\n" in second
+    for line in ('_bucket{le="0.005"} 1', '_bucket{le="0.05"} 2', '_bucket{le="+Inf"} 3'):
+        assert f"\ncurlew_event_loop_lag_seconds{line}\n" in second
+    assert "\ncurlew_event_loop_lag_seconds_sum 0.101000\n" in second

@@ -29,7 +29,7 @@ from app.broker.ports import Store, Topic
 from app.broker.producer_table import Fresh, ProducerState, ProducerTable
 from app.broker.reading import DiskAccess
 from app.broker.results import BatchItem, FrameResult, SendResult
-from app.broker.sending import Sender
+from app.broker.sending import LARGE_FRAME_BYTES, Sender
 from app.domain.clock import Clock
 from app.domain.delays import Due
 from app.domain.errors import (
@@ -160,6 +160,8 @@ class Producers:
             topic = await self._sender.find_or_create(topic_name)
             chosen = self._sender.choose_one(topic, queue_id)
             frame = parse_request(body, topic=topic_name, limits=self._limits)
+            if len(body) > LARGE_FRAME_BYTES:
+                await asyncio.sleep(0)  # checking it was a turn's work
             scope = ANY_QUEUE if queue_id is None else queue_id
             now_ms = self._clock.now_ms()
             found = self._table.look(claim, topic_name, scope, frame.count, now_ms)

@@ -5,8 +5,11 @@ the store says, or "unknown". A caller that is cancelled while it waits leaves t
 nothing is taken back, and nobody says "not stored" about it. Event loop only.
 """
 
+import asyncio
 from collections.abc import Sequence
+from typing import Final
 
+from app.broker.batch_parts import SMALL_MESSAGES_MAX, parts_of, weight_of
 from app.broker.config import BrokerConfig
 from app.broker.confirming import Confirmation, with_outcome
 from app.broker.delayed_sends import Delayed, DelayedSends, Waiting
@@ -16,13 +19,19 @@ from app.broker.results import BatchItem, FrameResult, SendResult
 from app.broker.topics import check_queue, find_topic
 from app.domain.delays import Due
 from app.domain.errors import BatchTooLarge, CurlewError, InvalidRequest, TopicNotFound
-from app.domain.limits import Limits
+from app.domain.limits import MIB, Limits
 from app.domain.message import Message, check_message, queue_for_sharding_key
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicType
 from app.runtime.direct import in_task
 from app.store import Appended
 from app.store.formats.batch_frame import parse_request
+
+CHECKED_A_TURN_MAX: Final = 8_000
+"""Messages of a batch that one turn checks; weighed as for `TURN_MESSAGES_MAX`."""
+
+LARGE_FRAME_BYTES: Final = 8 * MIB
+"""A larger frame is checked in one turn and appended in the next: 1 ms a MiB each."""
 
 
 class Sender:
@@ -99,6 +108,8 @@ class Sender:
             topic = await self.find_or_create(topic_name)
             queue_id = self.choose_one(topic, queue_id)
             frame = parse_request(body, topic=topic_name, limits=self._limits)
+            if len(body) > LARGE_FRAME_BYTES:
+                await asyncio.sleep(0)  # checking it was a turn's work
             confirmation = Confirmation()
             appended = self._store.append_frame(
                 topic_name, queue_id, frame, flush or topic.flush, confirmation.done
@@ -134,7 +145,8 @@ class Sender:
         except CurlewError as error:
             with_outcome(error, "not_stored")
             raise
-        results, chosen = self._choose_queues(topic, items, queue_id, spread)
+        results = await self._check_items(topic, items)
+        chosen = self._choose_queues(topic, items, results, queue_id, spread)
         if strict and any(error is not None for error in results):
             return _refuse_all(results)
         return await self._append_by_queue(topic, items, chosen, results, flush)
@@ -173,10 +185,11 @@ class Sender:
         self.check_batch(items)
         if queue_id is not None:
             check_queue(topic, queue_id)
-        errors, chosen = self._choose_queues(topic, items, queue_id, spread)
+        errors = [self.check_item(topic, item) for item in items]
         for error in errors:
             if error is not None:
                 raise error
+        chosen = self._choose_queues(topic, items, errors, queue_id, spread)
         return {
             queue: [
                 (index, item.message)
@@ -197,16 +210,14 @@ class Sender:
         self,
         topic: Topic,
         items: Sequence[BatchItem | CurlewError],
+        errors: Sequence[CurlewError | None],
         queue_id: int | None,
         spread: bool,
-    ) -> tuple[list[CurlewError | None], dict[int, list[int]]]:
-        """Return each entry's error, and queue → indexes of the entries that go there."""
-        errors: list[CurlewError | None] = []
+    ) -> dict[int, list[int]]:
+        """Queue → indexes of the entries without an error that go there."""
         chosen: dict[int, list[int]] = {}
         shared = queue_id
-        for index, item in enumerate(items):
-            error = self.check_item(topic, item)
-            errors.append(error)
+        for index, (item, error) in enumerate(zip(items, errors, strict=True)):
             if error is not None or isinstance(item, CurlewError):
                 continue
             key = item.message.sharding_key
@@ -219,7 +230,23 @@ class Sender:
                     shared = self._choose_queue(topic, None)
                 queue = shared
             chosen.setdefault(queue, []).append(index)
-        return errors, chosen
+        return chosen
+
+    async def _check_items(
+        self, topic: Topic, items: Sequence[BatchItem | CurlewError]
+    ) -> list[CurlewError | None]:
+        """What forbids each entry, if anything does; of a large batch in several turns."""
+        if len(items) <= SMALL_MESSAGES_MAX:
+            return [self.check_item(topic, item) for item in items]
+        errors: list[CurlewError | None] = []
+        weight = 0
+        for item in items:
+            weight += 1 if isinstance(item, CurlewError) else weight_of(item.message)
+            if weight > CHECKED_A_TURN_MAX:
+                weight = 0
+                await asyncio.sleep(0)
+            errors.append(self.check_item(topic, item))
+        return errors
 
     def check_item(self, topic: Topic, item: BatchItem | CurlewError) -> CurlewError | None:
         """What forbids this entry, if anything does."""
@@ -264,17 +291,17 @@ class Sender:
         errors: list[CurlewError | None],
         flush: FlushMode | None,
     ) -> list[SendResult | CurlewError]:
-        """One append per queue, all in one turn of the loop, then one wait for each.
+        """One append per queue, then one wait for each.
 
-        No await lies between the first append and the last, so they share one write.
+        No await lies between the first append and the last, so they share one write; but a large
+        batch is appended in several turns of the loop, and others may come between its parts.
         """
         results: list[SendResult | CurlewError | None] = list(errors)
-        pending: list[tuple[int, list[int], Appended, Confirmation]] = []
+        pending: list[tuple[int, Sequence[int], Appended, Confirmation]] = []
         delayed = self._append_delayed(topic, items, chosen, results, flush)
-        for queue_id, indexes in chosen.items():
-            messages = [
-                item.message for index in indexes if isinstance(item := items[index], BatchItem)
-            ]
+        for queue_id, indexes, messages, begins_turn in parts_of(items, chosen):
+            if begins_turn:
+                await asyncio.sleep(0)
             confirmation = Confirmation()
             try:
                 appended = self._store.append(

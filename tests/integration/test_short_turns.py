@@ -1,5 +1,6 @@
 """What is heavy at the limits takes no long turn of the event loop, on a real node and disk."""
 
+import json
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.api.exchange import AsgiApp
 from app.broker.claims import Placed, ProducerClaim
 from app.broker.producer_table import ProducerTable
 from app.broker.results import BatchItem
@@ -14,8 +16,12 @@ from app.cluster import migrate
 from app.config import Config
 from app.domain.limits import MIB, Limits
 from app.domain.message import Message
+from app.domain.positions import FlushMode
 from app.domain.settings import TopicSettings
+from app.main import create_app
 from app.node import Node
+from tests.support.asgi import Answer, call
+from tests.support.frames import request_frame
 from tests.support.loop_turns import TurnWatch
 
 pytestmark = pytest.mark.anyio
@@ -79,3 +85,52 @@ async def test_a_snapshot_of_many_producers(tmp_path: Path, turn_watch: TurnWatc
     async with open_node(tmp_path) as node:
         assert node.broker.producers.state("producer-7:0") == state
         assert node.broker.producers.state(f"producer-{PRODUCERS - 1}:0").epoch == 10**12
+
+
+BATCHES = {
+    "large bodies": {"text": "x" * 2_900, "tag": "a"},
+    "many keys": {"text": "x", "keys": [f"key-{number}" for number in range(32)]},
+    "many properties": {"text": "x", "properties": {f"name-{n}": "value" for n in range(100)}},
+    "faults": {"text": "x", "tagg": "x"},
+    "nothing": 0,
+}
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+async def test_the_largest_batches(tmp_path: Path, turn_watch: TurnWatch, kind: str) -> None:
+    count = 10_000 if kind != "nothing" else 10_000_000
+    entry = json.dumps(BATCHES[kind])
+    body = f'{{"messages":[{",".join([entry] * count)}]}}'.encode()
+    async with open_node(tmp_path) as node:
+        await node.broker.put_topic("orders", TopicSettings(queues=4, flush=FlushMode.ASYNC))
+        app = create_app(node)
+        await post(app, json.dumps({"messages": [BATCHES["many keys"]]}).encode())  # warm
+        with turn_watch.short_turns():
+            answer = await post(app, body)
+        stored = sum(node.store.bounds("orders", queue_id).max_offset for queue_id in range(4)) - 1
+        if kind in {"faults", "nothing"}:
+            assert answer.status in {400, 413}
+            assert stored == 0
+        else:
+            assert answer.status == 200
+            results = answer.json()["results"]
+            assert [each["index"] for each in results] == list(range(count))
+            assert stored == count
+            offsets = [each["queue_offset"] for each in results]
+            assert offsets == sorted(offsets), "the order of the batch is that of the queue"
+
+
+async def test_the_largest_frame(tmp_path: Path, turn_watch: TurnWatch) -> None:
+    messages = [Message(bytes(3_000), keys=("k",), properties={"a": "b"})] * 10_000
+    body = request_frame(messages, "orders")
+    async with open_node(tmp_path) as node:
+        await node.broker.put_topic("orders", TopicSettings(queues=1, flush=FlushMode.ASYNC))
+        await node.broker.send_frame("orders", request_frame(messages[:2], "orders"))  # warm
+        with turn_watch.short_turns():
+            await node.broker.send_frame("orders", body)
+        assert node.store.bounds("orders", 0) == (0, 10_002)
+
+
+async def post(app: AsgiApp, body: bytes) -> Answer:
+    headers = {b"content-type": b"application/json"}
+    return await call(app, "POST", "/v1/topics/orders/messages:batch", body, headers=headers)

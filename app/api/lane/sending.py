@@ -3,7 +3,9 @@
 Translates only: queue choice, limits of a message and storing are the broker's.
 """
 
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter
 from typing import Final, NamedTuple
 
@@ -74,7 +76,7 @@ from app.domain.errors import (
     CurlewError,
     InvalidRequest,
 )
-from app.domain.limits import Limits
+from app.domain.limits import KIB, Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.runtime.direct import in_task
@@ -91,6 +93,10 @@ _SPECIAL_HEADERS: Final = frozenset(
     }
 )
 """Headers that are seldom there; one set operation tells whether any is."""
+
+
+_DECODED_INLINE_BYTES_MAX: Final = 256 * KIB
+"""Larger batches are decoded on a thread: up to a second of processor time at the limits."""
 
 
 class Entry(NamedTuple):
@@ -255,7 +261,11 @@ class Sending:
             await self._send_frame(exchange, topic, frame, options, wishes)
             return
         body = await self._read(exchange, self._limits.batch_bytes_max, batch_too_large, packing)
-        entries = _entries_of(kind, body, line_type, self._limits.batch_messages_max)
+        work = partial(_entries_of, kind, body, line_type, self._limits.batch_messages_max)
+        if len(body) <= _DECODED_INLINE_BYTES_MAX:
+            entries = work()
+        else:
+            entries = await asyncio.get_running_loop().run_in_executor(None, work)
         if trace := read_trace(headers):
             entries = [traced(entry, trace) for entry in entries]
         claim = claim_of(options, exchange, body)

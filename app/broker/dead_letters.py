@@ -19,7 +19,15 @@ from app.broker.confirming import Confirmation
 from app.broker.filters import parse_filter, properties_of
 from app.broker.journal import Journal
 from app.broker.operations import Operation, Operations
-from app.broker.origins import Origin, as_original, origin_of, plain_copy, reason_of, retry_copy
+from app.broker.origins import (
+    Origin,
+    as_original,
+    fitted,
+    origin_of,
+    plain_copy,
+    reason_of,
+    retry_copy,
+)
 from app.broker.ports import Metadata, Store
 from app.broker.progress import QueueProgress
 from app.broker.reading import DiskAccess
@@ -309,7 +317,7 @@ class DeadLetters:
         self._turns += 1
         key = message.sharding_key
         queue_id = self._turns % queues if key is None else queue_for_sharding_key(key, queues)
-        return StepPart(to_topic, queue_id, [plain_copy(message)])
+        return StepPart(to_topic, queue_id, [fitted(plain_copy(message))])
 
     async def _remove(self, group: str, offsets: Sequence[int], parts: Sequence[StepPart]) -> None:
         """Remove letters, and write what takes their place, as one step."""

@@ -5,13 +5,20 @@ Where the original stands is in reserved properties, with RocketMQ's names where
 of a copy keeps the first origin.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
 
+from app.domain.limits import (
+    COPY_PROPERTIES_BYTES_MAX,
+    MESSAGE_ID_BYTES_MAX,
+    REASON_BYTES_MAX,
+)
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import QueueOffset, TimestampMs
+from app.store.formats.record import encode_properties
 
 ORIGIN_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
@@ -22,8 +29,10 @@ REASON: Final = "MQ_REASON"
 DEAD_LETTER_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 DEAD_LETTER_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 
-REASON_CHARS_MAX: Final = 1_024
-"""A longer reason is cut; it is for people."""
+_LOG: Final = logging.getLogger(__name__)
+_UTF8_BYTES_MAX: Final = 4
+_NAME_CHARS_MAX: Final = 20
+"""Of the reserved names of a message's fields, with both separators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +83,22 @@ def as_original(message: StoredMessage) -> StoredMessage:
 
 def retry_copy(message: StoredMessage, attempts: int, reason: str | None) -> Message:
     """What goes to the retry topic after `attempts` deliveries that failed."""
-    return replace(
+    copy = replace(
         plain_copy(message),
         system=_origin_properties(message, reason, None),
         reconsume_times=attempts,
     )
+    return fitted(copy)
 
 
 def dead_letter(message: StoredMessage, attempts: int, reason: str) -> Message:
     """What goes to the dead-letter topic after `attempts` deliveries."""
-    return replace(
+    copy = replace(
         plain_copy(message),
         system=_origin_properties(message, reason, origin_of(message)),
         reconsume_times=attempts,
     )
+    return fitted(copy)
 
 
 def plain_copy(message: StoredMessage) -> Message:
@@ -107,9 +118,10 @@ def _origin_properties(
     message: StoredMessage, reason: str | None, dead: Origin | None
 ) -> dict[str, str]:
     origin = origin_of(message)
+    message_id = _cut(origin.message_id, MESSAGE_ID_BYTES_MAX)  # of RocketMQ: any length
     properties = {
         ORIGIN_TOPIC: origin.topic,
-        ORIGIN_MESSAGE_ID: origin.message_id,
+        ORIGIN_MESSAGE_ID: message_id,
         ORIGIN_PLACE: f"{origin.queue_id}:{origin.queue_offset}:{origin.store_time_ms}",
     }
     reason = _storable(reason or "")
@@ -117,11 +129,86 @@ def _origin_properties(
         properties[REASON] = reason
     if dead is not None:
         properties[DEAD_LETTER_TOPIC] = dead.topic
-        properties[DEAD_LETTER_MESSAGE_ID] = dead.message_id
+        properties[DEAD_LETTER_MESSAGE_ID] = message_id
     return properties
 
 
 def _storable(reason: str) -> str:
     """`reason` on one line, without the separators of properties, cut to its bound."""
-    plain = "".join([c if c.isprintable() else " " for c in reason[:REASON_CHARS_MAX]])
-    return plain.strip()
+    plain = "".join([c if c.isprintable() else " " for c in reason[:REASON_BYTES_MAX]])
+    return _cut(plain, REASON_BYTES_MAX).strip()
+
+
+def _cut(text: str, bytes_max: int) -> str:
+    """The beginning of a text that has at most so many bytes."""
+    return text.encode(errors="replace")[:bytes_max].decode(errors="ignore")
+
+
+def fitted(message: Message) -> Message:
+    """A message as a record can hold it; itself, unless it was stored before its texts were bounded
+    or came from another program.
+
+    First the reason goes, which is for people. Then, the largest first, whole properties, keys,
+    sharding key or content type go, as few as possible. Never the body; and the original stays in
+    its place until retention takes it. What went is logged.
+    """
+    if _chars_of(message) * _UTF8_BYTES_MAX <= COPY_PROPERTIES_BYTES_MAX:
+        return message
+    over = len(encode_properties(message)) - COPY_PROPERTIES_BYTES_MAX
+    if over <= 0:
+        return message
+    system = dict(message.system)
+    reason = system.pop(REASON, None)
+    over -= 0 if reason is None else len(REASON) + len(reason.encode()) + 2
+    texts = [
+        *((len(name.encode()) + len(text.encode()), name) for name, text in _own_texts(message)),
+        *((len(text.encode()), name) for name, text in _texts_of_fields(message)),
+    ]
+    gone: set[str] = set()
+    for size, name in sorted(texts, reverse=True):
+        if over <= 0:
+            break
+        gone.add(name)
+        over -= size
+    if gone:
+        _LOG.warning(
+            "%s of a message of %d bytes went: its copy would have too many bytes of properties",
+            *(", ".join(sorted(gone)), len(message.body)),
+        )
+    return replace(
+        message,
+        system=system,
+        properties={
+            name: text
+            for name, text in message.properties.items()
+            if f"property {name!r}" not in gone
+        },
+        keys=() if "keys" in gone else message.keys,
+        sharding_key=None if "sharding key" in gone else message.sharding_key,
+        content_type=None if "content type" in gone else message.content_type,
+        tag=None if "tag" in gone else message.tag,
+    )
+
+
+def _own_texts(message: Message) -> list[tuple[str, str]]:
+    return [(f"property {name!r}", text) for name, text in message.properties.items()]
+
+
+def _texts_of_fields(message: Message) -> list[tuple[str, str]]:
+    fields = {
+        "keys": " ".join(message.keys),
+        "sharding key": message.sharding_key,
+        "content type": message.content_type,
+        "tag": message.tag,
+    }
+    return [(name, text) for name, text in fields.items() if text]
+
+
+def _chars_of(message: Message) -> int:
+    """Characters of all properties with what stands around them, or a few more."""
+    texts = [message.tag, message.sharding_key, message.content_type, message.message_id]
+    chars = sum([len(text) + _NAME_CHARS_MAX for text in texts if text])
+    for pairs in (message.properties, message.system):
+        for name, text in pairs.items():
+            chars += len(name) + len(text) + 2
+    return chars + sum([len(key) + 1 for key in message.keys]) + _NAME_CHARS_MAX

@@ -31,7 +31,7 @@ from app.domain.errors import (
     InvalidReceiptHandle,
     ReceiptHandleExpired,
 )
-from app.domain.limits import Limits
+from app.domain.limits import REASON_BYTES_MAX, Limits
 from app.domain.positions import FlushMode
 from app.domain.receipt import ReceiptHandle
 
@@ -210,10 +210,10 @@ class Settler:
 
     def _failure_of(self, nack: Nack, action: SettleAction) -> Failure:
         if action == "dead_letter":
-            return Failure(nack.reason or REJECTED_REASON, is_final=True)
+            return Failure(_kept(nack.reason) or REJECTED_REASON, is_final=True)
         if nack.delay_ms is not None and not 0 <= nack.delay_ms <= self._limits.delay_ms_max:
             raise _bad_delay(nack.delay_ms, self._limits)
-        return Failure(nack.reason or NACKED_REASON, nack.delay_ms)
+        return Failure(_kept(nack.reason) or NACKED_REASON, nack.delay_ms)
 
     def _extend(self, subscription: Subscription, extend: Extend, now_s: float) -> SettleResult:
         text, invisible_ms = extend
@@ -285,6 +285,11 @@ def _is_repeated_ack(queue: LeasedQueue, handle: ReceiptHandle, now_s: float) ->
         and queue.progress.is_acked(handle.queue_offset)
         and queue.leases.was_acked_by(handle.queue_offset, handle.lease_id, handle.is_first)
     )
+
+
+def _kept(reason: str | None) -> str | None:
+    """As much of a reason as is stored; a lease may be kept for long."""
+    return None if reason is None else reason[:REASON_BYTES_MAX]
 
 
 def _expired() -> ReceiptHandleExpired:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from app.broker.confirming import Confirmation, with_outcome
 from app.broker.journal import Journal
 from app.broker.message_types import check_type
-from app.broker.origins import plain_copy
+from app.broker.origins import fitted, plain_copy
 from app.broker.ports import Metadata, Store, Topic
 from app.broker.pulling import check_wait
 from app.broker.reading import DiskAccess
@@ -260,7 +260,7 @@ class Transactions:
             flush = topic.flush
             # It may have been made again, with fewer queues.
             transaction.queue_id %= topic.queues
-            message = replace(plain_copy(half), message_id=transaction.transaction_id)
+            message = fitted(replace(plain_copy(half), message_id=transaction.transaction_id))
             parts.append(StepPart(transaction.topic, transaction.queue_id, [message]))
         now_ms = self._clock.now_ms()
         entry = self._table.entry(transaction, decision, now_ms, reason)

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from app.broker.origins import fitted
 from app.domain.message import (
     PROPERTY_DUE,
     PROPERTY_GENERATION,
@@ -47,7 +48,7 @@ def waiting_part(
     system[PROPERTY_DUE] = str(due_ms)
     if generation is not None:
         system[PROPERTY_GENERATION] = str(generation)
-    return StepPart(TIMER_TOPIC, QUEUE, [replace(message, system=system)])
+    return StepPart(TIMER_TOPIC, QUEUE, [fitted(replace(message, system=system))])
 
 
 def done_part(timers: Mapping[Timer, str]) -> StepPart:
@@ -94,7 +95,7 @@ def as_message(waited: StoredMessage) -> Message:
     """What is delivered of a record that waited: the message with its id and times."""
     system = {name: text for name, text in waited.system.items() if name not in _OF_WAITING}
     system[PROPERTY_TIMER] = identity_of(waited)
-    return Message(
+    message = Message(
         waited.body,
         tag=waited.tag,
         keys=waited.keys,
@@ -106,6 +107,7 @@ def as_message(waited: StoredMessage) -> Message:
         system=system,
         reconsume_times=waited.reconsume_times,
     )
+    return fitted(message)
 
 
 def moved_part(waiting: Sequence[StoredMessage], due_ms: int | None = None) -> StepPart:
@@ -116,5 +118,5 @@ def moved_part(waiting: Sequence[StoredMessage], due_ms: int | None = None) -> S
         system[PROPERTY_TIMER] = identity_of(record)
         if due_ms is not None:
             system[PROPERTY_DUE] = str(due_ms)
-        messages.append(replace(as_message(record), system=system))
+        messages.append(fitted(replace(as_message(record), system=system)))
     return StepPart(TIMER_TOPIC, QUEUE, messages)

@@ -57,7 +57,28 @@ CUT_TAIL_HELD_BYTES_MAX = 64 * MIB
 """Of what is cut off the end of the log at such a start: held until there is room for it."""
 
 PROPERTIES_ENCODED_BYTES_MAX = 32_767
-"""The record's properties length is a signed 16-bit integer."""
+"""RocketMQ reads the record's properties length as a signed 16-bit integer."""
+
+PROPERTIES_ADDED_BYTES_MAX = 3 * KIB
+"""What a node may add to a message's properties on its way: where a retry or dead letter comes from
+and why, for when it waits, its id, its transaction, the checksum. About 2 KiB at worst."""
+
+MESSAGE_PROPERTIES_BYTES_MAX = PROPERTIES_ENCODED_BYTES_MAX - PROPERTIES_ADDED_BYTES_MAX
+"""All properties of a message that is sent, as they are stored: the client's own, tag, keys,
+sharding key, content type and id, each with its name and two separators."""
+
+KEY_BYTES_MAX = 255
+SHARDING_KEY_BYTES_MAX = 1_024
+CONTENT_TYPE_BYTES_MAX = 255
+MESSAGE_ID_BYTES_MAX = 255
+"""Of ids that producers give in frames. Bytes of UTF-8, like the three above."""
+
+REASON_BYTES_MAX = 1_024
+"""A longer reason of a nack or dead letter is cut; it is for people."""
+
+COPY_PROPERTIES_BYTES_MAX = 63 * KIB
+"""Of the copy of a message that is stored already, whoever stored it: near what a record holds, so
+that as little as possible is cut of messages from before `MESSAGE_PROPERTIES_BYTES_MAX`."""
 
 RAW_PROPERTY_HEADERS_MAX = 32
 RAW_PROPERTY_HEADERS_BYTES_MAX = 4 * KIB
@@ -78,6 +99,12 @@ FIXED_LIMITS: Final[Mapping[str, int]] = {
     "raw_property_headers_max": RAW_PROPERTY_HEADERS_MAX,
     "raw_property_headers_bytes_max": RAW_PROPERTY_HEADERS_BYTES_MAX,
     "raw_headers_bytes_max": RAW_HEADERS_BYTES_MAX,
+    "message_properties_bytes_max": MESSAGE_PROPERTIES_BYTES_MAX,
+    "key_bytes_max": KEY_BYTES_MAX,
+    "sharding_key_bytes_max": SHARDING_KEY_BYTES_MAX,
+    "content_type_bytes_max": CONTENT_TYPE_BYTES_MAX,
+    "message_id_bytes_max": MESSAGE_ID_BYTES_MAX,
+    "reason_bytes_max": REASON_BYTES_MAX,
 }
 """Bounds that nobody can configure and a client may meet."""
 

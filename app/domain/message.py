@@ -16,7 +16,14 @@ from app.domain.errors import (
     IllegalTag,
     PropertiesTooLarge,
 )
-from app.domain.limits import Limits
+from app.domain.limits import (
+    CONTENT_TYPE_BYTES_MAX,
+    KEY_BYTES_MAX,
+    MESSAGE_ID_BYTES_MAX,
+    MESSAGE_PROPERTIES_BYTES_MAX,
+    SHARDING_KEY_BYTES_MAX,
+    Limits,
+)
 from app.domain.positions import PhysicalOffset, QueueOffset, TimestampMs
 
 PROPERTY_TAG: Final = "TAGS"
@@ -120,33 +127,62 @@ def check_message(message: Message, limits: Limits) -> None:
             hint="send the payload to an object store and its address as the message",
             fields={"limit_bytes": limits.body_bytes_max},
         )
+    size = 0
     if message.tag is not None:
-        _check_tag(message.tag, limits)
+        size = _check_tag(message.tag, limits)
     if message.keys:
-        _check_keys(message.keys, limits)
+        size += _check_keys(message.keys, limits)
     if message.sharding_key is not None:
-        _check_text("sharding_key", message.sharding_key)
+        size += _check_text("sharding_key", message.sharding_key, SHARDING_KEY_BYTES_MAX)
     if message.content_type is not None:
-        _check_text("content_type", message.content_type)
+        size += _check_text("content_type", message.content_type, CONTENT_TYPE_BYTES_MAX)
     if message.message_id is not None:
-        _check_text("message_id", message.message_id)
+        size += _check_text("message_id", message.message_id, MESSAGE_ID_BYTES_MAX)
     if message.properties:
-        _check_properties(message.properties, limits)
+        size += _check_properties(message.properties, limits)
+    if size > MESSAGE_PROPERTIES_BYTES_MAX:
+        raise PropertiesTooLarge(
+            f"properties, tag, keys, sharding key and content type have {size} bytes together;"
+            f" at most {MESSAGE_PROPERTIES_BYTES_MAX} are taken",
+            hint="put what is large into the body",
+            fields={"limit_bytes": MESSAGE_PROPERTIES_BYTES_MAX},
+        )
 
 
-def _check_text(name: str, value: str) -> None:
+_NAME_BYTES_MAX: Final = len(PROPERTY_CONTENT_TYPE) + 2
+"""Of the reserved names of what has a field of its own, with both separators: the longest."""
+
+
+def _check_text(name: str, value: str, limit_bytes: int) -> int:
+    """The bytes that the text takes among the properties, or a little more."""
     if not _is_storable(value):
         raise IllegalProperty(f"{name} is empty or has a control character", pointer=f"/{name}")
+    size = len(value) if value.isascii() else _utf8_bytes(name, value)
+    if size > limit_bytes:
+        raise IllegalProperty(
+            f"{name} has {size} bytes; at most {limit_bytes} are taken",
+            hint="put what is large into the body",
+            pointer=f"/{name}",
+            fields={"limit_bytes": limit_bytes},
+        )
+    return size + _NAME_BYTES_MAX
+
+
+def _utf8_bytes(name: str, value: str) -> int:
+    try:
+        return len(value.encode())
+    except UnicodeEncodeError as error:
+        raise IllegalProperty(f"{name} is not Unicode text: {error}", pointer=f"/{name}") from error
 
 
 def _is_storable(text: str) -> bool:
     return bool(text) and NAME_VALUE_SEPARATOR not in text and PROPERTY_SEPARATOR not in text
 
 
-def _check_tag(tag: str, limits: Limits) -> None:
+def _check_tag(tag: str, limits: Limits) -> int:
     if not _is_storable(tag) or tag != tag.strip() or "|" in tag or not tag.isprintable():
         raise IllegalTag(
-            f"tag {tag!r} is not allowed",
+            f"tag {tag[: limits.tag_bytes_max]!r} is not allowed",
             hint="use printable characters without '|' and without spaces at the ends",
             pointer="/tag",
         )
@@ -156,26 +192,48 @@ def _check_tag(tag: str, limits: Limits) -> None:
             hint="use another tag, or none",
             pointer="/tag",
         )
-    if len(tag.encode()) > limits.tag_bytes_max:
-        raise IllegalTag(f"the tag has over {limits.tag_bytes_max} bytes", pointer="/tag")
+    size = len(tag) if tag.isascii() else _utf8_bytes("tag", tag)
+    if size > limits.tag_bytes_max:
+        raise IllegalTag(
+            f"the tag has {size} bytes; at most {limits.tag_bytes_max} are taken",
+            pointer="/tag",
+            fields={"limit_bytes": limits.tag_bytes_max},
+        )
+    return size + _NAME_BYTES_MAX
 
 
-def _check_keys(keys: tuple[str, ...], limits: Limits) -> None:
+def _check_keys(keys: tuple[str, ...], limits: Limits) -> int:
     if len(keys) > limits.keys_count_max:
-        raise IllegalKey(f"{len(keys)} keys; at most {limits.keys_count_max} are taken")
+        raise IllegalKey(
+            f"{len(keys)} keys; at most {limits.keys_count_max} are taken",
+            pointer="/keys",
+            fields={"limit": limits.keys_count_max},
+        )
+    total = _NAME_BYTES_MAX
     for index, key in enumerate(keys):
         if not _is_storable(key) or any(c.isspace() for c in key):
             raise IllegalKey(
-                f"key {key!r} is not allowed",
+                f"key {key[:KEY_BYTES_MAX]!r} is not allowed",
                 hint="keys are stored separated by spaces; a key is not empty and has none",
                 pointer=f"/keys/{index}",
             )
+        size = len(key) if key.isascii() else _utf8_bytes(f"keys/{index}", key)
+        if size > KEY_BYTES_MAX:
+            raise IllegalKey(
+                f"a key has {size} bytes; at most {KEY_BYTES_MAX} are taken",
+                pointer=f"/keys/{index}",
+                fields={"limit_bytes": KEY_BYTES_MAX},
+            )
+        total += size + 1
+    return total
 
 
-def _check_properties(properties: Mapping[str, str], limits: Limits) -> None:
+def _check_properties(properties: Mapping[str, str], limits: Limits) -> int:
     if len(properties) > limits.properties_count_max:
         raise PropertiesTooLarge(
-            f"{len(properties)} properties; at most {limits.properties_count_max} are taken"
+            f"{len(properties)} properties; at most {limits.properties_count_max} are taken",
+            pointer="/properties",
+            fields={"limit": limits.properties_count_max},
         )
     total = 0
     for name, value in properties.items():
@@ -192,8 +250,11 @@ def _check_properties(properties: Mapping[str, str], limits: Limits) -> None:
         total += len(name.encode()) + len(value.encode()) + 2
     if total > limits.properties_bytes_max:
         raise PropertiesTooLarge(
-            f"the properties have {total} bytes; at most {limits.properties_bytes_max} are taken"
+            f"the properties have {total} bytes; at most {limits.properties_bytes_max} are taken",
+            pointer="/properties",
+            fields={"limit_bytes": limits.properties_bytes_max},
         )
+    return total
 
 
 def java_hash(text: str) -> int:

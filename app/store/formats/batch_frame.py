@@ -140,7 +140,7 @@ def parse_request(
     if flags & FLAG_TAG_HASHES:
         tag_hashes = np.frombuffer(body, ">i8", count, sizes_end).astype(np.int64)
     properties = gather_properties(rest, len(topic), body_lengths[: len(rest.sizes)], count)
-    tag_hashes, keyed = look_into(properties, tag_hashes)
+    tag_hashes, keyed = look_into(properties, tag_hashes, limits)
     are_alike = len(rest.sizes) == 1
     return RequestFrame(records, sizes, table.positions, body_lengths, tag_hashes, keyed, are_alike)
 

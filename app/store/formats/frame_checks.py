@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import BodyTooLarge, MalformedFrame
-from app.domain.limits import Limits
+from app.domain.limits import (
+    CONTENT_TYPE_BYTES_MAX,
+    KEY_BYTES_MAX,
+    MESSAGE_ID_BYTES_MAX,
+    MESSAGE_PROPERTIES_BYTES_MAX,
+    SHARDING_KEY_BYTES_MAX,
+    Limits,
+)
 from app.domain.message import RESERVED_PROPERTIES, java_hash
 from app.store.formats.record import (
     CHECKSUM_BYTES,
@@ -119,7 +126,8 @@ def check_rest(table: RecordTable, topic: bytes, body_lengths: Ints, limits: Lim
     _is_each(table.column(topics_at, len(part)), part, "it names another topic")
     lengths = table.column(topics_at + len(part), 2).view(">u2")[:, 0].astype(np.int64)
     _bad(lengths != sizes - FIXED_BYTES - 3 - len(topic) - body_lengths, "the lengths differ")
-    _bad(lengths - CHECKSUM_BYTES > limits.properties_bytes_max, "the properties are too large")
+    most = min(limits.properties_bytes_max, MESSAGE_PROPERTIES_BYTES_MAX)
+    _bad(lengths - CHECKSUM_BYTES > most, f"the properties have more than {most} bytes")
     tails = same_or_each(sizes) - CHECKSUM_BYTES
     ended = "it does not end with the empty checksum property"
     _is_each(table.column(tails, CHECKSUM_BYTES), EMPTY_CHECKSUM, ended)
@@ -159,7 +167,7 @@ def gather_properties(
 
 
 def look_into(
-    properties: Properties, tag_hashes: Ints | None
+    properties: Properties, tag_hashes: Ints | None, limits: Limits
 ) -> tuple[Ints, list[tuple[int, str]]]:
     """Check names and values; the tag hash of each record (unless given), and their keys."""
     text, ends = properties.text, properties.ends
@@ -167,6 +175,7 @@ def look_into(
         none = np.zeros(properties.count, np.int64)
         return none if tag_hashes is None else tag_hashes, []
     starts, separators = _check_pairs(text, ends)
+    _check_fields(text, starts, separators, ends, limits)
     if tag_hashes is None:
         tag_hashes = _tag_hashes(text, starts, separators, ends)
         if properties.are_one:
@@ -199,6 +208,39 @@ def _check_pairs(properties: bytes, ends: Ints) -> tuple[Ints, Ints]:
             f"record {index}: a property is empty or has a reserved name", fields={"index": index}
         )
     return starts, first
+
+
+def _check_fields(text: bytes, starts: Ints, separators: Ints, ends: Ints, limits: Limits) -> None:
+    """Hold what has a field of its own to the bounds that it has there."""
+    bounds = {
+        b"TAGS": limits.tag_bytes_max,
+        b"KEYS": limits.keys_count_max * (KEY_BYTES_MAX + 1),
+        b"UNIQ_KEY": MESSAGE_ID_BYTES_MAX,
+        b"__SHARDINGKEY": SHARDING_KEY_BYTES_MAX,
+        b"MQ_CONTENT_TYPE": CONTENT_TYPE_BYTES_MAX,
+    }
+    behind = np.append(starts[1:], len(text))
+    shortest = min(*bounds.values(), 2 * limits.keys_count_max)
+    long = np.flatnonzero(behind - separators - 2 > shortest)
+    if len(long):  # seldom, and then most are properties of the client's own
+        name_lengths = separators[long] - starts[long]
+        long = long[np.isin(name_lengths, [len(name) for name in bounds])]
+    for at in long.tolist():
+        name = text[starts[at] : separators[at]]
+        value = text[int(separators[at]) + 1 : int(behind[at]) - 1]
+        bound = bounds.get(name)
+        if bound is None:
+            continue
+        fault = f"{name.decode()} has more than {bound} bytes" if len(value) > bound else ""
+        if name == b"KEYS" and not fault:
+            words = [word for word in value.split(b" ") if word]
+            if len(words) > limits.keys_count_max:
+                fault = f"it has more than {limits.keys_count_max} keys"
+            elif max(map(len, words), default=0) > KEY_BYTES_MAX:
+                fault = f"a key has more than {KEY_BYTES_MAX} bytes"
+        if fault:
+            index = int(np.searchsorted(ends, starts[at], "right"))
+            raise MalformedFrame(f"record {index}: {fault}", fields={"index": index})
 
 
 def _tag_hashes(text: bytes, starts: Ints, separators: Ints, ends: Ints) -> Ints:

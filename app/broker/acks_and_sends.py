@@ -7,7 +7,7 @@ works here once, also within the time of its lease: a repeated request would sen
 again, so it is refused. Event loop only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -15,12 +15,13 @@ from msgspec.structs import replace
 from app.broker.confirming import Confirmation, with_outcome
 from app.broker.delayed_sends import Delayed, DelayedSends, Waiting
 from app.broker.groups import Groups
+from app.broker.offset_book import OffsetBook
 from app.broker.ports import Store, Topic
 from app.broker.progress_journal import ProgressJournal
 from app.broker.results import AckedAndSent, BatchItem, Send, SendResult
 from app.broker.sending import Sender
-from app.broker.settling import Acks, Settler, settled_by
-from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
+from app.broker.settling import Acks, Settler, Taken, settled_by
+from app.broker.subscriptions import LeaseIds, Subscription
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError, InvalidRequest
 from app.domain.positions import FlushMode
@@ -49,6 +50,7 @@ class AcksAndSends:
         delayed: DelayedSends,
         groups: Groups,
         lease_ids: LeaseIds,
+        book: OffsetBook,
         progress: ProgressJournal,
     ) -> None:
         self._store = store
@@ -58,6 +60,7 @@ class AcksAndSends:
         self._delayed = delayed
         self._groups = groups
         self._lease_ids = lease_ids
+        self._book = book
         self._progress = progress
 
     async def carry_out(
@@ -133,36 +136,16 @@ class AcksAndSends:
         modes = {flush, *(each.topic.flush for each in chosen)}
         strictest = FlushMode.SYNC if FlushMode.SYNC in modes else FlushMode.ASYNC
         now_s = self._clock.monotonic_s()
-        taken = [_Taken(queue, leases, now_s) for queue, leases in looked.acked.items()]
+        taken = Taken(subscription, self._book, self._lease_ids)
 
         def done(error: CurlewError | None) -> None:
-            if error is not None and not subscription.is_closed:
-                for each in taken:
-                    each.give_back(self._lease_ids.next)
-                subscription.line.wake_one()
+            taken.settled(error)
             step.confirmation.done(error)
 
         appended = self._store.append_step((entry, *step.parts), strictest, done, is_send=True)
-        self._settler.take(subscription, looked, runs, now_s)
+        self._settler.take(subscription, looked, runs, now_s, taken)
         step.appended = appended[1:]
         return step
-
-
-class _Taken:
-    """Messages of one queue that a step acks, to be given back should the step be refused."""
-
-    def __init__(self, queue: LeasedQueue, lease_ids: Mapping[int, int], now_s: float) -> None:
-        self._queue = queue
-        self._table = table = queue.leases
-        held = {
-            offset: table.get(offset, lease_id, now_s) for offset, lease_id in lease_ids.items()
-        }
-        self._leases = {offset: lease for offset, lease in held.items() if lease is not None}
-
-    def give_back(self, first_lease_id: int) -> None:
-        """A repeated request finds them as they were, unless the queue has begun again since."""
-        if self._queue.leases is self._table and self._leases:
-            self._queue.reopen(self._leases, first_lease_id)
 
 
 class _Step:

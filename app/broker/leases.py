@@ -286,24 +286,24 @@ class LeaseTable:
 
     def ack(self, offset: int, lease_id: int, now_s: float) -> bool:
         """End the lease for good. False when this handle does not hold the message."""
-        return self.ack_all({offset: lease_id}, now_s) == 1
+        return len(self.ack_all({offset: lease_id}, now_s)) == 1
 
-    def ack_all(self, lease_ids: Mapping[int, int], now_s: float) -> int:
-        """`ack` of offset → lease id; how many held their message."""
+    def ack_all(self, lease_ids: Mapping[int, int], now_s: float) -> dict[int, Lease]:
+        """`ack` of offset → lease id; the leases that held their message, for `restore`."""
         leases = self._leases
-        acked = 0
+        acked: dict[int, Lease] = {}
         for offset, lease_id in lease_ids.items():
             lease = leases.get(offset)
             if lease is None or lease.lease_id != lease_id or lease.expires_s <= now_s:
                 continue
             del leases[offset]
-            acked += 1
+            acked[offset] = lease
             if lease.holder is not None:
                 lease.let_go()
             if not lease.is_first:
                 self._remember_ack(offset, lease, lease_id)
                 self._forget_acks(now_s)
-        self._in_flight.count -= acked
+        self._in_flight.count -= len(acked)
         return acked
 
     def restore(self, offset: int, lease: Lease) -> None:

@@ -267,6 +267,7 @@ class BrokerLife:
             delayed=self.scheduled.sends,
             groups=self._groups,
             lease_ids=self._lease_ids,
+            book=self._book,
             progress=self.progress,
         )
 

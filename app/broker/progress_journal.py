@@ -36,7 +36,7 @@ from app.domain.errors import CurlewError
 from app.domain.names import PROGRESS_TOPIC, retry_topic
 from app.domain.positions import FlushMode
 from app.domain.receipt import RETRY_QUEUE_ID
-from app.store import StepPart
+from app.store import Done, StepPart
 
 
 class ProgressJournal:
@@ -103,10 +103,20 @@ class ProgressJournal:
         """The part of a step that writes `entry` down; the caller makes the change in this turn."""
         return self._journal.entry(encode_entry(entry))
 
-    def append(self, entry: Entry, flush: FlushMode) -> Confirmation:
-        """Write one entry down that belongs to no message. Raises what `Store.append` raises."""
+    def append(self, entry: Entry, flush: FlushMode, settled: Done | None = None) -> Confirmation:
+        """Write one entry down that belongs to no message. Raises what `Store.append` raises.
+
+        `settled` is called before the confirmation tells anybody.
+        """
         confirmation = Confirmation()
-        self._store.append_step((self.part(entry),), flush, confirmation.done)
+        done = confirmation.done
+        if settled is not None:
+
+            def done(error: CurlewError | None) -> None:
+                settled(error)
+                confirmation.done(error)
+
+        self._store.append_step((self.part(entry),), flush, done)
         return confirmation
 
     def place(

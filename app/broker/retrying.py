@@ -311,9 +311,13 @@ class Retrier:
 
         def done(error: CurlewError | None) -> None:
             # Here, not after the wait: whoever waits may be gone by then.
-            if error is not None and queue.leases is step.table and not subscription.is_closed:
-                for _, offset, lease in step.items:
-                    step.table.keep_failing(offset, lease)
+            if queue.leases is step.table and not subscription.is_closed:
+                if error is not None:
+                    queue.progress.reopen(offsets)
+                    for _, offset, lease in step.items:
+                        step.table.keep_failing(offset, lease)
+                elif not queue.is_retry:
+                    self._book.advance(queue.key, committed)  # SQL hears of nothing before
             confirmation.done(error)
 
         self._store.append_step((*step.parts, entry), flush, done)
@@ -321,7 +325,7 @@ class Retrier:
         for offset in offsets:
             step.table.moved(offset, now_s)
         queue.finish(offsets)
-        self._book.track(queue)
+        committed = queue.committed
         if subscription.is_ordered:
             subscription.line.wake_one()
         await confirmation.wait()

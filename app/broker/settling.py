@@ -14,6 +14,7 @@ from typing import NamedTuple
 from app.broker.confirming import Confirmation
 from app.broker.group_progress import Settled, offsets_of, runs_of
 from app.broker.groups import Groups
+from app.broker.leases import Lease, LeaseTable
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group
 from app.broker.progress_journal import ProgressJournal
@@ -118,8 +119,10 @@ class Settler:
         if not looked.acked:
             return None
         runs = looked.runs()
-        written = self._progress.append(settled_by(subscription, runs), flush)
-        self.take(subscription, looked, runs, now_s)
+        taken = Taken(subscription, self._book, self._lease_ids)
+        entry = settled_by(subscription, runs)
+        written = self._progress.append(entry, flush, taken.settled)
+        self.take(subscription, looked, runs, now_s, taken)
         return written
 
     def look_at(
@@ -173,12 +176,14 @@ class Settler:
         looked: Acks,
         runs: Mapping[LeasedQueue, Sequence[int]],
         now_s: float,
+        taken: "Taken",
     ) -> None:
-        """Ack, in the turn in which `settled_by` of it is appended."""
+        """Ack, in the turn in which `settled_by` of it is appended; `taken` learns of it."""
         for queue, leases in looked.acked.items():
-            queue.leases.ack_all(leases, now_s)
+            table = queue.leases
+            ended = table.ack_all(leases, now_s)
             queue.finish_runs(runs[queue])
-            self._book.track(queue)
+            taken.parts.append((queue, table, ended, queue.committed))
             if self._trails.is_kept(queue.key[1]):
                 self._note(TraceKind.ACKED, queue, list(offsets_of(runs[queue])))
         if subscription.is_ordered:
@@ -258,6 +263,37 @@ class Settler:
         if queue is None:
             raise _expired()
         return queue, handle
+
+
+class Taken:
+    """What acks have changed in memory until the log has them: kept then, undone else."""
+
+    __slots__ = ("_book", "_lease_ids", "_subscription", "parts")
+
+    def __init__(self, subscription: Subscription, book: OffsetBook, lease_ids: LeaseIds) -> None:
+        self._subscription = subscription
+        self._book = book
+        self._lease_ids = lease_ids
+        self.parts: list[tuple[LeasedQueue, LeaseTable, dict[int, Lease], int]] = []
+        """Each queue, its leases that ended, by offset, and what was committed then."""
+
+    def settled(self, error: CurlewError | None) -> None:
+        """The log has the acks, or refused them. SQL hears of no offset that the log has not.
+
+        Undone, a repeated request finds the messages as they were, unless their queue has begun
+        again since; and who does not repeat it gets them again when the leases end.
+        """
+        if error is None:
+            for queue, table, _, committed in self.parts:
+                if queue.leases is table and not queue.is_retry:
+                    self._book.advance(queue.key, committed)
+            return
+        if self._subscription.is_closed:
+            return
+        for queue, table, leases, _ in self.parts:
+            if queue.leases is table and leases:
+                queue.reopen(leases, self._lease_ids.next)
+        self._subscription.line.wake_one()
 
 
 def settled_by(subscription: Subscription, runs: Mapping[LeasedQueue, list[int]]) -> Settled:

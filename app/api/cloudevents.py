@@ -20,6 +20,7 @@ from app.api.decoding import (
     check_count,
     shown_fault,
 )
+from app.api.entry_counting import check_events_count
 from app.api.errors import FieldError, InvalidBody
 from app.api.exchange import Headers
 from app.api.lane.metadata import decode_header
@@ -111,6 +112,7 @@ def decode_events(body: bytes, count_max: int) -> list[Message | CurlewError]:
 
     `BatchTooLarge` when there are more than `count_max`.
     """
+    check_events_count(body, count_max)
     try:
         sources = _decode_list(body)
     except DECODE_FAULTS as error:

@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from app.api.entry_counting import check_batch_count, too_many
 from app.api.errors import FieldError, InvalidBody, UnsupportedFeature, did_you_mean
 from app.api.wire import (
     AckBody,
@@ -29,7 +30,7 @@ from app.api.wire import (
     SendEntry,
     SettleBody,
 )
-from app.domain.errors import BatchTooLarge, CurlewError
+from app.domain.errors import CurlewError
 from app.domain.message import Message
 from app.domain.positions import TimestampMs
 
@@ -202,8 +203,7 @@ def decode_batch(body: bytes, count_max: int) -> list[BatchEntry | CurlewError]:
 
     `BatchTooLarge` when there are more than `count_max`, before anything is made of them.
     """
-    if body.count(b",") >= count_max:
-        check_count(len(_raw_entries.decode(body).messages), count_max)
+    check_batch_count(body, count_max)
     try:
         return list(batch_decoder.decode(body).messages)
     except CurlewError:
@@ -235,10 +235,7 @@ def lines_of(body: bytes, count_max: int) -> list[bytes]:
 def check_count(count: int, count_max: int) -> None:
     """Raise `BatchTooLarge` for a batch of more than `count_max` messages."""
     if count > count_max:
-        raise BatchTooLarge(
-            f"the batch has more than {count_max} messages",
-            fields={"limit_messages": count_max},
-        )
+        raise too_many(count_max)
 
 
 def _decode_entry(source: bytes | Raw, place: str = "") -> BatchEntry | CurlewError:

@@ -14,6 +14,7 @@ from app.api.decoding import (
     receipt_change_decoder,
     settle_decoder,
 )
+from app.api.entry_counting import check_settled_count
 from app.api.errors import InvalidBody, entry_problem, render_problem
 from app.api.exchange import Exchange, batch_too_large
 from app.api.lane import media
@@ -55,7 +56,10 @@ class Settling:
         self._traffic = traffic
 
     async def settle(self, exchange: Exchange, topic: str, group: str) -> None:
-        body = settle_decoder.decode(await self._read(exchange, self._limits.batch_bytes_max))
+        limits = self._limits
+        source = await self._read(exchange, limits.batch_bytes_max)
+        check_settled_count(source, limits.batch_messages_max)
+        body = settle_decoder.decode(source)
         if body.sends:
             await self._ack_and_send(exchange, topic, group, body)
             return

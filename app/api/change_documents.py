@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue
 
 from app.api.documentation import Json
 from app.api.json_line import JsonLine
-from app.api.schemas import AnswerModel, GroupDocument, TopicDocument
+from app.api.schemas import AnswerModel, DryRunMember, GroupDocument, TopicDocument
 from app.broker.ports import Group, Topic
 from app.domain.effects import Effect, EffectCode, SettingsChange
 
@@ -26,7 +26,7 @@ class EffectDocument(AnswerModel):
     count: int | None
 
 
-class ChangeMembers(AnswerModel):
+class ChangeMembers(DryRunMember):
     """What answers to changes have beside the document."""
 
     changed: dict[str, list[JsonValue]] = Field(
@@ -34,7 +34,6 @@ class ChangeMembers(AnswerModel):
         "nothing has, and when it was made"
     )
     effects: list[EffectDocument]
-    dry_run: bool
 
 
 # Of two parents the members of the second come first.
@@ -89,7 +88,7 @@ def dry_run_response(model: type[AnswerModel]) -> dict[int | str, Json]:
     return {200: {"description": "With dry_run: what would be", "model": model}}
 
 
-def deleted(document: ChangeMembers) -> Response:
+def deleted(document: DryRunMember) -> Response:
     """The answer to a deletion: nothing, or with `dry_run` what would be deleted."""
     if not document.dry_run:
         return Response(status_code=204)

@@ -4,9 +4,10 @@ from typing import Self
 
 from pydantic import Field
 
-from app.api.schemas import AnswerModel, Count, RequestModel
+from app.api.schemas import AnswerModel, Count, DryRunMember, RequestModel
 from app.broker.members import GroupMembers, Heartbeat, MemberShare
 from app.domain.allocation import VIRTUAL_NODES
+from app.domain.errors import MemberNotFound
 from app.domain.membership import (
     Assignment,
     Conflict,
@@ -266,6 +267,19 @@ class MemberDocument(AnswerModel):
             revoked=[QueueDocument.of(name) for name in assignment.revoked],
             pending=_pending(assignment),
         )
+
+
+class LeavingDocument(DryRunMember, MemberDocument):
+    """A member that would leave, with the queues that would be free."""
+
+    @classmethod
+    def of_member(cls, client_id: str, members: GroupMembers) -> Self:
+        """Raises `MemberNotFound` when it has just left."""
+        for member, assignment in members.shares:
+            if member.client_id == client_id:
+                document = MemberDocument.of(member, assignment)
+                return cls(**document.model_dump(), dry_run=True)
+        raise MemberNotFound(f"member {client_id!r} has just left")
 
 
 class LockDocument(QueueDocument):

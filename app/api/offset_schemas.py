@@ -5,7 +5,14 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from app.api.member_schemas import QueueDocument
-from app.api.schemas import INT64_MAX, AnswerModel, Count, RequestModel
+from app.api.schemas import (
+    INT64_MAX,
+    AnswerModel,
+    Count,
+    DryRunBody,
+    DryRunMember,
+    RequestModel,
+)
 from app.broker.group_positions import Committer, OffsetChange, ResetRequest, ResetResult
 from app.domain.positions import CommittedOffset, OffsetSnapshot
 
@@ -41,7 +48,7 @@ class CommitBody(RequestModel):
         return Committer(self.client_id, self.generation)
 
 
-class ResetBody(RequestModel):
+class ResetBody(DryRunBody):
     """Where to set the offsets. `dry_run` answers the table and changes nothing."""
 
     to: Literal["earliest", "latest", "timestamp", "offset", "shift"]
@@ -56,7 +63,6 @@ class ResetBody(RequestModel):
     queues: list[Count] | None = Field(
         default=None, min_length=1, description="default: all queues"
     )
-    dry_run: bool = False
 
     @model_validator(mode="after")
     def _check_value(self) -> Self:
@@ -73,16 +79,14 @@ class ResetBody(RequestModel):
                 raise ValueError(f'{names[target]} goes with "to": "{target}"')
         return self
 
-    def request(self) -> ResetRequest:
+    def request(self, *, is_dry_run: bool) -> ResetRequest:
         value = self.timestamp_ms or self.offset or self.shift or 0
         queues = None if self.queues is None else frozenset(self.queues)
-        return ResetRequest(self.to, value, queues, self.dry_run)
+        return ResetRequest(self.to, value, queues, is_dry_run)
 
 
-class RestoreBody(RequestModel):
+class RestoreBody(DryRunBody):
     """`dry_run` answers the table and changes nothing."""
-
-    dry_run: bool = False
 
 
 class OffsetChangeDocument(AnswerModel):
@@ -154,6 +158,10 @@ class SnapshotDocument(AnswerModel):
             created_ms=snapshot.created_ms,
             offsets=[TopicQueueOffset.at(row) for row in snapshot.offsets],
         )
+
+
+class SnapshotAnswer(DryRunMember, SnapshotDocument):
+    """A snapshot that was taken or forgotten, or would be."""
 
 
 class SnapshotSummary(AnswerModel):

@@ -54,6 +54,23 @@ class AnswerModel(BaseModel):
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
 
+class DryRunBody(RequestModel):
+    """Parent of bodies that can ask for a dry run, as the query can."""
+
+    dry_run: bool = False
+
+    @property
+    def asks_for_dry_run(self) -> bool | None:
+        """None: the body does not say."""
+        return self.dry_run if "dry_run" in self.model_fields_set else None
+
+
+class DryRunMember(AnswerModel):
+    """What answers to operations that can be tried have beside the document."""
+
+    dry_run: bool
+
+
 # --- topics ---------------------------------------------------------------------------------
 
 
@@ -240,6 +257,10 @@ class GroupOffsets(AnswerModel):
     def of(cls, group: str, topic: str, positions: Sequence[QueuePosition]) -> Self:
         offsets = [QueueOffsetDocument(queue_id=p.queue_id, offset=p.offset) for p in positions]
         return cls(group=group, topic=topic, offsets=offsets)
+
+
+class CommitAnswer(DryRunMember, GroupOffsets):
+    """What a group has committed in a topic after a commit; or what would be, or was forgotten."""
 
 
 # --- nodes, health, limits ------------------------------------------------------------------

@@ -215,10 +215,23 @@ class DeadLetters:
                 at = max(read.next_offset, at + 1)
         return DeadLetterPage(letters, at if at < high else None, at - start)
 
+    async def plan_redrive(
+        self,
+        group: str,
+        selection: Selection,
+        *,
+        to_topic: str | None = None,
+        rate_per_s: float | None = None,
+    ) -> RedrivePlan:
+        """What `redrive` would do. Raises as it does."""
+        self._check_redrive(group, selection, to_topic, rate_per_s)
+        self._operations.check_room()
+        return await self.plan(group, selection, to_topic=to_topic)
+
     async def plan(
         self, group: str, selection: Selection, *, to_topic: str | None = None
     ) -> RedrivePlan:
-        """What `redrive` would do. Raises as it does."""
+        """Letters that are chosen, and where they would go."""
         self._check_target(group, to_topic)
         matched, targets, skipped = 0, Counter[str](), Counter[str]()
         async for batch in self._walk(group, selection, None):
@@ -247,13 +260,18 @@ class DeadLetters:
         original topic, with its attempts counted anew. Raises `GroupNotFound`, `TopicNotFound`,
         `IllegalFilter`, `InvalidRequest` or `TooManyRequests`.
         """
+        self._check_redrive(group, selection, to_topic, rate_per_s)
+        total = len(selection.offsets) if selection.offsets is not None else self.count(group)
+        work = partial(self._redrive, group, selection, to_topic, rate_per_s)
+        return self._operations.start("redrive", total, work)
+
+    def _check_redrive(
+        self, group: str, selection: Selection, to_topic: str | None, rate_per_s: float | None
+    ) -> None:
         self._check_target(group, to_topic)
         _Choice(selection)
         if rate_per_s is not None and not 0 < rate_per_s < math.inf:
             raise InvalidRequest("rate_per_s must be a number over 0", pointer="/rate_per_s")
-        total = len(selection.offsets) if selection.offsets is not None else self.count(group)
-        work = partial(self._redrive, group, selection, to_topic, rate_per_s)
-        return self._operations.start("redrive", total, work)
 
     async def purge(self, group: str, selection: Selection) -> int:
         """Remove letters for ever; return how many. Raises `GroupNotFound` or `IllegalFilter`."""

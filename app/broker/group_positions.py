@@ -175,6 +175,37 @@ class GroupPositions:
             )
         await self._groups.commit(group, view, rows)
 
+    async def preview_commit(
+        self,
+        group: str,
+        topic: str,
+        rows: Sequence[QueuePosition],
+        *,
+        committer: Committer | None = None,
+        force: bool = False,
+    ) -> list[QueuePosition]:
+        """What would be committed in the topic after a commit. Raises as `commit`; makes no group
+        and changes nothing."""
+        view = find_topic(self._metadata, topic)
+        for queue_id, _ in rows:
+            check_queue(view, queue_id)
+        settings = self._metadata.snapshot.groups.get(group)
+        if settings is None:
+            check_group(group)
+        else:
+            refuse_broadcast(settings)
+        self._groups.check_commit(view, rows)
+        names = [QueueName(topic, queue_id) for queue_id, _ in rows]
+        membership = await self._metadata.members.read(group)
+        if committer is not None:
+            rebalancing.check_owner(membership, committer.client_id, committer.generation, names)
+        elif not force:
+            rebalancing.check_unowned(membership, names)
+        offsets = dict(self._book.committed(group, topic))
+        for queue_id, offset in rows:
+            offsets[queue_id] = offset if force else max(offset, offsets.get(queue_id, 0))
+        return [QueuePosition(queue_id, offset) for queue_id, offset in sorted(offsets.items())]
+
     async def _commit_under(
         self,
         group: str,
@@ -283,8 +314,11 @@ class GroupPositions:
         await self._groups.begin_again(group.name, offsets)
         return made[0]
 
-    async def delete(self, group: str, topic: str) -> None:
-        """Forget the group's offsets in the topic. Refused while a member reads it."""
+    async def delete(
+        self, group: str, topic: str, *, is_dry_run: bool = False
+    ) -> list[QueuePosition]:
+        """Forget the group's offsets in the topic, and return them. Refused while a member reads
+        it."""
         self.find_group(group)
         membership = await self._metadata.members.read(group)
         readers = subscribers(membership.members, topic)
@@ -295,20 +329,25 @@ class GroupPositions:
             )
         if not self._book.committed(group, topic):
             await self._book.refresh(group)
-        had_any = await self._book.delete(group, topic)
-        await self._groups.unsubscribe(group, topic)
-        if not had_any:
+        offsets = self._groups.committed(group, topic)
+        if not is_dry_run:
+            await self._book.delete(group, topic)
+            await self._groups.unsubscribe(group, topic)
+        if not offsets:
             raise SubscriptionNotFound(f"group {group!r} has no offsets in topic {topic!r}")
+        return offsets
 
     # --- snapshots
 
-    async def take_snapshot(self, group: str, name: str) -> OffsetSnapshot:
+    async def take_snapshot(
+        self, group: str, name: str, *, is_dry_run: bool = False
+    ) -> OffsetSnapshot:
         """Keep all committed offsets of the group under a name that is free."""
         check_name("snapshot", name)
         refuse_broadcast(self.find_group(group))
         await self._book.refresh(group)
         return await self._metadata.offset_snapshots.create(
-            group, name, await self.all_committed(group)
+            group, name, await self.all_committed(group), is_dry_run=is_dry_run
         )
 
     async def snapshots(self, group: str) -> list[OffsetSnapshot]:
@@ -341,11 +380,14 @@ class GroupPositions:
             settings, changes, is_dry_run=is_dry_run, missing=sorted(missing)
         )
 
-    async def delete_snapshot(self, group: str, name: str) -> None:
-        """Forget it, or raise `SnapshotNotFound`."""
-        self.find_group(group)
-        if not await self._metadata.offset_snapshots.delete(group, name):
-            raise _no_snapshot(group, name)
+    async def delete_snapshot(
+        self, group: str, name: str, *, is_dry_run: bool = False
+    ) -> OffsetSnapshot:
+        """Forget it and return it, or raise `SnapshotNotFound`."""
+        snapshot = await self.snapshot(group, name)
+        if not is_dry_run and not await self._metadata.offset_snapshots.delete(group, name):
+            raise _no_snapshot(group, name)  # another was quicker
+        return snapshot
 
     def find_group(self, name: str) -> Group:
         """The group, or `GroupNotFound`."""

@@ -201,7 +201,7 @@ class Members:
             if is_over or assignment.assignment_id != known:
                 return membership
 
-    async def leave(self, group: str, client_id: str) -> None:
+    async def leave(self, group: str, client_id: str, *, is_dry_run: bool = False) -> None:
         """Take the member out at once. Raises `MemberNotFound`."""
         settings = self._find_group(group)
 
@@ -213,7 +213,10 @@ class Members:
                 )
             return rebalancing.leave(membership, client_id, self._surroundings(settings))
 
-        await self._change(group, step)
+        if is_dry_run:
+            step(await self._metadata.members.read(group))
+        else:
+            await self._change(group, step)
 
     async def describe(self, group: str) -> GroupMembers:
         """All members and their shares."""

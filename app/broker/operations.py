@@ -75,15 +75,7 @@ class Operations:
 
     def start(self, kind: str, total: int, work: Work) -> Operation:
         """Run `work` beside the request. Raises `TooManyRequests`."""
-        limit = self._limits.operations_running_max
-        if len(self._tasks) >= limit:
-            raise TooManyRequests(
-                f"{len(self._tasks)} operations run already",
-                hint="wait for one to end, or cancel one: GET /v1/operations",
-                fields={"limit": limit},
-                quota=Quota("operations", limit, "concurrent-requests", 0),
-                retry_after_s=1,
-            )
+        self.check_room()
         self._number += 1
         now_ms = self._clock.now_ms()
         operation = Operation(f"{kind}-{now_ms:x}-{self._number}", kind, now_ms, total)
@@ -94,6 +86,18 @@ class Operations:
         )
         self._tasks[operation.operation_id] = task
         return operation
+
+    def check_room(self) -> None:
+        """Raise `TooManyRequests` when as many run as may."""
+        limit = self._limits.operations_running_max
+        if len(self._tasks) >= limit:
+            raise TooManyRequests(
+                f"{len(self._tasks)} operations run already",
+                hint="wait for one to end, or cancel one: GET /v1/operations",
+                fields={"limit": limit},
+                quota=Quota("operations", limit, "concurrent-requests", 0),
+                retry_after_s=1,
+            )
 
     def find(self, operation_id: str) -> Operation:
         """The operation, or `OperationNotFound`."""

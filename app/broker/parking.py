@@ -64,7 +64,14 @@ class Parking:
         )
 
     async def release(
-        self, group: str, topic: str, queue_id: int, offset: int, how: Release
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        how: Release,
+        *,
+        is_dry_run: bool = False,
     ) -> ParkedKey:
         """Unblock a key; return when that is written down.
 
@@ -76,6 +83,9 @@ class Parking:
         message = None if state is None else state.parked.get(offset)
         if message is None:
             raise _not_parked(group, queue_id, offset)
+        if is_dry_run:
+            self._check_unmoved(group, topic, queue_id, offset)
+            return ParkedKey(topic, queue_id, message)
         subscription = await self._groups.subscribe(settings, view)
         queue = subscription.find(queue_id)
         assert queue is not None, "a topic never loses queues"
@@ -94,6 +104,13 @@ class Parking:
             await self._give_up(subscription, settings, queue, offset, how)
         subscription.line.wake_one()
         return ParkedKey(topic, queue_id, message)
+
+    def _check_unmoved(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Raise when another call is about to release it."""
+        subscription = self._groups.find(group, topic)
+        queue = None if subscription is None else subscription.find(queue_id)
+        if queue is not None and queue.leases.state_of(offset) is not None:
+            raise _not_parked(group, queue_id, offset)
 
     async def _give_up(
         self,

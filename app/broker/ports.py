@@ -299,7 +299,12 @@ class OffsetSnapshots(Protocol):
     """Named snapshots of a group's offsets."""
 
     async def create(
-        self, group: str, name: str, offsets: Sequence[CommittedOffset]
+        self,
+        group: str,
+        name: str,
+        offsets: Sequence[CommittedOffset],
+        *,
+        is_dry_run: bool = False,
     ) -> OffsetSnapshot: ...
 
     async def load(self, group: str) -> list[OffsetSnapshot]: ...

@@ -151,6 +151,12 @@ class Scheduled:
         await self._delays.move(timer, message, due_ms)
         return self._scheduled(message, due_ms)
 
+    async def preview_move(self, topic: str, handle: str, due: Due) -> ScheduledMessage:
+        """The message as `move` would leave it; errors as `move`."""
+        due_ms = due.at(self._clock.now_ms(), self._limits)
+        waiting = await self.get(topic, handle)
+        return self._scheduled(waiting.message, due_ms)
+
     # --- finding
 
     async def _claim(self, recall: RecallHandle) -> Timer:

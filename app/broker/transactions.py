@@ -244,6 +244,19 @@ class Transactions:
         await confirmation.wait()
         return transaction
 
+    async def preview(self, transaction_id: str, decision: Decision) -> Transaction:
+        """The transaction, as long as `decide` could decide so. Raises as it does."""
+        self._check_open()
+        transaction = self.find(transaction_id)
+        in_progress = self._deciding.get(transaction_id)
+        state = transaction.state if in_progress is None else in_progress[0]
+        if state is TransactionState.PREPARED and decision is TransactionState.COMMITTED:
+            await self._half(transaction)
+            find_topic(self._metadata, transaction.topic)
+        elif state not in {TransactionState.PREPARED, decision}:
+            raise _conflict(transaction_id, state)
+        return transaction
+
     def _end_deciding(self, transaction_id: str) -> None:
         _, done = self._deciding.pop(transaction_id)
         done.set_result(None)

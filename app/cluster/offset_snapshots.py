@@ -23,12 +23,17 @@ class OffsetSnapshots:
         self._limits = limits
 
     async def create(
-        self, group: str, name: str, offsets: Sequence[CommittedOffset]
+        self,
+        group: str,
+        name: str,
+        offsets: Sequence[CommittedOffset],
+        *,
+        is_dry_run: bool = False,
     ) -> OffsetSnapshot:
         """Keep the offsets under a new name. Raises `StateConflict` when the name is taken or the
         group has as many as it may have, and `GroupNotFound`."""
         snapshot = OffsetSnapshot(group, name, self._clock.now_ms(), tuple(offsets))
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(is_dry_run=is_dry_run) as connection:
             await self._check_room(connection, group, name)
             await connection.execute(
                 insert(offset_snapshots).values(

@@ -225,10 +225,16 @@ class MemoryOffsetSnapshots:
         self._kept: dict[tuple[str, str], OffsetSnapshot] = {}
 
     async def create(
-        self, group: str, name: str, offsets: Sequence[CommittedOffset]
+        self,
+        group: str,
+        name: str,
+        offsets: Sequence[CommittedOffset],
+        *,
+        is_dry_run: bool = False,
     ) -> OffsetSnapshot:
         snapshot = OffsetSnapshot(group, name, self._clock.now_ms(), tuple(offsets))
-        self._kept[group, name] = snapshot
+        if not is_dry_run:
+            self._kept[group, name] = snapshot
         return snapshot
 
     async def load(self, group: str) -> list[OffsetSnapshot]:

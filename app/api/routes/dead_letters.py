@@ -1,17 +1,18 @@
 """Dead letters of a consumer group: browse, redrive, purge."""
 
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 
 from fastapi import APIRouter, Depends, Query, Response
 from msgspec import UNSET
 from pydantic import Field, model_validator
 
+from app.api.conditions import WithDryRun, is_dry_run
 from app.api.dependencies import WithServices, json_body
 from app.api.documentation import Json, json_request, problem_responses
 from app.api.parameters import integer_of
 from app.api.rendering import dead_letter_view
 from app.api.routes.operations import OperationDocument
-from app.api.schemas import AnswerModel, Count, RequestModel
+from app.api.schemas import AnswerModel, Count, DryRunBody
 from app.api.wire import DeadLetterList, encode
 from app.broker.dead_letters import RedrivePlan, Selection
 from app.domain.errors import InvalidRequest
@@ -25,7 +26,7 @@ SELECTED_MAX: Final = Limits().dead_letters_selected_max
 """Letters that a request can name one by one."""
 
 
-class SelectionBody(RequestModel):
+class SelectionBody(DryRunBody):
     """Which letters: name them, or give conditions that all hold, or say `"all": true`."""
 
     all: bool = False
@@ -73,13 +74,10 @@ class RedriveBody(SelectionBody):
         default=None, description="default: back to this group only, under the original topic"
     )
     rate_per_s: float | None = Field(default=None, gt=0, strict=False)
-    dry_run: bool = False
 
 
 class PurgeBody(SelectionBody):
     """What to remove for ever."""
-
-    dry_run: bool = False
 
 
 class DeadLetterSummaryDocument(AnswerModel):
@@ -96,6 +94,7 @@ class RedrivePlanDocument(AnswerModel):
     matched: int
     by_target: dict[str, int]
     skipped: dict[str, int]
+    dry_run: Literal[True] = True
 
     @classmethod
     def of(cls, plan: RedrivePlan) -> Self:
@@ -189,14 +188,17 @@ async def redrive_dead_letters(
     services: WithServices,
     body: Annotated[RedriveBody, Depends(json_body(RedriveBody))],
     response: Response,
+    dry_run: WithDryRun = None,
 ) -> RedrivePlanDocument | OperationDocument:
     """Send letters back to the group (or to `to_topic`) and remove them, each exactly once.
 
     Their attempts are counted anew. Watch and cancel it under `/v1/operations`.
     """
     letters = services.broker.dead_letters
-    if body.dry_run:
-        plan = await letters.plan(group, body.selection(), to_topic=body.to_topic)
+    if is_dry_run(dry_run, body.asks_for_dry_run):
+        plan = await letters.plan_redrive(
+            group, body.selection(), to_topic=body.to_topic, rate_per_s=body.rate_per_s
+        )
         return RedrivePlanDocument.of(plan)
     operation = letters.redrive(
         group, body.selection(), to_topic=body.to_topic, rate_per_s=body.rate_per_s
@@ -217,10 +219,11 @@ async def purge_dead_letters(
     group: str,
     services: WithServices,
     body: Annotated[PurgeBody, Depends(json_body(PurgeBody))],
+    dry_run: WithDryRun = None,
 ) -> PurgeAnswer:
     """Remove what is chosen."""
     letters = services.broker.dead_letters
-    if body.dry_run:
+    if is_dry_run(dry_run, body.asks_for_dry_run):
         matched = (await letters.plan(group, body.selection())).matched
         return PurgeAnswer(removed=matched, dry_run=True)
     return PurgeAnswer(removed=await letters.purge(group, body.selection()), dry_run=False)

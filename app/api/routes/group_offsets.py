@@ -1,9 +1,12 @@
 """Offsets of consumer groups: read, commit, reset, forget, and named snapshots of them."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Response
 
+from app.api.change_documents import deleted, dry_run_response
+from app.api.conditions import WithDryRun, is_dry_run
 from app.api.dependencies import WithServices, json_body
 from app.api.documentation import json_request, problem_responses
 from app.api.offset_schemas import (
@@ -12,12 +15,14 @@ from app.api.offset_schemas import (
     ResetAnswer,
     ResetBody,
     RestoreBody,
+    SnapshotAnswer,
     SnapshotDocument,
     SnapshotList,
     TopicQueueOffset,
 )
-from app.api.schemas import GroupOffsets
+from app.api.schemas import CommitAnswer, GroupOffsets
 from app.broker.results import QueuePosition
+from app.domain.positions import OffsetSnapshot
 
 router = APIRouter(tags=["offsets"])
 
@@ -59,16 +64,30 @@ async def commit_group_offsets(
     topic: str,
     services: WithServices,
     body: Annotated[CommitBody, Depends(json_body(CommitBody))],
-) -> GroupOffsets:
+    dry_run: WithDryRun = None,
+) -> CommitAnswer:
     """Commit, and answer what is committed now. Offsets never go back unless `force` says so.
 
     Queues that a member owns are committed by that member only, at the present generation.
     """
     rows = [QueuePosition(entry.queue_id, entry.offset) for entry in body.offsets]
-    committed = await services.broker.commit_offsets(
-        group, topic, rows, force=body.force, committer=body.committer
-    )
-    return GroupOffsets.of(group, topic, committed)
+    tries = is_dry_run(dry_run)
+    if tries:
+        committed = await services.broker.group_positions.preview_commit(
+            group, topic, rows, force=body.force, committer=body.committer
+        )
+    else:
+        committed = await services.broker.commit_offsets(
+            group, topic, rows, force=body.force, committer=body.committer
+        )
+    return _commit_answer(group, topic, committed, is_dry_run=tries)
+
+
+def _commit_answer(
+    group: str, topic: str, offsets: Sequence[QueuePosition], *, is_dry_run: bool
+) -> CommitAnswer:
+    document = GroupOffsets.of(group, topic, offsets)
+    return CommitAnswer(**document.model_dump(), dry_run=is_dry_run)
 
 
 @router.delete(
@@ -76,11 +95,16 @@ async def commit_group_offsets(
     operation_id="delete_group_offsets",
     summary="Forget a group's offsets in a topic",
     status_code=204,
-    responses=problem_responses(404, 409),
+    response_model=None,
+    responses={**dry_run_response(CommitAnswer), **problem_responses(404, 409)},
 )
-async def delete_group_offsets(group: str, topic: str, services: WithServices) -> None:
+async def delete_group_offsets(
+    group: str, topic: str, services: WithServices, dry_run: WithDryRun = None
+) -> Response:
     """For a subscription that nobody uses any more; refused while a member reads the topic."""
-    await services.broker.group_positions.delete(group, topic)
+    tries = is_dry_run(dry_run)
+    offsets = await services.broker.group_positions.delete(group, topic, is_dry_run=tries)
+    return deleted(_commit_answer(group, topic, offsets, is_dry_run=tries))
 
 
 @router.post(
@@ -95,10 +119,13 @@ async def reset_group_offsets(
     topic: str,
     services: WithServices,
     body: Annotated[ResetBody, Depends(json_body(ResetBody))],
+    dry_run: WithDryRun = None,
 ) -> ResetAnswer:
     """Backwards or forwards, also while the group is at work: leases end, members are told."""
-    result = await services.broker.group_positions.reset(group, topic, body.request())
-    return ResetAnswer.of(group, body.dry_run, result)
+    tries = is_dry_run(dry_run, body.asks_for_dry_run)
+    request = body.request(is_dry_run=tries)
+    result = await services.broker.group_positions.reset(group, topic, request)
+    return ResetAnswer.of(group, tries, result)
 
 
 @router.post(
@@ -112,10 +139,13 @@ async def reset_all_group_offsets(
     group: str,
     services: WithServices,
     body: Annotated[ResetBody, Depends(json_body(ResetBody))],
+    dry_run: WithDryRun = None,
 ) -> ResetAnswer:
     """As for one topic, in every topic where the group has offsets or members."""
-    result = await services.broker.group_positions.reset(group, None, body.request())
-    return ResetAnswer.of(group, body.dry_run, result)
+    tries = is_dry_run(dry_run, body.asks_for_dry_run)
+    request = body.request(is_dry_run=tries)
+    result = await services.broker.group_positions.reset(group, None, request)
+    return ResetAnswer.of(group, tries, result)
 
 
 # --- snapshots
@@ -126,11 +156,27 @@ async def reset_all_group_offsets(
     operation_id="put_snapshot",
     summary="Keep the group's offsets under a name",
     status_code=201,
-    responses=problem_responses(404, 409),
+    response_model=SnapshotAnswer,
+    responses={**dry_run_response(SnapshotAnswer), **problem_responses(404, 409)},
 )
-async def put_snapshot(group: str, name: str, services: WithServices) -> SnapshotDocument:
+async def put_snapshot(
+    group: str,
+    name: str,
+    services: WithServices,
+    response: Response,
+    dry_run: WithDryRun = None,
+) -> SnapshotAnswer:
     """A name is used once: a snapshot never changes. At most `offset_snapshots_per_group_max`."""
-    return SnapshotDocument.of(await services.broker.group_positions.take_snapshot(group, name))
+    tries = is_dry_run(dry_run)
+    positions = services.broker.group_positions
+    snapshot = await positions.take_snapshot(group, name, is_dry_run=tries)
+    if tries:
+        response.status_code = 200
+    return _snapshot_answer(snapshot, is_dry_run=tries)
+
+
+def _snapshot_answer(snapshot: OffsetSnapshot, *, is_dry_run: bool) -> SnapshotAnswer:
+    return SnapshotAnswer(**SnapshotDocument.of(snapshot).model_dump(), dry_run=is_dry_run)
 
 
 @router.get(
@@ -167,10 +213,12 @@ async def restore_snapshot(
     name: str,
     services: WithServices,
     body: Annotated[RestoreBody, Depends(json_body(RestoreBody))],
+    dry_run: WithDryRun = None,
 ) -> ResetAnswer:
     """A reset to what was; queues that the snapshot does not have stay as they are."""
-    result = await services.broker.group_positions.restore(group, name, is_dry_run=body.dry_run)
-    return ResetAnswer.of(group, body.dry_run, result)
+    tries = is_dry_run(dry_run, body.asks_for_dry_run)
+    result = await services.broker.group_positions.restore(group, name, is_dry_run=tries)
+    return ResetAnswer.of(group, tries, result)
 
 
 @router.delete(
@@ -178,8 +226,14 @@ async def restore_snapshot(
     operation_id="delete_snapshot",
     summary="Forget a snapshot of a group's offsets",
     status_code=204,
-    responses=problem_responses(404),
+    response_model=None,
+    responses={**dry_run_response(SnapshotAnswer), **problem_responses(404)},
 )
-async def delete_snapshot(group: str, name: str, services: WithServices) -> None:
+async def delete_snapshot(
+    group: str, name: str, services: WithServices, dry_run: WithDryRun = None
+) -> Response:
     """The offsets themselves stay as they are."""
-    await services.broker.group_positions.delete_snapshot(group, name)
+    tries = is_dry_run(dry_run)
+    positions = services.broker.group_positions
+    snapshot = await positions.delete_snapshot(group, name, is_dry_run=tries)
+    return deleted(_snapshot_answer(snapshot, is_dry_run=tries))

@@ -5,11 +5,14 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from app.api.change_documents import deleted, dry_run_response
+from app.api.conditions import WithDryRun, is_dry_run
 from app.api.dependencies import WithServices, json_body
 from app.api.documentation import Json, json_request, problem_responses
 from app.api.lane.waiting import unless_gone
 from app.api.member_schemas import (
     HeartbeatBody,
+    LeavingDocument,
     LockAnswer,
     LockBody,
     MemberAnswer,
@@ -68,11 +71,19 @@ async def put_member(
     operation_id="delete_member",
     summary="Leave a group",
     status_code=204,
-    responses=problem_responses(404),
+    response_model=None,
+    responses={**dry_run_response(LeavingDocument), **problem_responses(404)},
 )
-async def delete_member(group: str, client_id: str, services: WithServices) -> None:
+async def delete_member(
+    group: str, client_id: str, services: WithServices, dry_run: WithDryRun = None
+) -> Response:
     """The member's queues are free at once; it has committed before."""
-    await services.broker.members.leave(group, client_id)
+    tries = is_dry_run(dry_run)
+    members = services.broker.members
+    await members.leave(group, client_id, is_dry_run=tries)
+    if not tries:
+        return Response(status_code=204)
+    return deleted(LeavingDocument.of_member(client_id, await members.describe(group)))
 
 
 @router.get(

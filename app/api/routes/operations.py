@@ -4,9 +4,10 @@ from typing import Self
 
 from fastapi import APIRouter
 
+from app.api.conditions import WithDryRun, is_dry_run
 from app.api.dependencies import WithServices
 from app.api.documentation import problem_responses
-from app.api.schemas import AnswerModel
+from app.api.schemas import AnswerModel, DryRunMember
 from app.broker.operations import Operation, OperationState
 
 router = APIRouter(tags=["operations"])
@@ -38,6 +39,10 @@ class OperationDocument(AnswerModel):
             ended_ms=operation.ended_ms,
             problem=operation.problem,
         )
+
+
+class CancelDocument(DryRunMember, OperationDocument):
+    """An operation that was asked to stop, or would be."""
 
 
 class OperationList(AnswerModel):
@@ -75,8 +80,12 @@ async def get_operation(operation_id: str, services: WithServices) -> OperationD
     summary="Stop an operation",
     responses=problem_responses(404),
 )
-async def cancel_operation(operation_id: str, services: WithServices) -> OperationDocument:
+async def cancel_operation(
+    operation_id: str, services: WithServices, dry_run: WithDryRun = None
+) -> CancelDocument:
     """Stop after the step in progress; what is done stays done. Cancelling twice is fine."""
+    tries = is_dry_run(dry_run)
     operation = services.broker.operations.find(operation_id)
-    operation.cancel()
-    return OperationDocument.of(operation)
+    if not tries:
+        operation.cancel()
+    return CancelDocument(**OperationDocument.of(operation).model_dump(), dry_run=tries)

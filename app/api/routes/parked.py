@@ -4,9 +4,10 @@ from typing import Annotated, Self
 
 from fastapi import APIRouter, Depends
 
+from app.api.conditions import WithDryRun, is_dry_run
 from app.api.dependencies import WithServices, json_body
 from app.api.documentation import json_request, problem_responses
-from app.api.schemas import AnswerModel, Count, RequestModel
+from app.api.schemas import AnswerModel, Count, DryRunMember, RequestModel
 from app.broker.parking import ParkedKey, Release
 from app.domain.receipt import RETRY_QUEUE_ID
 
@@ -37,6 +38,10 @@ class ParkedDocument(AnswerModel):
             reason=message.reason,
             since_ms=message.since_ms,
         )
+
+
+class ReleasedDocument(DryRunMember, ParkedDocument):
+    """What was released, or would be."""
 
 
 class ParkedList(AnswerModel):
@@ -80,9 +85,11 @@ async def release_parked(
     group: str,
     services: WithServices,
     body: Annotated[ReleaseBody, Depends(json_body(ReleaseBody))],
-) -> ParkedDocument:
+    dry_run: WithDryRun = None,
+) -> ReleasedDocument:
     """Let the key go on; the answer is what was parked."""
+    tries = is_dry_run(dry_run)
     released = await services.broker.parking.release(
-        group, body.topic, body.queue_id, body.queue_offset, body.action
+        group, body.topic, body.queue_id, body.queue_offset, body.action, is_dry_run=tries
     )
-    return ParkedDocument.of(released)
+    return ReleasedDocument(**ParkedDocument.of(released).model_dump(), dry_run=tries)

@@ -5,10 +5,12 @@ from typing import Annotated, Self
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import Field
 
+from app.api.change_documents import deleted, dry_run_response
+from app.api.conditions import WithDryRun, is_dry_run
 from app.api.delivery_times import due_of
-from app.api.dependencies import WithServices, json_body
+from app.api.dependencies import Services, WithServices, json_body
 from app.api.documentation import json_request, problem_responses
-from app.api.schemas import AnswerModel, RequestModel
+from app.api.schemas import AnswerModel, DryRunMember, RequestModel
 from app.broker.scheduled import ScheduledMessage, ScheduledPage
 from app.domain.errors import IllegalDeliveryTime, IllegalPage
 
@@ -59,6 +61,14 @@ class ScheduledDocument(AnswerModel):
             body_bytes=len(message.body),
             recall_handle=waiting.recall_handle,
         )
+
+
+class ScheduledAnswer(DryRunMember, ScheduledDocument):
+    """A delayed message that was moved; or one that would be moved, cancelled or delivered."""
+
+    @classmethod
+    def of_message(cls, waiting: ScheduledMessage, *, is_dry_run: bool) -> Self:
+        return cls(**ScheduledDocument.of(waiting).model_dump(), dry_run=is_dry_run)
 
 
 class ScheduledList(AnswerModel):
@@ -121,14 +131,23 @@ async def get_scheduled_message(
     operation_id="cancel_scheduled_message",
     summary="Cancel a delayed message",
     status_code=204,
-    responses=problem_responses(404, 409, 507),
+    response_model=None,
+    responses={**dry_run_response(ScheduledAnswer), **problem_responses(404, 409, 507)},
 )
 async def cancel_scheduled_message(
-    topic: str, recall_handle: str, services: WithServices
+    topic: str, recall_handle: str, services: WithServices, dry_run: WithDryRun = None
 ) -> Response:
     """204: it will never be delivered. 409 `ALREADY_DELIVERED`: it is too late."""
+    if is_dry_run(dry_run):
+        return await _as_it_is(services, topic, recall_handle)
     await services.broker.scheduled.cancel(topic, recall_handle)
     return Response(status_code=204)
+
+
+async def _as_it_is(services: Services, topic: str, recall_handle: str) -> Response:
+    """The dry run of what ends the waiting: it could be done."""
+    waiting = await services.broker.scheduled.get(topic, recall_handle)
+    return deleted(ScheduledAnswer.of_message(waiting, is_dry_run=True))
 
 
 @router.patch(
@@ -143,12 +162,15 @@ async def move_scheduled_message(
     recall_handle: str,
     body: Annotated[MoveBody, Depends(json_body(MoveBody))],
     services: WithServices,
-) -> ScheduledDocument:
+    dry_run: WithDryRun = None,
+) -> ScheduledAnswer:
     """The handle stays the same. A time in the past delivers it at once."""
     due = due_of(body.delay, body.deliver_at_ms)
     if due is None:
         raise IllegalDeliveryTime("no time is given", hint='send {"delay":"30s"} or deliver_at_ms')
-    return ScheduledDocument.of(await services.broker.scheduled.move(topic, recall_handle, due))
+    tries, scheduled = is_dry_run(dry_run), services.broker.scheduled
+    move = scheduled.preview_move if tries else scheduled.move
+    return ScheduledAnswer.of_message(await move(topic, recall_handle, due), is_dry_run=tries)
 
 
 @router.post(
@@ -156,11 +178,14 @@ async def move_scheduled_message(
     operation_id="deliver_scheduled_message",
     summary="Deliver a delayed message now",
     status_code=204,
-    responses=problem_responses(404, 409, 507),
+    response_model=None,
+    responses={**dry_run_response(ScheduledAnswer), **problem_responses(404, 409, 507)},
 )
 async def deliver_scheduled_message(
-    topic: str, recall_handle: str, services: WithServices
+    topic: str, recall_handle: str, services: WithServices, dry_run: WithDryRun = None
 ) -> Response:
     """204: it is in its queue."""
+    if is_dry_run(dry_run):
+        return await _as_it_is(services, topic, recall_handle)
     await services.broker.scheduled.deliver(topic, recall_handle)
     return Response(status_code=204)

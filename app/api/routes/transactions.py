@@ -4,12 +4,13 @@ from typing import Annotated, Final, Self
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.api.dependencies import WithServices
+from app.api.conditions import WithDryRun, is_dry_run
+from app.api.dependencies import Services, WithServices
 from app.api.documentation import Json, problem_responses
 from app.api.lane.waiting import unless_gone
 from app.api.parameters import wait_s_of
 from app.api.rendering import view_of
-from app.api.schemas import AnswerModel
+from app.api.schemas import AnswerModel, DryRunMember
 from app.api.wire import CheckList, CheckView, encode
 from app.broker.transaction_table import Transaction, TransactionState
 from app.domain.errors import InvalidRequest
@@ -52,6 +53,10 @@ class TransactionDocument(AnswerModel):
             decided_ms=transaction.decided_ms,
             reason=transaction.reason,
         )
+
+
+class DecisionDocument(DryRunMember, TransactionDocument):
+    """A transaction after its decision; with `dry_run`, in the state that it would have."""
 
 
 class TransactionList(AnswerModel):
@@ -108,9 +113,11 @@ async def get_transaction(transaction_id: str, services: WithServices) -> Transa
     summary="Make the message of a transaction visible",
     responses=problem_responses(404, 409, 429, 507),
 )
-async def commit_transaction(transaction_id: str, services: WithServices) -> TransactionDocument:
+async def commit_transaction(
+    transaction_id: str, services: WithServices, dry_run: WithDryRun = None
+) -> DecisionDocument:
     """Repeating it gives the same answer; after a rollback it is a conflict."""
-    return await _decide(services, transaction_id, TransactionState.COMMITTED)
+    return await _decide(services, transaction_id, TransactionState.COMMITTED, dry_run)
 
 
 @router.post(
@@ -119,16 +126,20 @@ async def commit_transaction(transaction_id: str, services: WithServices) -> Tra
     summary="Drop the message of a transaction",
     responses=problem_responses(404, 409, 429, 507),
 )
-async def rollback_transaction(transaction_id: str, services: WithServices) -> TransactionDocument:
+async def rollback_transaction(
+    transaction_id: str, services: WithServices, dry_run: WithDryRun = None
+) -> DecisionDocument:
     """Repeating it gives the same answer; after a commit it is a conflict."""
-    return await _decide(services, transaction_id, TransactionState.ROLLED_BACK)
+    return await _decide(services, transaction_id, TransactionState.ROLLED_BACK, dry_run)
 
 
 async def _decide(
-    services: WithServices, transaction_id: str, decision: TransactionState
-) -> TransactionDocument:
-    decided = await services.broker.transactions.decide(transaction_id, decision)
-    return TransactionDocument.of(decided)
+    services: Services, transaction_id: str, decision: TransactionState, dry_run: bool | None
+) -> DecisionDocument:
+    transactions, tries = services.broker.transactions, is_dry_run(dry_run)
+    decide = transactions.preview if tries else transactions.decide
+    document = TransactionDocument.of(await decide(transaction_id, decision))
+    return DecisionDocument(**{**document.model_dump(), "state": decision}, dry_run=tries)
 
 
 @router.post(

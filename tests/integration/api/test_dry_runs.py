@@ -1,0 +1,335 @@
+"""Dry runs of all control operations: they answer what would be, and change nothing at all."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select
+
+from app.api.openapi import build_document
+from app.cluster.tables import metadata as tables
+from app.domain.limits import Limits
+from app.domain.names import dead_letter_topic
+from tests.support.waiting import until
+from tests.support.wire import Served, served_node
+
+pytestmark = pytest.mark.anyio
+
+DATA_PLANE = {
+    *("send_message", "send_batch", "request_reply", "reply_to_request"),
+    *("receive_messages", "settle_messages", "ack_messages", "nack_messages", "extend_messages"),
+    *("dead_letter_messages", "ack_receipt", "change_receipt"),
+    # What producers and members say in the course of their work, again and again:
+    *("put_member", "lock_queues", "unlock_queues"),
+    *("plan_epoch", "seal_producer", "receive_transactions"),
+}
+"""Operations that have no dry run."""
+
+
+def control_operations(document: dict[str, Any]) -> set[str]:
+    """All that change something and are not about single messages."""
+    return {
+        operation["operationId"]
+        for methods in document["paths"].values()
+        for method, operation in methods.items()
+        if method not in {"get", "head"}
+    } - DATA_PLANE
+
+
+def test_every_control_operation_says_that_it_has_a_dry_run() -> None:
+    document = build_document()
+    operations = control_operations(document)
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            names = [each.get("name") for each in operation["parameters"]]
+            expected = operation["operationId"] in operations
+            assert ("dry_run" in names) == expected, f"{method} {path}"
+
+
+UNHURRIED = Limits(transaction_check_after_ms=3_600_000)
+"""No producer is asked for a decision, which would be written down."""
+
+
+@dataclass
+class World:
+    """A node with one of everything, and a way to look at all of it."""
+
+    http: httpx.AsyncClient
+    served: Served
+    seen: dict[str, str] = field(default_factory=dict)
+    """Ids and handles."""
+
+    async def call(self, method: str, path: str, body: object = None, **params: str) -> Any:
+        answer = await self.http.request(method, path, json=body, params=params or None)
+        assert answer.is_success, f"{method} {path}: {answer.text}"
+        return answer.json() if answer.content else None
+
+    async def state(self) -> dict[str, Any]:
+        """What SQL, the store and the node's memory hold."""
+        broker = self.served.node.broker
+        await broker._book.write()
+        await until(lambda: broker.store_status().pending_bytes == 0)
+        store = broker.store_status()
+        lists = ("/v1/transactions", "/v1/topics/orders/scheduled", "/v1/groups/inorder/parked")
+        return {
+            "sql": await self._rows(),
+            "log": store.written_end,
+            "queues": [
+                broker._store.bounds(topic, queue_id)
+                for topic in ("orders", "made", dead_letter_topic("work"))
+                for queue_id in range(2)
+            ],
+            "lists": [await self._listed(path) for path in lists],
+            "operations": [
+                (each.operation_id, each.is_cancelled) for each in broker.operations.newest_first()
+            ],
+            "leases": {
+                group: broker._groups.facts(group) for group in ("work", "inorder", "readers")
+            },
+        }
+
+    async def _listed(self, path: str) -> Any:
+        answer = await self.http.get(path)
+        return answer.json() if answer.is_success else answer.status_code
+
+    async def _rows(self) -> dict[str, list[str]]:
+        async with self.served.node.metadata._database.reading() as connection:
+            return {
+                table.name: sorted(
+                    [str(tuple(row)) for row in await connection.execute(select(table))]
+                )
+                for table in tables.sorted_tables
+                if table.name != "nodes"  # signs of life
+            }
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with served_node(tmp_path, UNHURRIED) as served:
+        url = f"http://127.0.0.1:{served.port}"
+        async with httpx.AsyncClient(base_url=url, timeout=60) as http:
+            made = World(http, served)
+            await fill(made)
+            yield made
+
+
+async def fill(world: World) -> None:
+    """One of everything that an operation needs. Nothing is traced: the log rests then."""
+    await world.call("PATCH", "/v1/topics/orders", {"trace": False})
+    send = "/v1/topics/orders/messages"
+    for number in range(8):
+        await world.http.post(send, content=b"%d" % number)
+    for name in ("cancel", "move", "deliver"):
+        later = await world.http.post(send, content=b"later", headers={"MQ-Delay": "2h"})
+        world.seen[name] = later.json()["recall_handle"]
+    for name in ("commit", "rollback"):
+        half = await world.http.post(
+            send, content=b"half", headers={"MQ-Transaction": "prepare", "MQ-Producer-Group": "p"}
+        )
+        world.seen[name] = half.json()["transaction_id"]
+    await world.call("PUT", "/v1/groups/inorder", {"order": "fifo", "on_exhausted": "park"})
+    await world.call("PATCH", "/v1/groups/inorder", {"max_attempts": 1})
+    for group, action, count in (("work", "dead_letters", 6), ("inorder", "nacks", 1)):
+        base = f"/v1/topics/orders/groups/{group}/messages"
+        received = (await world.call("POST", f"{base}:receive", {"max_messages": count}))[
+            "messages"
+        ]
+        handles = [{"receipt_handle": each["receipt_handle"]} for each in received]
+        await world.call("POST", f"{base}:settle", {action: handles})
+    beat = {"subscriptions": [{"topic": "orders"}], "generation": 0}
+    await world.call("PUT", "/v1/groups/readers/members/m", beat)
+    for group in ("done", "done2"):
+        offsets = {"offsets": [{"queue_id": 0, "offset": 3}]}
+        await world.call("PUT", f"/v1/groups/{group}/offsets/orders", offsets)
+    await world.call("PUT", "/v1/groups/done/snapshots/first")
+    await world.call("PUT", "/v1/schedules/nightly", SCHEDULE)
+    selection = {"offsets": [0, 1], "rate_per_s": 0.001}
+    running = await world.call("POST", "/v1/groups/work/dlq/messages:redrive", selection)
+    world.seen["operation"] = running["operation_id"]
+    operation = world.served.node.broker.operations.find(running["operation_id"])
+    await until(lambda: operation.done == 1)
+    [parked] = (await world.call("GET", "/v1/groups/inorder/parked"))["parked"]
+    world.seen["parked"] = json.dumps(
+        {name: parked[name] for name in ("topic", "queue_id", "queue_offset")}
+    )
+
+
+SCHEDULE = {"cron": "0 3 * * *", "topic": "orders", "message": {"text": "x"}}
+DONE = "/v1/groups/done"
+OPERATIONS: list[tuple[str, str, str, object]] = [
+    ("put_topic", "PUT", "/v1/topics/orders", {"retention": "1h"}),
+    ("put_topic", "PUT", "/v1/topics/made", {"queues": 3}),
+    ("patch_topic", "PATCH", "/v1/topics/orders", {"queues": 2}),
+    ("put_group", "PUT", "/v1/groups/work", {"order": "fifo"}),
+    ("put_group", "PUT", "/v1/groups/made", {}),
+    ("patch_group", "PATCH", "/v1/groups/work", {"max_attempts": 5}),
+    ("pause_group", "POST", "/v1/groups/work:pause", None),
+    ("resume_group", "POST", "/v1/groups/work:resume", None),
+    ("put_schedule", "PUT", "/v1/schedules/hourly", SCHEDULE),
+    ("patch_schedule", "PATCH", "/v1/schedules/nightly", {"paused": True}),
+    ("delete_schedule", "DELETE", "/v1/schedules/nightly", None),
+    (
+        "commit_group_offsets",
+        "PUT",
+        f"{DONE}/offsets/orders",
+        {"offsets": [{"queue_id": 0, "offset": 5}]},
+    ),
+    (
+        "commit_group_offsets",
+        "PUT",
+        "/v1/groups/unheard/offsets/orders",
+        {"offsets": [{"queue_id": 0, "offset": 5}]},
+    ),
+    ("reset_group_offsets", "POST", f"{DONE}/offsets/orders:reset", {"to": "earliest"}),
+    ("reset_all_group_offsets", "POST", f"{DONE}/offsets:reset", {"to": "latest"}),
+    ("put_snapshot", "PUT", f"{DONE}/snapshots/second", None),
+    ("restore_snapshot", "POST", f"{DONE}/snapshots/first:restore", None),
+    ("delete_snapshot", "DELETE", f"{DONE}/snapshots/first", None),
+    ("delete_group_offsets", "DELETE", "/v1/groups/done2/offsets/orders", None),
+    ("delete_member", "DELETE", "/v1/groups/readers/members/m", None),
+    ("release_parked", "POST", "/v1/groups/inorder/parked:release", "{parked}"),
+    (
+        "redrive_dead_letters",
+        "POST",
+        "/v1/groups/work/dlq/messages:redrive",
+        {"offsets": [2]},
+    ),
+    ("purge_dead_letters", "POST", "/v1/groups/work/dlq/messages:purge", {"offsets": [3]}),
+    ("cancel_operation", "POST", "/v1/operations/{operation}:cancel", None),
+    ("move_scheduled_message", "PATCH", "/v1/topics/orders/scheduled/{move}", {"delay": "3h"}),
+    ("cancel_scheduled_message", "DELETE", "/v1/topics/orders/scheduled/{cancel}", None),
+    ("deliver_scheduled_message", "POST", "/v1/topics/orders/scheduled/{deliver}:deliver", None),
+    ("commit_transaction", "POST", "/v1/transactions/{commit}:commit", None),
+    ("rollback_transaction", "POST", "/v1/transactions/{rollback}:rollback", None),
+    ("delete_group", "DELETE", "/v1/groups/work", None),
+    ("delete_topic", "DELETE", "/v1/topics/orders", None),
+]
+
+
+def test_every_control_operation_is_tried() -> None:
+    assert {each[0] for each in OPERATIONS} == control_operations(build_document())
+
+
+_TIMES = {"version", "created_ms", "updated_ms", "deliver_time_ms", "decided_ms", "queue_offset"}
+"""Members that tell of the moment of the change itself."""
+
+
+async def test_a_dry_run_changes_nothing_and_the_real_one_does_what_it_said(world: World) -> None:
+    for operation, method, template, given in OPERATIONS:
+        path, body = template.format(**world.seen), given
+        if given == "{parked}":
+            body = {**json.loads(world.seen["parked"]), "action": "skip"}
+        before = await world.state()
+        tried = await world.http.request(method, path, json=body, params={"dry_run": "true"})
+        assert tried.status_code == 200, f"{operation}: {tried.text}"
+        assert tried.json()["dry_run"] is True, operation
+        assert await world.state() == before, operation
+        done = await world.http.request(method, path, json=body)
+        assert done.is_success, f"{operation}: {done.text}"
+        assert await world.state() != before, f"{operation}: nothing tells the real one"
+        if not done.content or done.status_code == 202:
+            continue
+        said, was = tried.json(), done.json()
+        assert was.pop("dry_run") is False, operation
+        assert said.pop("dry_run") is True
+        for name in was.keys() - _TIMES:
+            if name != "generation":  # a reset tells members by the next one
+                assert said[name] == was[name], f"{operation}: {name}"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("PUT", "/v1/topics/orders", {"queues": 0}, 400),
+        ("PUT", "/v1/topics/a.b", {}, 400),
+        ("PATCH", "/v1/topics/nothing", {}, 404),
+        ("DELETE", "/v1/topics/nothing", None, 404),
+        ("PUT", "/v1/groups/a.b", {}, 400),
+        ("PUT", "/v1/groups/readers", {"mode": "broadcast"}, 409),
+        ("DELETE", "/v1/groups/nothing", None, 404),
+        ("POST", "/v1/groups/nothing:pause", None, 404),
+        ("PUT", "/v1/schedules/s", {**SCHEDULE, "cron": "61 * * * *"}, 400),
+        ("PUT", "/v1/schedules/s", {**SCHEDULE, "topic": "nothing"}, 404),
+        ("DELETE", "/v1/schedules/nothing", None, 404),
+        ("PUT", f"{DONE}/offsets/orders", {"offsets": [{"queue_id": 0, "offset": 99}]}, 416),
+        ("PUT", f"{DONE}/offsets/orders", {"offsets": [{"queue_id": 9, "offset": 0}]}, 404),
+        (
+            "PUT",
+            "/v1/groups/readers/offsets/orders",
+            {"offsets": [{"queue_id": 0, "offset": 1}]},
+            409,
+        ),
+        (
+            "PUT",
+            "/v1/groups/readers/offsets/orders",
+            {"offsets": [{"queue_id": 0, "offset": 1}], "client_id": "m", "generation": 0},
+            409,
+        ),
+        ("DELETE", "/v1/groups/readers/offsets/orders", None, 409),
+        ("PUT", f"{DONE}/snapshots/first", None, 409),
+        ("DELETE", f"{DONE}/snapshots/nothing", None, 404),
+        ("POST", f"{DONE}/snapshots/nothing:restore", None, 404),
+        ("DELETE", "/v1/groups/readers/members/nobody", None, 404),
+        (
+            "POST",
+            "/v1/groups/inorder/parked:release",
+            {"topic": "orders", "queue_id": 0, "queue_offset": 77, "action": "skip"},
+            404,
+        ),
+        ("POST", "/v1/groups/work/dlq/messages:redrive", {"all": True, "to_topic": "no"}, 404),
+        ("POST", "/v1/groups/work/dlq/messages:purge", {"filter": "sql:(", "topic": "x"}, 400),
+        ("POST", "/v1/operations/nothing:cancel", None, 404),
+        ("DELETE", "/v1/topics/orders/scheduled/{broken}", None, 400),
+        ("PATCH", "/v1/topics/orders/scheduled/{move}", {"delay": "99d"}, 400),
+        ("POST", "/v1/transactions/nothing:commit", None, 404),
+        ("POST", "/v1/transactions/{rolled}:commit", None, 409),
+    ],
+)
+async def test_it_refuses_what_the_real_one_refuses(
+    world: World, method: str, path: str, body: object, status: int
+) -> None:
+    if "{rolled}" in path:
+        rolled = world.seen["rolled"] = world.seen["rollback"]
+        await world.call("POST", f"/v1/transactions/{rolled}:rollback")
+    path = path.format(broken="x", **world.seen)
+    before = await world.state()
+    tried = await world.http.request(method, path, json=body, params={"dry_run": "true"})
+    real = await world.http.request(method, path, json=body)
+    assert (tried.status_code, real.status_code) == (status, status), tried.text + real.text
+    for problem in (said := tried.json(), was := real.json()):
+        problem.pop("request_id")
+    assert said == was
+    assert await world.state() == before
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (f"{DONE}/offsets/orders:reset", {"to": "earliest"}),
+        (f"{DONE}/offsets:reset", {"to": "earliest"}),
+        (f"{DONE}/snapshots/first:restore", {}),
+        ("/v1/groups/work/dlq/messages:redrive", {"offsets": [4]}),
+        ("/v1/groups/work/dlq/messages:purge", {"offsets": [4]}),
+    ],
+)
+async def test_the_member_of_the_body_stays_and_may_not_contradict(
+    world: World, path: str, body: dict[str, object]
+) -> None:
+    before = await world.state()
+    for in_body, in_query in ((True, None), (True, "true"), (None, "true")):
+        sent = body if in_body is None else {**body, "dry_run": in_body}
+        params = {} if in_query is None else {"dry_run": in_query}
+        tried = await world.http.post(path, json=sent, params=params)
+        assert (tried.status_code, tried.json()["dry_run"]) == (200, True), tried.text
+    for member, parameter in ((True, "false"), (False, "true")):
+        both = await world.http.post(
+            path, json={**body, "dry_run": member}, params={"dry_run": parameter}
+        )
+        assert (both.status_code, both.json()["errors"][0]["pointer"]) == (400, "/dry_run")
+    unknown = await world.http.post(path, json=body, params={"dry_run": "perhaps"})
+    assert (unknown.status_code, unknown.json()["code"]) == (400, "BAD_REQUEST")
+    assert await world.state() == before

@@ -37,6 +37,7 @@ from app.domain.errors import (
     CurlewError,
     InvalidRequest,
     OffsetExpired,
+    ProducerNotFound,
     SequenceOutOfOrder,
 )
 from app.domain.limits import MIB, Limits
@@ -353,8 +354,14 @@ class Producers:
     # --- producers themselves
 
     def state(self, producer_id: str) -> ProducerState:
-        """What is known of a producer."""
-        return self._table.state(check_producer(producer_id))
+        """What is known of a producer, or `ProducerNotFound`."""
+        state = self._table.state(check_producer(producer_id))
+        if state.epoch is None and state.sealed_epoch is None and not state.sequences:
+            raise ProducerNotFound(
+                f"nothing is known of producer {producer_id!r}",
+                hint="one is known from its first numbered send, until it has long been idle",
+            )
+        return state
 
     async def plan(
         self, family: str, epoch: int, topic: Topic, messages_per_turn: int | None = None

@@ -10,7 +10,7 @@
     │   ├── BodyTooLarge · PropertiesTooLarge · BatchTooLarge
     │   └── UnsupportedContentType · IdempotencyKeyReused
     ├── NotFound                  TopicNotFound · QueueNotFound · GroupNotFound · MessageNotFound
-    │   ├── ScheduleNotFound
+    │   ├── ScheduleNotFound · ProducerNotFound
     │   └── MemberNotFound · SnapshotNotFound · SubscriptionNotFound
     ├── StateConflict             the state of the resource forbids it
     │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired
@@ -262,6 +262,13 @@ class ScheduleNotFound(NotFound):
 
     code = "SCHEDULE_NOT_FOUND"
     title = "The schedule does not exist"
+
+
+class ProducerNotFound(NotFound):
+    """No such producer has sent, or it is forgotten."""
+
+    code = "PRODUCER_NOT_FOUND"
+    title = "The producer does not exist"
 
 
 class MessageNotFound(NotFound):

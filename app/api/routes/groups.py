@@ -105,6 +105,20 @@ async def get_group(group: str, services: WithServices, response: Response) -> G
     return GroupDocument.of(view)
 
 
+@router.head(
+    "/v1/groups/{group}",
+    operation_id="head_group",
+    summary="Whether the group is there, and its version",
+    status_code=200,
+    response_class=Response,
+    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
+)
+async def head_group(group: str, services: WithServices) -> Response:
+    """The headers of `GET`."""
+    view = _find_group(services, group)
+    return Response(headers={"ETag": etag_of(view.version)})
+
+
 @router.get(
     "/v1/groups",
     operation_id="list_groups",

@@ -86,7 +86,7 @@ class ProducerDocument(AnswerModel):
     "/v1/producers/{producer}",
     operation_id="get_producer",
     summary="What is known of a producer",
-    responses=problem_responses(),
+    responses=problem_responses(404),
 )
 async def get_producer(producer: str, services: WithServices) -> ProducerDocument:
     """Its epoch and the next number of each of its sequences: where to go on after a crash."""

@@ -127,6 +127,20 @@ async def get_schedule(name: str, services: WithServices, response: Response) ->
     return ScheduleDocument.of(schedule, services.broker.schedules)
 
 
+@router.head(
+    "/v1/schedules/{name}",
+    operation_id="head_schedule",
+    summary="Whether the schedule is there, and its version",
+    status_code=200,
+    response_class=Response,
+    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
+)
+async def head_schedule(name: str, services: WithServices) -> Response:
+    """The headers of `GET`."""
+    view = await services.metadata.schedules.get(name)
+    return Response(headers={"ETag": etag_of(view.version)})
+
+
 @router.get(
     "/v1/schedules",
     operation_id="list_schedules",

@@ -143,6 +143,20 @@ async def get_topic(topic: str, services: WithServices, response: Response) -> T
     return TopicDocument.of(view)
 
 
+@router.head(
+    "/v1/topics/{topic}",
+    operation_id="head_topic",
+    summary="Whether the topic is there, and its version",
+    status_code=200,
+    response_class=Response,
+    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
+)
+async def head_topic(topic: str, services: WithServices) -> Response:
+    """The headers of `GET`."""
+    view = find_topic(services.metadata, topic)
+    return Response(headers={"ETag": etag_of(view.version)})
+
+
 @router.get(
     "/v1/topics",
     operation_id="list_topics",

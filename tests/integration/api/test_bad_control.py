@@ -17,7 +17,7 @@ REFUSED = [
         "/v1/topics/{t}",
         405,
         "METHOD_NOT_ALLOWED",
-        hint="allowed: DELETE, GET, PATCH, PUT",
+        hint="allowed: DELETE, GET, HEAD, PATCH, PUT",
     ),
     Bad("wrong method on the lane", "GET", BATCH, 405, "METHOD_NOT_ALLOWED", hint="allowed: POST"),
     Bad(

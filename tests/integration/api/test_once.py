@@ -74,6 +74,8 @@ def test_a_sequence_over_http(http: httpx.Client, topic: str, producer: str) -> 
     def send(seq: int, epoch: int = 0) -> httpx.Response:
         return http.post(path, content=b"x", headers=sequence(seq, epoch, producer))
 
+    unknown = http.get(f"/v1/producers/{producer}")
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "PRODUCER_NOT_FOUND")
     assert [send(seq).status_code for seq in (0, 1, 1, 0)] == [201, 201, 200, 200]
     gap = send(3)
     assert (gap.status_code, gap.json()["code"]) == (409, "SEQUENCE_OUT_OF_ORDER")

@@ -239,6 +239,16 @@ def test_what_is_misspelt_within_a_setting_is_named(http: httpx.Client, name: st
     assert answer["hint"] == "did you mean 'multiplier'?"
 
 
+def test_head_tells_whether_it_is_there(http: httpx.Client, path: str, topic: str) -> None:
+    missing = http.head(path)
+    assert (missing.status_code, missing.content) == (404, b"")
+    made = http.put(path, json=first_body(path, topic))
+    head, got = http.head(path), http.get(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["etag"] == got.headers["etag"] == made.headers["etag"]
+    assert head.headers["cache-control"] == got.headers["cache-control"] == "no-store"
+
+
 def test_the_two_names_of_a_duration(http: httpx.Client, name: str) -> None:
     path = f"/v1/topics/{name}"
     both = http.put(path, json={"retention": "1h", "retention_ms": 3_600_000})

@@ -40,7 +40,6 @@ router = APIRouter(tags=["schedules"])
     },
     openapi_extra=json_request(
         ScheduleBody,
-        required=True,
         examples={
             "make a schedule": {
                 "cron": "0 3 * * MON-FRI",

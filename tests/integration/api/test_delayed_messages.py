@@ -218,6 +218,7 @@ def test_delivers_now_and_moves_under_the_same_handle(http: httpx.Client, topic:
     assert moved.status_code == 200, moved.text
     assert moved.json()["recall_handle"] == handle
     again = http.patch(f"{path}/{handle}", json={"deliver_at_ms": now_ms() + DAY}).json()
+    assert again.pop("dry_run") is False
     assert http.get(f"{path}/{handle}").json() == again | {
         "store_time_ms": http.get(f"{path}/{handle}").json()["store_time_ms"]
     }

@@ -56,6 +56,7 @@ _ESCAPE: Final = re.compile(
 """An escape in a JSON text; `half` is of a surrogate that stands alone."""
 
 _WRONG_TYPE: Final = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
+_TOO_LONG: Final = re.compile(r"Expected `str` of length <= (\d+)")
 _IN_JSON: Final = {
     "array": "an array",
     "bool": "true or false",
@@ -76,6 +77,7 @@ class BodyDecoder(Generic[_T]):
     """Decodes one kind of request body; every fault becomes a problem with its JSON pointer."""
 
     def __init__(self, kind: type[_T], *nested: type[Struct]) -> None:
+        self.kind = kind
         self._decode = msgspec.json.Decoder(kind).decode
         kinds: tuple[type[Struct], ...] = (kind, *nested)
         fields = [[field.name for field in msgspec.structs.fields(each)] for each in kinds]
@@ -164,12 +166,15 @@ def _fault_of_a_field(error: Exception, known_fields: Sequence[str]) -> CurlewEr
 
 def _in_words(detail: str, pointer: str) -> str:
     """msgspec's complaint about a type, in the words of JSON and with the field's name."""
-    found = _WRONG_TYPE.fullmatch(detail)
-    if found is None:
-        return detail
     name = pointer.rpartition("/")[2] or "the document"
     if name.isdigit():
         name = f"entry {name}"
+    long = _TOO_LONG.fullmatch(detail)
+    if long is not None:
+        return f"{name} is too long; at most {long[1]} characters are taken"
+    found = _WRONG_TYPE.fullmatch(detail)
+    if found is None:
+        return detail
     wanted = [_IN_JSON.get(each, each) for each in found[1].split(" | ") if each != "null"]
     return f"{name} must be {' or '.join(wanted)}, not {_IN_JSON.get(found[2], found[2])}"
 

@@ -13,15 +13,83 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from app.api.errors import EntryProblem
+from app.domain.limits import (
+    ATTEMPT_ID_CHARS_MAX,
+    CONTENT_TYPE_BYTES_MAX,
+    DURATION_CHARS_MAX,
+    ENTRY_ID_CHARS_MAX,
+    FILTER_CHARS_MAX,
+    KEY_BYTES_MAX,
+    NAME_CHARS_MAX,
+    SHARDING_KEY_BYTES_MAX,
+)
+from app.domain.receipt import HANDLE_CHARS_MAX
 
 INT64_MAX: Final = 2**63 - 1
 
 Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=INT64_MAX)]
 EpochMs = Annotated[int, Meta(ge=0, le=INT64_MAX, description="epoch milliseconds")]
-Duration = Annotated[str, Meta(description="a number and a unit: 250ms, 30s, 5m, 2h, 3d")]
-Delay = Annotated[str, Meta(description="30s, 2h, or level:3 for RocketMQ's third level")]
-Wait = Annotated[int | float | str, Meta(description="seconds, or a duration such as 20s")]
+Duration = Annotated[
+    str,
+    Meta(
+        max_length=DURATION_CHARS_MAX,
+        description="a number and a unit: 250ms, 30s, 5m, 2h, 3d",
+    ),
+]
+Delay = Annotated[
+    str,
+    Meta(
+        max_length=DURATION_CHARS_MAX,
+        description="30s, 2h, or level:3 for RocketMQ's third level",
+    ),
+]
+Wait = Annotated[
+    int | float | Annotated[str, Meta(max_length=DURATION_CHARS_MAX)],
+    Meta(description="seconds, or a duration such as 20s"),
+]
+
+# Texts whose bounds others hold them to, by bytes where the description says so: `check_message`,
+# names, filters, handles. Here they are said.
+BodyText = Annotated[str, Meta(description="at most `body_bytes_max` bytes, of `GET /v1/limits`")]
+TagText = Annotated[
+    str,
+    Meta(description="at most `tag_bytes_max` bytes", extra_json_schema={"maxLength": 128}),
+]
+KeyText = Annotated[
+    str,
+    Meta(
+        description="at most `key_bytes_max` bytes",
+        extra_json_schema={"maxLength": KEY_BYTES_MAX},
+    ),
+]
+ShardingKeyText = Annotated[
+    str,
+    Meta(
+        description="at most `sharding_key_bytes_max` bytes",
+        extra_json_schema={"maxLength": SHARDING_KEY_BYTES_MAX},
+    ),
+]
+ContentTypeText = Annotated[
+    str,
+    Meta(
+        description="at most `content_type_bytes_max` bytes",
+        extra_json_schema={"maxLength": CONTENT_TYPE_BYTES_MAX},
+    ),
+]
+PropertyText = Annotated[
+    str,
+    Meta(description="names and values together have at most `properties_bytes_max` bytes"),
+]
+ReasonText = Annotated[
+    str, Meta(description="what is beyond `reason_bytes_max` bytes is cut; it is for people")
+]
+TopicText = Annotated[str, Meta(extra_json_schema={"maxLength": NAME_CHARS_MAX})]
+ClientIdText = Annotated[str, Meta(extra_json_schema={"maxLength": NAME_CHARS_MAX})]
+FilterText = Annotated[str, Meta(extra_json_schema={"maxLength": FILTER_CHARS_MAX})]
+HandleText = Annotated[str, Meta(extra_json_schema={"maxLength": HANDLE_CHARS_MAX})]
+EntryId = Annotated[str, Meta(max_length=ENTRY_ID_CHARS_MAX)]
+AttemptId = Annotated[str, Meta(max_length=ATTEMPT_ID_CHARS_MAX)]
 
 encode = msgspec.json.Encoder().encode
 
@@ -38,14 +106,14 @@ class Envelope(Struct, forbid_unknown_fields=True, kw_only=True):
     """A message as JSON. Exactly one of `body` (any JSON), `text` and `body_base64` is given."""
 
     body: Raw | UnsetType = UNSET
-    text: str | None = None
+    text: BodyText | None = None
     body_base64: bytes | None = None
-    tag: str | None = None
-    keys: list[str] | None = None
-    sharding_key: str | None = None
+    tag: TagText | None = None
+    keys: list[KeyText] | None = None
+    sharding_key: ShardingKeyText | None = None
     queue_id: Count | None = None
-    properties: dict[str, str] | None = None
-    content_type: str | None = None
+    properties: dict[str, PropertyText] | None = None
+    content_type: ContentTypeText | None = None
     born_time_ms: EpochMs | None = None
     delay: Delay | None = None
     deliver_at_ms: EpochMs | None = None
@@ -54,13 +122,13 @@ class Envelope(Struct, forbid_unknown_fields=True, kw_only=True):
 class BatchEntry(Envelope, forbid_unknown_fields=True, kw_only=True):
     """One message of a batch. `id` is the caller's own and comes back in the result."""
 
-    id: str | None = None
+    id: EntryId | None = None
 
 
 class SendEntry(BatchEntry, forbid_unknown_fields=True, kw_only=True):
     """One message that is sent with acks, to a topic of its own."""
 
-    topic: str
+    topic: TopicText
 
 
 class BatchRequest(Struct, forbid_unknown_fields=True):
@@ -78,31 +146,31 @@ class ReceiveBody(Struct, forbid_unknown_fields=True, kw_only=True):
     wait: Wait | None = None
     invisible: Duration | None = None
     invisible_ms: Positive | None = None
-    filter: str | None = None
-    attempt_id: str | None = None
-    client_id: str | None = None
+    filter: FilterText | None = None
+    attempt_id: AttemptId | None = None
+    client_id: ClientIdText | None = None
 
 
 class NackEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     """Give one message back, to be delivered again after `delay` (default: the group's policy)."""
 
-    receipt_handle: str
+    receipt_handle: HandleText
     delay: Duration | None = None
     delay_ms: Count | None = None
-    reason: str | None = None
+    reason: ReasonText | None = None
 
 
 class DeadLetterEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     """Give one message up: it goes to the group's dead letters at once."""
 
-    receipt_handle: str
-    reason: str | None = None
+    receipt_handle: HandleText
+    reason: ReasonText | None = None
 
 
 class ExtendEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     """Keep one message for another invisible time, counted from now."""
 
-    receipt_handle: str
+    receipt_handle: HandleText
     invisible: Duration | None = None
     invisible_ms: Positive | None = None
 
@@ -111,7 +179,7 @@ class SettleBody(Struct, forbid_unknown_fields=True, kw_only=True):
     """Acks, nacks, extends and dead letters by receipt handle, mixed; or acks and `sends`, which
     are stored in one atomic step with the acks: all or nothing."""
 
-    acks: list[str] = []
+    acks: list[HandleText] = []
     nacks: list[NackEntry] = []
     extends: list[ExtendEntry] = []
     dead_letters: list[DeadLetterEntry] = []
@@ -121,29 +189,29 @@ class SettleBody(Struct, forbid_unknown_fields=True, kw_only=True):
 class AckBody(Struct, forbid_unknown_fields=True, kw_only=True):
     """Handles to acknowledge."""
 
-    receipt_handles: list[str]
+    receipt_handles: list[HandleText]
 
 
 class NackBody(Struct, forbid_unknown_fields=True, kw_only=True):
     """Handles to give back, all with the same delay and reason."""
 
-    receipt_handles: list[str]
+    receipt_handles: list[HandleText]
     delay: Duration | None = None
     delay_ms: Count | None = None
-    reason: str | None = None
+    reason: ReasonText | None = None
 
 
 class DeadLetterBody(Struct, forbid_unknown_fields=True, kw_only=True):
     """Handles to give up, all for the same reason."""
 
-    receipt_handles: list[str]
-    reason: str | None = None
+    receipt_handles: list[HandleText]
+    reason: ReasonText | None = None
 
 
 class ExtendBody(Struct, forbid_unknown_fields=True, kw_only=True):
     """Handles to keep for the same further time."""
 
-    receipt_handles: list[str]
+    receipt_handles: list[HandleText]
     invisible: Duration | None = None
     invisible_ms: Positive | None = None
 
@@ -156,7 +224,7 @@ class ReceiptChange(Struct, forbid_unknown_fields=True, kw_only=True):
     invisible_ms: Positive | None = None
     delay: Duration | None = None
     delay_ms: Count | None = None
-    reason: str | None = None
+    reason: ReasonText | None = None
 
 
 # --- answers --------------------------------------------------------------------------------

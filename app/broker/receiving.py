@@ -27,7 +27,7 @@ from app.broker.taking import LOOKS_PER_TURN, Take, Taker
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError, DiskFull, IllegalInvisibleTime, InvalidRequest
-from app.domain.limits import NAME_CHARS_MAX, Limits
+from app.domain.limits import ATTEMPT_ID_CHARS_MAX, NAME_CHARS_MAX, Limits
 
 HOLDERS_MAX: Final = 4_096
 """Clients of a group that are counted before those that hold nothing are dropped."""
@@ -152,6 +152,11 @@ class Receiver:
         check_wait(request.wait_s, limits)
         if request.client_id is not None and not 1 <= len(request.client_id) <= NAME_CHARS_MAX:
             raise InvalidRequest(f"client_id has 1 to {NAME_CHARS_MAX} characters")
+        if request.attempt_id is not None and len(request.attempt_id) > ATTEMPT_ID_CHARS_MAX:
+            raise InvalidRequest(
+                f"attempt_id has {len(request.attempt_id)} characters; at most"
+                f" {ATTEMPT_ID_CHARS_MAX} are taken"
+            )
         if request.max_messages < 1 or request.max_bytes < 1 or request.min_messages < 1:
             raise InvalidRequest("max_messages, max_bytes and min_messages are at least 1")
         if request.min_messages > 1 and request.filter is not None:

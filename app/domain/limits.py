@@ -73,6 +73,14 @@ CONTENT_TYPE_BYTES_MAX = 255
 MESSAGE_ID_BYTES_MAX = 255
 """Of ids that producers give in frames. Bytes of UTF-8, like the three above."""
 
+ENTRY_ID_CHARS_MAX = 255
+"""Of the caller's own ids of the entries of a batch, which come back in the results."""
+
+ATTEMPT_ID_CHARS_MAX = 255
+"""Of the ids by which a receive is repeated; they are kept for some time."""
+
+DURATION_CHARS_MAX = 64
+
 REASON_BYTES_MAX = 1_024
 """A longer reason of a nack or dead letter is cut; it is for people."""
 
@@ -105,6 +113,8 @@ FIXED_LIMITS: Final[Mapping[str, int]] = {
     "content_type_bytes_max": CONTENT_TYPE_BYTES_MAX,
     "message_id_bytes_max": MESSAGE_ID_BYTES_MAX,
     "reason_bytes_max": REASON_BYTES_MAX,
+    "entry_id_chars_max": ENTRY_ID_CHARS_MAX,
+    "attempt_id_chars_max": ATTEMPT_ID_CHARS_MAX,
 }
 """Bounds that nobody can configure and a client may meet."""
 

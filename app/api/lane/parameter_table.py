@@ -5,13 +5,35 @@ One name means one thing in every operation; which operation knows it is in the 
 
 from typing import Any, Final
 
+from app.domain.limits import (
+    ATTEMPT_ID_CHARS_MAX,
+    CLIENT_ID_CHARS_MAX,
+    DURATION_CHARS_MAX,
+    FILTER_CHARS_MAX,
+    NAME_CHARS_MAX,
+    SHARDING_KEY_BYTES_MAX,
+    Limits,
+)
+
 Json = dict[str, Any]
+
+_DEFAULTS: Final = Limits()
 
 TEXT: Final[Json] = {"type": "string"}
 INTEGER: Final[Json] = {"type": "integer", "minimum": 0}
 POSITIVE: Final[Json] = {"type": "integer", "minimum": 1}
 FLAG: Final[Json] = {"type": "boolean", "default": False}
-DURATION: Final[Json] = {"type": "string", "examples": ["30s"]}
+DURATION: Final[Json] = {
+    "type": "string",
+    "examples": ["30s"],
+    "maxLength": DURATION_CHARS_MAX,
+}
+
+
+def _text(chars_max: int) -> Json:
+    """A text with a bound of its own; all others are bounded by the request target's."""
+    return {"type": "string", "maxLength": chars_max}
+
 
 PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "action": (
@@ -19,8 +41,11 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         "what to do with the lease",
     ),
     "at": (TEXT, "where to start: earliest, latest (the default), or epoch milliseconds"),
-    "client_id": (TEXT, "who receives: for the group's max_in_flight_per_member"),
-    "attempt_id": (TEXT, "the same id returns the same messages, so a lost answer loses nothing"),
+    "client_id": (_text(NAME_CHARS_MAX), "who receives: for the group's max_in_flight_per_member"),
+    "attempt_id": (
+        _text(ATTEMPT_ID_CHARS_MAX),
+        "the same id returns the same messages, so a lost answer loses nothing",
+    ),
     "body": (
         {"type": "string", "enum": ["auto", "base64"], "default": "auto"},
         "base64: the bytes, whatever they are",
@@ -46,7 +71,7 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         "answer after the write, or after the data is on the medium; default: the topic's",
     ),
     "filter": (
-        TEXT,
+        _text(FILTER_CHARS_MAX),
         "a tag expression (*, or tags separated by ||), or sql: and a condition over properties",
     ),
     "format": (
@@ -54,7 +79,10 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         "raw: one message as the HTTP body, metadata in headers",
     ),
     "from_ms": (INTEGER, "stored at this time or later"),
-    "idempotency_key": (TEXT, "a repeated request with the same key gets the first result"),
+    "idempotency_key": (
+        _text(_DEFAULTS.idempotency_key_chars_max),
+        "a repeated request with the same key gets the first result",
+    ),
     "invisible": (DURATION, "how long nobody else gets the message"),
     "invisible_ms": (POSITIVE, "as invisible, in milliseconds"),
     "key": (TEXT, "one of the message's keys, or the id that its producer gave"),
@@ -63,19 +91,28 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "max_messages": (POSITIVE, "at most so many messages"),
     "min_messages": (POSITIVE, "a waiting request is answered as soon as there are so many"),
     "offset": (INTEGER, "start at this offset"),
-    "producer_group": (TEXT, "who is asked when a transaction is not decided in time"),
+    "producer_group": (
+        _text(NAME_CHARS_MAX),
+        "who is asked when a transaction is not decided in time",
+    ),
     "page_size": (POSITIVE, "at most so many messages"),
     "property": (
         {"type": "string", "pattern": "^[^=]+=", "examples": ["region=eu"]},
         "name=value of a property",
     ),
     "producer_epoch": (INTEGER, "the producer's instance; a newer one fences older ones off"),
-    "producer_id": (TEXT, "with epoch and seq: store the messages once, in sequence"),
+    "producer_id": (
+        _text(CLIENT_ID_CHARS_MAX),
+        "with epoch and seq: store the messages once, in sequence",
+    ),
     "producer_seq": (INTEGER, "number of the first message; from 0 on in each epoch"),
     "properties": (TEXT, "a JSON object of texts"),
     "queue_id": (INTEGER, "the queue; default: by sharding key, else in turn"),
     "reason": (TEXT, "why the message is given back"),
-    "sharding_key": (TEXT, "messages with the same key go to the same queue, in order"),
+    "sharding_key": (
+        _text(SHARDING_KEY_BYTES_MAX),
+        "messages with the same key go to the same queue, in order",
+    ),
     "spread": (FLAG, "spread the batch over the queues instead of sending it to one"),
     "split": (
         {"type": "string", "enum": ["lines"]},

@@ -3,6 +3,7 @@
 curlew dev       a node with friendly defaults: migrates by itself, makes topics on first send
 curlew serve     a production node
 curlew migrate   bring the metadata database to this version's schema
+curlew release-store  let another store use the metadata database, when its own is gone for good
 curlew openapi   print the OpenAPI document
 curlew store     look at, check, repair or fill a store (see `app.store_commands`)
 """
@@ -20,7 +21,7 @@ import uvloop
 
 from app import store_commands
 from app.api.openapi import render_document
-from app.cluster import Migrated, migrate
+from app.cluster import ClusterConfig, Metadata, Migrated, migrate
 from app.config import NAMES, Config, ConfigError, load_config
 from app.domain.errors import CurlewError
 from app.main import NodeServer, PortInUse, bind
@@ -28,6 +29,7 @@ from app.node import DataDirectoryUnusable, Node, log_cache_note, narrow_files
 from app.runtime.allocator import keep_freed_memory
 from app.runtime.descriptors import TooFewDescriptors, allow_open_files, fitted
 from app.runtime.private_files import keep_new_files_private, make_private_directory
+from app.runtime.system_clock import SystemClock
 from app.runtime.version import program_version
 from app.store import StoreLocked, StoreUnusable
 
@@ -87,6 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if options.command == "dev":
             _migrate(config)
+        if options.command == "release-store":
+            sys.stdout.write(uvloop.run(_release_store(config)))
+            return 0
         uvloop.run(_serve(config, _banner if options.command == "dev" else _line))
     except _STARTUP_FAILURES as error:
         hint = getattr(error, "hint", None)
@@ -123,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
         ("dev", "start a node with friendly defaults"),
         ("serve", "start a production node"),
         ("migrate", "bring the metadata database to this version's schema"),
+        ("release-store", "let another store use the metadata database; stop its node before"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--config", type=Path, help="TOML file; flags win over it")
@@ -160,6 +166,21 @@ def _migration_line(done: Migrated) -> str:
     if done.before == done.after:
         return f"{done.database} is up to date (schema {done.after})"
     return f"{done.database} was brought from schema {done.before or 'none'} to {done.after}"
+
+
+async def _release_store(config: Config) -> str:
+    """What to say when the next store that starts may claim the database."""
+    metadata = await Metadata.open(ClusterConfig(config.database, config.flush), SystemClock())
+    try:
+        store_id = await metadata.release_store()
+    finally:
+        await metadata.close()
+    if store_id is None:
+        return "The metadata database belongs to no store; the next one that starts claims it.\n"
+    return (
+        f"The metadata database belongs to store {store_id.hex()} no more; the next store that"
+        " starts claims it, with all topics and groups.\n"
+    )
 
 
 async def _serve(config: Config, announce: Callable[[Config, int], str]) -> None:

@@ -16,7 +16,7 @@ from app.config import LOG_CACHE_MIB_MIN, Config
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import DEFAULT_RETENTION_MS, MIB, Limits
-from app.domain.names import TRACE_TOPIC
+from app.domain.names import TRACE_TOPIC, dead_letter_topic, retry_topic
 from app.domain.shortages import shortage_of
 from app.runtime.machine import gives_free_memory_back, memory_bytes
 from app.runtime.private_files import (
@@ -27,7 +27,7 @@ from app.runtime.private_files import (
 )
 from app.runtime.service import Service
 from app.runtime.system_clock import SystemClock
-from app.store import MessageStore, OsFiles, RetentionPolicy, StoreConfig
+from app.store import FOREVER_MS, MessageStore, OsFiles, RetentionPolicy, StoreConfig
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -86,7 +86,8 @@ class Node:
     ) -> Self:
         """Open store, metadata and broker, then start the services.
 
-        Raises `DataDirectoryUnusable`, `StoreLocked`, `StoreUnusable` or `MetadataUnavailable`.
+        Raises `DataDirectoryUnusable`, `StoreLocked`, `StoreUnusable` or `MetadataUnavailable`; the
+        last one also when the metadata belongs to another store.
         """
         limits = limits or config.limits
         clock = clock or SystemClock()
@@ -99,6 +100,8 @@ class Node:
             stack.push_async_callback(metadata.close)
             store = _open_store(config, limits, clock)
             stack.callback(store.close)
+            address = f"{config.host}:{config.port}"
+            await metadata.claim_store(store.store_id, address)
             broker = Broker(
                 store,
                 metadata,
@@ -163,6 +166,7 @@ class Node:
             default_ms=DEFAULT_RETENTION_MS,
             by_topic_ms={topic.name: topic.retention_ms for topic in topics}
             | self.broker.retries.retention_ms()
+            | self._hidden()
             | {TRACE_TOPIC: self.config.trace_hours * 3_600_000},
         )
         loop = asyncio.get_running_loop()
@@ -192,9 +196,23 @@ class Node:
             )
             await self._checkpoint()
 
+    def _hidden(self) -> dict[str, int]:
+        """Topics that are merely missing in the metadata: nobody knows how long they are kept."""
+        snapshot = self.metadata.snapshot
+        known = {*snapshot.topics, *map(dead_letter_topic, snapshot.groups)}
+        hidden = set(self.store.hidden_topics(known))
+        kept = {*snapshot.topics, *hidden}
+        hidden |= {
+            retry_topic(group, topic)
+            for group, topic in self.broker.progress.retried()
+            if topic in hidden or (group not in snapshot.groups and topic in kept)
+        }
+        return dict.fromkeys(hidden, FOREVER_MS)
+
     async def _refresh(self) -> None:
         try:
-            await self.metadata.refresh()
+            if await self.metadata.refresh():
+                await self.broker.lifecycle.carry_out_deletions()
         except CurlewError as error:
             problem = f"the metadata is not refreshed: {error.detail}"
             if problem != self.broker.health.metadata_problem:

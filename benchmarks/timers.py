@@ -56,11 +56,12 @@ async def fill(root: Path, count: int) -> None:
     """Store messages that are due in one to forty days, in no order."""
     store, broker = await open_broker(root, IDLE)
     chance = random.Random(1)
-    now_ms = SystemClock().now_ms()
+    first_ms = SystemClock().now_ms() + DAY_MS
     part = broker.delays.part
+    number = (await broker.lifecycle.ensure_topic("orders")).generation
     for start in range(0, count, BATCH):
         messages = [
-            part(Message(BODY), "orders", 0, now_ms + DAY_MS + chance.randrange(39 * DAY_MS))
+            part(Message(BODY), "orders", 0, first_ms + chance.randrange(39 * DAY_MS), number)
             for _ in range(min(BATCH, count - start))
         ]
         confirmation = Confirmation()

@@ -157,6 +157,7 @@ class _Step:
         self._delayed = delayed
         self._now: dict[tuple[str, int], list[int]] = {}
         self._later: dict[str, list[int]] = {}
+        topics = {each.topic.name: each.topic for each in chosen}
         for index, each in enumerate(chosen):
             if each.due_ms is None:
                 self._now.setdefault((each.topic.name, each.queue_id), []).append(index)
@@ -172,10 +173,15 @@ class _Step:
         }
         self.parts = [
             *(
-                StepPart(topic, queue_id, [chosen[index].item.message for index in indexes])
+                StepPart(
+                    topic,
+                    queue_id,
+                    [chosen[index].item.message for index in indexes],
+                    topics[topic].generation,
+                )
                 for (topic, queue_id), indexes in self._now.items()
             ),
-            *(delayed.part(topic, sent) for topic, sent in self._waiting.items()),
+            *(delayed.part(topics[topic], sent) for topic, sent in self._waiting.items()),
         ]
 
     async def results(self) -> list[SendResult | CurlewError]:

@@ -81,9 +81,8 @@ class Broker(BrokerLife):
             groups=self._groups,
             book=self._book,
             members=self.members,
-            dead_letters=self.dead_letters,
             waiters=self._waiters,
-            streams=self.streams,
+            lifecycle=self.lifecycle,
         )
 
     # --- sending

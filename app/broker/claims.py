@@ -71,3 +71,14 @@ def check_producer(producer_id: str) -> str:
 def family_of(producer_id: str) -> str:
     """What is sealed together: the id up to its last colon, or the whole id without one."""
     return producer_id.rpartition(":")[0] or producer_id
+
+
+def topic_key(name: str, generation: int) -> str:
+    """What entries and tables name a topic by: no successor of the name has the same."""
+    return f"{name}#{generation}"
+
+
+def read_topic_key(key: str) -> tuple[str, int]:
+    """Name and generation; 0: from a version that knew none."""
+    name, _, generation = key.partition("#")
+    return name, int(generation or 0)

@@ -283,12 +283,10 @@ class DeadLetters:
         return removed
 
     def forget(self, group: str) -> None:
-        """The group was deleted: its letters go with it."""
-        topic = dead_letter_topic(group)
-        high = self._store.bounds(topic, QUEUE).max_offset
+        """The group was deleted, and its letters with it."""
+        high = self._store.bounds(dead_letter_topic(group), QUEUE).max_offset
         if high:
             self._removals.of(group).skip_to(high)
-            self._store.delete_topic(topic)
 
     async def _redrive(
         self,
@@ -331,11 +329,12 @@ class DeadLetters:
         if to_topic is None:
             copy = retry_copy(message, 0, "redriven")
             return StepPart(retry_topic(group, letter.origin.topic), 0, [copy])
-        queues = find_topic(self._metadata, to_topic).queues
+        view = find_topic(self._metadata, to_topic)
+        queues = view.queues
         self._turns += 1
         key = message.sharding_key
         queue_id = self._turns % queues if key is None else queue_for_sharding_key(key, queues)
-        return StepPart(to_topic, queue_id, [fitted(plain_copy(message))])
+        return StepPart(to_topic, queue_id, [fitted(plain_copy(message))], view.generation)
 
     async def _remove(self, group: str, offsets: Sequence[int], parts: Sequence[StepPart]) -> None:
         """Remove letters, and write what takes their place, as one step."""
@@ -429,8 +428,14 @@ class DeadLetters:
     def _obstacle(self, letter: DeadLetter, to_topic: str | None) -> str | None:
         """Why a letter cannot go where it should."""
         topic = to_topic or letter.origin.topic
-        if topic not in self._metadata.snapshot.topics:
+        view = self._metadata.snapshot.topics.get(topic)
+        if view is None:
             return f"topic {topic!r} does not exist"
+        origin = letter.origin
+        is_later = view.created_ms > origin.store_time_ms
+        is_other = origin.generation != view.generation if origin.generation else is_later
+        if to_topic is None and is_other:
+            return f"topic {topic!r} was deleted and made again since; name it with to_topic"
         return None
 
 
@@ -479,7 +484,8 @@ def _runs_of(offsets: Iterable[int]) -> list[_Run]:
 
 def _merged(parts: Iterable[StepPart]) -> list[StepPart]:
     """One part for each queue, in the order of first appearance."""
-    messages: dict[tuple[str, int], list[Message]] = {}
+    messages: dict[tuple[str, int, int], list[Message]] = {}
     for part in parts:
-        messages.setdefault((part.topic, part.queue_id), []).extend(part.messages)
-    return [StepPart(topic, queue_id, each) for (topic, queue_id), each in messages.items()]
+        key = part.topic, part.queue_id, part.generation
+        messages.setdefault(key, []).extend(part.messages)
+    return [StepPart(*key[:2], each, key[2]) for key, each in messages.items()]

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from app.broker.confirming import Confirmation
 from app.broker.delays import Delays
-from app.broker.ports import Store, Topic
+from app.broker.ports import Metadata, Store, Topic
 from app.broker.results import SendResult
+from app.broker.topics import check_current
 from app.broker.waiting_records import QUEUE
 from app.domain.clock import Clock
 from app.domain.delays import Due
@@ -72,8 +73,11 @@ class Waiting:
 class DelayedSends:
     """Takes delayed messages from producers. `equip` before use."""
 
-    def __init__(self, store: Store, delays: Delays, clock: Clock, limits: Limits) -> None:
+    def __init__(
+        self, store: Store, metadata: Metadata, delays: Delays, clock: Clock, limits: Limits
+    ) -> None:
         self._store = store
+        self._metadata = metadata
         self._delays = delays
         self._clock = clock
         self._limits = limits
@@ -94,8 +98,11 @@ class DelayedSends:
     def append(self, topic: Topic, sent: Sequence[Delayed], flush: FlushMode | None) -> Waiting:
         """Store messages where they wait, in one piece."""
         confirmation = Confirmation()
-        part = self.part(topic.name, sent)
-        appended = self._store.append(*part, flush or topic.flush, confirmation.done)
+        part = self.part(topic, sent)
+        mode = flush or topic.flush
+        appended = self._store.append(
+            part.topic, part.queue_id, part.messages, mode, confirmation.done
+        )
         return self.waiting(topic.name, sent, appended, confirmation)
 
     def append_after(
@@ -108,15 +115,18 @@ class DelayedSends:
         done: Done,
     ) -> Waiting:
         """The same in one step with an entry of a journal; `done` tells `confirmation`."""
-        part = self.part(topic.name, sent)
+        part = self.part(topic, sent)
         mode = flush or topic.flush
         appended = self._store.append_step((entry, part), mode, done, is_send=True)
         return self.waiting(topic.name, sent, appended[1], confirmation)
 
-    def part(self, topic: str, sent: Sequence[Delayed]) -> StepPart:
-        """Delayed messages of one topic as a part of a step."""
+    def part(self, topic: Topic, sent: Sequence[Delayed]) -> StepPart:
+        """Delayed messages of one topic as a part of a step. Raises `TopicNotFound` when the topic
+        was deleted since it was looked up."""
+        if self._store.is_gone(topic.name, topic.generation):
+            check_current(self._metadata, topic)
         messages = [
-            self._delays.part(message, topic, queue_id, due_ms).messages[0]
+            self._delays.part(message, topic.name, queue_id, due_ms, topic.generation).messages[0]
             for message, queue_id, due_ms in sent
         ]
         return StepPart(TIMER_TOPIC, QUEUE, messages)

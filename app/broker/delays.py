@@ -17,11 +17,13 @@ Event loop only.
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
+from enum import Enum
 from typing import Final
 
 from app.broker.config import BrokerConfig
 from app.broker.confirming import Confirmation
-from app.broker.ports import Metadata, Store
+from app.broker.origins import ORIGIN_TOPIC
+from app.broker.ports import Group, Metadata, Store, Topic
 from app.broker.reading import DiskAccess
 from app.broker.row_faults import RowFaults, is_of_message
 from app.broker.timer_upkeep import TimerUpkeep
@@ -44,7 +46,7 @@ from app.domain.message import (
     Message,
     StoredMessage,
 )
-from app.domain.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, TIMER_TOPIC
+from app.domain.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, TIMER_TOPIC, dead_letter_topic
 from app.domain.positions import FlushMode
 from app.runtime.service import Service
 from app.store import StepPart, Timer, TimerLogDamaged
@@ -67,10 +69,33 @@ stops and says so."""
 TRY_AGAIN_SECONDS: Final = 60.0
 """After which what was set aside is tried again."""
 
+MISSING_MS: Final = 600_000
+"""After which a message is tried again whose topic or group is missing in the metadata."""
+
 DAMAGED: Final = ""
 """Stands for the topic of a record that cannot be read."""
 
 _ALWAYS_THERE: Final = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
+
+
+class Nowhere(Enum):
+    """Why a message is not delivered."""
+
+    EVER = 1
+    """Its topic or group was deleted."""
+    YET = 2
+    """Its topic or group is missing in the metadata, as after a database was lost."""
+
+
+def retry_identity(generations: tuple[int, int]) -> str:
+    """Those of a group and of the topic of its retries."""
+    return f"{generations[0]}:{generations[1]}"
+
+
+def read_retry_identity(text: str | None) -> tuple[int, int]:
+    """Invert `retry_identity`; zeros for an earlier version's."""
+    group, _, topic = (text or "").partition(":")
+    return (int(group), int(topic)) if topic else (0, 0)
 
 
 class Delays:
@@ -110,16 +135,17 @@ class Delays:
         await self.service.stop()
         await self.upkeep.stop()
 
-    def part(self, message: Message, topic: str, queue_id: int, due_ms: int) -> StepPart:
+    def part(
+        self, message: Message, topic: str, queue_id: int, due_ms: int, generation: int | str
+    ) -> StepPart:
         """The part of a step that stores `message` for delivery to a queue at `due_ms` or later.
 
-        Of its reserved properties those that this module uses are replaced; everything else of the
-        message is kept. `topic` may be a retry or dead-letter topic as well. Nobody sees the
-        message before it is due; then it has the id that the append of this part gives, unless
-        `message` has one.
+        `generation` is the topic's; for a retry topic the text of `retry_identity`. Of the reserved
+        properties of the message those that this module uses are replaced; everything else of it
+        is kept. Nobody sees the message before it is due; then it has the id that the append of
+        this part gives, unless `message` has one.
         """
-        view = self._metadata.snapshot.topics.get(topic)
-        return waiting_part(message, topic, queue_id, due_ms, view.generation if view else None)
+        return waiting_part(message, topic, queue_id, due_ms, str(generation))
 
     def waiting_count(self, topic: str) -> int:
         """Messages that wait to go to a topic, of any kind, as far as the log was read back.
@@ -318,25 +344,55 @@ class Delays:
         return found
 
     def _parts(self, waited: Sequence[StoredMessage]) -> list[StepPart]:
-        """The messages for their own queues, in the order in which they are due."""
-        parts: dict[tuple[str, int], list[Message]] = {}
+        """The messages for their own queues, in the order in which they are due. What cannot be
+        delivered to a topic or group that is merely missing waits on."""
+        parts: dict[tuple[str, int, int], list[Message]] = {}
+        missing: list[StoredMessage] = []
         for message in waited:
             place = self._place_of(message.system)
-            if place is not None:
+            if place is Nowhere.YET:
+                missing.append(message)
+            elif not isinstance(place, Nowhere):
                 parts.setdefault(place, []).append(as_message(message))
-        return [StepPart(topic, queue, messages) for (topic, queue), messages in parts.items()]
+        later = self._clock.now_ms() + MISSING_MS
+        return [
+            *(
+                StepPart(topic, queue, each, number)
+                for (topic, queue, number), each in parts.items()
+            ),
+            *([moved_part(missing, later)] if missing else []),
+        ]
 
-    def _place_of(self, system: Mapping[str, str]) -> tuple[str, int] | None:
-        """Topic and queue of a message; None when the topic or group was deleted since."""
+    def _place_of(self, system: Mapping[str, str]) -> "tuple[str, int, int] | Nowhere":
+        """Topic, queue and generation for a message, if its topic or group was not deleted."""
         topic, queue_id = system[PROPERTY_REAL_TOPIC], int(system[PROPERTY_REAL_QUEUE])
+        identity = system.get(PROPERTY_GENERATION)
         if topic.startswith(_ALWAYS_THERE):
-            group = topic.split("%", 2)[2].partition("+")[0]
-            return (topic, queue_id) if group in self._metadata.snapshot.groups else None
+            fate = self._fate_of_retry(topic, identity, system.get(ORIGIN_TOPIC))
+            return (topic, queue_id, 0) if fate is None else fate
         view = self._metadata.snapshot.topics.get(topic)
-        generation = system.get(PROPERTY_GENERATION)
-        if view is None or generation not in {None, str(view.generation)}:
+        fate = self._fate(topic, int(identity or 0), view)
+        if fate is not None:
+            return fate
+        assert view is not None
+        return topic, queue_id % view.queues, view.generation
+
+    def _fate_of_retry(
+        self, topic: str, identity: str | None, origin: str | None
+    ) -> "Nowhere | None":
+        group = topic.split("%", 2)[2].partition("+")[0]
+        of_group, of_topic = read_retry_identity(identity)
+        snapshot = self._metadata.snapshot
+        fate = self._fate(dead_letter_topic(group), of_group, snapshot.groups.get(group))
+        if fate is None and origin is not None:
+            fate = self._fate(origin, of_topic, snapshot.topics.get(origin))
+        return fate
+
+    def _fate(self, stored: str, generation: int, now: Topic | Group | None) -> "Nowhere | None":
+        """None: what was meant is there. Generation 0: not known, of an earlier version."""
+        if now is not None and generation in (0, now.generation):
             return None
-        return topic, queue_id % view.queues
+        return Nowhere.EVER if self._store.is_gone(stored, generation) else Nowhere.YET
 
     def _flush_mode(self, topics: Collection[str]) -> FlushMode:
         """As durable as the strictest of the topics wants it."""

@@ -70,6 +70,12 @@ class EpochPlans:
         plans = self._families.get(family, {})
         self._keep(family, {topic: plan for topic, plan in plans.items() if plan.epoch > epoch})
 
+    def drop_topic(self, topic: str) -> None:
+        """Forget the plans for a topic that was deleted."""
+        for family, plans in list(self._families.items()):
+            if topic in plans:
+                self._keep(family, {name: plan for name, plan in plans.items() if name != topic})
+
     def _keep(self, family: str, plans: dict[str, Plan]) -> None:
         if plans:
             self._families[family] = plans

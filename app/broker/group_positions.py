@@ -14,7 +14,7 @@ from app.broker.members import Members
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Metadata, Store, Topic
 from app.broker.results import QueuePosition
-from app.broker.topics import check_queue, find_topic
+from app.broker.topics import check_current, check_queue, find_topic
 from app.domain import rebalancing
 from app.domain.errors import (
     BroadcastGroup,
@@ -22,6 +22,7 @@ from app.domain.errors import (
     SnapshotNotFound,
     StateConflict,
     SubscriptionNotFound,
+    TopicNotFound,
 )
 from app.domain.member_shares import subscribers
 from app.domain.membership import Membership, QueueName
@@ -66,6 +67,7 @@ class OffsetChange:
     max_offset: int
     is_clamped: bool
     """What was asked for lies outside of what is readable; `after` is the nearest that does not."""
+    topic_generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +124,11 @@ class GroupPositions:
         self.find_group(group)
         if self._members.has_members(group):
             await self._book.refresh(group)
+        known = self._metadata.snapshot.topics
         return [
-            CommittedOffset(group, topic, queue_id, QueueOffset(offset))
+            CommittedOffset(group, topic, queue_id, QueueOffset(offset), known[topic].generation)
             for topic in self._book.topics(group)
-            if topic in self._metadata.snapshot.topics
+            if topic in known
             for queue_id, offset in sorted(self._book.committed(group, topic).items())
         ]
 
@@ -156,7 +159,14 @@ class GroupPositions:
         settings = await self._groups.find_or_create_group(group)
         refuse_broadcast(settings)
         offsets = [
-            CommittedOffset(group, topic, queue_id, QueueOffset(offset))
+            CommittedOffset(
+                group,
+                topic,
+                queue_id,
+                QueueOffset(offset),
+                view.generation,
+                settings.generation,
+            )
             for queue_id, offset in rows
         ]
         if committer is not None:
@@ -173,7 +183,7 @@ class GroupPositions:
             await self._commit_under(
                 group, offsets, lambda now: rebalancing.check_unowned(now, names)
             )
-        await self._groups.commit(group, view, rows)
+        await self._groups.commit(settings, view, rows)
 
     async def preview_commit(
         self,
@@ -267,15 +277,18 @@ class GroupPositions:
                 for queue_id, (low, _) in enumerate(bounds)
             ]
         return [
-            self._change(topic.name, queue_id, before.get(queue_id), offset)
+            self._change(topic, queue_id, before.get(queue_id), offset)
             for queue_id, offset in enumerate(wanted)
             if request.queues is None or queue_id in request.queues
         ]
 
-    def _change(self, topic: str, queue_id: int, before: int | None, wanted: int) -> OffsetChange:
-        low, high = self._store.bounds(topic, queue_id)
+    def _change(self, topic: Topic, queue_id: int, before: int | None, wanted: int) -> OffsetChange:
+        low, high = self._store.bounds(topic.name, queue_id)
         after = max(low, min(wanted, high))
-        return OffsetChange(topic, queue_id, before, after, low, high, after != wanted)
+        is_clamped = after != wanted
+        return OffsetChange(
+            topic.name, queue_id, before, after, low, high, is_clamped, topic.generation
+        )
 
     async def _carry_out(
         self,
@@ -289,29 +302,46 @@ class GroupPositions:
             membership = await self._metadata.members.read(group.name)
             return ResetResult(changes, membership.generation, missing)
         offsets = [
-            CommittedOffset(group.name, each.topic, each.queue_id, QueueOffset(each.after))
+            CommittedOffset(
+                group.name,
+                each.topic,
+                each.queue_id,
+                QueueOffset(each.after),
+                each.topic_generation,
+                group.generation,
+            )
             for each in changes
         ]
         return ResetResult(changes, (await self._set(group, offsets)).generation, missing)
 
     async def _set(self, group: Group, offsets: Sequence[CommittedOffset]) -> Membership:
-        """In SQL with the members' new generation, then in memory, then for who waits."""
+        """The members' new generation in SQL, then the offsets: in the log, in memory, in SQL.
+
+        The log is the truth, so a failure leaves neither side ahead for good: without the log's
+        consent no offset has changed, and with it SQL follows, at the next start at the latest.
+        """
         names = {QueueName(row.topic, row.queue_id) for row in offsets}
         surroundings = self._members.surroundings(group)
         made: list[Membership] = []
 
-        async def store(rows: Sequence[CommittedOffset]) -> None:
-            membership = await self._metadata.members.change(
-                group.name,
-                lambda now: rebalancing.reset(now, names, surroundings),
-                offsets_after=rows,
-                force=True,
+        async def fence() -> None:
+            made.append(
+                await self._metadata.members.change(
+                    group.name, lambda now: rebalancing.reset(now, names, surroundings)
+                )
             )
-            made.append(membership)
 
-        await self._book.force(offsets, store)
+        async def log() -> None:
+            for topic, generation in {(row.topic, row.topic_generation) for row in offsets}:
+                view = self._metadata.snapshot.topics.get(topic)
+                if view is None or view.generation != generation:
+                    raise _deleted(topic)
+                check_current(self._metadata, view, group)
+                self._groups.bind(group, view)
+            await self._groups.begin_again(group.name, offsets)
+
+        await self._book.force(offsets, fence, log)
         self._members.take_note(made[0])
-        await self._groups.begin_again(group.name, offsets)
         return made[0]
 
     async def delete(
@@ -371,11 +401,12 @@ class GroupPositions:
         changes, missing = [], set()
         for row in snapshot.offsets:
             topic = self._metadata.snapshot.topics.get(row.topic)
-            if topic is None or row.queue_id >= topic.queues:
+            is_other = topic is not None and row.topic_generation not in (0, topic.generation)
+            if topic is None or is_other or row.queue_id >= topic.queues:
                 missing.add(row.topic)
                 continue
             before = self._book.committed(group, row.topic).get(row.queue_id)
-            changes.append(self._change(row.topic, row.queue_id, before, row.offset))
+            changes.append(self._change(topic, row.queue_id, before, row.offset))
         return await self._carry_out(
             settings, changes, is_dry_run=is_dry_run, missing=sorted(missing)
         )
@@ -404,4 +435,11 @@ class GroupPositions:
 def _no_snapshot(group: str, name: str) -> SnapshotNotFound:
     return SnapshotNotFound(
         f"group {group!r} has no snapshot {name!r}", hint=f"see GET /v1/groups/{group}/snapshots"
+    )
+
+
+def _deleted(topic: str) -> TopicNotFound:
+    return TopicNotFound(
+        f"topic {topic!r} was deleted while the request was under way",
+        hint="if it was made again since, ask again",
     )

@@ -103,7 +103,39 @@ class Released(Struct, array_like=True, tag=8):
     offset: int
 
 
-Entry = Settled | HandedOut | Placed | Skipped | Forgotten | Unsubscribed | Parked | Released
+class Bound(Struct, array_like=True, tag=9):
+    """From here on the group's work in the topic is that of these generations; what was known of
+    others is void."""
+
+    group: str
+    topic: str
+    generations: tuple[int, int]
+    """Of the group and of the topic."""
+    keeps: bool = False
+    """What is known is theirs: a version that knew no generations wrote it."""
+
+
+class HeldTo(Struct, array_like=True, tag=10):
+    """The queue has no messages from `end` on: what is known of them is void."""
+
+    group: str
+    topic: str
+    queue_id: int
+    end: int
+
+
+Entry = (
+    Settled
+    | HandedOut
+    | Placed
+    | Skipped
+    | Forgotten
+    | Unsubscribed
+    | Parked
+    | Released
+    | Bound
+    | HeldTo
+)
 
 
 class _Row(Struct, array_like=True):
@@ -116,6 +148,7 @@ class _Row(Struct, array_like=True):
     pages: list[PackedPages]
     deliveries: list[Delivered]
     parked: list[ParkedMessage] = []
+    generations: tuple[int, int] = (0, 0)
 
 
 encode_entry: Final = msgspec.msgpack.Encoder().encode
@@ -167,9 +200,12 @@ class QueueState:
         self.progress.skip_to(offset)
         self.drop_below(self.progress.committed)
 
-    def take(self, entry: Parked | Released) -> None:
-        """Block a key, or let its message be delivered again as if for the first time."""
-        if isinstance(entry, Parked):
+    def take(self, entry: Parked | Released | HeldTo) -> None:
+        """Block a key, let its message be delivered again as if for the first time, or forget
+        what lies behind the end of the queue."""
+        if isinstance(entry, HeldTo):
+            self.hold_to(entry.end)
+        elif isinstance(entry, Parked):
             self.parked[entry.message.offset] = entry.message
         else:
             self.parked.pop(entry.offset, None)
@@ -180,6 +216,14 @@ class QueueState:
             del self.parked[parked]
         for known in [known for known in self.deliveries if known < offset]:
             del self.deliveries[known]
+
+    def hold_to(self, end: int) -> None:
+        """Forget what is known of offsets from `end` on; `committed` may go back."""
+        self.progress.hold_to(end)
+        for known in [known for known in self.deliveries if known >= end]:
+            del self.deliveries[known]
+        for parked in [parked for parked in self.parked if parked >= end]:
+            del self.parked[parked]
 
     def restart(self, offset: int) -> None:
         """Begin anew at `offset`."""
@@ -198,6 +242,9 @@ class GroupProgress:
 
     def __init__(self) -> None:
         self.queues: dict[Key, QueueState] = {}
+        self.generations: dict[tuple[str, str], tuple[int, int]] = {}
+        """(group, topic) → the generations of both whose work this is; without one, of a version
+        that knew none."""
 
     def get_or_make(self, key: Key) -> QueueState:
         state = self.queues.get(key)
@@ -209,11 +256,14 @@ class GroupProgress:
         """Drop all of a deleted group or topic."""
         for key in [key for key in self.queues if key[0] == group or key[1] == topic]:
             del self.queues[key]
+        for pair in [pair for pair in self.generations if pair[0] == group or pair[1] == topic]:
+            del self.generations[pair]
 
     # --- JournaledState
 
     def clear(self) -> None:
         self.queues.clear()
+        self.generations.clear()
 
     def apply(self, entry: bytes) -> None:
         self.take(_decode_entry(entry))
@@ -231,11 +281,18 @@ class GroupProgress:
                 for topic, queue_id, offset in places:
                     state = self.get_or_make((group, topic, queue_id))
                     (state.restart if isinstance(entry, Placed) else state.skip_to)(offset)
-            case Parked() | Released():
+            case Parked() | Released() | HeldTo():
                 state = self.get_or_make((entry.group, entry.topic, entry.queue_id))
                 state.take(entry)
             case Forgotten() | Unsubscribed():
                 self._drop(entry)
+            case Bound():
+                self._bind(entry)
+
+    def _bind(self, entry: Bound) -> None:
+        if not entry.keeps:
+            self._drop(Unsubscribed(entry.group, entry.topic))
+        self.generations[entry.group, entry.topic] = entry.generations
 
     def _drop(self, entry: Forgotten | Unsubscribed) -> None:
         if isinstance(entry, Forgotten):
@@ -243,6 +300,7 @@ class GroupProgress:
             return
         for key in [key for key in self.queues if key[:2] == (entry.group, entry.topic)]:
             del self.queues[key]
+        self.generations.pop((entry.group, entry.topic), None)
 
     def _hand_out(self, state: QueueState, deliveries: Iterable[Delivered]) -> None:
         is_acked = state.progress.is_acked
@@ -259,6 +317,8 @@ class GroupProgress:
     def load(self, chunk: bytes) -> None:
         for row in _decode_rows(chunk):
             state = self.get_or_make((row.group, row.topic, row.queue_id))
+            if any(row.generations):
+                self.generations[row.group, row.topic] = row.generations
             state.progress.committed = row.committed
             state.progress.unpack(row.pages)
             self._hand_out(state, row.deliveries)
@@ -292,6 +352,7 @@ class GroupProgress:
                     pages[:_ROW_PAGES_MAX],
                     deliveries[:_ROW_DELIVERIES_MAX],
                     parked,
+                    self.generations.get(key[:2], (0, 0)),
                 )
                 del pages[:_ROW_PAGES_MAX], deliveries[:_ROW_DELIVERIES_MAX]
                 if not pages and not deliveries:

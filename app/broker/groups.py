@@ -12,6 +12,7 @@ from concurrent.futures import Executor
 from app.broker.confirming import Confirmation
 from app.broker.group_progress import QueueState
 from app.broker.leases import InFlight
+from app.broker.lifecycle import Lifecycle
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Metadata, Store, Topic
 from app.broker.progress_journal import ProgressJournal
@@ -19,10 +20,11 @@ from app.broker.reading import DiskAccess, find_offset_at
 from app.broker.results import QueuePosition
 from app.broker.row_faults import RowFaults
 from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
+from app.broker.topics import check_current
 from app.domain.effects import GroupFacts
 from app.domain.errors import OffsetOutOfRange
 from app.domain.names import check_group, retry_topic
-from app.domain.positions import CommittedOffset, FlushMode, QueueOffset
+from app.domain.positions import CommittedOffset, FlushMode
 from app.domain.receipt import RETRY_QUEUE_ID
 from app.domain.settings import DeliveryOrder, GroupMode, StartPosition
 from app.store import QueueBounds
@@ -40,6 +42,7 @@ class Groups:
         lease_ids: LeaseIds,
         book: OffsetBook,
         progress: ProgressJournal,
+        lifecycle: Lifecycle,
     ) -> None:
         self._store = store
         self._metadata = metadata
@@ -47,6 +50,7 @@ class Groups:
         self._lease_ids = lease_ids
         self._book = book
         self._progress = progress
+        self._lifecycle = lifecycle
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         """Group → topic → subscription."""
         self._in_flight: dict[str, InFlight] = {}
@@ -75,11 +79,15 @@ class Groups:
         group = self._metadata.snapshot.groups.get(name)
         if group is None:
             check_group(name)
-            group = await self._metadata.ensure_group(name)
+            group = await self._lifecycle.ensure_group(name)
         return group
 
     async def subscribe(self, group: Group, topic: Topic) -> Subscription:
-        """The group's subscription, made if this is its first use."""
+        """The group's subscription, made if this is its first use.
+
+        Raises `TopicNotFound` or `GroupNotFound` when one was deleted since it was looked up.
+        """
+        check_current(self._metadata, topic, group)
         subscription = self.find(group.name, topic.name)
         if subscription is not None and subscription.is_ordered != _is_ordered(group):
             del self._subscriptions[group.name][topic.name]
@@ -87,6 +95,7 @@ class Groups:
             subscription = None
         if subscription is None:
             offsets = await self._start_offsets(group, topic)
+            check_current(self._metadata, topic, group)
             # Another first use may have been quicker while this one read.
             subscription = self.find(group.name, topic.name)
             if subscription is None:
@@ -116,6 +125,7 @@ class Groups:
     def _make(self, group: Group, topic: Topic, offsets: Sequence[int]) -> Subscription:
         in_flight = self._in_flight.setdefault(group.name, InFlight())
         key = (group.name, topic.name, RETRY_QUEUE_ID)
+        self._progress.bind(group, topic)
         first = self._store.bounds(retry_topic(group.name, topic.name), 0).min_offset
         placed = self._place(
             group.name, topic.name, {RETRY_QUEUE_ID: first, **dict(enumerate(offsets))}
@@ -128,6 +138,7 @@ class Groups:
             is_ordered=_is_ordered(group),
         )
         subscription = Subscription(group.name, topic.name, retry, in_flight)
+        subscription.generations = group.generation, topic.generation
         subscription.placed = placed
         self._add_queues(subscription, len(offsets))
         self._subscriptions.setdefault(group.name, {})[topic.name] = subscription
@@ -169,7 +180,6 @@ class Groups:
         bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
         if not committed:
             return await self.offsets_at(topic.name, bounds, group.start)
-        await self._bring_back_from_beyond(group.name, topic.name, committed, bounds)
         return [min(committed.get(queue, low), high) for queue, (low, high) in enumerate(bounds)]
 
     async def positions(self, group: Group, topic: Topic) -> list[int]:
@@ -180,24 +190,13 @@ class Groups:
             return await self.offsets_at(topic.name, bounds, group.start)
         await self._book.refresh(group.name)
         offsets = await self._start_offsets(group, topic)
+        check_current(self._metadata, topic, group)
         known = self._book.committed(group.name, topic.name)
         if any(queue_id not in known for queue_id in range(topic.queues)):
             for queue_id, offset in enumerate(offsets):
                 self._book.advance((group.name, topic.name, queue_id), offset)
             await self._book.write()
         return offsets
-
-    async def _bring_back_from_beyond(
-        self, group: str, topic: str, committed: Mapping[int, int], bounds: Sequence[QueueBounds]
-    ) -> None:
-        """After a loss of power with asynchronous flush, offsets may lie beyond the end."""
-        rows = [
-            CommittedOffset(group, topic, queue, QueueOffset(bounds[queue].max_offset))
-            for queue, offset in committed.items()
-            if queue < len(bounds) and offset > bounds[queue].max_offset
-        ]
-        if rows:
-            await self._book.force(rows)
 
     async def offsets_at(
         self, topic: str, bounds: Sequence[QueueBounds], start: StartPosition
@@ -238,25 +237,33 @@ class Groups:
         for queue_id, offset in rows:
             self._check_commit(topic.name, queue_id, offset)
 
-    async def commit(self, group: str, topic: Topic, rows: Sequence[QueuePosition]) -> None:
+    async def commit(self, group: Group, topic: Topic, rows: Sequence[QueuePosition]) -> None:
         """Everything below these offsets is done; lower ones change nothing. In the log now;
-        `OffsetBook` brings it to SQL."""
+        `OffsetBook` brings it to SQL. Raises `TopicNotFound` or `GroupNotFound` when one was
+        deleted since it was looked up."""
+        check_current(self._metadata, topic, group)
         places = [(topic.name, queue_id, offset) for queue_id, offset in rows]
-        written = self._progress.skip(group, places, topic.flush)
-        subscription = self.find(group, topic.name)
+        self._progress.bind(group, topic)
+        written = self._progress.skip(group.name, places, topic.flush)
+        subscription = self.find(group.name, topic.name)
         for queue_id, offset in rows:
             if subscription is not None and queue_id < len(subscription.queues):
                 queue = subscription.queues[queue_id]
                 queue.follow()
                 self._book.track(queue)
             else:
-                self._book.advance((group, topic.name, queue_id), offset)
+                self._book.advance((group.name, topic.name, queue_id), offset)
         if subscription is not None:
-            self.wake_all(group)
+            self.wake_all(group.name)
         await written.wait()
 
+    def bind(self, group: Group, topic: Topic) -> None:
+        """Before the log is told of offsets: they are of these generations."""
+        self._progress.bind(group, topic)
+
     async def begin_again(self, group: str, rows: Sequence[CommittedOffset]) -> None:
-        """Offsets were set in the book: set them in the log, drop what is leased there, go on."""
+        """Set offsets in the log, drop what is leased there, go on. Nothing is changed when the log
+        does not take it."""
         places = [(row.topic, row.queue_id, row.offset) for row in rows]
         written = self._progress.place(group, places, FlushMode.SYNC)
         for row in rows:

@@ -19,6 +19,7 @@ from app.broker.group_positions import GroupPositions
 from app.broker.groups import Groups
 from app.broker.health import Health
 from app.broker.lag import LagReader
+from app.broker.lifecycle import Lifecycle
 from app.broker.members import Members
 from app.broker.offset_book import OffsetBook
 from app.broker.operations import Operations
@@ -50,6 +51,7 @@ from app.domain.errors import (
     Quota,
     ShuttingDown,
 )
+from app.domain.identity import Deletion, Kind
 from app.domain.limits import Limits
 from app.runtime.loop_lag import LoopLag
 from app.runtime.service import Service
@@ -81,6 +83,7 @@ class BrokerLife:
         self._waiters = Waiters(limits.waiters_max)
         self._readers = ThreadPoolExecutor(config.reader_threads, "broker-reader")
         self._book = OffsetBook(metadata)
+        self.lifecycle = Lifecycle(store, metadata, self._forget)
         self.progress = ProgressJournal(store, self._readers)
         self._lease_ids = LeaseIds(clock.now_ms())
         self.delays = Delays(store, metadata, clock, config, self._readers)
@@ -90,7 +93,7 @@ class BrokerLife:
         self.schedules = Schedules(
             store, metadata, self.delays, clock, limits, config, self._readers
         )
-        self._sender = Sender(store, metadata, limits, config, self.scheduled.sends)
+        self._sender = Sender(store, metadata, limits, config, self.scheduled.sends, self.lifecycle)
         self._puller = Puller(store, metadata, clock, limits, self._waiters, self._readers)
         self.browser = Browser(store, metadata, limits, self._readers, self._check_open)
         self.producers = Producers(
@@ -111,6 +114,7 @@ class BrokerLife:
             lease_ids=self._lease_ids,
             book=self._book,
             progress=self.progress,
+            lifecycle=self.lifecycle,
         )
         self.flow = GroupFlow(metadata, self._groups)
         self._make_journaled(store, metadata, clock, limits)
@@ -199,8 +203,10 @@ class BrokerLife:
             return
         self._equip(RecentHandles(await self._metadata.secret(RECEIPT_KEY_NAME)))
         await self.scheduled.start()
+        await self.lifecycle.start()
         await self._book.load()
         await self.progress.load(self._book, self._metadata.snapshot)
+        await self._book.write()
         await self.dead_letters.start()
         await self.transactions.start()
         self._store.on_arrival = self._waiters.on_arrival
@@ -295,6 +301,19 @@ class BrokerLife:
         if self._book.problem is not None:
             _LOG.warning("%s; the log has them", self._book.problem)
         self._readers.shutdown(wait=False)
+
+    def _forget(self, deletion: Deletion) -> None:
+        """A topic or group has ended in the store: so it does here, in this turn."""
+        name = deletion.name
+        if deletion.kind is Kind.TOPIC:
+            self.producers.forget_topic(name, deletion.generation)
+            self._groups.forget(topic=name)
+            self._waiters.wake_topic(name)
+        else:
+            self._groups.forget(group=name)
+            self.members.forget(name)
+            self.dead_letters.forget(name)
+        self.streams.wake()
 
     def store_status(self) -> StoreStatus:
         """A look at the store, for metrics."""

@@ -5,7 +5,7 @@ the log (`progress_journal`). Progress of leases is collected when the book is w
 commits by clients go in at once (`advance`). A database that is down stops nobody: rows
 stay dirty, the next turn tries again, and `problem` says so. Event loop only.
 
-Invariant: an offset goes back only through `force`.
+Invariant: an offset goes back only through `force` and `correct`.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from app.broker.ports import Metadata
-from app.domain.errors import CurlewError, TopicNotFound
+from app.domain.errors import CurlewError
 from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.receipt import RETRY_QUEUE_ID
 
@@ -41,6 +41,8 @@ class OffsetBook:
         self._metadata = metadata
         self._offsets: dict[tuple[str, str], dict[int, int]] = {}
         self._dirty: set[Key] = set()
+        self._forced: set[Key] = set()
+        """Those of the dirty ones that may go back."""
         self._tracked: set[Tracked] = set()
         self._writing = asyncio.Lock()
         self._deletions = 0
@@ -88,25 +90,36 @@ class OffsetBook:
             queues[queue_id] = offset
             self._dirty.add(key)
 
+    def correct(self, key: Key, offset: int) -> None:
+        """Set an offset to what the log says, backwards too; SQL follows with the next write."""
+        group, topic, queue_id = key
+        queues = self._offsets.setdefault((group, topic), {})
+        before = queues.get(queue_id)
+        if before != offset:
+            queues[queue_id] = offset
+            self._dirty.add(key)
+            if before is not None and before > offset:
+                self._forced.add(key)
+
     async def force(
         self,
-        rows: Iterable[CommittedOffset],
-        store: Callable[[Sequence[CommittedOffset]], Awaitable[object]] | None = None,
+        rows: Sequence[CommittedOffset],
+        prepare: Callable[[], Awaitable[object]],
+        log: Callable[[], Awaitable[object]],
     ) -> None:
-        """Set offsets, backwards too; in SQL first, so that a failure changes nothing.
+        """Set offsets, backwards too: `prepare` in SQL, then `log`; SQL's copy follows.
 
-        `store` writes them there in place of a plain commit. Raises `TopicNotFound` when the topic
-        or the group of a row was deleted.
+        No commit and no look at SQL comes in between. What the two raise changes no offset.
         """
-        rows = list(rows)
         async with self._writing:
-            if store is not None:
-                await store(rows)
-            elif left_out := await self._metadata.commit_offsets(rows, force=True):
-                raise _gone(left_out[0])
+            await prepare()
+            await log()
             for row in rows:
                 self._offsets.setdefault((row.group, row.topic), {})[row.queue_id] = row.offset
-                self._dirty.discard((row.group, row.topic, row.queue_id))
+                key = row.group, row.topic, row.queue_id
+                self._dirty.add(key)
+                self._forced.add(key)
+            await self._write()
 
     async def commit(
         self,
@@ -160,23 +173,24 @@ class OffsetBook:
         """Bring SQL up to date, in one transaction."""
         async with self._writing:
             self._collect()
-            keys = list(self._dirty)
-            if not keys:
-                return
+            await self._write()
+
+    async def _write(self) -> None:
+        if keys := list(self._dirty):
+            forced = self._forced & self._dirty
             self._dirty.clear()
-            rows = [
-                CommittedOffset(
-                    group, topic, queue, QueueOffset(self._offsets[(group, topic)][queue])
-                )
-                for group, topic, queue in keys
-            ]
+            self._forced.clear()
+            rows = [self._row(key) for key in keys if key not in forced]
+            back = [self._row(key) for key in keys if key in forced]
             try:
-                left_out = await self._metadata.commit_offsets(rows)
+                left_out = await self._metadata.commit_offsets(rows) if rows else []
+                if back:
+                    left_out += await self._metadata.commit_offsets(back, force=True)
             except CurlewError as error:
-                self._keep(keys)
+                self._keep(keys, forced)
                 self.problem = f"committed offsets cannot be written: {error.detail}"
             except BaseException:
-                self._keep(keys)
+                self._keep(keys, forced)
                 raise
             else:
                 self.problem = None
@@ -199,6 +213,7 @@ class OffsetBook:
         for names in [names for names in self._offsets if is_gone(*names)]:
             del self._offsets[names]
         self._dirty = {key for key in self._dirty if not is_gone(key[0], key[1])}
+        self._forced &= self._dirty
         self._tracked = {one for one in self._tracked if not is_gone(one.key[0], one.key[1])}
 
     def _collect(self) -> None:
@@ -206,12 +221,21 @@ class OffsetBook:
         for one in tracked:
             self.advance(one.key, one.committed)
 
-    def _keep(self, keys: Iterable[Key]) -> None:
+    def _row(self, key: Key) -> CommittedOffset:
+        """What SQL is to hold, of what has these names now."""
+        group, topic, queue = key
+        offset = QueueOffset(self._offsets[group, topic][queue])
+        snapshot = self._metadata.snapshot
+        topic_now, group_now = snapshot.topics.get(topic), snapshot.groups.get(group)
+        return CommittedOffset(
+            group,
+            topic,
+            queue,
+            offset,
+            topic_generation=0 if topic_now is None else topic_now.generation,
+            group_generation=0 if group_now is None else group_now.generation,
+        )
+
+    def _keep(self, keys: Iterable[Key], forced: Iterable[Key]) -> None:
         self._dirty.update(key for key in keys if (key[0], key[1]) in self._offsets)
-
-
-def _gone(row: CommittedOffset) -> TopicNotFound:
-    return TopicNotFound(
-        f"topic {row.topic!r} or consumer group {row.group!r} does not exist (any more)",
-        hint="another node may have deleted it",
-    )
+        self._forced.update(self._dirty.intersection(forced))

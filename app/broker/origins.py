@@ -16,7 +16,7 @@ from app.domain.limits import (
     MESSAGE_ID_BYTES_MAX,
     REASON_BYTES_MAX,
 )
-from app.domain.message import Message, StoredMessage
+from app.domain.message import PROPERTY_GENERATION, Message, StoredMessage
 from app.domain.positions import QueueOffset, TimestampMs
 from app.store.formats.record import encode_properties
 
@@ -24,6 +24,8 @@ ORIGIN_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 ORIGIN_PLACE: Final = "MQ_ORIGIN_PLACE"
 """`queue id:queue offset:store time in ms` of the original."""
+ORIGIN_GENERATION: Final = PROPERTY_GENERATION
+"""Of the original's topic, in a dead letter."""
 REASON: Final = "MQ_REASON"
 """Why the message is tried again or given up."""
 DEAD_LETTER_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
@@ -44,6 +46,8 @@ class Origin:
     queue_offset: int
     message_id: str
     store_time_ms: int
+    generation: int = 0
+    """Of the topic; 0: not known."""
 
 
 def origin_of(message: StoredMessage) -> Origin:
@@ -60,7 +64,8 @@ def origin_of(message: StoredMessage) -> Origin:
             message.store_time_ms,
         )
     queue_id, queue_offset, store_time_ms = map(int, place.split(":"))
-    return Origin(topic, queue_id, queue_offset, message_id, store_time_ms)
+    generation = int(system.get(ORIGIN_GENERATION, 0))
+    return Origin(topic, queue_id, queue_offset, message_id, store_time_ms, generation)
 
 
 def reason_of(message: StoredMessage) -> str | None:
@@ -91,11 +96,15 @@ def retry_copy(message: StoredMessage, attempts: int, reason: str | None) -> Mes
     return fitted(copy)
 
 
-def dead_letter(message: StoredMessage, attempts: int, reason: str) -> Message:
-    """What goes to the dead-letter topic after `attempts` deliveries."""
+def dead_letter(message: StoredMessage, attempts: int, reason: str, generation: int = 0) -> Message:
+    """What goes to the dead-letter topic after `attempts` deliveries; `generation` is that of the
+    topic that it was received from."""
+    system = _origin_properties(message, reason, origin_of(message))
+    if generation:
+        system[ORIGIN_GENERATION] = str(generation)
     copy = replace(
         plain_copy(message),
-        system=_origin_properties(message, reason, origin_of(message)),
+        system=system,
         reconsume_times=attempts,
     )
     return fitted(copy)

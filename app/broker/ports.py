@@ -4,10 +4,11 @@
 The value types are the store's own and the domain's.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from app.domain.changes import Changed, Terms
+from app.domain.identity import Deletion, Kind
 from app.domain.membership import GroupPulse, Membership, Rebalance
 from app.domain.merging import Named
 from app.domain.message import Message, StoredMessage
@@ -86,7 +87,11 @@ class Store(Protocol):
         messages: Sequence[Message],
         flush: FlushMode,
         done: Done,
-    ) -> Appended: ...
+        generation: int = 0,
+    ) -> Appended:
+        """Raises `TopicNotFound` when this generation of the topic was deleted. 0: of a name
+        without generations."""
+        ...
 
     def append_frame(
         self,
@@ -96,6 +101,7 @@ class Store(Protocol):
         flush: FlushMode,
         done: Done,
         entry: StepPart | None = None,
+        generation: int = 0,
     ) -> Appended:
         """With an `entry` before the frame: a crash may leave it with the first records only."""
         ...
@@ -193,7 +199,25 @@ class Store(Protocol):
         """Size of a stored record of the queue, from a sample; None when there is none."""
         ...
 
-    def delete_topic(self, topic: str) -> None: ...
+    def delete_topic(self, topic: str, generation: int = 0, done: Done | None = None) -> bool:
+        """Make all of a generation unreadable at once; `done` when that is safe. False: it was."""
+        ...
+
+    def begin_topic(self, topic: str, generation: int) -> None:
+        """Let a generation begin, before its first message."""
+        ...
+
+    def generation(self, topic: str) -> int:
+        """What lives in the topic's queues; 0: nothing that is known."""
+        ...
+
+    def is_gone(self, topic: str, generation: int) -> bool:
+        """Whether a generation that the metadata does not name was deleted, or replaced."""
+        ...
+
+    def hidden_topics(self, known: Iterable[str]) -> list[str]:
+        """Names that hold messages or a generation, were not deleted, and are not `known`."""
+        ...
 
     def status(self) -> StoreStatus: ...
 
@@ -250,6 +274,8 @@ class Group(Protocol):
     def max_in_flight_per_member(self) -> int | None: ...
     @property
     def paused(self) -> bool: ...
+    @property
+    def generation(self) -> int: ...
     @property
     def settings(self) -> GroupSettings: ...
     @property
@@ -370,7 +396,7 @@ class Metadata(Protocol):
         """Make a topic, or merge what is named into it; what changes nothing writes nothing."""
         ...
 
-    async def ensure_topic(self, name: str) -> Topic:
+    async def ensure_topic(self, name: str, *, generation: int = 0) -> Topic:
         """The topic; made with the defaults when there is none."""
         ...
 
@@ -382,11 +408,21 @@ class Metadata(Protocol):
         """Make a group, or merge what is named into it; what changes nothing writes nothing."""
         ...
 
-    async def ensure_group(self, name: str) -> Group:
+    async def ensure_group(self, name: str, *, generation: int = 0) -> Group:
         """The group; made with the defaults when there is none."""
         ...
 
     async def delete_group(self, name: str, terms: Terms | None = None) -> Group: ...
+
+    async def deletions(self) -> list[Deletion]:
+        """Those that the store has not carried out, as far as the metadata knows."""
+        ...
+
+    async def carried_out(self, deletion: Deletion) -> None: ...
+
+    async def set_generation(self, kind: Kind, name: str, generation: int) -> None:
+        """Give a topic or group the generation that the store knows it by."""
+        ...
 
     @property
     def members(self) -> Memberships: ...

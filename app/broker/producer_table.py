@@ -7,6 +7,8 @@ An entry stands in the log right before its messages. After a crash the last one
 or all of them; `repair` asks where the queues end and takes back what is not there. That is written
 down before anything else: later, what others have sent stands in its place.
 
+A topic is named by `topic_key`, name and generation, throughout.
+
 Bounds: `producers_max` producers and seals for `producer_window_ms` after their last use, with the
 last `producer_results_max` results of each sequence; `idempotency_keys_max` keys for
 `idempotency_window_ms`. Over a bound, new ones are refused: to forget one early would break the
@@ -21,7 +23,15 @@ from hashlib import blake2b
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from app.broker.claims import Claim, KeyClaim, Placed, ProducerClaim, family_of
+from app.broker.claims import (
+    Claim,
+    KeyClaim,
+    Placed,
+    ProducerClaim,
+    family_of,
+    read_topic_key,
+    topic_key,
+)
 from app.broker.epoch_plans import EpochPlans, Plan
 from app.domain.errors import (
     AlreadyStored,
@@ -35,7 +45,7 @@ from app.domain.errors import (
 from app.domain.limits import KIB, Limits
 
 _CHUNK_BYTES: Final = 128 * KIB
-_PRODUCER, _KEY, _SEAL, _SEQUENCE, _PLAN = "p", "k", "s", "q", "n"
+_PRODUCER, _KEY, _SEAL, _SEQUENCE, _PLAN, _DELETED = "p", "k", "s", "q", "n", "d"
 
 EndOf = Callable[[str, int], int]
 """Topic and queue to one past the last readable offset."""
@@ -197,7 +207,9 @@ class ProducerTable:
             None if producer is None else producer.epoch,
             None if sealed is None else sealed[0],
             [
-                SequenceState(topic, queue if queue >= 0 else None, each.next_seq)
+                SequenceState(
+                    read_topic_key(topic)[0], queue if queue >= 0 else None, each.next_seq
+                )
                 for (topic, queue), each in sequences
             ],
         )
@@ -243,6 +255,10 @@ class ProducerTable:
         """The entry of a plan."""
         return _encode(_PLAN, *plan)
 
+    def deleted_entry(self, topic: str) -> bytes:
+        """The entry of a topic's deletion."""
+        return _encode(_DELETED, topic)
+
     def taken(self, entry: bytes) -> Callable[[bool], None]:
         """Take an entry that has just been appended.
 
@@ -262,6 +278,10 @@ class ProducerTable:
             return self._apply_seal(*fields[1:])
         if kind == _PLAN:
             return self._apply_plan(Plan(*fields[1:]))
+        if kind == _DELETED:
+            self._last = None
+            self._forget_topic(fields[1])
+            return lambda _: None
         self._apply_sequence(*fields[1:])
         return lambda _: None
 
@@ -356,6 +376,14 @@ class ProducerTable:
         sequence.next_seq = sequence.confirmed = next_seq
         sequence.results = deque((seq, _placed(placed)) for seq, placed in results)
 
+    def _forget_topic(self, topic: str) -> None:
+        """Its messages do not count any more for who asks how many are stored. Its keys can meet
+        no request; they go when their time is over."""
+        for producer in self._producers.values():
+            for key in [key for key in producer.sequences if key[0] == topic]:
+                del producer.sequences[key]
+        self._plans.drop_topic(topic)
+
     def _forget(self, producer_id: str) -> None:
         del self._producers[producer_id]
         family = family_of(producer_id)
@@ -363,6 +391,26 @@ class ProducerTable:
         members.discard(producer_id)
         if not members:
             del self._families[family]
+
+    def topics(self) -> set[str]:
+        """Those that sequences count in."""
+        return {
+            topic for producer in self._producers.values() for topic, _ in producer.sequences
+        } | {plan.topic for plan in self._plans}
+
+    def adopt(self, generation_of: Callable[[str], int]) -> bool:
+        """Give what an earlier version has kept by names alone to the topics of those names;
+        whether there was any. It is to be written down as a snapshot then."""
+        lines = [line for chunk in self.dump() for line in chunk.splitlines()]
+        adopted = [_adopted(line, generation_of) for line in lines]
+        if adopted == lines:
+            return False
+        last, unsafe = self._last, dict(self._unsafe_seals)
+        self.clear()
+        for line in adopted:
+            self.apply(line)
+        self._last, self._unsafe_seals = last, unsafe
+        return True
 
     # --- expiring
 
@@ -448,7 +496,7 @@ class ProducerTable:
         claim, topic, scope, placed = self._last
         kept = min(
             [
-                min(max(end_of(topic, queue) - first, 0), placed.size)
+                min(max(end_of(read_topic_key(topic)[0], queue) - first, 0), placed.size)
                 for queue, first in placed.firsts
             ]
             if len(placed.firsts) == 1
@@ -524,6 +572,19 @@ def _full(what: str, limit: int) -> TooManyRequests:
 
 def _digest(topic: str, key: str) -> bytes:
     return blake2b(f"{topic}\n{key}".encode(), digest_size=16).digest()
+
+
+def _adopted(line: bytes, generation_of: Callable[[str], int]) -> bytes:
+    """An entry of a snapshot whose topic has a generation, if one is known for its name."""
+    fields = json.loads(line)
+    place = {_KEY: 1, _SEQUENCE: 3, _PLAN: 3}.get(fields[0])
+    if place is None or "#" in fields[place]:
+        return line
+    generation = generation_of(fields[place])
+    if not generation:
+        return line
+    fields[place] = topic_key(fields[place], generation)
+    return _encode(*fields)
 
 
 def _encode(*fields: object) -> bytes:

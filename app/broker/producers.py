@@ -9,6 +9,7 @@ Sends without a claim never come here. Event loop only.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Final, NamedTuple
@@ -20,6 +21,8 @@ from app.broker.claims import (
     Placed,
     ProducerClaim,
     check_producer,
+    read_topic_key,
+    topic_key,
 )
 from app.broker.confirming import Confirmation, with_outcome
 from app.broker.delayed_sends import Delayed, DelayedSends, Waiting
@@ -92,9 +95,26 @@ class Producers:
         """Bring back what was known before."""
         await self.journal.replay()
         bounds = self._store.bounds
+        is_adopted = self._table.adopt(self._store.generation)
         entry = self._table.repair(lambda topic, queue_id: bounds(topic, queue_id).max_offset)
         if entry is not None:
             await self.journal.write(entry, FlushMode.SYNC)
+        for topic in self._table.topics():
+            name, generation = read_topic_key(topic)
+            if generation and self._store.is_gone(name, generation):
+                self._forget(topic)
+        if is_adopted:  # before a successor of one of these names can be taken for it
+            await self.journal.write_snapshot()
+
+    def forget_topic(self, name: str, generation: int) -> None:
+        """The topic was deleted. Not waited for: the next start sees it as well."""
+        self._forget(topic_key(name, generation))
+
+    def _forget(self, topic: str) -> None:
+        entry = self._table.deleted_entry(topic)
+        with contextlib.suppress(CurlewError):
+            self._store.append_step((self.journal.entry(entry),), FlushMode.ASYNC, _ignore)
+        self._table.taken(entry)
 
     # --- sending
 
@@ -127,10 +147,11 @@ class Producers:
         try:
             self._check(claim)
             topic = await self._sender.find_or_create(topic_name)
+            key = topic_key(topic_name, topic.generation)
             chosen = self._sender.choose(topic, items, queue_id, spread)
             scope = ANY_QUEUE if queue_id is None else queue_id
             now_ms = self._clock.now_ms()
-            found = self._table.look(claim, topic_name, scope, len(items), now_ms)
+            found = self._table.look(claim, key, scope, len(items), now_ms)
             if isinstance(found, Placed):
                 return Once(await self._recall(topic_name, found), is_repeated=True)
             if found.skip:
@@ -159,13 +180,14 @@ class Producers:
         try:
             self._check(claim)
             topic = await self._sender.find_or_create(topic_name)
+            key = topic_key(topic_name, topic.generation)
             chosen = self._sender.choose_one(topic, queue_id)
             frame = parse_request(body, topic=topic_name, limits=self._limits)
             if len(body) > LARGE_FRAME_BYTES:
                 await asyncio.sleep(0)  # checking it was a turn's work
             scope = ANY_QUEUE if queue_id is None else queue_id
             now_ms = self._clock.now_ms()
-            found = self._table.look(claim, topic_name, scope, frame.count, now_ms)
+            found = self._table.look(claim, key, scope, frame.count, now_ms)
             if isinstance(found, Placed):
                 return FrameOnce(await self._recall_frame(topic_name, found), is_repeated=True)
             if found.skip:
@@ -176,7 +198,7 @@ class Producers:
             placed = Placed.in_one_queue(chosen, first, frame.count)
             if isinstance(claim, KeyClaim):
                 placed = Placed.in_one_queue(chosen, first - found.skip, frame.count + found.skip)
-            entry = self._table.entry(claim, topic_name, scope, placed, now_ms)
+            entry = self._table.entry(claim, key, scope, placed, now_ms)
             confirmation, appended = self._append_frame(topic, chosen, frame, entry, flush)
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from None
@@ -208,9 +230,10 @@ class Producers:
             order if len(chosen) > 1 else order[:1],
             [(queue, next_offset(topic.name, queue)) for queue in chosen],
         )
-        entry = self._table.entry(claim, topic.name, scope, placed, now_ms)
+        key = topic_key(topic.name, topic.generation)
+        entry = self._table.entry(claim, key, scope, placed, now_ms)
         parts = [
-            StepPart(topic.name, queue, [message for _, message in rows])
+            StepPart(topic.name, queue, [message for _, message in rows], topic.generation)
             for queue, rows in chosen.items()
         ]
         pending = _Pending()
@@ -243,7 +266,8 @@ class Producers:
         flush: FlushMode | None,
     ) -> Waiting:
         """The entry and the messages where they wait. They have no offsets yet to come back to."""
-        entry = self._table.entry(claim, topic.name, scope, Placed(len(dues), (), ()), now_ms)
+        key = topic_key(topic.name, topic.generation)
+        entry = self._table.entry(claim, key, scope, Placed(len(dues), (), ()), now_ms)
         rows = {
             index: Delayed(message, queue_id, dues[index])
             for queue_id, part in chosen.items()
@@ -277,6 +301,7 @@ class Producers:
             flush or topic.flush,
             pending.done,
             self.journal.entry(entry),
+            topic.generation,
         )
         pending.settle = self._table.taken(entry)
         return pending.confirmation, appended
@@ -374,9 +399,10 @@ class Producers:
         self._check_open()
         check_producer(family)
         now_ms = self._clock.now_ms()
-        plan = self._table.plan(family, epoch, topic.name, now_ms)
+        key = topic_key(topic.name, topic.generation)
+        plan = self._table.plan(family, epoch, key, now_ms)
         if plan is None:
-            plan = Plan(family, epoch, topic.name, topic.queues, now_ms, messages_per_turn)
+            plan = Plan(family, epoch, key, topic.queues, now_ms, messages_per_turn)
             await self._write(self._table.plan_entry(plan), FlushMode.ASYNC)
         return plan
 
@@ -443,6 +469,10 @@ class _Stored(NamedTuple):
                     message_id, self.topic, queue_id, offset, part.store_time_ms
                 )
         return [found[index] for index in sorted(found)]
+
+
+def _ignore(_error: CurlewError | None) -> None:
+    """Nobody waits for it."""
 
 
 def _nobody(_is_safe: bool) -> None:

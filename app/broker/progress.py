@@ -95,6 +95,18 @@ class QueueProgress:
             if page:
                 self._pages[number] = page
 
+    def hold_to(self, end: int) -> None:
+        """Forget acks from `end` on; `committed` may go back to it."""
+        self.committed = min(self.committed, end)
+        last = end >> _PAGE_SHIFT
+        for number in [number for number in self._pages if number > last]:
+            del self._pages[number]
+        page = self._pages.get(last, 0) & ((1 << (end & _PAGE_MASK)) - 1)
+        if page and self.committed < end:
+            self._pages[last] = page
+        else:
+            self._pages.pop(last, None)
+
     @property
     def end(self) -> int:
         """Nothing is acked from here on."""

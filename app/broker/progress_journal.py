@@ -8,18 +8,22 @@ Invariant: memory takes a change in the turn in which its entry is appended (`jo
 """
 
 import contextlib
+import logging
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from itertools import groupby
 from operator import itemgetter
+from typing import Final
 
 from app.broker.confirming import Confirmation
 from app.broker.group_progress import (
+    Bound,
     Delivered,
     Entry,
     Forgotten,
     GroupProgress,
     HandedOut,
+    HeldTo,
     Key,
     Placed,
     QueueState,
@@ -30,13 +34,17 @@ from app.broker.group_progress import (
 )
 from app.broker.journal import Journal
 from app.broker.offset_book import OffsetBook
-from app.broker.ports import Snapshot, Store
+from app.broker.ports import Group, Snapshot, Store, Topic
 from app.broker.subscriptions import Held, Subscription
 from app.domain.errors import CurlewError
-from app.domain.names import PROGRESS_TOPIC, retry_topic
+from app.domain.names import PROGRESS_TOPIC, dead_letter_topic, retry_topic
 from app.domain.positions import FlushMode
 from app.domain.receipt import RETRY_QUEUE_ID
 from app.store import Done, StepPart
+
+_LOG: Final = logging.getLogger(__name__)
+_SHOWN: Final = 20
+"""Queues that one line of the log lists."""
 
 
 class ProgressJournal:
@@ -48,31 +56,96 @@ class ProgressJournal:
         self._journal = Journal(store, PROGRESS_TOPIC, self._state, readers)
 
     async def load(self, book: OffsetBook, snapshot: Snapshot) -> None:
-        """Replay the log; then the log and the book know the same, the later of both.
+        """Replay the log; then log, book and queues know the same.
 
-        SQL is ahead when a loss of power took the end of the log.
+        The log is the truth. SQL is looked at only for queues of which the log knows nothing. What
+        lies beyond the end of its queue, because a loss of power took the end of the log or an
+        older log was restored, is held to that end before anything new is stored there.
         """
         await self._journal.replay()
         queues = self._state.queues
-        groups, topics = snapshot.groups, snapshot.topics
         for group, topic in sorted({key[:2] for key in queues}):
-            if group not in groups or topic not in topics:
-                self._finish_deletion(group, topic)
+            self._take_up(group, topic, snapshot)
         for key, offset in book.rows():
-            self._state.get_or_make(key).skip_to(offset)
+            if key not in queues:
+                self._state.get_or_make(key).skip_to(offset)
+        await self._hold_to_ends()
         for (group, topic, queue_id), state in queues.items():
             if queue_id != RETRY_QUEUE_ID:
-                book.advance((group, topic, queue_id), state.progress.committed)
+                book.correct((group, topic, queue_id), state.progress.committed)
+
+    def _take_up(self, group: str, topic: str, snapshot: Snapshot) -> None:
+        """Drop the work of what was deleted; keep that of what is merely not in the metadata."""
+        group_now, topic_now = snapshot.groups.get(group), snapshot.topics.get(topic)
+        of_group, of_topic = self._state.generations.get((group, topic), (0, 0))
+        if self._is_gone(dead_letter_topic(group), of_group, group_now) or self._is_gone(
+            topic, of_topic, topic_now
+        ):
+            self._finish_deletion(group, topic)
+        elif group_now is not None and topic_now is not None:
+            self.bind(group_now, topic_now)
+
+    def _is_gone(self, stored: str, generation: int, now: Group | Topic | None) -> bool:
+        if now is not None and generation in (0, now.generation):
+            return False
+        return self._store.is_gone(stored, generation)
 
     def _finish_deletion(self, group: str, topic: str) -> None:
         """The node was killed while it deleted one of them, or another node has done it.
 
         Written down, or it would come back with the next start for one made again by then.
         """
+        self._delete_retries(group, topic)
+        self._change_if_possible(Unsubscribed(group, topic))
+
+    def _delete_retries(self, group: str, topic: str) -> None:
         retries = retry_topic(group, topic)
         if any(self._store.bounds(retries, 0)):
             self._store.delete_topic(retries)
-        self._change_if_possible(Unsubscribed(group, topic))
+
+    async def _hold_to_ends(self) -> None:
+        """Once, before anybody stores or reads."""
+        held: list[str] = []
+        last: Confirmation | None = None
+        for (group, topic, queue_id), state in self._state.queues.items():
+            is_retry = queue_id == RETRY_QUEUE_ID
+            place = (retry_topic(group, topic), 0) if is_retry else (topic, queue_id)
+            end = self._store.bounds(*place).max_offset
+            if state.end > end:
+                if state.progress.committed > end:
+                    committed = state.progress.committed
+                    held.append(f"{group} in queue {place[1]} of {place[0]}: {committed} to {end}")
+                last = self.change(HeldTo(group, topic, queue_id, end), FlushMode.ASYNC)
+        if held:
+            _LOG.warning(
+                "committed offsets lay beyond the end of the log, whose end was lost or which is an"
+                " older one; %d were set back: %s%s",
+                *(len(held), "; ".join(held[:_SHOWN]), "; …" if len(held) > _SHOWN else ""),
+            )
+        if last is not None:
+            await last.wait()
+
+    def bind(self, group: Group, topic: Topic) -> None:
+        """Let the group's work in the topic be that of these generations, before any of it.
+
+        Raises what `Store.append` raises.
+        """
+        pair = group.name, topic.name
+        generations = group.generation, topic.generation
+        before = self._state.generations.get(pair)
+        if before == generations:
+            return
+        if before is not None:
+            self._delete_retries(*pair)
+
+        def done(error: CurlewError | None) -> None:
+            if error is not None and self._state.generations.get(pair) == generations:
+                del self._state.generations[pair]  # the next one writes it again
+
+        is_early = before is None and any(key[:2] == pair for key in self._state.queues)
+        entry = Bound(*pair, generations, keeps=is_early)
+        self._store.append_step((self.part(entry),), FlushMode.ASYNC, done)
+        self._state.take(entry)
 
     def find(self, key: Key) -> QueueState | None:
         return self._state.queues.get(key)

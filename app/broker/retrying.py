@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from app.broker.confirming import Confirmation
-from app.broker.delays import Delays
+from app.broker.delays import Delays, retry_identity
 from app.broker.group_progress import Parked, ParkedMessage, Settled, runs_of
 from app.broker.leases import Lease, LeaseTable
 from app.broker.offset_book import OffsetBook
@@ -275,16 +275,21 @@ class Retrier:
             self._note(queue, offset, lease, decision)
             match decision:
                 case GivenUp(reason):
-                    dead.append(dead_letter(message, lease.attempt, reason))
+                    dead.append(
+                        dead_letter(message, lease.attempt, reason, subscription.generations[1])
+                    )
                 case Again(0, reason):
                     again.append(retry_copy(message, lease.attempt, reason))
                 case Again(delay_ms, reason):
                     copy = retry_copy(message, lease.attempt, reason)
-                    parts.append(self._delays.part(copy, target, QUEUE, now_ms + delay_ms))
+                    identity = retry_identity(subscription.generations)
+                    due_ms = now_ms + delay_ms
+                    parts.append(self._delays.part(copy, target, QUEUE, due_ms, identity))
         if again:
             parts.append(StepPart(target, QUEUE, again))
         if dead:
-            parts.append(StepPart(dead_letter_topic(subscription.group), QUEUE, dead))
+            letters = dead_letter_topic(subscription.group)
+            parts.append(StepPart(letters, QUEUE, dead, subscription.generations[0]))
         return parts
 
     def _note(

@@ -84,7 +84,7 @@ class Scheduled:
         self._limits = limits
         self._readers = readers
         self._signer: RecallSigner | None = None
-        self.sends = DelayedSends(store, delays, clock, limits)
+        self.sends = DelayedSends(store, metadata, delays, clock, limits)
 
     @property
     def waiting_count(self) -> int:

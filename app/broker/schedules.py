@@ -192,7 +192,7 @@ class Schedules:
         else:
             queue_id = firing.due_ms // 60_000 % topic.queues
         message = settings.message(firing.message_id)
-        part = self._delays.part(message, topic.name, queue_id, firing.due_ms)
+        part = self._delays.part(message, topic.name, queue_id, firing.due_ms, topic.generation)
         confirmation = Confirmation()
         self._store.append_step((part,), FlushMode.SYNC, confirmation.done)
         await confirmation.wait()

@@ -13,6 +13,7 @@ from app.broker.batch_parts import SMALL_MESSAGES_MAX, parts_of, weight_of
 from app.broker.config import BrokerConfig
 from app.broker.confirming import Confirmation, with_outcome
 from app.broker.delayed_sends import Delayed, DelayedSends, Waiting
+from app.broker.lifecycle import Lifecycle
 from app.broker.message_types import check_type
 from app.broker.ports import Metadata, Store, Topic
 from app.broker.results import BatchItem, FrameResult, SendResult
@@ -44,12 +45,14 @@ class Sender:
         limits: Limits,
         config: BrokerConfig,
         delayed: DelayedSends,
+        lifecycle: Lifecycle,
     ) -> None:
         self._store = store
         self._metadata = metadata
         self._limits = limits
         self._config = config
         self._delayed = delayed
+        self._lifecycle = lifecycle
         self._turns: dict[str, int] = {}
         """Topic → number of round-robin choices so far."""
 
@@ -77,7 +80,12 @@ class Sender:
                     return await self._send_delayed(topic, message, queue_id, due_ms, flush)
             confirmation = Confirmation()
             appended = self._store.append(
-                topic_name, queue_id, (message,), flush or topic.flush, confirmation.done
+                topic_name,
+                queue_id,
+                (message,),
+                flush or topic.flush,
+                confirmation.done,
+                topic.generation,
             )
         except CurlewError as error:
             with_outcome(error, "not_stored")
@@ -112,7 +120,12 @@ class Sender:
                 await asyncio.sleep(0)  # checking it was a turn's work
             confirmation = Confirmation()
             appended = self._store.append_frame(
-                topic_name, queue_id, frame, flush or topic.flush, confirmation.done
+                topic_name,
+                queue_id,
+                frame,
+                flush or topic.flush,
+                confirmation.done,
+                generation=topic.generation,
             )
         except CurlewError as error:
             with_outcome(error, "not_stored")
@@ -305,7 +318,12 @@ class Sender:
             confirmation = Confirmation()
             try:
                 appended = self._store.append(
-                    topic.name, queue_id, messages, flush or topic.flush, confirmation.done
+                    topic.name,
+                    queue_id,
+                    messages,
+                    flush or topic.flush,
+                    confirmation.done,
+                    topic.generation,
                 )
             except CurlewError as error:
                 _fill(results, indexes, with_outcome(error, "not_stored"))
@@ -367,7 +385,7 @@ class Sender:
             if not self._config.auto_create_topics:
                 raise
         await in_task()  # which drivers of databases need
-        return await self._metadata.ensure_topic(name)
+        return await self._lifecycle.ensure_topic(name)
 
 
 def _fill(

@@ -5,12 +5,11 @@ them is counted just before it is made, on this node. A dry run counts the same 
 Event loop only; any call may raise `MetadataUnavailable`.
 """
 
-from app.broker.dead_letters import DeadLetters
 from app.broker.groups import Groups
+from app.broker.lifecycle import Lifecycle
 from app.broker.members import Members
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Metadata, Store, Topic
-from app.broker.streams import Streams
 from app.broker.waiters import Waiters
 from app.domain.changes import Changed, Terms
 from app.domain.effects import (
@@ -35,18 +34,16 @@ class SettingsChanges:
         groups: Groups,
         book: OffsetBook,
         members: Members,
-        dead_letters: DeadLetters,
         waiters: Waiters,
-        streams: Streams,
+        lifecycle: Lifecycle,
     ) -> None:
         self._store = store
         self._metadata = metadata
         self._groups = groups
         self._book = book
         self._members = members
-        self._dead_letters = dead_letters
         self._waiters = waiters
-        self._streams = streams
+        self._lifecycle = lifecycle
 
     # --- topics
 
@@ -54,7 +51,7 @@ class SettingsChanges:
         """Make a topic, or merge what is named into it. Raises `TopicNotFound` when it must exist,
         `PreconditionFailed`, `IllegalSetting`, or `StateConflict` for fewer queues."""
         facts = self._topic_facts(name)
-        changed: Changed[Topic] = await self._metadata.change_topic(name, named, terms)
+        changed: Changed[Topic] = await self._lifecycle.change_topic(name, named, terms)
         before, after = changed.before, changed.after
         if not terms.is_dry_run and after is not before:
             self._waiters.wake_topic(name)
@@ -65,14 +62,8 @@ class SettingsChanges:
     async def delete_topic(self, name: str, terms: Terms) -> SettingsChange[Topic]:
         """Delete a topic and its messages, for ever. Raises `TopicNotFound`."""
         effects = effects_of_deletion(*self._groups.busy_in_topic(name))
-        topic = await self._metadata.delete_topic(name, terms)
+        topic = await self._lifecycle.delete_topic(name, terms)
         if not terms.is_dry_run:
-            try:
-                self._store.delete_topic(name)
-            finally:
-                self._groups.forget(topic=name)
-                self._waiters.wake_topic(name)
-                self._streams.wake()
             await self._members.follow_topics()
         return SettingsChange(topic, topic, effects, terms.is_dry_run)
 
@@ -96,7 +87,7 @@ class SettingsChanges:
             wanted = GroupMode.CLUSTERING if mode is DEFAULT else GroupMode(str(mode))
             await self._members.check_mode(name, wanted)
         facts = self._groups.facts(name)
-        changed: Changed[Group] = await self._metadata.change_group(name, named, terms)
+        changed: Changed[Group] = await self._lifecycle.change_group(name, named, terms)
         before, after = changed.before, changed.after
         if not terms.is_dry_run and after is not before:
             self._groups.wake_everybody(name)
@@ -107,10 +98,5 @@ class SettingsChanges:
         """Delete a group with its offsets and leases. Raises `GroupNotFound`."""
         facts = self._groups.facts(name)
         effects = effects_of_deletion(facts.leases, facts.waiting)
-        group = await self._metadata.delete_group(name, terms)
-        if not terms.is_dry_run:
-            self._groups.forget(group=name)
-            self._streams.wake()
-            self._members.forget(name)
-            self._dead_letters.forget(name)
+        group = await self._lifecycle.delete_group(name, terms)
         return SettingsChange(group, group, effects, terms.is_dry_run)

@@ -181,6 +181,7 @@ class Subscription:
     """A group's state on one topic; made on first use, dropped with the topic or group."""
 
     __slots__ = (
+        "generations",
         "group",
         "handle_prefix",
         "in_flight",
@@ -200,6 +201,8 @@ class Subscription:
     def __init__(self, group: str, topic: str, retry: LeasedQueue, in_flight: InFlight) -> None:
         self.group = group
         self.topic = topic
+        self.generations = 0, 0
+        """Of the group and of the topic; zeros in a stand-in."""
         self.is_ordered = retry.order is not None
         self.queues: list[LeasedQueue] = []
         self.retry = retry

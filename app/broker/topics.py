@@ -1,7 +1,7 @@
 """Finding the topic and queue that a request names, with a helpful error when there is none."""
 
-from app.broker.ports import Metadata, Topic
-from app.domain.errors import QueueNotFound, TopicNotFound
+from app.broker.ports import Group, Metadata, Topic
+from app.domain.errors import GroupNotFound, QueueNotFound, TopicNotFound
 from app.domain.names import check_topic, nearest
 
 
@@ -15,6 +15,25 @@ def find_topic(metadata: Metadata, name: str) -> Topic:
     similar = nearest(name, topics)
     hint = f"did you mean {similar!r}?" if similar else f"make it with PUT /v1/topics/{name}"
     raise TopicNotFound(f"topic {name!r} does not exist", hint=hint)
+
+
+def check_current(metadata: Metadata, topic: Topic, group: Group | None = None) -> None:
+    """Raise `TopicNotFound` or `GroupNotFound` when what was looked up a while ago is no more the
+    one of its name. To be called behind an await, before anything is kept under the name."""
+    snapshot = metadata.snapshot
+    present = snapshot.topics.get(topic.name)
+    if present is not topic and (present is None or present.generation != topic.generation):
+        raise TopicNotFound(
+            f"topic {topic.name!r} was deleted while the request was under way",
+            hint="if it was made again since, ask again",
+        )
+    if group is not None:
+        now = snapshot.groups.get(group.name)
+        if now is not group and (now is None or now.generation != group.generation):
+            raise GroupNotFound(
+                f"consumer group {group.name!r} was deleted while the request was under way",
+                hint="if it was made again since, ask again",
+            )
 
 
 def check_queue(topic: Topic, queue_id: int) -> None:

@@ -60,6 +60,8 @@ class Transaction:
     """Why it was rolled back, when the producer did not say so."""
     queue_offset: int | None = None
     next_check_s: float = 0.0
+    generation: int = 0
+    """Of the topic, while it is prepared; 0: not known, of an earlier version."""
 
 
 class _Decision(msgspec.Struct, array_like=True):

@@ -31,11 +31,13 @@ from app.domain.errors import (
     InternalError,
     InvalidRequest,
     TooManyRequests,
+    TopicNotFound,
     TransactionConflict,
     TransactionNotFound,
 )
 from app.domain.limits import MIB, Limits
 from app.domain.message import (
+    PROPERTY_GENERATION,
     PROPERTY_REAL_QUEUE,
     PROPERTY_REAL_TOPIC,
     Message,
@@ -161,6 +163,7 @@ class Transactions:
                 PROPERTY_REAL_QUEUE: str(queue_id),
                 PRODUCER_GROUP: producer_group,
                 CHECK_AFTER: f"{after_ms / 1_000:g}",
+                PROPERTY_GENERATION: str(view.generation),
             }
             half = replace(message, system=system, message_id=None)
             confirmation = Confirmation()
@@ -183,6 +186,7 @@ class Transactions:
             appended.first_queue_offset,
             appended.store_time_ms,
             after_ms,
+            generation=view.generation,
         )
         await confirmation.wait()
         return transaction
@@ -270,11 +274,11 @@ class Transactions:
         if decision is TransactionState.COMMITTED:
             half = await self._half(transaction)
             topic = find_topic(self._metadata, transaction.topic)
+            _check_generation(transaction, topic)
             flush = topic.flush
-            # It may have been made again, with fewer queues.
-            transaction.queue_id %= topic.queues
             message = fitted(replace(plain_copy(half), message_id=transaction.transaction_id))
-            parts.append(StepPart(transaction.topic, transaction.queue_id, [message]))
+            place = transaction.topic, transaction.queue_id
+            parts.append(StepPart(*place, [message], topic.generation))
         now_ms = self._clock.now_ms()
         entry = self._table.entry(transaction, decision, now_ms, reason)
         confirmation = Confirmation()
@@ -456,4 +460,20 @@ def _transaction_of(half: StoredMessage) -> Transaction:
         half.queue_offset,
         half.store_time_ms,
         round(float(system[CHECK_AFTER]) * 1_000),
+        generation=int(system.get(PROPERTY_GENERATION, 0)),
     )
+
+
+def _check_generation(transaction: Transaction, topic: Topic) -> None:
+    """Raise `TopicNotFound` when the transaction was prepared for a predecessor of the topic."""
+    if transaction.generation:
+        is_other = transaction.generation != topic.generation
+    else:
+        is_other = transaction.prepared_ms < topic.created_ms
+    if is_other:
+        raise TopicNotFound(
+            f"topic {topic.name!r} was deleted since transaction {transaction.transaction_id!r}"
+            " was prepared, and made again",
+            hint="roll it back; what was prepared for the deleted topic is not for its successor",
+            outcome="not_stored",
+        )

@@ -35,9 +35,10 @@ _decode_done: Final = msgspec.msgpack.Decoder(dict[str, list[int]]).decode
 
 
 def waiting_part(
-    message: Message, topic: str, queue_id: int, due_ms: int, generation: int | None
+    message: Message, topic: str, queue_id: int, due_ms: int, identity: str | None
 ) -> StepPart:
-    """The part of a step that stores `message` where it waits; `generation` is the topic's."""
+    """The part of a step that stores `message` where it waits; `identity` tells
+    its topic from others of the name."""
     system = {
         name: text
         for name, text in message.system.items()
@@ -46,8 +47,8 @@ def waiting_part(
     system[PROPERTY_REAL_TOPIC] = topic
     system[PROPERTY_REAL_QUEUE] = str(queue_id)
     system[PROPERTY_DUE] = str(due_ms)
-    if generation is not None:
-        system[PROPERTY_GENERATION] = str(generation)
+    if identity is not None:
+        system[PROPERTY_GENERATION] = identity
     return StepPart(TIMER_TOPIC, QUEUE, [fitted(replace(message, system=system))])
 
 

@@ -9,12 +9,14 @@ from app.cluster.listing import Page
 from app.cluster.metadata import Metadata
 from app.cluster.migration import Migrated, migrate
 from app.cluster.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
+from app.cluster.store_claim import ForeignStore
 from app.domain.positions import CommittedOffset
 
 __all__ = [
     "ClusterConfig",
     "ClusterSnapshot",
     "CommittedOffset",
+    "ForeignStore",
     "GroupView",
     "Metadata",
     "Migrated",

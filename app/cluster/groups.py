@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import Row
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster.group_columns import (
     policy_from_json,
@@ -16,12 +15,13 @@ from app.cluster.settings_table import SettingsTable
 from app.cluster.snapshot import GroupView
 from app.cluster.tables import consumer_groups
 from app.domain.errors import GroupNotFound
+from app.domain.identity import Kind
 from app.domain.positions import TimestampMs
 from app.domain.settings import DeliveryOrder, GroupMode, GroupSettings, WhenExhausted
 
 
-async def _made(
-    _: AsyncConnection, name: str, settings: GroupSettings, now_ms: TimestampMs, version: int
+def _made(
+    name: str, settings: GroupSettings, generation: int, now_ms: TimestampMs, version: int
 ) -> GroupView:
     return GroupView(
         name,
@@ -35,6 +35,7 @@ async def _made(
         settings.on_exhausted,
         settings.max_in_flight_per_member,
         settings.paused,
+        generation=generation,
         created_ms=now_ms,
         updated_ms=now_ms,
         version=version,
@@ -73,6 +74,7 @@ def _columns(view: GroupView) -> dict[str, str | int | None]:
         "on_exhausted": view.on_exhausted.value,
         "max_in_flight_per_member": view.max_in_flight_per_member,
         "paused": view.paused,
+        "generation": view.generation,
         "updated_ms": view.updated_ms,
         "version": view.version,
     }
@@ -91,6 +93,7 @@ def _view(row: Row[*tuple[object, ...]]) -> GroupView:
         on_exhausted=WhenExhausted(row.on_exhausted),
         max_in_flight_per_member=row.max_in_flight_per_member,
         paused=row.paused,
+        generation=row.generation,
         created_ms=row.created_ms,
         updated_ms=row.updated_ms,
         version=row.version,
@@ -102,5 +105,5 @@ def _missing(name: str) -> GroupNotFound:
 
 
 GROUPS: Final[SettingsTable[GroupView, GroupSettings]] = SettingsTable(
-    consumer_groups, "group", _view, _columns, _made, _altered, _missing
+    consumer_groups, "group", _view, _columns, _made, _altered, _missing, Kind.GROUP
 )

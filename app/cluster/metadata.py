@@ -9,7 +9,7 @@ when the connection broke at the commit, it is unknown: all changes may be repea
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
-from app.cluster import nodes, offsets, shared_secrets, versions
+from app.cluster import deletions, nodes, offsets, shared_secrets, store_claim, versions
 from app.cluster.config import ClusterConfig
 from app.cluster.database import Database
 from app.cluster.groups import GROUPS
@@ -24,6 +24,7 @@ from app.cluster.topics import TOPICS
 from app.domain.changes import Changed, Conditions, Terms
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, TopicNotFound
+from app.domain.identity import Deletion, Kind
 from app.domain.limits import Limits
 from app.domain.merging import Named, by_name
 from app.domain.names import check_group, check_topic, nearest
@@ -110,24 +111,35 @@ class Metadata:
         return changed
 
     async def put_topic(
-        self, name: str, settings: TopicSettings, *, if_version: int | None = None
+        self,
+        name: str,
+        settings: TopicSettings,
+        *,
+        if_version: int | None = None,
+        generation: int = 0,
     ) -> tuple[TopicView, bool]:
         """Make a topic, or give it all these settings; say whether it was made.
 
         `if_version=0`: only make it.
         """
-        terms = Terms(Conditions.at(if_version))
+        terms = Terms(Conditions.at(if_version), generation=generation)
         changed = await self.change_topic(name, by_name(settings), terms)
         return changed.after, changed.is_made
 
-    async def ensure_topic(self, name: str) -> TopicView:
+    async def ensure_topic(self, name: str, *, generation: int = 0) -> TopicView:
         """The topic; made with the defaults when there is none."""
         if present := self._snapshot.topics.get(name):
             return present
         check_topic(name)
         settings = default_topic_settings(self._limits, self._default_flush)
         async with self._database.transaction() as connection:
-            topic = await TOPICS.ensure(connection, name, settings, now_ms=self._clock.now_ms())
+            topic = await TOPICS.ensure(
+                connection,
+                name,
+                settings,
+                generation=generation,
+                now_ms=self._clock.now_ms(),
+            )
         await self._show(topic.version, lambda now: now.with_topic(topic))
         return topic
 
@@ -135,7 +147,8 @@ class Metadata:
         """Delete a topic with the offsets that groups have in it, or raise `TopicNotFound`."""
         terms = terms or Terms()
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
-            removed = await TOPICS.remove(connection, name, terms.conditions)
+            now_ms = self._clock.now_ms()
+            removed = await TOPICS.remove(connection, name, terms.conditions, now_ms=now_ms)
         if removed is None:
             hint = _did_you_mean(name, self._snapshot.topics)
             raise TopicNotFound(f"there is no topic {name!r}", hint=hint)
@@ -174,24 +187,35 @@ class Metadata:
         return changed
 
     async def put_group(
-        self, name: str, settings: GroupSettings, *, if_version: int | None = None
+        self,
+        name: str,
+        settings: GroupSettings,
+        *,
+        if_version: int | None = None,
+        generation: int = 0,
     ) -> tuple[GroupView, bool]:
         """Make a group, or give it all these settings; say whether it was made.
 
         `if_version=0`: only make it.
         """
-        terms = Terms(Conditions.at(if_version))
+        terms = Terms(Conditions.at(if_version), generation=generation)
         changed = await self.change_group(name, by_name(settings), terms)
         return changed.after, changed.is_made
 
-    async def ensure_group(self, name: str) -> GroupView:
+    async def ensure_group(self, name: str, *, generation: int = 0) -> GroupView:
         """The group; made with the defaults when there is none. Offsets need a group."""
         if present := self._snapshot.groups.get(name):
             return present
         check_group(name)
         settings = default_group_settings(self._limits)
         async with self._database.transaction() as connection:
-            group = await GROUPS.ensure(connection, name, settings, now_ms=self._clock.now_ms())
+            group = await GROUPS.ensure(
+                connection,
+                name,
+                settings,
+                generation=generation,
+                now_ms=self._clock.now_ms(),
+            )
         await self._show(group.version, lambda now: now.with_group(group))
         return group
 
@@ -199,7 +223,8 @@ class Metadata:
         """Delete a group with the offsets that it has, or raise `GroupNotFound`."""
         terms = terms or Terms()
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
-            removed = await GROUPS.remove(connection, name, terms.conditions)
+            now_ms = self._clock.now_ms()
+            removed = await GROUPS.remove(connection, name, terms.conditions, now_ms=now_ms)
         if removed is None:
             hint = _did_you_mean(name, self._snapshot.groups)
             raise GroupNotFound(f"there is no consumer group {name!r}", hint=hint)
@@ -238,6 +263,37 @@ class Metadata:
         """Forget the group's offsets in the topic."""
         async with self._database.transaction() as connection:
             await offsets.remove(connection, group, topic)
+
+    # Deletions and identity
+
+    async def deletions(self) -> list[Deletion]:
+        """What was deleted and not carried out by the store, as far as is known here."""
+        async with self._database.reading() as connection:
+            return await deletions.load(connection)
+
+    async def carried_out(self, deletion: Deletion) -> None:
+        """The store knows of it for ever: forget it."""
+        async with self._database.transaction() as connection:
+            await deletions.forget(connection, deletion)
+
+    async def set_generation(self, kind: Kind, name: str, generation: int) -> None:
+        """Give a topic or group the generation that the store knows it by."""
+        async with self._database.transaction() as connection:
+            if kind is Kind.TOPIC:
+                await TOPICS.set_generation(connection, name, generation)
+            else:
+                await GROUPS.set_generation(connection, name, generation)
+        await self._load()
+
+    async def claim_store(self, store_id: bytes, address: str) -> None:
+        """Bind the database to a store for good. Raises `ForeignStore` when it has another."""
+        async with self._database.transaction() as connection:
+            await store_claim.claim(connection, store_id, address, self._clock.now_ms())
+
+    async def release_store(self) -> bytes | None:
+        """Let the next store that starts claim the database; the id of the one that had it."""
+        async with self._database.transaction() as connection:
+            return await store_claim.release(connection)
 
     # Nodes and secrets
 

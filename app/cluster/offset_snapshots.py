@@ -40,7 +40,9 @@ class OffsetSnapshots:
                     consumer_group=group,
                     name=name,
                     created_ms=snapshot.created_ms,
-                    offsets=json.dumps([(o.topic, o.queue_id, o.offset) for o in offsets]),
+                    offsets=json.dumps(
+                        [(o.topic, o.queue_id, o.offset, o.topic_generation) for o in offsets]
+                    ),
                 )
             )
         return snapshot
@@ -83,8 +85,8 @@ class OffsetSnapshots:
                     name,
                     created_ms,
                     tuple(
-                        CommittedOffset(group, topic, queue_id, QueueOffset(offset))
-                        for topic, queue_id, offset in json.loads(offsets)
+                        CommittedOffset(group, topic, queue_id, QueueOffset(offset), *generation)
+                        for topic, queue_id, offset, *generation in json.loads(offsets)
                     ),
                 )
                 for name, created_ms, offsets in await connection.execute(query)

@@ -7,7 +7,7 @@ then topics, then offsets, each in sorted order.
 
 from collections.abc import Sequence
 
-from sqlalchemy import Column, delete, select
+from sqlalchemy import Table, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster.tables import committed_offsets, consumer_groups, topics
@@ -41,15 +41,26 @@ async def commit(
 ) -> list[CommittedOffset]:
     """Store the offsets; one that is lower than the stored one changes nothing unless forced.
 
-    Rows whose group or topic does not exist are left out and returned: it may have been deleted
-    while they waited to be written, and the others must not wait with them.
+    Rows whose group or topic does not exist, or is another one of its name, are left out and
+    returned: it may have been deleted while they waited to be written, and the others must not
+    wait with them.
     """
-    groups = await _existing(connection, consumer_groups.c.name, {row.group for row in rows})
-    known_topics = await _existing(connection, topics.c.name, {row.topic for row in rows})
-    kept = [row for row in rows if row.group in groups and row.topic in known_topics]
+    groups = await _existing(connection, consumer_groups, {row.group for row in rows})
+    known_topics = await _existing(connection, topics, {row.topic for row in rows})
+
+    def is_kept(row: CommittedOffset) -> bool:
+        of_group, of_topic = groups.get(row.group), known_topics.get(row.topic)
+        return (
+            of_group is not None
+            and of_topic is not None
+            and row.group_generation in (0, of_group)
+            and row.topic_generation in (0, of_topic)
+        )
+
+    kept = [row for row in rows if is_kept(row)]
     if kept:
         await _write(connection, _merged(kept, force=force), force=force, now_ms=now_ms)
-    return [row for row in rows if row.group not in groups or row.topic not in known_topics]
+    return [row for row in rows if not is_kept(row)]
 
 
 async def remove(connection: AsyncConnection, group: str, topic: str) -> None:
@@ -64,18 +75,20 @@ async def remove(connection: AsyncConnection, group: str, topic: str) -> None:
     )
 
 
-async def _existing(connection: AsyncConnection, column: Column[str], names: set[str]) -> set[str]:
-    """Those of `names` that exist; they cannot be deleted until the transaction ends."""
-    found: set[str] = set()
+async def _existing(connection: AsyncConnection, table: Table, names: set[str]) -> dict[str, int]:
+    """Those of `names` that exist, with their generations; they cannot be deleted until the
+    transaction ends."""
+    found: dict[str, int] = {}
     wanted = sorted(names)
+    name = table.c.name
     for start in range(0, len(wanted), _NAMES_PER_QUERY):
         query = (
-            select(column)
-            .where(column.in_(wanted[start : start + _NAMES_PER_QUERY]))
-            .order_by(column)
+            select(name, table.c.generation)
+            .where(name.in_(wanted[start : start + _NAMES_PER_QUERY]))
+            .order_by(name)
             .with_for_update(read=True, key_share=True)
         )
-        found.update((await connection.execute(query)).scalars())
+        found.update((known, generation) for known, generation in await connection.execute(query))
     return found
 
 

@@ -5,16 +5,17 @@ caller's transaction. What is particular to a kind is in the functions that it g
 made under `versions.lock`, so what was read stays true until the commit.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from sqlalchemy import Row, Table, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster import versions
+from app.cluster import deletions, versions
 from app.domain.changes import Changed, Conditions, Terms
 from app.domain.errors import NotFound
+from app.domain.identity import Deletion, Kind, new_generation
 from app.domain.merging import Named, Settings, by_name, merged, without_changes
 from app.domain.positions import TimestampMs
 from app.domain.schedules import ScheduleSettings
@@ -34,6 +35,8 @@ class Kept(Protocol[_Settings_co]):
     def settings(self) -> _Settings_co: ...
     @property
     def version(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
 
 
 View = TypeVar("View", bound=Kept[Any])
@@ -63,11 +66,13 @@ class SettingsTable(Generic[View, Settings]):
     view: Callable[[Row[*tuple[object, ...]]], View]
     columns: Callable[[View], Columns]
     """Of a row, but for its name and when it was made."""
-    made: Callable[[AsyncConnection, str, Settings, TimestampMs, int], Awaitable[View]]
-    """A new thing of this name, these settings, this time and version."""
+    made: Callable[[str, Settings, int, TimestampMs, int], View]
+    """A new thing of this name, these settings, this generation, time and version."""
     altered: Callable[[View, Settings, TimestampMs, int], View]
     """The thing with other settings; raises when it cannot have them."""
     missing: Callable[[str], NotFound]
+    kind: Kind | None = None
+    """Of what has generations, whose deletion leaves a tombstone."""
 
     async def load(self, connection: AsyncConnection) -> list[View]:
         """All of them."""
@@ -95,7 +100,8 @@ class SettingsTable(Generic[View, Settings]):
             return Changed(present, present)
         change.check(without_changes(settings, was, by_name(change.defaults)))
         if present is None:
-            made = await self._make(connection, name, settings, change.now_ms, version)
+            generation = change.terms.generation
+            made = await self._make(connection, name, settings, generation, change.now_ms, version)
             return Changed(None, made)
         altered = self.altered(present, settings, change.now_ms, version)
         row = self.table.c
@@ -105,15 +111,26 @@ class SettingsTable(Generic[View, Settings]):
         return Changed(present, altered)
 
     async def ensure(
-        self, connection: AsyncConnection, name: str, settings: Settings, *, now_ms: TimestampMs
+        self,
+        connection: AsyncConnection,
+        name: str,
+        settings: Settings,
+        *,
+        generation: int,
+        now_ms: TimestampMs,
     ) -> View:
         """The one of this name as it is, or made with `settings` when there is none."""
         version = await versions.lock(connection) + 1
         present = await self.find(connection, name)
-        return present or await self._make(connection, name, settings, now_ms, version)
+        return present or await self._make(connection, name, settings, generation, now_ms, version)
 
     async def remove(
-        self, connection: AsyncConnection, name: str, conditions: Conditions
+        self,
+        connection: AsyncConnection,
+        name: str,
+        conditions: Conditions,
+        *,
+        now_ms: TimestampMs,
     ) -> tuple[View, int] | None:
         """Delete it with what refers to it; return it, and the new metadata version.
 
@@ -125,8 +142,21 @@ class SettingsTable(Generic[View, Settings]):
             return None
         self._check_conditions(name, present, conditions)
         await connection.execute(delete(self.table).where(self.table.c.name == name))
+        if self.kind is not None:
+            deletion = Deletion(self.kind, name, present.generation)
+            await deletions.note(connection, deletion, now_ms)
         await versions.raise_to(connection, version)
         return present, version
+
+    async def set_generation(self, connection: AsyncConnection, name: str, generation: int) -> None:
+        """Give it the generation that the store knows it by, if there is one of this name."""
+        version = await versions.lock(connection) + 1
+        await connection.execute(
+            update(self.table)
+            .where(self.table.c.name == name)
+            .values(generation=generation, version=version)
+        )
+        await versions.raise_to(connection, version)
 
     def _check_conditions(self, name: str, present: View | None, conditions: Conditions) -> None:
         conditions.check(f"{self.noun} {name!r}", 0 if present is None else present.version)
@@ -136,10 +166,11 @@ class SettingsTable(Generic[View, Settings]):
         connection: AsyncConnection,
         name: str,
         settings: Settings,
+        generation: int,
         now_ms: TimestampMs,
         version: int,
     ) -> View:
-        made = await self.made(connection, name, settings, now_ms, version)
+        made = self.made(name, settings, generation or new_generation(), now_ms, version)
         values = {"name": name, "created_ms": now_ms, **self.columns(made)}
         await connection.execute(insert(self.table).values(values))
         await versions.raise_to(connection, version)

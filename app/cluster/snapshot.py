@@ -25,7 +25,7 @@ from app.domain.settings import (
 @dataclass(frozen=True, slots=True)
 class TopicView:
     """A topic. `version` is the cluster's metadata version at its last change: it never repeats,
-    not even for a name that was deleted and made again. `generation` counts those."""
+    not even for a name that was deleted and made again. `generation` tells those apart."""
 
     name: str
     queues: int
@@ -58,6 +58,7 @@ class GroupView:
     on_exhausted: WhenExhausted
     max_in_flight_per_member: int | None
     paused: bool
+    generation: int
     created_ms: TimestampMs
     updated_ms: TimestampMs
     version: int

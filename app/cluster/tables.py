@@ -54,14 +54,6 @@ topics = Table(
     CheckConstraint("retention_ms > 0", name="retention_positive"),
 )
 
-topic_generations = Table(
-    "topic_generations",
-    metadata,
-    Column("topic", NAME, primary_key=True),
-    Column("generation", BigInteger, nullable=False),
-    comment="outlives the topic: a name that is made again gets the next generation",
-)
-
 consumer_groups = Table(
     "consumer_groups",
     metadata,
@@ -79,6 +71,7 @@ consumer_groups = Table(
     Column("on_exhausted", String(32), nullable=False, server_default="dead_letter"),
     Column("max_in_flight_per_member", Integer, nullable=True),
     Column("paused", Boolean(create_constraint=False), nullable=False, server_default=false()),
+    Column("generation", BigInteger, nullable=False, server_default="1"),
     CheckConstraint("max_attempts > 0", name="attempts_positive"),
 )
 
@@ -173,7 +166,12 @@ offset_snapshots = Table(
     ),
     Column("name", NAME, primary_key=True),
     Column("created_ms", BigInteger, nullable=False),
-    Column("offsets", Text, nullable=False, comment="JSON: [[topic, queue id, offset], ...]"),
+    Column(
+        "offsets",
+        Text,
+        nullable=False,
+        comment="JSON: [[topic, queue id, offset], ...]",
+    ),
 )
 
 nodes = Table(
@@ -222,4 +220,25 @@ schedule_firings = Table(
     Column("node_id", NAME, nullable=False),
     Column("settings", Text, nullable=False, comment="JSON, as they were then"),
     comment="claimed due times; they outlive their schedule until they are fired",
+)
+
+tombstones = Table(
+    "tombstones",
+    metadata,
+    Column("kind", String(32), primary_key=True, comment="topic or group"),
+    Column("name", NAME, primary_key=True),
+    Column("generation", BigInteger, primary_key=True, autoincrement=False),
+    Column("deleted_ms", BigInteger, nullable=False),
+    comment="deletions that the store has not carried out yet",
+)
+
+store_claim = Table(
+    "store_claim",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("store_id", LargeBinary, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("claimed_ms", BigInteger, nullable=False),
+    CheckConstraint("id = 1", name="one_row"),
+    comment="one row: the store that this metadata belongs to",
 )

@@ -3,21 +3,21 @@
 from dataclasses import replace
 from typing import Final
 
-from sqlalchemy import Row, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Row
 
 from app.cluster.settings_table import SettingsTable
 from app.cluster.snapshot import TopicView
-from app.cluster.tables import topic_generations, topics
+from app.cluster.tables import topics
 from app.domain.errors import StateConflict, TopicNotFound
+from app.domain.identity import Kind
 from app.domain.positions import FlushMode, TimestampMs
 from app.domain.settings import TopicSettings, TopicType
 
 
-async def _made(
-    connection: AsyncConnection,
+def _made(
     name: str,
     settings: TopicSettings,
+    generation: int,
     now_ms: TimestampMs,
     version: int,
 ) -> TopicView:
@@ -28,7 +28,7 @@ async def _made(
         settings.flush,
         settings.retention_ms,
         settings.trace,
-        generation=await _next_generation(connection, name),
+        generation=generation,
         created_ms=now_ms,
         updated_ms=now_ms,
         version=version,
@@ -56,20 +56,6 @@ def _altered(
         updated_ms=now_ms,
         version=version,
     )
-
-
-async def _next_generation(connection: AsyncConnection, name: str) -> int:
-    """1 for a name that is used for the first time. The caller holds the lock."""
-    row = topic_generations.c
-    last = await connection.scalar(select(row.generation).where(row.topic == name))
-    if last is None:
-        await connection.execute(insert(topic_generations).values(topic=name, generation=1))
-        return 1
-    generation = int(last) + 1
-    await connection.execute(
-        update(topic_generations).where(row.topic == name).values(generation=generation)
-    )
-    return generation
 
 
 def _columns(view: TopicView) -> dict[str, str | int]:
@@ -105,5 +91,5 @@ def _missing(name: str) -> TopicNotFound:
 
 
 TOPICS: Final[SettingsTable[TopicView, TopicSettings]] = SettingsTable(
-    topics, "topic", _view, _columns, _made, _altered, _missing
+    topics, "topic", _view, _columns, _made, _altered, _missing, Kind.TOPIC
 )

@@ -68,6 +68,8 @@ class Terms:
     """Change only; make nothing."""
     is_dry_run: bool = False
     """Check everything and say what would be; change nothing."""
+    generation: int = 0
+    """Of a thing that is made; 0: a new one."""
 
 
 @dataclass(frozen=True, slots=True)

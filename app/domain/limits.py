@@ -118,6 +118,13 @@ FIXED_LIMITS: Final[Mapping[str, int]] = {
 }
 """Bounds that nobody can configure and a client may meet."""
 
+ENDED_GENERATIONS_MAX: Final = 65_536
+"""Generations of deleted topics for which late appends are refused: the newest ones of this life
+of the store. A sender that is later still looked its topic up 65,536 deletions ago."""
+
+GENERATION_MAX: Final = (1 << 53) - 1
+"""Of a topic or group; what JSON's numbers hold exactly."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

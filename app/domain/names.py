@@ -32,6 +32,8 @@ DEAD_LETTER_STATE_TOPIC: Final = "rmq_sys_dead_letters"
 """Which dead letters were redriven or purged."""
 TRACE_TOPIC: Final = "rmq_sys_trace"
 """What became of messages."""
+FLOORS_TOPIC: Final = "rmq_sys_floors"
+"""Which generation of each topic its queues hold, and where it begins."""
 
 _RULE: Final = f"use 1 to {NAME_CHARS_MAX} letters, digits, '_' or '-'"
 

@@ -32,6 +32,9 @@ class CommittedOffset:
     topic: str
     queue_id: int
     offset: QueueOffset
+    topic_generation: int = 0
+    """Of the topic that is meant; 0: of whatever has the name."""
+    group_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,18 @@ from app.store.consume_queue import Unit
 from app.store.expiring import RetentionReport
 from app.store.files import ColdRead, FilePart, FileSystem, OsFiles, StoreLocked
 from app.store.lookups import KeyedRecords
-from app.store.message_store import (
-    MessageStore,
-    QueueBounds,
-    StoreStatus,
-)
+from app.store.message_store import MessageStore
 from app.store.opening import StoreUnusable
 from app.store.pins import Pins
 from app.store.reading import Gap, ReadResult
 from app.store.record_views import RecordsInPlace, as_buffers, first_and_last, total_bytes
-from app.store.retention import RetentionPolicy
+from app.store.retention import FOREVER_MS, RetentionPolicy
+from app.store.store_status import QueueBounds, StoreStatus
 from app.store.timer_log import Flushing, Page, Timer, TimerLog, TimerLogDamaged
 from app.store.writer import Done, Turns
 
 __all__ = [
+    "FOREVER_MS",
     "Appended",
     "Checkpointing",
     "ColdRead",

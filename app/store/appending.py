@@ -79,6 +79,8 @@ class StepPart(NamedTuple):
     topic: str
     queue_id: int
     messages: Sequence[Message]
+    generation: int = 0
+    """Of the topic; see `topic_floors`. 0: a name without generations."""
 
 
 class _Part(NamedTuple):
@@ -110,6 +112,8 @@ class Appender:
         known: Known,
     ) -> None:
         self.store_time_ms = 0
+        self.bind: Callable[[ConsumeQueue, int], None] = lambda _queue, _generation: None
+        """Called before a message of a generation that the queue does not hold; may raise."""
         self._audience = Audience(index, on_arrival, writer.fail)
         self.refusal: str | None = None
         """Why no message of others is taken for now."""
@@ -158,7 +162,12 @@ class Appender:
         self._cursor = AppendCursor(end, self._segment_bytes)
         self._sums.forget()
         for queue in self._queues:
-            queue.next_offset = queue.max_offset
+            queue.roll_back()
+
+    @property
+    def segment_bytes(self) -> int:
+        """Of the log; no step is larger."""
+        return self._segment_bytes
 
     def append(
         self,
@@ -167,10 +176,13 @@ class Appender:
         messages: Sequence[Message],
         flush: FlushMode,
         done: Done,
+        generation: int = 0,
     ) -> Appended:
         """Append messages to one queue, in order, as one block."""
         self._admit()
         queue = self._queues.find_or_new(topic, queue_id)
+        if queue.generation != generation:
+            self.bind(queue, generation)
         now = self._stamp()
         is_simple = len(messages) == 1 and not messages[0].reconsume_times
         if is_simple and len(topic) <= _SIMPLE_TOPIC_CHARS_MAX:
@@ -253,9 +265,12 @@ class Appender:
         """
         is_own = not is_send and any(is_system_topic(part.topic) for part in parts)
         self._admit(is_own=is_own)
+        for part in parts:
+            if part.generation:
+                self._bind_part(part)
         if len(parts) == 1 and len(parts[0].messages) == 1:
             # One entry of the broker's own state: as any single message.
-            topic, queue_id, (message,) = parts[0]
+            topic, queue_id, (message,), _ = parts[0]
             if not message.reconsume_times and len(topic) <= _SIMPLE_TOPIC_CHARS_MAX:
                 queue = self._queues.find_or_new(topic, queue_id)
                 appended = self._append_one(queue, message, self._stamp(), flush, done)
@@ -274,7 +289,7 @@ class Appender:
         is_marked = left > 1
         encoded: list[_Part] = []
         last: dict[tuple[str, int], _Part] = {}
-        for topic, queue_id, messages in parts:
+        for topic, queue_id, messages, _ in parts:
             before = last.get((topic, queue_id))
             if before is None:
                 queue = self._queues.find_or_new(topic, queue_id)
@@ -289,6 +304,11 @@ class Appender:
             part = last[topic, queue_id] = _part_of(queue, first, messages, properties)
             encoded.append(part)
         return encoded
+
+    def _bind_part(self, part: StepPart) -> None:
+        queue = self._queues.find_or_new(part.topic, part.queue_id)
+        if queue.generation != part.generation:
+            self.bind(queue, part.generation)
 
     def _submit_step(
         self, parts: list[_Part], placement: Placement, now: int, flush: FlushMode, done: Done
@@ -365,6 +385,7 @@ class Appender:
         flush: FlushMode,
         done: Done,
         entry: StepPart | None = None,
+        generation: int = 0,
     ) -> Appended:
         """Append the records of a checked request frame; `frame` is ours from here on.
 
@@ -374,6 +395,8 @@ class Appender:
         self._admit()
         self._refuse_too_large(int(frame.sizes.max()))
         queue = self._queues.find_or_new(topic, queue_id)
+        if queue.generation != generation:
+            self.bind(queue, generation)
         before = None if entry is None else self._parts_of_step([entry])[0]
         sizes = [] if before is None else before.sizes
         now = self._stamp()

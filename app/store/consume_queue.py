@@ -59,6 +59,7 @@ class ConsumeQueue:
         "_sums",
         "_tail",
         "_taken",
+        "generation",
         "max_offset",
         "min_offset",
         "next_offset",
@@ -80,6 +81,8 @@ class ConsumeQueue:
         self.queue_id = queue_id
         self.number = number
         """Of this queue in its table, for as long as it is open; 0: it is in none."""
+        self.generation = 0
+        """Of the topic whose messages it takes; see `topic_floors`."""
         self.min_offset = 0
         self.max_offset = 0
         """One past the last readable message."""
@@ -109,6 +112,7 @@ class ConsumeQueue:
     def resume(self, state: QueueState) -> bool:
         """`begin` with what a checkpoint says; False when it has no checksums of the units."""
         self.begin(state.min_offset, state.max_offset)
+        self.generation = state.generation
         return bool(state.sums) and self._sums.load(state.sums_from, state.max_offset, state.sums)
 
     def adopt(self) -> None:
@@ -122,7 +126,8 @@ class ConsumeQueue:
         """What a checkpoint says of the units before the tail. Event loop."""
         first, end = self.min_offset, self._tail[0]
         said = self._state
-        if said is not None and said.min_offset == first and said.max_offset == end:
+        bounds = first, end, self.generation
+        if said is not None and (said.min_offset, said.max_offset, said.generation) == bounds:
             return said
         self._state = said = self._make_state(first, end)
         return said
@@ -130,10 +135,12 @@ class ConsumeQueue:
     def _make_state(self, first: int, end: int) -> QueueState:
         """What a checkpoint says of the units `[first, end)`."""
         if first > end:  # a deleted topic: what is in memory is not wanted again
-            return QueueState(self.topic, self.queue_id, first, first)
+            return QueueState(self.topic, self.queue_id, first, first, generation=self.generation)
         self._sums.drop_below(first)
         sums = self._sums.encode()
-        return QueueState(self.topic, self.queue_id, first, end, self._sums.start, sums)
+        return QueueState(
+            self.topic, self.queue_id, first, end, self._sums.start, sums, self.generation
+        )
 
     def expire_below(self, offset: int) -> int:
         """Make what lies below unreadable; how many messages that were. Any thread.
@@ -144,6 +151,18 @@ class ConsumeQueue:
             expired = max(offset - self.min_offset, 0)
             self.min_offset += expired
         return expired
+
+    @property
+    def readable_end(self) -> int:
+        """One past the last readable message; never below `min_offset`, which may lie above
+        `max_offset` while messages of a deleted topic are being confirmed."""
+        return max(self.min_offset, self.max_offset)
+
+    def roll_back(self) -> None:
+        """Forget the offsets that were assigned and not confirmed. None of a deleted topic comes
+        again: its successor begins at the minimum."""
+        self.next_offset = self.max_offset
+        self.extend(self.min_offset)
 
     def append(self, units: bytes) -> None:
         """Make units readable, the next in order."""
@@ -183,7 +202,7 @@ class ConsumeQueue:
 
         Units that were never written count as before. May raise `ColdRead`.
         """
-        low, high = self.min_offset, self.max_offset
+        low, high = self.min_offset, self.readable_end
         answer = high
         while low < high:
             middle = (low + high) // 2

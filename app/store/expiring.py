@@ -91,7 +91,7 @@ class Expiring:
 
     def _expire_by_age(self, policy: RetentionPolicy, now_ms: int, report: RetentionReport) -> None:
         for queue in list(self._queues):
-            if queue.min_offset == queue.max_offset or policy.topic_ms(queue.topic) >= now_ms:
+            if queue.min_offset >= queue.max_offset or policy.topic_ms(queue.topic) >= now_ms:
                 continue
             oldest_ms = now_ms - policy.topic_ms(queue.topic)
             first = offset_for_time(self._source, queue, oldest_ms, wait_for_disk=True)

@@ -173,7 +173,7 @@ def average_bytes(queue: ConsumeQueue) -> int | None:
     microseconds; when only cold places were met, the newest one is read from disk.
     """
     first, end = queue.min_offset, queue.max_offset
-    if first == end:
+    if first >= end:
         return None
     step = max(1, (end - first - _SAMPLED_UNITS) // (_SAMPLED_PLACES - 1))
     starts = range(max(first, end - _SAMPLED_UNITS), first - 1, -step)[:_SAMPLED_PLACES]

@@ -8,16 +8,16 @@ All methods are for the event loop, except `read` and `read_message`, which may 
 reader threads, and `Checkpointing.run`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from app.domain.clock import Clock
-from app.domain.errors import StoreFailed
+from app.domain.errors import CurlewError, StoreFailed
 from app.domain.limits import PROPERTIES_ENCODED_BYTES_MAX, Limits
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
 from app.domain.shortages import Shortage
-from app.runtime.shortage_log import Lack, ShortageLog
+from app.runtime.shortage_log import ShortageLog
 from app.store import paths
 from app.store.appending import Appended, Appender, StepPart
 from app.store.cache_bound import CacheBound
@@ -28,6 +28,7 @@ from app.store.config import StoreConfig
 from app.store.consume_queue import ConsumeQueue, Unit
 from app.store.expiring import Expiring, RetentionReport
 from app.store.files import ColdRead, FileSystem, Lock
+from app.store.floor_journal import FloorJournal
 from app.store.formats.batch_frame import RequestFrame
 from app.store.formats.record import (
     CHECKSUM_BYTES,
@@ -52,7 +53,9 @@ from app.store.queue_table import QueueTable
 from app.store.reading import ReadResult, Wanted, read_queue
 from app.store.recovery import Recovery
 from app.store.retention import RetentionPolicy
+from app.store.store_status import QueueBounds, StoreStatus
 from app.store.timer_log import TimerLog
+from app.store.topic_floors import TopicFloors
 from app.store.writer import Done, Turns, Workers, Writer, WriterThread
 
 _NEARLY_FULL: Final = "disk"
@@ -62,32 +65,6 @@ MENDING_ROUNDS_MAX = 16
 """Times that one read looks into gaps; each round may bring others to light."""
 
 assert PROPERTIES_ENCODED_BYTES_MAX > CHECKSUM_BYTES
-
-
-class QueueBounds(NamedTuple):
-    """Readable offsets of a queue, half-open."""
-
-    min_offset: int
-    max_offset: int
-
-
-class StoreStatus(NamedTuple):
-    """A look at the store. Ends are physical offsets, sizes bytes."""
-
-    failed: str | None
-    """Why no write is taken until a restart."""
-    refusal: str | None
-    """Why no message is taken for now: the disk is full."""
-    start: int
-    written_end: int
-    flushed_end: int
-    confirmed_end: int
-    segments: int
-    pending_bytes: int
-    queues: int
-    recovery: Recovery
-    lacks: tuple[Lack, ...] = ()
-    """What is not done for now because the machine lacks something."""
 
 
 class MessageStore:
@@ -146,6 +123,9 @@ class MessageStore:
             mender.source.known,
         )
         self._appender.start(recovery, meta.segment_bytes)
+        self._floors = TopicFloors(queues)
+        self._floor_journal = FloorJournal(self._floors, self._appender, queues)
+        self._appender.bind = self._floor_journal.bind
         self._closed = False
         self._lookups = Lookups(self.store_id, self._source, queues, index, config)
         self._expiring = Expiring(files, self._source, queues, index, self.pins)
@@ -194,6 +174,7 @@ class MessageStore:
             lock.release()
             raise
         try:
+            store._floor_journal.start(store)
             store._checkpoints.open(store.begin_checkpoint)
             store.look_again()
         except BaseException as error:
@@ -211,13 +192,15 @@ class MessageStore:
         messages: Sequence[Message],
         flush: FlushMode,
         done: Done,
+        generation: int = 0,
     ) -> Appended:
         """Append messages to one queue, in order, as one block.
 
         `done` is called when all are confirmed (None), or with the error; never before this
-        returns. Raises `StoreFailed` or `TooManyRequests` with nothing stored.
+        returns. Raises `StoreFailed`, `TooManyRequests`, or `TopicNotFound` when this generation
+        of the topic was deleted, with nothing stored.
         """
-        return self._appender.append(topic, queue_id, messages, flush, done)
+        return self._appender.append(topic, queue_id, messages, flush, done, generation)
 
     def append_frame(
         self,
@@ -227,13 +210,14 @@ class MessageStore:
         flush: FlushMode,
         done: Done,
         entry: StepPart | None = None,
+        generation: int = 0,
     ) -> Appended:
         """Append the records of a checked request frame; `frame` is ours from here on.
 
         Ids that the client gave in the records stay; `message_ids` has the derived ones. An `entry`
         goes before them: a crash may leave it with the first records only, never them without it.
         """
-        return self._appender.append_frame(topic, queue_id, frame, flush, done, entry)
+        return self._appender.append_frame(topic, queue_id, frame, flush, done, entry, generation)
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """What the next message of a queue gets; beyond the readable end while appends are open."""
@@ -272,7 +256,7 @@ class MessageStore:
     def bounds(self, topic: str, queue_id: int) -> QueueBounds:
         """Readable offsets; (0, 0) for a queue that never had a message."""
         queue = self._queues.find(topic, queue_id)
-        return QueueBounds(queue.min_offset, queue.max_offset) if queue else QueueBounds(0, 0)
+        return QueueBounds(queue.min_offset, queue.readable_end) if queue else QueueBounds(0, 0)
 
     def read(
         self,
@@ -299,7 +283,8 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return ReadResult([], [], [], offset, 0, [])
-        end = queue.max_offset if end_offset is None else min(end_offset, queue.max_offset)
+        end = queue.readable_end
+        end = end if end_offset is None else min(end_offset, end)
         end = min(end, offset + self._limits.pull_scan_units_max)
         wanted = Wanted(offset, end, max_messages, max_bytes, tag_hashes)
         if in_place and tag_hashes is None:
@@ -327,7 +312,7 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return ReadResult([], [], [], end_offset, 0, [])
-        end = min(end_offset, queue.max_offset)
+        end = min(end_offset, queue.readable_end)
         first = max(queue.min_offset, end - min(max_messages, self._limits.pull_messages_max))
         units = queue.units(first, end, wait_for_disk=wait_for_disk)
         total = 0
@@ -413,7 +398,7 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return []
-        end = min(end, queue.max_offset)
+        end = min(end, queue.readable_end)
         return queue.units(offset, max(end, offset), wait_for_disk=wait_for_disk)
 
     def offset_behind(
@@ -460,19 +445,35 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         return None if queue is None else average_bytes(queue)
 
-    def delete_topic(self, topic: str) -> None:
-        """Make all messages of a topic unreadable for ever; its offsets go on if it comes again.
+    def begin_topic(self, topic: str, generation: int) -> None:
+        """Let a generation of a topic begin here, before its first message or with it.
 
-        Blocks for one checkpoint, because it must survive a crash; when there is no room for it
-        (or no descriptor), the next one that has makes it last. Raises `StoreFailed`.
+        Nothing happens when it has begun. Raises as `append`.
         """
-        for queue in self._queues.of_topic(topic):
-            queue.expire_below(queue.max_offset)
-        try:
-            self.begin_checkpoint().run()
-        except OSError as error:
-            if not self.is_passing(error):
-                raise StoreFailed(f"{error.strerror} while writing a checkpoint") from error
+        self._floor_journal.begin(topic, generation)
+
+    def delete_topic(self, topic: str, generation: int = 0, done: Done | None = None) -> bool:
+        """Make all messages of a generation of a topic unreadable for ever, at once; its offsets go
+        on if the name comes again. Appends that are not confirmed yet are confirmed unreadable.
+
+        `done` is called when a crash cannot bring them back any more. False: it was gone before,
+        and `done` is not called. Generation 0: whatever is there, of a name without generations.
+        Raises `StoreFailed` or `TooManyRequests` when that cannot be written now; nobody reads the
+        messages all the same, and each checkpoint tries again to write it.
+        """
+        return self._floor_journal.end(topic, generation, done or _ignore)
+
+    def generation(self, topic: str) -> int:
+        """The generation whose messages the topic's queues hold; 0: none that is known."""
+        return self._floors.generation(topic)
+
+    def is_gone(self, topic: str, generation: int) -> bool:
+        """Whether a generation that the metadata does not name was deleted here, or replaced."""
+        return self._floors.is_gone(topic, generation)
+
+    def hidden_topics(self, known: Iterable[str]) -> list[str]:
+        """Names that hold messages or a generation, were not deleted, and are not `known`."""
+        return self._floors.hidden(known)
 
     def trim(self, topic: str, queue_id: int, min_offset: int) -> None:
         """Make what lies below `min_offset` of a queue unreadable; retention may delete it.
@@ -516,6 +517,8 @@ class MessageStore:
         return self._checkpoint(clean=False)
 
     def _checkpoint(self, *, clean: bool) -> Checkpointing:
+        if not clean:
+            self._floor_journal.turn()
         return self._checkpoints.begin(
             self._writer.watermarks.flushed,
             store_time_ms=self._appender.store_time_ms,
@@ -591,3 +594,7 @@ class MessageStore:
             self._queues.cache.close()
             self._log.close()
             self._lock.release()
+
+
+def _ignore(_error: CurlewError | None) -> None:
+    """Nobody waits for it."""

@@ -13,7 +13,7 @@ from app.domain.errors import (
     StateConflict,
     TopicNotFound,
 )
-from app.domain.limits import Limits
+from app.domain.limits import GENERATION_MAX, Limits
 from app.domain.positions import FlushMode
 from app.domain.settings import (
     DEFAULT_RETRY,
@@ -39,7 +39,8 @@ class TestTopics:
         assert created
         assert topic.name == "orders"
         assert topic.settings == settings
-        assert (topic.generation, topic.created_ms, topic.updated_ms) == (1, START_MS, START_MS)
+        assert 0 < topic.generation <= GENERATION_MAX
+        assert (topic.created_ms, topic.updated_ms) == (START_MS, START_MS)
         assert metadata.snapshot.topics == {"orders": topic}
         async with open_node() as restarted:
             assert restarted.snapshot == metadata.snapshot
@@ -75,21 +76,20 @@ class TestTopics:
         assert caught.value.hint
         assert metadata.snapshot.topics == {"orders": topic}
 
-    async def test_a_topic_made_again_may_be_smaller_and_has_the_next_generation(
+    async def test_a_topic_made_again_may_be_smaller_and_has_another_generation(
         self, metadata: Metadata
     ) -> None:
-        versions = set()
-        for generation in (1, 2, 3):
-            topic, created = await metadata.put_topic(
-                "orders", TopicSettings(queues=5 - generation)
-            )
+        versions, generations = set(), set()
+        for queues in (4, 3, 2):
+            topic, created = await metadata.put_topic("orders", TopicSettings(queues=queues))
             assert created
-            assert topic.generation == generation
             versions.add(topic.version)
+            generations.add(topic.generation)
             await metadata.delete_topic("orders")
-        assert len(versions) == 3
-        assert (await metadata.ensure_topic("orders")).generation == 4
-        assert (await metadata.ensure_topic("others")).generation == 1
+        assert len(versions) == len(generations) == 3
+        generations.add((await metadata.ensure_topic("orders")).generation)
+        generations.add((await metadata.ensure_topic("others")).generation)
+        assert len(generations) == 5
 
     async def test_deleting_what_does_not_exist(self, metadata: Metadata) -> None:
         await make(metadata, topics="orders")

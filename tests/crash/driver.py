@@ -135,7 +135,7 @@ class Driver:
             if len(parts) > 1:
                 appended = self._store.append_step(parts, self._flush, done)
             else:
-                appended = [self._store.append(*parts[0], self._flush, done)]
+                appended = [self._store.append(*parts[0][:3], self._flush, done)]
         except CurlewError as error:
             self._refused = True
             say(f"failed {error.outcome} {numbers[0]}")

@@ -136,9 +136,10 @@ def test_control_a_log_that_forgets_removals_is_told_off() -> None:
 
 async def delay_many(world: World, due_ms: list[int]) -> None:
     part = world.broker.delays.part
+    number = world.metadata.snapshot.topics[TOPIC].generation
     for start in range(0, len(due_ms), 1_000):
         messages = [
-            part(Message(b"%d" % due), TOPIC, 0, due).messages[0]
+            part(Message(b"%d" % due), TOPIC, 0, due, number).messages[0]
             for due in due_ms[start : start + 1_000]
         ]
         confirmation = Confirmation()

@@ -7,6 +7,7 @@ from app.cluster import ClusterSnapshot, GroupView, TopicView
 from app.domain.changes import Changed, Conditions, Terms
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, MetadataUnavailable, ScheduleNotFound, TopicNotFound
+from app.domain.identity import Deletion, Kind, new_generation
 from app.domain.membership import GroupPulse, Membership, Rebalance
 from app.domain.merging import Named, by_name, merged
 from app.domain.positions import CommittedOffset, OffsetSnapshot, QueueOffset
@@ -26,7 +27,8 @@ class MemoryMetadata:
         self.offset_snapshots = MemoryOffsetSnapshots(clock)
         self.schedules = MemorySchedules(self)
         self._clock = clock
-        self._generations: dict[str, int] = {}
+        self.pending: list[Deletion] = []
+        """Deletions that were not carried out."""
 
     def check(self) -> None:
         if self.is_down:
@@ -55,26 +57,30 @@ class MemoryMetadata:
             settings.flush,
             settings.retention_ms,
             settings.trace,
-            generation=present.generation if present else self._generations.get(name, 0) + 1,
+            generation=present.generation if present else terms.generation or new_generation(),
             created_ms=present.created_ms if present else now,
             updated_ms=now,
             version=version,
         )
         if not terms.is_dry_run:
-            self._generations[name] = topic.generation
             self.snapshot = self.snapshot.with_topic(topic)
         return Changed(present, topic)
 
     async def put_topic(
-        self, name: str, settings: TopicSettings, *, if_version: int | None = None
+        self,
+        name: str,
+        settings: TopicSettings,
+        *,
+        if_version: int | None = None,
+        generation: int = 0,
     ) -> tuple[TopicView, bool]:
-        terms = Terms(Conditions.at(if_version))
+        terms = Terms(Conditions.at(if_version), generation=generation)
         changed = await self.change_topic(name, by_name(settings), terms)
         return changed.after, changed.is_made
 
-    async def ensure_topic(self, name: str) -> TopicView:
+    async def ensure_topic(self, name: str, *, generation: int = 0) -> TopicView:
         present = self.snapshot.topics.get(name)
-        return present or (await self.put_topic(name, TopicSettings()))[0]
+        return present or (await self.put_topic(name, TopicSettings(), generation=generation))[0]
 
     async def delete_topic(self, name: str, terms: Terms | None = None) -> TopicView:
         self.check()
@@ -85,6 +91,7 @@ class MemoryMetadata:
             return present
         self.snapshot = self.snapshot.without_topic(name, self.snapshot.version + 1)
         self.offsets = {key: value for key, value in self.offsets.items() if key[1] != name}
+        self.pending.append(Deletion(Kind.TOPIC, name, present.generation))
         return present
 
     async def change_group(
@@ -111,6 +118,7 @@ class MemoryMetadata:
             settings.on_exhausted,
             settings.max_in_flight_per_member,
             settings.paused,
+            generation=present.generation if present else terms.generation or new_generation(),
             created_ms=present.created_ms if present else now,
             updated_ms=now,
             version=version,
@@ -120,15 +128,20 @@ class MemoryMetadata:
         return Changed(present, group)
 
     async def put_group(
-        self, name: str, settings: GroupSettings, *, if_version: int | None = None
+        self,
+        name: str,
+        settings: GroupSettings,
+        *,
+        if_version: int | None = None,
+        generation: int = 0,
     ) -> tuple[GroupView, bool]:
-        terms = Terms(Conditions.at(if_version))
+        terms = Terms(Conditions.at(if_version), generation=generation)
         changed = await self.change_group(name, by_name(settings), terms)
         return changed.after, changed.is_made
 
-    async def ensure_group(self, name: str) -> GroupView:
+    async def ensure_group(self, name: str, *, generation: int = 0) -> GroupView:
         present = self.snapshot.groups.get(name)
-        return present or (await self.put_group(name, GroupSettings()))[0]
+        return present or (await self.put_group(name, GroupSettings(), generation=generation))[0]
 
     async def delete_group(self, name: str, terms: Terms | None = None) -> GroupView:
         self.check()
@@ -139,7 +152,26 @@ class MemoryMetadata:
             return present
         self.snapshot = self.snapshot.without_group(name, self.snapshot.version + 1)
         self.offsets = {key: value for key, value in self.offsets.items() if key[0] != name}
+        self.pending.append(Deletion(Kind.GROUP, name, present.generation))
         return present
+
+    async def deletions(self) -> list[Deletion]:
+        self.check()
+        return list(self.pending)
+
+    async def carried_out(self, deletion: Deletion) -> None:
+        self.check()
+        self.pending.remove(deletion)
+
+    async def set_generation(self, kind: Kind, name: str, generation: int) -> None:
+        self.check()
+        version = self.snapshot.version + 1
+        if kind is Kind.TOPIC:
+            topic = replace(self.snapshot.topics[name], generation=generation, version=version)
+            self.snapshot = self.snapshot.with_topic(topic)
+        else:
+            group = replace(self.snapshot.groups[name], generation=generation, version=version)
+            self.snapshot = self.snapshot.with_group(group)
 
     async def load_offsets(self, group: str | None = None) -> list[CommittedOffset]:
         self.check()

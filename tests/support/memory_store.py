@@ -6,11 +6,11 @@ or when the test says so (`held`); reads are cold where the test says so (`cold`
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.domain.clock import Clock
-from app.domain.errors import CurlewError, DiskFull
+from app.domain.errors import CurlewError, DiskFull, TopicNotFound
 from app.domain.message import Message, StoredMessage, java_hash
 from app.domain.names import is_system_topic
 from app.domain.positions import FlushMode
@@ -90,18 +90,29 @@ class MemoryStore:
         self.keyed_max = 1_000
         """What one search by key finds at most."""
         self.state = MemoryStatus()
+        self.generations: dict[str, tuple[int, bool]] = {}
+        """Topic → its newest generation, and whether that was ended."""
+        self.ended: set[tuple[str, int]] = set()
         self._bytes_end = 0
         self._by_position: dict[int, tuple[str, int, int]] = {}
 
     # --- what the broker calls
 
     def append(
-        self, topic: str, queue_id: int, messages: Sequence[Message], flush: FlushMode, done: Done
+        self,
+        topic: str,
+        queue_id: int,
+        messages: Sequence[Message],
+        flush: FlushMode,
+        done: Done,
+        generation: int = 0,
     ) -> Appended:
         if self.refusal is not None:
             raise self.refusal
         if self.is_nearly_full:
             raise DiskFull("nearly full")
+        if generation and self.generations.get(topic) != (generation, False):
+            self.begin_topic(topic, generation)
         self.flushes.append(flush)
         queue = self.queues.setdefault((topic, queue_id), MemoryQueue())
         first = len(queue.records)
@@ -144,11 +155,13 @@ class MemoryStore:
         flush: FlushMode,
         done: Done,
         entry: StepPart | None = None,
+        generation: int = 0,
     ) -> Appended:
         messages = [Message(b"framed")] * frame.count
         if entry is None:
-            return self.append(topic, queue_id, messages, flush, done)
-        return self.append_step((entry, StepPart(topic, queue_id, messages)), flush, done)[1]
+            return self.append(topic, queue_id, messages, flush, done, generation)
+        part = StepPart(topic, queue_id, messages, generation)
+        return self.append_step((entry, part), flush, done)[1]
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         queue = self.queues.get((topic, queue_id))
@@ -172,7 +185,13 @@ class MemoryStore:
 
         is_full, self.is_nearly_full = self.is_nearly_full, self.is_nearly_full and not is_own
         try:
-            return [self.append(*part, flush, part_done) for part in parts]
+            for part in parts:
+                if part.generation:
+                    self.begin_topic(part.topic, part.generation)
+            return [
+                self.append(part.topic, part.queue_id, part.messages, flush, part_done)
+                for part in parts
+            ]
         finally:
             self.is_nearly_full = is_full
 
@@ -189,7 +208,9 @@ class MemoryStore:
 
     def bounds(self, topic: str, queue_id: int) -> QueueBounds:
         queue = self.queues.get((topic, queue_id))
-        return QueueBounds(queue.min_offset, queue.confirmed) if queue else QueueBounds(0, 0)
+        if queue is None:
+            return QueueBounds(0, 0)
+        return QueueBounds(queue.min_offset, max(queue.min_offset, queue.confirmed))
 
     def read(
         self,
@@ -209,7 +230,7 @@ class MemoryStore:
         self.reads += 1
         self.disk_reads += wait_for_disk
         queue = self.queues.get((topic, queue_id), MemoryQueue())
-        assert offset <= queue.confirmed
+        assert offset <= max(queue.confirmed, queue.min_offset)
         end = min(queue.confirmed, offset + self.scan_max)
         end = end if end_offset is None else min(end, end_offset)
         records: list[memoryview] = []
@@ -331,10 +352,41 @@ class MemoryStore:
                     return message
         return None
 
-    def delete_topic(self, topic: str) -> None:
+    def delete_topic(self, topic: str, generation: int = 0, done: Done | None = None) -> bool:
+        lives, is_ended = self.generations.get(topic, (0, False))
+        if generation:
+            self.ended.add((topic, generation))
+            if lives and (is_ended or lives != generation):
+                return False
+        self.generations[topic] = (generation, True)
         for (name, _), queue in self.queues.items():
             if name == topic:
-                queue.min_offset = queue.confirmed
+                queue.min_offset = len(queue.records)
+        if done is not None:
+            asyncio.get_running_loop().call_soon(done, self.failure)
+        return True
+
+    def begin_topic(self, topic: str, generation: int) -> None:
+        lives, is_ended = self.generations.get(topic, (0, False))
+        if (lives, is_ended) == (generation, False):
+            return
+        if (topic, generation) in self.ended or lives == generation or (lives and not is_ended):
+            raise TopicNotFound(f"topic {topic!r} was deleted", outcome="not_stored")
+        self.generations[topic] = (generation, False)
+
+    def generation(self, topic: str) -> int:
+        lives, is_ended = self.generations.get(topic, (0, False))
+        return 0 if is_ended else lives
+
+    def is_gone(self, topic: str, generation: int) -> bool:
+        lives, is_ended = self.generations.get(topic, (0, False))
+        if not generation or not lives:
+            return is_ended and lives > 0
+        return (topic, generation) in self.ended or is_ended or lives != generation
+
+    def hidden_topics(self, known: Iterable[str]) -> list[str]:
+        names = {name for name, (_, is_ended) in self.generations.items() if not is_ended}
+        return sorted(names.difference(known))
 
     def status(self) -> MemoryStatus:
         return self.state

@@ -54,6 +54,8 @@ class QueueState(msgspec.Struct, frozen=True, array_like=True):
     """First unit that `sums` cover; they end at `max_offset`."""
     sums: bytes = b""
     """CRC-32C of each block of 4,096 units; blocks begin anew with each file."""
+    generation: int = 0
+    """Of the topic; 0: not known, or a name without generations. -1: of a deleted one."""
 
 
 class IndexFileState(msgspec.Struct, frozen=True, array_like=True):

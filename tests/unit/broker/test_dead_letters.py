@@ -22,6 +22,7 @@ from app.domain.names import dead_letter_topic, retry_topic
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings
 from tests.support.brokers import GROUP, TOPIC, World, running
+from tests.support.clock import START_MS
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +39,7 @@ async def bury(
         system = {
             ORIGIN_TOPIC: topic,
             ORIGIN_MESSAGE_ID: f"id-{body.decode()}",
-            ORIGIN_PLACE: f"1:{number}:5",
+            ORIGIN_PLACE: f"1:{number}:{START_MS}",
             REASON: reason,
         }
         letter = Message(body, tag=tag, system=system, reconsume_times=3)

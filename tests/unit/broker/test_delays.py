@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable
 import pytest
 
 from app.broker.confirming import Confirmation
+from app.broker.delays import retry_identity
 from app.domain.delays import Due
 from app.domain.errors import (
     AlreadyDelivered,
@@ -35,7 +36,13 @@ async def world() -> AsyncIterator[World]:
 
 async def delay(world: World, message: Message, due_ms: int, topic: str = TOPIC) -> None:
     confirmation = Confirmation()
-    part = world.broker.delays.part(message, topic, 0, due_ms)
+    snapshot = world.metadata.snapshot
+    generation = snapshot.topics[TOPIC].generation
+    if topic == TOPIC:
+        part = world.broker.delays.part(message, topic, 0, due_ms, generation)
+    else:
+        identity = retry_identity((snapshot.groups["billing"].generation, generation))
+        part = world.broker.delays.part(message, topic, 0, due_ms, identity)
     world.store.append_step((part,), FlushMode.SYNC, confirmation.done)
     await confirmation.wait()
 

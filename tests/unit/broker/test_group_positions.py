@@ -79,9 +79,10 @@ class TestReset:
 
     async def test_what_cannot_be_read_is_clamped_and_said(self, world: World) -> None:
         result = await world.broker.group_positions.reset(GROUP, TOPIC, ResetRequest("offset", 3))
+        number = world.metadata.snapshot.topics[TOPIC].generation
         assert result.changes == [
-            OffsetChange(TOPIC, 0, 2, 3, 0, 4, is_clamped=False),
-            OffsetChange(TOPIC, 1, 1, 2, 0, 2, is_clamped=True),
+            OffsetChange(TOPIC, 0, 2, 3, 0, 4, is_clamped=False, topic_generation=number),
+            OffsetChange(TOPIC, 1, 1, 2, 0, 2, is_clamped=True, topic_generation=number),
         ]
 
     async def test_a_topic_whose_offsets_another_node_deleted_is_none_of_the_group(
@@ -200,9 +201,10 @@ class TestSnapshots:
     async def test_a_snapshot_brings_the_offsets_back(self, world: World) -> None:
         positions = world.broker.group_positions
         made = await positions.take_snapshot(GROUP, "before")
+        number = world.metadata.snapshot.topics[TOPIC].generation
         assert made.offsets == (
-            CommittedOffset(GROUP, TOPIC, 0, QueueOffset(2)),
-            CommittedOffset(GROUP, TOPIC, 1, QueueOffset(1)),
+            CommittedOffset(GROUP, TOPIC, 0, QueueOffset(2), number),
+            CommittedOffset(GROUP, TOPIC, 1, QueueOffset(1), number),
         )
         await reset(world, "latest")
         dry = await positions.restore(GROUP, "before", is_dry_run=True)

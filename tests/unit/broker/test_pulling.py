@@ -558,7 +558,7 @@ async def test_deleting_ends_waiting_though_the_store_cannot_note_it(
         pull = asyncio.ensure_future(world.pull(wait_s=60))
         await until(lambda: world.broker.waiting_count == 1)
 
-        def fail(_topic: str) -> None:
+        def fail(*_arguments: object) -> None:
             raise StoreFailed("the disk is broken")
 
         monkeypatch.setattr(world.store, "delete_topic", fail)

@@ -185,7 +185,9 @@ async def test_one_delayed_message_that_raises_is_set_aside(
     async with running() as world:
         for number, body in enumerate((b"bad", b"a", b"b")):
             confirmation = Confirmation()
-            part = world.broker.delays.part(Message(body), TOPIC, 0, START_MS + 10 + number)
+            due_ms = START_MS + 10 + number
+            generation = world.metadata.snapshot.topics[TOPIC].generation
+            part = world.broker.delays.part(Message(body), TOPIC, 0, due_ms, generation)
             world.store.append_step((part,), FlushMode.SYNC, confirmation.done)
             await confirmation.wait()
         with monkeypatch.context() as patch:

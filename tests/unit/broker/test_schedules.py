@@ -100,6 +100,8 @@ async def test_a_crash_between_claim_and_report_loses_and_doubles_nothing(dies: 
 async def test_of_two_nodes_one_fires() -> None:
     async with running() as world, running() as other:
         other.broker.schedules._metadata = world.metadata
+        other.metadata.snapshot = world.metadata.snapshot
+        other.store.generations.clear()
         other.broker.schedules._node_id = "other"
         await world.broker.schedules.put("tick", every_minute())
         for n in range(6):
@@ -113,6 +115,8 @@ async def test_a_change_after_the_claim_fires_nothing_twice() -> None:
     """Another node cannot see in its log that the due time was fired."""
     async with running() as world, running() as other:
         other.broker.schedules._metadata = world.metadata
+        other.metadata.snapshot = world.metadata.snapshot
+        other.store.generations.clear()
         other.broker.schedules._node_id = "other"
         await world.broker.schedules.put("tick", every_minute())
         await at(world, FIRST - 3_000)

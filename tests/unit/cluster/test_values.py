@@ -35,6 +35,7 @@ GROUP = GroupView(
     on_exhausted=WhenExhausted.PARK,
     max_in_flight_per_member=3,
     paused=True,
+    generation=1,
     created_ms=NOW,
     updated_ms=NOW,
     version=2,

@@ -28,10 +28,10 @@ def test_decoding_inverts_encoding() -> None:
 
 def test_golden_bytes_pin_the_format() -> None:
     data = state_file.encode_state(KIND_CHECKPOINT, CHECKPOINT)
-    assert data[:12] == b"CRLK\0\0\0\1\0\0\0\x6d"
+    assert data[:12] == b"CRLK\0\0\0\1\0\0\0\x6f"
     assert data[16:] == (
         b'{"dispatched_end":4096,"store_time_ms":1700000000000,"clean":true,'
-        b'"queues":[["orders",3,10,20,8,"AQIDBA=="]]}'
+        b'"queues":[["orders",3,10,20,8,"AQIDBA==",0]]}'
     )
 
 

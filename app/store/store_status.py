@@ -1,0 +1,32 @@
+"""What a look at a store tells. Values only."""
+
+from typing import NamedTuple
+
+from app.runtime.shortage_log import Lack
+from app.store.recovery import Recovery
+
+
+class QueueBounds(NamedTuple):
+    """Readable offsets of a queue, half-open."""
+
+    min_offset: int
+    max_offset: int
+
+
+class StoreStatus(NamedTuple):
+    """A look at the store. Ends are physical offsets, sizes bytes."""
+
+    failed: str | None
+    """Why no write is taken until a restart."""
+    refusal: str | None
+    """Why no message is taken for now: the disk is full."""
+    start: int
+    written_end: int
+    flushed_end: int
+    confirmed_end: int
+    segments: int
+    pending_bytes: int
+    queues: int
+    recovery: Recovery
+    lacks: tuple[Lack, ...] = ()
+    """What is not done for now because the machine lacks something."""

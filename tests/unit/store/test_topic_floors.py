@@ -1,0 +1,221 @@
+"""A deleted topic's messages never show in its successor, whatever is under way, fails or is lost.
+
+Positive control: a successor that is not told from its predecessor begins with what that had.
+"""
+
+import errno
+
+import pytest
+
+from app.domain.errors import CurlewError, DiskFull, TopicNotFound
+from app.domain.message import Message
+from app.domain.names import FLOORS_TOPIC
+from app.domain.positions import FlushMode
+from app.store import StepPart, paths
+from app.store.topic_floors import ENTRIES_MAX
+from tests.support.simulated_files import SimulatedFiles
+from tests.support.stores import OpenStore, open_store
+
+OLD, NEW = 7_001, 5_002
+"""Generations rise and fall."""
+
+
+def append(opened: OpenStore, body: bytes, generation: int, *, key: str | None = None) -> None:
+    message = Message(body, keys=() if key is None else (key,))
+    opened.store.append("orders", 0, [message], FlushMode.SYNC, opened.outcomes.append, generation)
+
+
+def store(opened: OpenStore, body: bytes, generation: int, *, key: str | None = None) -> None:
+    append(opened, body, generation, key=key)
+    opened.turns.run()
+    assert opened.outcomes[-1] is None
+
+
+def life() -> OpenStore:
+    """A topic with three messages, on the writer's own thread that is none."""
+    opened = open_store(SimulatedFiles(), threads=False)
+    for number in range(3):
+        store(opened, b"old %d" % number, OLD, key="k")
+    return opened
+
+
+def bounds(opened: OpenStore) -> tuple[int, int]:
+    low, high = opened.store.bounds("orders", 0)
+    assert low <= high
+    return low, high
+
+
+def keyed(opened: OpenStore) -> list[bytes]:
+    found = opened.store.find_by_key("orders", "k", wait_for_disk=True)
+    return [opened.store.decode(record).body for record in found]
+
+
+def test_what_waits_to_be_written_is_not_in_the_successor() -> None:
+    opened = life()
+    append(opened, b"on its way", OLD, key="k")
+    opened.store.delete_topic("orders", OLD)
+    assert bounds(opened) == (4, 4)
+    append(opened, b"new", NEW, key="k")
+    opened.turns.run()
+    assert opened.outcomes[-2:] == [None, None]
+    assert bounds(opened) == (4, 5)
+    assert opened.bodies() == [b"new"]
+    assert keyed(opened) == [b"new"]
+
+
+def test_positive_control_without_a_deletion_it_all_stays() -> None:
+    opened = life()
+    with pytest.raises(TopicNotFound):
+        append(opened, b"new", NEW)
+    assert len(opened.bodies()) == len(keyed(opened)) == 3
+
+
+def test_a_send_that_comes_after_the_deletion_is_refused() -> None:
+    opened = life()
+    opened.store.delete_topic("orders", OLD)
+    for _ in range(2):
+        with pytest.raises(TopicNotFound) as refused:
+            append(opened, b"late", OLD)
+        assert refused.value.outcome == "not_stored"
+        opened.store.begin_topic("orders", NEW)
+    with pytest.raises(TopicNotFound):
+        opened.store.append_step(
+            [StepPart("other", 0, [Message(b"x")], 9), StepPart("orders", 0, [Message(b"y")], OLD)],
+            FlushMode.SYNC,
+            opened.outcomes.append,
+        )
+    assert opened.store.bounds("other", 0) == (0, 0)
+    store(opened, b"new", NEW)
+    assert opened.bodies() == [b"new"]
+
+
+def test_deleting_a_generation_again_leaves_its_successor_alone() -> None:
+    opened = life()
+    assert opened.store.delete_topic("orders", OLD)
+    store(opened, b"new", NEW)
+    assert not opened.store.delete_topic("orders", OLD)
+    assert opened.bodies() == [b"new"]
+    assert opened.store.generation("orders") == NEW
+    assert opened.store.is_gone("orders", OLD)
+
+
+def test_offsets_taken_back_by_a_full_disk_are_not_given_below_the_floor() -> None:
+    opened = life()
+    files = opened.files
+    assert isinstance(files, SimulatedFiles)
+    append(opened, b"on its way", OLD)
+    opened.store.delete_topic("orders", OLD)
+    refused: list[CurlewError | None] = []
+    opened.store._appender.roll_back(opened.store.status().written_end)
+    assert bounds(opened) == (4, 4)
+    appended = opened.store.append(
+        "orders", 0, [Message(b"new")], FlushMode.SYNC, refused.append, NEW
+    )
+    assert appended.first_queue_offset == 4
+
+
+def test_a_full_disk_forgets_the_entry_and_the_next_send_writes_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = life()
+    opened.store.delete_topic("orders", OLD)
+    opened.turns.run()
+    written = opened.store.bounds(FLOORS_TOPIC, 0).max_offset
+    with monkeypatch.context() as patched:
+        patched.setattr(opened.store._log, "is_written", lambda _at: False)
+        patched.setattr(opened.store._log, "prepare", no_room)
+        append(opened, b"new", NEW)
+        opened.turns.run()
+    assert isinstance(opened.outcomes[-1], DiskFull)
+    store(opened, b"new", NEW)
+    assert opened.store.bounds(FLOORS_TOPIC, 0).max_offset == written + 1
+    again = open_store(kill(opened), threads=False)
+    assert again.bodies() == [b"new"]
+    assert again.store.generation("orders") == NEW
+
+
+def no_room(*_arguments: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def kill(opened: OpenStore) -> SimulatedFiles:
+    assert isinstance(opened.files, SimulatedFiles)
+    return opened.files.kill()
+
+
+@pytest.mark.parametrize("checkpoints", ["kept", "lost"])
+@pytest.mark.parametrize("is_used", [False, True])
+def test_killed_after_the_deletion(checkpoints: str, *, is_used: bool) -> None:
+    opened = life()
+    opened.store.begin_checkpoint().run()
+    opened.store.delete_topic("orders", OLD)
+    if is_used:
+        store(opened, b"new", NEW, key="k")
+    opened.turns.run()
+    files = kill(opened)
+    if checkpoints == "lost":
+        for name in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
+            del files.names[name]
+    for _ in range(2):
+        opened = open_store(files, threads=False)
+        assert opened.bodies() == keyed(opened) == ([b"new"] if is_used else [])
+        assert opened.store.generation("orders") == (NEW if is_used else 0)
+        assert opened.store.is_gone("orders", OLD)
+        with pytest.raises(TopicNotFound):
+            append(opened, b"late", OLD)
+        files = kill(opened)
+
+
+def test_killed_before_the_deletion_was_written_nothing_is_lost() -> None:
+    opened = life()
+    opened.store.delete_topic("orders", OLD)  # no turn: it is in memory only
+    opened = open_store(kill(opened), threads=False)
+    assert len(opened.bodies()) == 3
+    assert opened.store.generation("orders") == OLD
+    assert opened.store.delete_topic("orders", OLD)
+    store(opened, b"new", NEW)
+    assert opened.bodies() == [b"new"]
+
+
+def test_what_a_store_of_the_last_version_has_belongs_to_who_begins_first() -> None:
+    opened = open_store(SimulatedFiles(), threads=False)
+    for number in range(3):
+        append(opened, b"%d" % number, 0)
+    opened.turns.run()
+    assert opened.store.generation("orders") == 0
+    opened.store.begin_topic("orders", 3)
+    store(opened, b"3", 3)
+    opened = open_store(kill(opened), threads=False)
+    assert opened.bodies() == [b"0", b"1", b"2", b"3"]
+    assert opened.store.generation("orders") == 3
+
+
+def test_the_floor_of_a_name_without_generations_is_kept_as_well() -> None:
+    opened = open_store(SimulatedFiles(), threads=False)
+    opened.append(b"failed", topic="%RETRY%g+orders")
+    assert opened.store.delete_topic("%RETRY%g+orders")
+    opened.append(b"failed again", topic="%RETRY%g+orders")
+    opened.turns.run()
+    files = kill(opened)
+    for name in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
+        del files.names[name]
+    assert open_store(files, threads=False).bodies("%RETRY%g+orders") == [b"failed again"]
+
+
+def test_all_states_are_written_anew_and_what_lies_before_is_trimmed() -> None:
+    opened = open_store(SimulatedFiles(), threads=False)
+    store(opened, b"kept", 1)
+    for number in range(1, ENTRIES_MAX):
+        opened.store.begin_topic("other", number)
+        opened.store.delete_topic("other", number)
+        opened.turns.run()
+    opened.store.begin_topic("other", ENTRIES_MAX)
+    opened.store.begin_checkpoint().run()
+    opened.turns.run()
+    low, high = opened.store.bounds(FLOORS_TOPIC, 0)
+    assert high - low == 2
+    opened.store.begin_checkpoint().run()
+    opened = open_store(kill(opened), threads=False)
+    assert opened.store.generation("other") == ENTRIES_MAX
+    assert opened.store.generation("orders") == 1
+    assert opened.bodies() == [b"kept"]

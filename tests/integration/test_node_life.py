@@ -117,6 +117,28 @@ class TestRefusals:
             assert f"in use by another node (process {node.process.pid})" in sentence
             send(node.url, b"the first goes on")
 
+    def test_another_store_on_the_same_metadata(self, tmp_path: Path) -> None:
+        url = ("--database-url", f"sqlite:///{tmp_path}/shared.db")
+        with run_node(tmp_path / "first", *url) as node:
+            send(node.url, b"the first goes on")
+            sentence = self.refused(tmp_path / "second", *url)
+            assert "belongs to the store" in sentence
+            assert "curlew release-store" in sentence
+            send(node.url, b"and on")
+        with run_node(tmp_path / "first", *url):
+            pass  # the same store, at another port
+        released = subprocess.run(
+            [sys.executable, "-m", "app.cli", "release-store", *url],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=True,
+        )
+        assert "belongs to store" in released.stdout
+        with run_node(tmp_path / "second", *url) as node:
+            assert read_all(node.url) == set()
+        assert "belongs to the store" in self.refused(tmp_path / "first", *url)
+
     def test_a_port_in_use(self, tmp_path: Path) -> None:
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))

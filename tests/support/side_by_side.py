@@ -41,6 +41,7 @@ LONGEST_FIRST: Final = (
     f"{SPARK}/test_fresh_environment.py",
     "tests/contract/test_schemathesis.py",
     "tests/contract/test_generated_clients.py",
+    "tests/crash/test_deletion_kills.py",
     "tests/crash/test_schedule_kills.py",
     "tests/crash/test_transaction_kills.py",
     "tests/crash/test_exchange_kills.py",

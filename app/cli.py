@@ -63,6 +63,7 @@ _HELP: Final = {
     " that are read again and again; 0: all that the kernel keeps (0; 1/16 of the memory where"
     " the machine gives free memory back to its host)",
     "auto_create_topics": "true: a first send makes the topic (true in dev)",
+    "auto_create_groups": "false: who receives, streams, commits or joins makes no group (true)",
     "insecure_anonymous": "serve other machines without authentication",
     "trusted_proxies": "addresses and networks of proxies, separated by commas, whose"
     " X-Forwarded-For and X-Forwarded-Proto are believed (none)",

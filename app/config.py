@@ -43,6 +43,8 @@ class Config:
     """The newest MiB of the log that stay in memory. 0: as many as the kernel keeps. None: as many,
     but a sixteenth of the memory where the machine gives free memory back to its host."""
     auto_create_topics: bool = False
+    auto_create_groups: bool = True
+    """A receive, stream, commit or heartbeat makes the group that it names."""
     insecure_anonymous: bool = False
     """Serve other machines without authentication."""
     trusted_proxies: tuple[str, ...] = ()
@@ -140,6 +142,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "segment_mib": _number(SEGMENT_MIB_MIN, 4_096),
     "log_cache_mib": _number_or_zero(LOG_CACHE_MIB_MIN, LOG_CACHE_MIB_MAX),
     "auto_create_topics": _boolean,
+    "auto_create_groups": _boolean,
     "insecure_anonymous": _boolean,
     "trusted_proxies": _addresses,
     "access_log": _boolean,

@@ -107,7 +107,10 @@ class Node:
                 metadata,
                 clock,
                 limits,
-                BrokerConfig(auto_create_topics=config.auto_create_topics),
+                BrokerConfig(
+                    auto_create_topics=config.auto_create_topics,
+                    auto_create_groups=config.auto_create_groups,
+                ),
             )
             await broker.start()
             stack.push_async_callback(broker.stop)

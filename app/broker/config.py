@@ -10,6 +10,9 @@ class BrokerConfig:
     auto_create_topics: bool = False
     """A first send makes the topic (RocketMQ's TBW102). On in `curlew dev` only."""
 
+    auto_create_groups: bool = True
+    """A receive, stream, commit or heartbeat makes the group that it names."""
+
     offset_flush_seconds: float = 1.0
     """How often committed offsets go to SQL. A crash repeats at most that much work."""
 

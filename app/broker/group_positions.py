@@ -154,7 +154,7 @@ class GroupPositions:
         self._groups.check_commit(view, rows)
         names = [QueueName(topic, queue_id) for queue_id, _ in rows]
         if committer is not None and group not in self._metadata.snapshot.groups:
-            check_group(group)
+            self._groups.check_may_make(group)
             rebalancing.check_owner(Membership(group), *committer, names)
         settings = await self._groups.find_or_create_group(group)
         refuse_broadcast(settings)
@@ -201,7 +201,7 @@ class GroupPositions:
             check_queue(view, queue_id)
         settings = self._metadata.snapshot.groups.get(group)
         if settings is None:
-            check_group(group)
+            self._groups.check_may_make(group)
         else:
             refuse_broadcast(settings)
         self._groups.check_commit(view, rows)

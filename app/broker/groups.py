@@ -22,8 +22,8 @@ from app.broker.row_faults import RowFaults
 from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
 from app.broker.topics import check_current
 from app.domain.effects import GroupFacts
-from app.domain.errors import OffsetOutOfRange
-from app.domain.names import check_group, retry_topic
+from app.domain.errors import GroupNotFound, OffsetOutOfRange
+from app.domain.names import check_group, nearest, retry_topic
 from app.domain.positions import CommittedOffset, FlushMode
 from app.domain.receipt import RETRY_QUEUE_ID
 from app.domain.settings import DeliveryOrder, GroupMode, StartPosition
@@ -43,6 +43,7 @@ class Groups:
         book: OffsetBook,
         progress: ProgressJournal,
         lifecycle: Lifecycle,
+        auto_create: bool = True,
     ) -> None:
         self._store = store
         self._metadata = metadata
@@ -51,6 +52,7 @@ class Groups:
         self._book = book
         self._progress = progress
         self._lifecycle = lifecycle
+        self._auto_create = auto_create
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         """Group → topic → subscription."""
         self._in_flight: dict[str, InFlight] = {}
@@ -75,12 +77,25 @@ class Groups:
         return Subscription(group, topic, retry, in_flight)
 
     async def find_or_create_group(self, name: str) -> Group:
-        """A group is made by its first use, with the defaults."""
+        """A group is made by its first use, with the defaults, where the configuration allows it;
+        else `GroupNotFound`."""
         group = self._metadata.snapshot.groups.get(name)
         if group is None:
-            check_group(name)
+            self.check_may_make(name)
             group = await self._lifecycle.ensure_group(name)
         return group
+
+    def check_may_make(self, name: str) -> None:
+        """Raise `GroupNotFound` when nobody may make the group by using it."""
+        check_group(name)
+        if self._auto_create or name in self._metadata.snapshot.groups:
+            return
+        similar = nearest(name, self._metadata.snapshot.groups)
+        hint = f"did you mean {similar!r}? Or make" if similar else "make"
+        raise GroupNotFound(
+            f"consumer group {name!r} does not exist, and using it does not make it",
+            hint=f"{hint} it with PUT /v1/groups/{name}",
+        )
 
     async def subscribe(self, group: Group, topic: Topic) -> Subscription:
         """The group's subscription, made if this is its first use.

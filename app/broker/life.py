@@ -107,15 +107,7 @@ class BrokerLife:
         )
         self.requests = Requests(store, clock, limits, self._sender, self._check_open_for_sends)
         self.positions = TopicPositions(store, metadata, limits, self._waiters)
-        self._groups = Groups(
-            store,
-            metadata,
-            readers=self._readers,
-            lease_ids=self._lease_ids,
-            book=self._book,
-            progress=self.progress,
-            lifecycle=self.lifecycle,
-        )
+        self._groups = self._make_groups(store, metadata, config)
         self.flow = GroupFlow(metadata, self._groups)
         self._make_journaled(store, metadata, clock, limits)
         self.members = Members(metadata, clock, limits, groups=self._groups)
@@ -137,6 +129,18 @@ class BrokerLife:
         self.health.watch(*self._services, self.delays.service, self.schedules.service)
         self._closed_because = "the broker has not started"
         """Empty while the broker works."""
+
+    def _make_groups(self, store: Store, metadata: Metadata, config: BrokerConfig) -> Groups:
+        return Groups(
+            store,
+            metadata,
+            readers=self._readers,
+            lease_ids=self._lease_ids,
+            book=self._book,
+            progress=self.progress,
+            lifecycle=self.lifecycle,
+            auto_create=config.auto_create_groups,
+        )
 
     def _make_journaled(
         self, store: Store, metadata: Metadata, clock: Clock, limits: Limits

@@ -177,6 +177,7 @@ class Members:
     async def _find_or_create_group(self, group: str, client_id: str, beat: Heartbeat) -> Group:
         """A group is made by the first heartbeat that a group without members would take."""
         if group not in self._metadata.snapshot.groups:
+            self._groups.check_may_make(group)
             self._check_new_topics(Membership(group), client_id, beat.profile)
             rebalancing.check_heartbeat(Membership(group), client_id, beat.generation)
         return await self._groups.find_or_create_group(group)

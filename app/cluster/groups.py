@@ -5,6 +5,7 @@ from typing import Final
 
 from sqlalchemy import Row
 
+from app.cluster import room
 from app.cluster.group_columns import (
     policy_from_json,
     policy_to_json,
@@ -105,5 +106,5 @@ def _missing(name: str) -> GroupNotFound:
 
 
 GROUPS: Final[SettingsTable[GroupView, GroupSettings]] = SettingsTable(
-    consumer_groups, "group", _view, _columns, _made, _altered, _missing, Kind.GROUP
+    consumer_groups, "group", _view, _columns, _made, _altered, _missing, room.for_group, Kind.GROUP
 )

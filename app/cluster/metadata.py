@@ -102,6 +102,7 @@ class Metadata:
             lambda settings: check_topic_settings(settings, self._limits),
             self._clock.now_ms(),
             terms,
+            self._limits,
         )
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             changed = await TOPICS.change(connection, name, change)
@@ -139,6 +140,7 @@ class Metadata:
                 settings,
                 generation=generation,
                 now_ms=self._clock.now_ms(),
+                limits=self._limits,
             )
         await self._show(topic.version, lambda now: now.with_topic(topic))
         return topic
@@ -178,6 +180,7 @@ class Metadata:
             lambda settings: check_group_settings(settings, self._limits),
             self._clock.now_ms(),
             terms,
+            self._limits,
         )
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             changed = await GROUPS.change(connection, name, change)
@@ -215,6 +218,7 @@ class Metadata:
                 settings,
                 generation=generation,
                 now_ms=self._clock.now_ms(),
+                limits=self._limits,
             )
         await self._show(group.version, lambda now: now.with_group(group))
         return group

@@ -1,15 +1,20 @@
 """Nodes in SQL: who is there, where, with which store. No part of the snapshot."""
 
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster.snapshot import NodeView
 from app.cluster.tables import nodes
 from app.cluster.upserts import upsert
+from app.domain.limits import NODES_KEPT_MAX
 
 
 async def register(connection: AsyncConnection, node: NodeView) -> None:
-    """Enter the node, or replace what an earlier start of it entered."""
+    """Enter the node, or replace what an earlier start of it entered.
+
+    Of more than `NODES_KEPT_MAX` rows those go that were not seen for longest; a node that was
+    forgotten so and lives registers again with its next heartbeat.
+    """
     entry = {
         "address": node.address,
         "store_id": node.store_id,
@@ -20,6 +25,12 @@ async def register(connection: AsyncConnection, node: NodeView) -> None:
     await connection.execute(
         insertion.on_conflict_do_update(index_elements=["node_id"], set_=entry)
     )
+    row = nodes.c
+    newest = select(row.node_id).where(row.node_id != node.node_id)
+    kept = newest.order_by(row.seen_ms.desc(), row.node_id).limit(NODES_KEPT_MAX - 1)
+    found = (await connection.execute(kept)).scalars().all()
+    if len(found) == NODES_KEPT_MAX - 1:
+        await connection.execute(delete(nodes).where(row.node_id.not_in([*found, node.node_id])))
 
 
 async def heartbeat(connection: AsyncConnection, node_id: str, now_ms: int) -> bool:

@@ -12,13 +12,13 @@ import msgspec
 from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster import versions
+from app.cluster import room, versions
 from app.cluster.database import Database
 from app.cluster.tables import NUL, schedule_firings, schedules
 from app.cluster.upserts import upsert
 from app.domain.changes import Changed, Conditions, Terms
 from app.domain.clock import Clock
-from app.domain.errors import ScheduleNotFound, StateConflict
+from app.domain.errors import ScheduleNotFound
 from app.domain.limits import PAGE_CHARS_MAX, Limits
 from app.domain.merging import Named, by_name, merged
 from app.domain.schedules import SCHEDULE_DEFAULTS, Firing, Schedule, ScheduleSettings
@@ -61,7 +61,7 @@ class Schedules:
                 return Changed(present, present)
             next_due_ms = due_of(settings)
             if present is None:
-                await self._check_room(connection)
+                await room.for_schedule(connection, self._limits)
             else:
                 next_due_ms = present.next_due_after(settings, next_due_ms)
             made = Schedule(
@@ -99,14 +99,6 @@ class Schedules:
         terms = Terms(Conditions.at(if_version))
         changed = await self.change(name, by_name(settings), lambda _: next_due_ms, terms)
         return changed.after, changed.is_made
-
-    async def _check_room(self, connection: AsyncConnection) -> None:
-        names = (await connection.execute(select(schedules.c.name))).all()
-        if len(names) >= self._limits.schedules_max:
-            raise StateConflict(
-                f"there are {len(names)} schedules; more are not kept",
-                fields={"limit": self._limits.schedules_max},
-            )
 
     async def get(self, name: str) -> Schedule:
         """The schedule, or `ScheduleNotFound`."""

@@ -5,7 +5,7 @@ caller's transaction. What is particular to a kind is in the functions that it g
 made under `versions.lock`, so what was read stays true until the commit.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ from app.cluster import deletions, versions
 from app.domain.changes import Changed, Conditions, Terms
 from app.domain.errors import NotFound
 from app.domain.identity import Deletion, Kind, new_generation
+from app.domain.limits import Limits
 from app.domain.merging import Named, Settings, by_name, merged, without_changes
 from app.domain.positions import TimestampMs
 from app.domain.schedules import ScheduleSettings
@@ -54,6 +55,7 @@ class Change(Generic[Settings]):
     """Raises when a setting is outside its range; given what the change brings, and defaults."""
     now_ms: TimestampMs
     terms: Terms
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,9 @@ class SettingsTable(Generic[View, Settings]):
     altered: Callable[[View, Settings, TimestampMs, int], View]
     """The thing with other settings; raises when it cannot have them."""
     missing: Callable[[str], NotFound]
+    check_room: Callable[[AsyncConnection, Settings | None, Settings, Limits], Awaitable[None]]
+    """Given what was and what shall be; raises `StateConflict` when the cluster would hold more
+    than it may."""
     kind: Kind | None = None
     """Of what has generations, whose deletion leaves a tombstone."""
 
@@ -99,6 +104,7 @@ class SettingsTable(Generic[View, Settings]):
         if present is not None and settings == was:
             return Changed(present, present)
         change.check(without_changes(settings, was, by_name(change.defaults)))
+        await self.check_room(connection, was, settings, change.limits)
         if present is None:
             generation = change.terms.generation
             made = await self._make(connection, name, settings, generation, change.now_ms, version)
@@ -118,11 +124,15 @@ class SettingsTable(Generic[View, Settings]):
         *,
         generation: int,
         now_ms: TimestampMs,
+        limits: Limits,
     ) -> View:
         """The one of this name as it is, or made with `settings` when there is none."""
         version = await versions.lock(connection) + 1
         present = await self.find(connection, name)
-        return present or await self._make(connection, name, settings, generation, now_ms, version)
+        if present is not None:
+            return present
+        await self.check_room(connection, None, settings, limits)
+        return await self._make(connection, name, settings, generation, now_ms, version)
 
     async def remove(
         self,

@@ -5,6 +5,7 @@ from typing import Final
 
 from sqlalchemy import Row
 
+from app.cluster import room
 from app.cluster.settings_table import SettingsTable
 from app.cluster.snapshot import TopicView
 from app.cluster.tables import topics
@@ -91,5 +92,5 @@ def _missing(name: str) -> TopicNotFound:
 
 
 TOPICS: Final[SettingsTable[TopicView, TopicSettings]] = SettingsTable(
-    topics, "topic", _view, _columns, _made, _altered, _missing, Kind.TOPIC
+    topics, "topic", _view, _columns, _made, _altered, _missing, room.for_topic, Kind.TOPIC
 )

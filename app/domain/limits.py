@@ -97,10 +97,14 @@ RAW_HEADERS_BYTES_MAX = 56 * KIB
 """All headers of a message given raw, encoded; beyond, it is to be had as JSON only. http.client
 takes lines of 64 KiB, curl 100 KB."""
 
+NODES_KEPT_MAX = 256
+"""Rows of nodes that registered once; of more, those that were not seen for longest go."""
+
 
 FIXED_LIMITS: Final[Mapping[str, int]] = {
     "client_id_chars_max": CLIENT_ID_CHARS_MAX,
     "name_chars_max": NAME_CHARS_MAX,
+    "nodes_kept_max": NODES_KEPT_MAX,
     "filter_chars_max": FILTER_CHARS_MAX,
     "filter_depth_max": FILTER_DEPTH_MAX,
     "properties_encoded_bytes_max": PROPERTIES_ENCODED_BYTES_MAX,
@@ -138,6 +142,9 @@ class Limits:
     keys_count_max: int = 32
     tag_bytes_max: int = 128
     queues_per_topic_max: int = 1_024
+    queues_max: int = 65_536
+    topics_max: int = 10_000
+    groups_max: int = 10_000
     pull_messages_max: int = 10_000
     pull_bytes_max: int = 8 * MIB
     in_place_messages_max: int = 20_000
@@ -240,6 +247,7 @@ _ENCODED: Final = "properties_encoded_bytes_max"
 _ORDERED: Final = (
     ("body_bytes_max", 1, "batch_bytes_max"),
     ("properties_bytes_max", 1, _ENCODED),
+    ("queues_per_topic_max", 1, "queues_max"),
     ("invisible_ms_min", 1, "invisible_ms_max"),
     ("batch_bytes_max", 1, "pending_append_bytes_max"),
     ("batch_bytes_max", 2, "bodies_in_flight_bytes_max"),

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from app.cluster import ClusterConfig, Metadata
+from app.domain.limits import Limits
 from tests.support.clock import FakeClock
 from tests.support.databases import Databases
 from tests.support.metadata import OpenNode
@@ -22,8 +23,8 @@ def open_node(databases: Databases, clock: FakeClock) -> OpenNode:
     url = databases.migrated()
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[Metadata]:
-        metadata = await Metadata.open(ClusterConfig(url), clock)
+    async def opened(limits: Limits | None = None) -> AsyncIterator[Metadata]:
+        metadata = await Metadata.open(ClusterConfig(url), clock, limits)
         try:
             yield metadata
         finally:

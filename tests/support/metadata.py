@@ -4,13 +4,14 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from app.cluster import CommittedOffset, Metadata
+from app.domain.limits import Limits
 from app.domain.positions import QueueOffset
 
 
 class OpenNode(Protocol):
     """Opens the database of the test again, as another node or after a restart."""
 
-    def __call__(self) -> AbstractAsyncContextManager[Metadata]: ...
+    def __call__(self, limits: Limits | None = None) -> AbstractAsyncContextManager[Metadata]: ...
 
 
 def offset(group: str, topic: str, queue_id: int, value: int) -> CommittedOffset:

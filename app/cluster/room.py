@@ -1,0 +1,57 @@
+"""Whether there is room for one more: counts of the whole cluster against its bounds.
+
+Each step counts in the caller's transaction, which holds `versions.lock`, so of two that make the
+last one at the same time one is refused. What is there already stays and may be changed, also when
+there is more of it than the bound allows.
+"""
+
+from sqlalchemy import Table, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.cluster.tables import consumer_groups, schedules, topics
+from app.domain.errors import StateConflict
+from app.domain.limits import Limits
+from app.domain.settings import GroupSettings, TopicSettings
+
+
+async def for_topic(
+    connection: AsyncConnection, was: TopicSettings | None, to_be: TopicSettings, limits: Limits
+) -> None:
+    """Raise `StateConflict` when a topic is one too many, or its new queues are."""
+    if was is None:
+        await _for_one_more(connection, topics, "topics", limits.topics_max)
+    added = to_be.queues - (0 if was is None else was.queues)
+    if added <= 0:
+        return
+    count = int(await connection.scalar(select(func.coalesce(func.sum(topics.c.queues), 0))) or 0)
+    if count + added > limits.queues_max:
+        raise StateConflict(
+            f"the topics have {count} queues together; {added} more would be over"
+            f" {limits.queues_max}",
+            hint="delete topics that nobody needs, ask for fewer queues, or let the operator raise"
+            " queues_max",
+            fields={"limit": limits.queues_max, "bound": "queues_max"},
+        )
+
+
+async def for_group(
+    connection: AsyncConnection, was: GroupSettings | None, _: GroupSettings, limits: Limits
+) -> None:
+    """Raise `StateConflict` when a group is one too many."""
+    if was is None:
+        await _for_one_more(connection, consumer_groups, "groups", limits.groups_max)
+
+
+async def for_schedule(connection: AsyncConnection, limits: Limits) -> None:
+    """Raise `StateConflict` when there is no room for one more schedule."""
+    await _for_one_more(connection, schedules, "schedules", limits.schedules_max)
+
+
+async def _for_one_more(connection: AsyncConnection, table: Table, noun: str, limit: int) -> None:
+    count = int(await connection.scalar(select(func.count()).select_from(table)) or 0)
+    if count >= limit:
+        raise StateConflict(
+            f"there are {count} {noun}; more than {limit} are not kept",
+            hint=f"delete {noun} that nobody needs, or let the operator raise {noun}_max",
+            fields={"limit": limit, "bound": f"{noun}_max"},
+        )

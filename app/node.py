@@ -173,6 +173,9 @@ class Node:
             | {TRACE_TOPIC: self.config.trace_hours * 3_600_000},
         )
         loop = asyncio.get_running_loop()
+        renewed = asyncio.Event()
+        if self.store.floor_journal.renew(lambda _error: renewed.set()):
+            await renewed.wait()  # or its entries would hold the oldest segment
         try:
             report = await loop.run_in_executor(None, self.store.apply_retention, policy)
         except OSError as error:

@@ -200,6 +200,14 @@ def import_json(found: Survey, plan: ImportPlan) -> dict[str, object]:
         "segment_bytes": found.segment_bytes,
         "topics": plan.topics,
         "left": plan.left,
-        "offsets": plan.offsets,
+        "offsets": [
+            {
+                "group": row.group,
+                "topic": row.topic,
+                "queue_id": row.queue_id,
+                "offset": row.offset,
+            }
+            for row in plan.offsets
+        ],
         "notes": plan.notes,
     }

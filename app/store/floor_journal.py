@@ -19,7 +19,6 @@ from app.store.queue_table import QueueTable
 from app.store.reading import ReadResult
 from app.store.topic_floors import (
     ENTRIES_MAX,
-    LOG_BYTES_MAX,
     QUEUE,
     TopicFloors,
     TopicState,
@@ -111,6 +110,18 @@ class FloorJournal:
 
     # --- upkeep
 
+    def renew(self, done: Done) -> bool:
+        """Write all states anew when the entries hold a segment that retention may want to delete;
+        `done` is called when they hold it no more. False: they are few, and `done` is not called.
+        """
+        if not self._is_due() or self._is_writing:
+            return False
+        try:
+            self._write_all(done)
+        except CurlewError:
+            return False
+        return True
+
     def turn(self) -> None:
         """Write again what could not be written, and all states when many lie in the log."""
         try:
@@ -119,7 +130,7 @@ class FloorJournal:
             if unwritten:
                 self._append(unwritten, _ignore)
             if self._is_due() and not self._is_writing:
-                self._write_all()
+                self._write_all(_ignore)
         except CurlewError:
             return  # no room, or too much is waiting: the next turn tries again
 
@@ -127,9 +138,9 @@ class FloorJournal:
         if not self._entries:
             return False
         is_long = self._entries > 2 * len(self.floors) + ENTRIES_MAX
-        return is_long or self._appender.end - self._written_at > LOG_BYTES_MAX
+        return is_long or self._appender.end - self._written_at > self._appender.segment_bytes
 
-    def _write_all(self) -> None:
+    def _write_all(self, told: Done) -> None:
         """The states as they are, then let go of the entries before them."""
         queue = self._queues.get_or_make(FLOORS_TOPIC, QUEUE)
         first, end = queue.next_offset, self._appender.end
@@ -139,6 +150,7 @@ class FloorJournal:
             self._is_writing = False
             if error is None:
                 queue.expire_below(min(first, queue.max_offset))
+            told(error)
 
         self._entries = 0
         self._written_at = end

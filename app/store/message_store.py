@@ -124,8 +124,8 @@ class MessageStore:
         )
         self._appender.start(recovery, meta.segment_bytes)
         self._floors = TopicFloors(queues)
-        self._floor_journal = FloorJournal(self._floors, self._appender, queues)
-        self._appender.bind = self._floor_journal.bind
+        self.floor_journal = FloorJournal(self._floors, self._appender, queues)
+        self._appender.bind = self.floor_journal.bind
         self._closed = False
         self._lookups = Lookups(self.store_id, self._source, queues, index, config)
         self._expiring = Expiring(files, self._source, queues, index, self.pins)
@@ -174,7 +174,7 @@ class MessageStore:
             lock.release()
             raise
         try:
-            store._floor_journal.start(store)
+            store.floor_journal.start(store)
             store._checkpoints.open(store.begin_checkpoint)
             store.look_again()
         except BaseException as error:
@@ -450,7 +450,7 @@ class MessageStore:
 
         Nothing happens when it has begun. Raises as `append`.
         """
-        self._floor_journal.begin(topic, generation)
+        self.floor_journal.begin(topic, generation)
 
     def delete_topic(self, topic: str, generation: int = 0, done: Done | None = None) -> bool:
         """Make all messages of a generation of a topic unreadable for ever, at once; its offsets go
@@ -461,7 +461,7 @@ class MessageStore:
         Raises `StoreFailed` or `TooManyRequests` when that cannot be written now; nobody reads the
         messages all the same, and each checkpoint tries again to write it.
         """
-        return self._floor_journal.end(topic, generation, done or _ignore)
+        return self.floor_journal.end(topic, generation, done or _ignore)
 
     def generation(self, topic: str) -> int:
         """The generation whose messages the topic's queues hold; 0: none that is known."""
@@ -518,7 +518,7 @@ class MessageStore:
 
     def _checkpoint(self, *, clean: bool) -> Checkpointing:
         if not clean:
-            self._floor_journal.turn()
+            self.floor_journal.turn()
         return self._checkpoints.begin(
             self._writer.watermarks.flushed,
             store_time_ms=self._appender.store_time_ms,

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from app.domain.errors import TopicNotFound
-from app.domain.limits import ENDED_GENERATIONS_MAX, MIB
+from app.domain.limits import ENDED_GENERATIONS_MAX
 from app.domain.names import RETRY_PREFIX, SYSTEM_TOPIC_PREFIX
 from app.store.consume_queue import ConsumeQueue
 from app.store.queue_table import QueueTable
@@ -30,10 +30,6 @@ UNBOUND: Final = -1
 
 ENTRIES_MAX: Final = 4_096
 """Entries beyond one for each topic after which the states are written anew."""
-
-LOG_BYTES_MAX: Final = 1024 * MIB
-"""Log behind the last writing of all states after which they are written anew, so that old
-segments can go."""
 
 
 class TopicState(msgspec.Struct, array_like=True, frozen=True):

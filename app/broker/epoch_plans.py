@@ -5,7 +5,7 @@ when the topic has got more queues since; or messages that are stored in one que
 another one as new. So the number of queues is fixed when an epoch first asks, for the whole
 family, and with it how many messages in a row each queue takes, if the producer says so.
 
-Bounds: `producers_max` families, for `producer_window_ms` after they last asked for something new.
+Bounds: `producers_max` plans, for `producer_window_ms` after they last asked for something new.
 """
 
 from collections.abc import Iterator
@@ -32,13 +32,15 @@ class EpochPlans:
     def __init__(self) -> None:
         self._families: dict[str, dict[str, Plan]] = {}
         """In the order of their newest plans."""
+        self._count = 0
 
     def __len__(self) -> int:
-        """Families that have plans."""
-        return len(self._families)
+        """Plans of all families, for all topics."""
+        return self._count
 
-    def __contains__(self, family: str) -> bool:
-        return family in self._families
+    def has_any(self, family: str, topic: str) -> bool:
+        """Whether the family has a plan for the topic, of any epoch."""
+        return topic in self._families.get(family, ())
 
     def find(self, family: str, epoch: int, topic: str) -> Plan | None:
         """The plan of this epoch; `ProducerFenced` when a later one has planned already."""
@@ -57,6 +59,7 @@ class EpochPlans:
     def add(self, plan: Plan) -> None:
         """Take a plan; it replaces that of an earlier epoch."""
         plans = self._families.pop(plan.family, {})
+        self._count += plan.topic not in plans
         self._families[plan.family] = {**plans, plan.topic: plan}
 
     def take_back(self, plan: Plan) -> None:
@@ -77,6 +80,7 @@ class EpochPlans:
                 self._keep(family, {name: plan for name, plan in plans.items() if name != topic})
 
     def _keep(self, family: str, plans: dict[str, Plan]) -> None:
+        self._count += len(plans) - len(self._families.get(family, ()))
         if plans:
             self._families[family] = plans
         else:
@@ -88,10 +92,11 @@ class EpochPlans:
             family, plans = next(iter(self._families.items()))
             if max(plan.planned_ms for plan in plans.values()) >= oldest_ms:
                 return
-            del self._families[family]
+            self._count -= len(self._families.pop(family))
 
     def clear(self) -> None:
         self._families.clear()
+        self._count = 0
 
     def __iter__(self) -> Iterator[Plan]:
         """All plans, in the order in which `add` has to take them again.

@@ -158,6 +158,7 @@ class GroupPositions:
             rebalancing.check_owner(Membership(group), *committer, names)
         settings = await self._groups.find_or_create_group(group)
         refuse_broadcast(settings)
+        self._groups.check_room(settings, view)
         offsets = [
             CommittedOffset(
                 group,

@@ -23,6 +23,7 @@ from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
 from app.broker.topics import check_current
 from app.domain.effects import GroupFacts
 from app.domain.errors import GroupNotFound, OffsetOutOfRange
+from app.domain.limits import Limits
 from app.domain.names import check_group, nearest, retry_topic
 from app.domain.positions import CommittedOffset, FlushMode
 from app.domain.receipt import RETRY_QUEUE_ID
@@ -43,6 +44,7 @@ class Groups:
         book: OffsetBook,
         progress: ProgressJournal,
         lifecycle: Lifecycle,
+        limits: Limits,
         auto_create: bool = True,
     ) -> None:
         self._store = store
@@ -52,6 +54,7 @@ class Groups:
         self._book = book
         self._progress = progress
         self._lifecycle = lifecycle
+        self._limits = limits
         self._auto_create = auto_create
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         """Group → topic → subscription."""
@@ -114,6 +117,7 @@ class Groups:
             # Another first use may have been quicker while this one read.
             subscription = self.find(group.name, topic.name)
             if subscription is None:
+                self._book.check_room(group, topic, self._limits)
                 subscription = self._make(group, topic, offsets)
         if len(subscription.queues) < topic.queues:
             added = range(len(subscription.queues), topic.queues)
@@ -208,6 +212,7 @@ class Groups:
         check_current(self._metadata, topic, group)
         known = self._book.committed(group.name, topic.name)
         if any(queue_id not in known for queue_id in range(topic.queues)):
+            self._book.check_room(group, topic, self._limits)
             for queue_id, offset in enumerate(offsets):
                 self._book.advance((group.name, topic.name, queue_id), offset)
             await self._book.write()
@@ -257,6 +262,7 @@ class Groups:
         `OffsetBook` brings it to SQL. Raises `TopicNotFound` or `GroupNotFound` when one was
         deleted since it was looked up."""
         check_current(self._metadata, topic, group)
+        self._book.check_room(group, topic, self._limits)
         places = [(topic.name, queue_id, offset) for queue_id, offset in rows]
         self._progress.bind(group, topic)
         written = self._progress.skip(group.name, places, topic.flush)
@@ -272,8 +278,13 @@ class Groups:
             self.wake_all(group.name)
         await written.wait()
 
+    def check_room(self, group: Group, topic: Topic) -> None:
+        """Raise `StateConflict` when the group may not begin in one more topic."""
+        self._book.check_room(group, topic, self._limits)
+
     def bind(self, group: Group, topic: Topic) -> None:
         """Before the log is told of offsets: they are of these generations."""
+        self.check_room(group, topic)
         self._progress.bind(group, topic)
 
     async def begin_again(self, group: str, rows: Sequence[CommittedOffset]) -> None:

@@ -139,6 +139,7 @@ class BrokerLife:
             book=self._book,
             progress=self.progress,
             lifecycle=self.lifecycle,
+            limits=self.limits,
             auto_create=config.auto_create_groups,
         )
 

@@ -157,6 +157,10 @@ class Members:
         await self._metadata.refresh()
         self._check_profile(beat.profile)
         settings = await self._find_or_create_group(group, client_id, beat)
+        for subscription in beat.profile.subscriptions:
+            topic = self._metadata.snapshot.topics.get(subscription.topic)
+            if topic is not None:
+                self._groups.check_room(settings, topic)
 
         def step(membership: Membership) -> Membership:
             self._check_room(membership, client_id)

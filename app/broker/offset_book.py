@@ -12,10 +12,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from app.broker.ports import Metadata
-from app.domain.errors import CurlewError
+from app.broker.ports import Group, Metadata, Topic
+from app.domain.errors import CurlewError, StateConflict
+from app.domain.limits import Limits
 from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.receipt import RETRY_QUEUE_ID
+from app.domain.settings import GroupMode
 
 Key = tuple[str, str, int]
 
@@ -68,6 +70,26 @@ class OffsetBook:
         """Topics in which the group has committed anything, by name."""
         self._collect()
         return sorted(topic for name, topic in self._offsets if name == group)
+
+    def check_room(self, group: Group, topic: Topic, limits: Limits) -> None:
+        """Raise `StateConflict` when the group may not begin in one more topic. To be called in the
+        turn in which it begins."""
+        if group.mode is GroupMode.BROADCAST or (group.name, topic.name) in self._offsets:
+            return
+        topics = sum(name == group.name for name, _ in self._offsets)
+        if topics >= limits.subscriptions_per_group_max:
+            raise _no_room(
+                f"group {group.name!r} has begun in {topics} topics, and may begin in no more",
+                "subscriptions_per_group_max",
+                limits.subscriptions_per_group_max,
+            )
+        queues = sum(len(offsets) for offsets in self._offsets.values())
+        if queues + topic.queues > limits.subscribed_queues_max:
+            raise _no_room(
+                f"the groups have begun in {queues} queues; there is no room for {topic.queues}",
+                "subscribed_queues_max",
+                limits.subscribed_queues_max,
+            )
 
     def readers(self, topic: str) -> list[str]:
         """Groups that have committed anything in the topic, by name."""
@@ -239,3 +261,12 @@ class OffsetBook:
     def _keep(self, keys: Iterable[Key], forced: Iterable[Key]) -> None:
         self._dirty.update(key for key in keys if (key[0], key[1]) in self._offsets)
         self._forced.update(self._dirty.intersection(forced))
+
+
+def _no_room(text: str, bound: str, limit: int) -> StateConflict:
+    return StateConflict(
+        text,
+        hint="delete groups that nobody needs, or what they keep of a topic with DELETE"
+        f" /v1/groups/{{group}}/offsets/{{topic}}, or let the operator raise {bound}",
+        fields={"limit": limit, "bound": bound},
+    )

@@ -33,14 +33,11 @@ from app.broker.claims import (
     topic_key,
 )
 from app.broker.epoch_plans import EpochPlans, Plan
+from app.broker.producer_refusals import closed, full, in_progress, stored_before
 from app.domain.errors import (
-    AlreadyStored,
     IdempotencyKeyReused,
     ProducerFenced,
-    ProducerSealed,
-    RequestInProgress,
     SequenceOutOfOrder,
-    TooManyRequests,
 )
 from app.domain.limits import KIB, Limits
 
@@ -97,6 +94,8 @@ class ProducerTable:
         self._producers: dict[str, _Producer] = {}
         """In the order of their last use, as far as `taken` has moved them."""
         self._families: dict[str, set[str]] = {}
+        self._sequence_count = 0
+        """Of all producers."""
         self._seals: dict[str, tuple[int, int]] = {}
         """Family → sealed epoch and when."""
         self._unsafe_seals: dict[str, int] = {}
@@ -131,7 +130,11 @@ class ProducerTable:
                 fields={"expected_seq": expected},
                 outcome="not_stored",
             )
-        if sequence is None or claim.seq == expected:
+        if sequence is None:
+            if producer is None or producer.epoch == claim.epoch or not producer.sequences:
+                self._check_room_for_sequence(now_ms)  # a new epoch ends those of the one before
+            return Fresh()
+        if claim.seq == expected:
             return Fresh()
         if claim.seq + count > expected:
             return Fresh(expected - claim.seq)
@@ -143,7 +146,7 @@ class ProducerTable:
         if producer is None:
             self._expire_producers(now_ms)
             if len(self._producers) >= self._limits.producers_max:
-                raise _full("producers", self._limits.producers_max)
+                raise full("producers", self._limits.producers_max)
         elif claim.epoch < producer.epoch:
             raise ProducerFenced(
                 f"producer {claim.producer_id!r} has epoch {producer.epoch}; {claim.epoch} is over",
@@ -152,16 +155,24 @@ class ProducerTable:
                 outcome="not_stored",
             )
 
+    def _check_room_for_sequence(self, now_ms: int) -> None:
+        most = self._limits.producer_sequences_max
+        if self._sequence_count >= most:
+            self._expire_producers(now_ms)
+            if self._sequence_count >= most:
+                raise full("sequences of producers", most)
+
+    def check_room_for_seal(self, family: str, now_ms: int) -> None:
+        """Raise `TooManyRequests` when one more family cannot be sealed."""
+        if family not in self._seals and len(self._seals) >= self._limits.producers_max:
+            self._expire_producers(now_ms)
+            if len(self._seals) >= self._limits.producers_max:
+                raise full("producers with closed epochs", self._limits.producers_max)
+
     def _check_open(self, family: str, epoch: int, producer_id: str) -> None:
         sealed = self._seals.get(family)
         if sealed is not None and epoch <= sealed[0]:
-            raise ProducerSealed(
-                f"epoch {epoch} of producer {producer_id!r} is closed; what it sent before is"
-                " stored",
-                hint=f"send with an epoch above {sealed[0]}",
-                fields={"sealed_epoch": sealed[0]},
-                outcome="not_stored",
-            )
+            raise closed(epoch, producer_id, sealed[0])
 
     def plan(self, family: str, epoch: int, topic: str, now_ms: int) -> Plan | None:
         """What the epoch has planned for the topic; None when it has to be planned now.
@@ -170,10 +181,10 @@ class ProducerTable:
         """
         self._check_open(family, epoch, family)
         found = self._plans.find(family, epoch, topic)
-        if found is None and family not in self._plans:
+        if found is None and not self._plans.has_any(family, topic):
             self._plans.expire(now_ms - self._limits.producer_window_ms)
             if len(self._plans) >= self._limits.producers_max:
-                raise _full("producers with plans", self._limits.producers_max)
+                raise full("plans of producers", self._limits.producers_max)
         return found
 
     def _look_for_key(self, claim: KeyClaim, topic: str, count: int, now_ms: int) -> Fresh | Placed:
@@ -182,7 +193,7 @@ class ProducerTable:
         entry = self._keys.get(digest)
         if entry is None:
             if len(self._keys) >= self._limits.idempotency_keys_max:
-                raise _full("idempotency keys", self._limits.idempotency_keys_max)
+                raise full("idempotency keys", self._limits.idempotency_keys_max)
             return Fresh()
         _, _, _, fingerprint, _, placed = json.loads(entry)
         if fingerprint != claim.fingerprint:
@@ -192,7 +203,7 @@ class ProducerTable:
                 outcome="not_stored",
             )
         if digest in self._unsafe_keys:
-            raise _in_progress()
+            raise in_progress()
         found = _placed(placed)
         if found.size < count:
             return Fresh(found.size, found.queues[0])
@@ -309,11 +320,16 @@ class ProducerTable:
     ) -> _Sequence:
         producer = self._producers.pop(producer_id, None)
         if producer is None or producer.epoch != epoch:
+            self._sequence_count -= len(producer.sequences) if producer is not None else 0
             producer = _Producer(epoch, now_ms)
             self._families.setdefault(family_of(producer_id), set()).add(producer_id)
         producer.used_ms = now_ms
         self._producers[producer_id] = producer
-        return producer.sequences.setdefault((topic, scope), _Sequence())
+        sequence = producer.sequences.get((topic, scope))
+        if sequence is None:
+            sequence = producer.sequences[topic, scope] = _Sequence()
+            self._sequence_count += 1
+        return sequence
 
     def _apply_key(self, fields: list[Any], entry: bytes) -> Callable[[bool], None]:
         _, topic, key, fingerprint, now_ms, placed = fields
@@ -382,10 +398,11 @@ class ProducerTable:
         for producer in self._producers.values():
             for key in [key for key in producer.sequences if key[0] == topic]:
                 del producer.sequences[key]
+                self._sequence_count -= 1
         self._plans.drop_topic(topic)
 
     def _forget(self, producer_id: str) -> None:
-        del self._producers[producer_id]
+        self._sequence_count -= len(self._producers.pop(producer_id).sequences)
         family = family_of(producer_id)
         members = self._families[family]
         members.discard(producer_id)
@@ -440,6 +457,7 @@ class ProducerTable:
 
     def clear(self) -> None:
         self._producers.clear()
+        self._sequence_count = 0
         self._families.clear()
         self._seals.clear()
         self._unsafe_seals.clear()
@@ -527,17 +545,11 @@ def _sequence_entry(
 
 def _first_result(claim: ProducerClaim, sequence: _Sequence, count: int) -> Placed:
     if claim.seq + count > sequence.confirmed:
-        raise _in_progress()
+        raise in_progress()
     for seq, placed in sequence.results:
         if seq == claim.seq and placed.size == count:
             return placed
-    raise AlreadyStored(
-        f"messages {claim.seq} to {claim.seq + count - 1} of producer {claim.producer_id!r} were"
-        " stored before; where is not remembered any more",
-        hint="take it as a success",
-        fields={"expected_seq": sequence.next_seq},
-        outcome="stored",
-    )
+    raise stored_before(claim.producer_id, claim.seq, count, sequence.next_seq)
 
 
 def _take_back(sequence: _Sequence, seq: int) -> None:
@@ -549,25 +561,6 @@ def _take_back(sequence: _Sequence, seq: int) -> None:
 def _drop_results(sequence: _Sequence, seq: int) -> None:
     while sequence.results and sequence.results[-1][0] >= seq:
         sequence.results.pop()
-
-
-def _in_progress() -> RequestInProgress:
-    return RequestInProgress(
-        "the first request with this key or sequence is still being stored",
-        hint="repeat the request after a pause; it then gets the first result",
-        outcome="unknown",
-        retry_after_s=1,
-    )
-
-
-def _full(what: str, limit: int) -> TooManyRequests:
-    return TooManyRequests(
-        f"{limit} {what} are remembered, and no more can be",
-        hint="send without, use fewer, or raise the limit",
-        fields={"limit": limit},
-        outcome="not_stored",
-        retry_after_s=10,
-    )
 
 
 def _digest(topic: str, key: str) -> bytes:

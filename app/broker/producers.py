@@ -421,6 +421,7 @@ class Producers:
         sealed = self._table.sealed_epoch(family)
         if epoch > sealed:
             self._table.check_complete(family, epoch, messages)
+            self._table.check_room_for_seal(family, self._clock.now_ms())
         if epoch > sealed or not self._table.is_seal_safe(family):
             entry = self._table.seal_entry(family, max(epoch, sealed), self._clock.now_ms())
             await self._write(entry, FlushMode.SYNC)

@@ -35,6 +35,10 @@ LARGE_FRAME_BYTES: Final = 8 * MIB
 """A larger frame is checked in one turn and appended in the next: 1 ms a MiB each."""
 
 
+_TURNS_SPARED: Final = 1_024
+"""Turns of deleted topics that may pile up before they are swept out."""
+
+
 class Sender:
     """Appends for producers. One per broker."""
 
@@ -215,9 +219,18 @@ class Sender:
     def _choose_queue(self, topic: Topic, sharding_key: str | None) -> int:
         if sharding_key is not None:
             return queue_for_sharding_key(sharding_key, topic.queues)
-        turn = self._turns.get(topic.name, 0)
+        turn = self._turns.get(topic.name)
+        if turn is None:
+            turn = 0
+            self._forget_turns()
         self._turns[topic.name] = turn + 1
         return turn % topic.queues
+
+    def _forget_turns(self) -> None:
+        """Those of deleted topics, when they may be as many as there are topics."""
+        known = self._metadata.snapshot.topics
+        if len(self._turns) > 2 * len(known) + _TURNS_SPARED:
+            self._turns = {name: turn for name, turn in self._turns.items() if name in known}
 
     def _choose_queues(
         self,

@@ -7,12 +7,11 @@ take turns and each step sees the truth. Lock order on PostgreSQL: group, genera
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster import offsets
+from app.cluster import member_numbers, offsets
 from app.cluster.database import Database
 from app.cluster.member_columns import (
     detail_to_json,
@@ -20,6 +19,7 @@ from app.cluster.member_columns import (
     profile_to_json,
     rebalance_of,
 )
+from app.cluster.member_numbers import Numbers
 from app.cluster.tables import (
     consumer_groups,
     group_generations,
@@ -56,7 +56,9 @@ class Memberships:
     async def read(self, group: str) -> Membership:
         """The group's members and queues; empty when it has never had any."""
         async with self._database.reading() as connection:
-            return await _load(connection, group, await _numbers(connection, group, lock=False))
+            return await _load(
+                connection, group, await member_numbers.load(connection, group, lock=False)
+            )
 
     async def change(
         self,
@@ -97,19 +99,13 @@ class Memberships:
             return [rebalance_of(*each) for each in await connection.execute(query)]
 
     async def pulses(self) -> list[GroupPulse]:
-        """One short row for each group that has ever had members."""
+        """One short row for each group that has had members."""
         row = group_generations.c
-        query = select(row.consumer_group, row.counter, row.changed)
+        query = select(row.consumer_group, row.counter, row.changed).where(
+            row.consumer_group != member_numbers.FLOOR
+        )
         async with self._database.reading() as connection:
             return [GroupPulse(*each) for each in await connection.execute(query)]
-
-
-class Numbers(NamedTuple):
-    """The row of a group's generation."""
-
-    generation: int
-    counter: int
-    changed: int
 
 
 async def _lock(connection: AsyncConnection, group: str) -> Numbers:
@@ -118,26 +114,7 @@ async def _lock(connection: AsyncConnection, group: str) -> Numbers:
     query = select(name).where(name == group).with_for_update(read=True, key_share=True)
     if await connection.scalar(query) is None:
         raise GroupNotFound(f"consumer group {group!r} does not exist (any more)")
-    numbers = await _numbers(connection, group, lock=True)
-    if numbers is None:
-        insertion = upsert(connection, group_generations).values(
-            consumer_group=group, generation=0, counter=0, changed=0
-        )
-        await connection.execute(
-            insertion.on_conflict_do_nothing(index_elements=["consumer_group"])
-        )
-        numbers = await _numbers(connection, group, lock=True)
-        assert numbers is not None
-    return numbers
-
-
-async def _numbers(connection: AsyncConnection, group: str, *, lock: bool) -> Numbers | None:
-    row = group_generations.c
-    query = select(row.generation, row.counter, row.changed).where(row.consumer_group == group)
-    if lock:
-        query = query.with_for_update()
-    found = (await connection.execute(query)).one_or_none()
-    return None if found is None else Numbers(*found)
+    return await member_numbers.load_or_make(connection, group)
 
 
 async def _load(connection: AsyncConnection, group: str, numbers: Numbers | None) -> Membership:

@@ -9,7 +9,15 @@ when the connection broke at the commit, it is unknown: all changes may be repea
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
-from app.cluster import deletions, nodes, offsets, shared_secrets, store_claim, versions
+from app.cluster import (
+    deletions,
+    member_numbers,
+    nodes,
+    offsets,
+    shared_secrets,
+    store_claim,
+    versions,
+)
 from app.cluster.config import ClusterConfig
 from app.cluster.database import Database
 from app.cluster.groups import GROUPS
@@ -229,6 +237,8 @@ class Metadata:
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             now_ms = self._clock.now_ms()
             removed = await GROUPS.remove(connection, name, terms.conditions, now_ms=now_ms)
+            if removed is not None:
+                await member_numbers.forget_deleted(connection)
         if removed is None:
             hint = _did_you_mean(name, self._snapshot.groups)
             raise GroupNotFound(f"there is no consumer group {name!r}", hint=hint)

@@ -179,6 +179,7 @@ class Limits:
     page_size_max: int = 1_000
     topics_per_look_max: int = 256
     producers_max: int = 100_000
+    producer_sequences_max: int = 400_000
     producer_window_ms: int = 7 * 86_400_000
     producer_results_max: int = 64
     idempotency_keys_max: int = 250_000
@@ -209,6 +210,8 @@ class Limits:
     transactions_remembered_max: int = 100_000
     member_lease_ms: int = 30_000
     members_per_group_max: int = 1_000
+    subscriptions_per_group_max: int = 1_000
+    subscribed_queues_max: int = 262_144
     subscriptions_per_member_max: int = 64
     queue_lock_ms: int = 60_000
     rebalance_history_max: int = 100

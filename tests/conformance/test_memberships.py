@@ -5,8 +5,11 @@ import random
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy import select
 
 from app.cluster import Metadata
+from app.cluster.member_numbers import FLOOR
+from app.cluster.tables import group_generations
 from app.domain import rebalancing
 from app.domain.errors import (
     GroupNotFound,
@@ -168,6 +171,31 @@ class TestMembers:
         assert again.counter > last.counter
         with pytest.raises(StaleGeneration):
             await metadata.members.change("billing", beat("b", last.generation))
+
+    async def test_no_row_outlives_its_group_but_one(
+        self, metadata: Metadata, other: Metadata
+    ) -> None:
+        await make(metadata, topics="orders")
+        highest = 0
+        for number in range(12):
+            await make(metadata, groups=f"g{number} h{number}")
+            lowest = highest
+            for client_id in "abc"[: number % 3 + 1]:
+                last = await other.members.change(f"g{number}", beat(client_id))
+                assert last.generation > lowest
+                highest = max(highest, last.generation)
+            await metadata.delete_group(f"g{number}")
+            await other.delete_group(f"h{number}")  # which never had members
+            async with metadata._database.reading() as connection:
+                rows = (await connection.execute(select(group_generations.c.consumer_group))).all()
+            assert [name for (name,) in rows] == [FLOOR]
+            assert await metadata.members.pulses() == []
+        await make(metadata, groups="kept gone")
+        kept = await metadata.members.change("kept", beat("a"))
+        await metadata.members.change("gone", beat("a"))
+        await metadata.delete_group("gone")
+        assert (await metadata.members.read("kept")).generation == kept.generation
+        assert [pulse.group for pulse in await other.members.pulses()] == ["kept"]
 
     async def test_the_history_is_bounded(self, metadata: Metadata) -> None:
         most = Limits().rebalance_history_max

@@ -425,7 +425,7 @@ async def test_an_epoch_that_lacks_messages_is_not_closed() -> None:
 async def test_a_closed_epoch_plans_nothing_and_its_plans_are_forgotten() -> None:
     async with running(limits=Limits(producers_max=1)) as world:
         await plan(world, 7)
-        with pytest.raises(TooManyRequests, match="1 producers with plans"):
+        with pytest.raises(TooManyRequests, match="1 plans of producers"):
             await plan(world, 0, "spark:q2")
         assert await plan(world, 8) == 1
         await world.broker.producers.seal("spark:q1", 7)

@@ -85,7 +85,8 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """One topic. `generation` grows when it is deleted and made anew under its name."""
+    """One topic. `generation` is another number, higher or lower, when it was deleted and made
+    anew under its name."""
 
     generation: int
     queues: Mapping[int, QueueState]

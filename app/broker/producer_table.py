@@ -426,6 +426,8 @@ class ProducerTable:
         self.clear()
         for line in adopted:
             self.apply(line)
+        if last is not None:  # what `repair` asks about has the same name as the rest
+            last = last[0], _with_generation(last[1], generation_of), *last[2:]
         self._last, self._unsafe_seals = last, unsafe
         return True
 
@@ -571,13 +573,19 @@ def _adopted(line: bytes, generation_of: Callable[[str], int]) -> bytes:
     """An entry of a snapshot whose topic has a generation, if one is known for its name."""
     fields = json.loads(line)
     place = {_KEY: 1, _SEQUENCE: 3, _PLAN: 3}.get(fields[0])
-    if place is None or "#" in fields[place]:
+    if place is None:
         return line
-    generation = generation_of(fields[place])
-    if not generation:
+    named = _with_generation(fields[place], generation_of)
+    if named == fields[place]:
         return line
-    fields[place] = topic_key(fields[place], generation)
+    fields[place] = named
     return _encode(*fields)
+
+
+def _with_generation(topic: str, generation_of: Callable[[str], int]) -> str:
+    """The topic key of a topic that may be named by its name alone."""
+    generation = 0 if "#" in topic else generation_of(topic)
+    return topic_key(topic, generation) if generation else topic
 
 
 def _encode(*fields: object) -> bytes:

@@ -97,7 +97,7 @@ class Producers:
         bounds = self._store.bounds
         is_adopted = self._table.adopt(self._store.generation)
         entry = self._table.repair(lambda topic, queue_id: bounds(topic, queue_id).max_offset)
-        if entry is not None:
+        if entry is not None and not is_adopted:  # else the snapshot tells of it as well
             await self.journal.write(entry, FlushMode.SYNC)
         for topic in self._table.topics():
             name, generation = read_topic_key(topic)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.broker.claims import KeyClaim, ProducerClaim
+from app.broker.journal import Journal
 from app.broker.producer_table import ProducerTable
 from app.broker.producers import Once
 from app.broker.results import BatchItem, SendResult
@@ -291,6 +292,34 @@ async def test_a_frame_that_was_cut_short_is_completed_after_another_restart(
         others = stored(world) - kept
         await world.restart()
         assert await send_frame(world, 3, what) == (kept + others, 3 - kept, False)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+@pytest.mark.parametrize("what", [claim(0), KeyClaim("k", "f")])
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_frame_of_the_last_version_that_a_crash_cut_short_is_completed(
+    kept: int, what: ProducerClaim | KeyClaim, *, dies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names topics by their names alone; and this one may die again while it takes that over."""
+    async with running() as world:
+        with monkeypatch.context() as patched:
+            patched.setattr("app.broker.producers.topic_key", lambda name, _generation: name)
+            await send_frame(world, 3, what)
+        if dies:
+            with monkeypatch.context() as patched:
+                patched.setattr(Journal, "write_snapshot", die)
+                with pytest.raises(asyncio.CancelledError):
+                    await restart_with(world, kept)
+        await restart_with(world, kept)
+        assert await send_frame(world, 3, what) == (kept, 3 - kept, False)
+        await world.restart()
+        assert stored(world) == 3
+        if isinstance(what, KeyClaim):
+            assert await send_frame(world, 3, what) == (0, 3, True)
+
+
+async def die(_journal: Journal) -> None:
+    raise asyncio.CancelledError
 
 
 async def test_a_seal_that_was_not_written_is_written_again() -> None:

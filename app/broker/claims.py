@@ -4,7 +4,7 @@ Values only; `producer_table` keeps them, `producers` acts on them.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from app.domain.errors import InvalidRequest
@@ -82,3 +82,9 @@ def read_topic_key(key: str) -> tuple[str, int]:
     """Name and generation; 0: from a version that knew none."""
     name, _, generation = key.partition("#")
     return name, int(generation or 0)
+
+
+def with_generation(topic: str, generation_of: Callable[[str], int]) -> str:
+    """The topic key for one that may be a name alone, from a version that knew no generations."""
+    generation = 0 if "#" in topic else generation_of(topic)
+    return topic_key(topic, generation) if generation else topic

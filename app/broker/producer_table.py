@@ -30,7 +30,7 @@ from app.broker.claims import (
     ProducerClaim,
     family_of,
     read_topic_key,
-    topic_key,
+    with_generation,
 )
 from app.broker.epoch_plans import EpochPlans, Plan
 from app.broker.producer_refusals import closed, full, in_progress, stored_before
@@ -427,7 +427,7 @@ class ProducerTable:
         for line in adopted:
             self.apply(line)
         if last is not None:  # what `repair` asks about has the same name as the rest
-            last = last[0], _with_generation(last[1], generation_of), *last[2:]
+            last = last[0], with_generation(last[1], generation_of), *last[2:]
         self._last, self._unsafe_seals = last, unsafe
         return True
 
@@ -575,17 +575,11 @@ def _adopted(line: bytes, generation_of: Callable[[str], int]) -> bytes:
     place = {_KEY: 1, _SEQUENCE: 3, _PLAN: 3}.get(fields[0])
     if place is None:
         return line
-    named = _with_generation(fields[place], generation_of)
+    named = with_generation(fields[place], generation_of)
     if named == fields[place]:
         return line
     fields[place] = named
     return _encode(*fields)
-
-
-def _with_generation(topic: str, generation_of: Callable[[str], int]) -> str:
-    """The topic key of a topic that may be named by its name alone."""
-    generation = 0 if "#" in topic else generation_of(topic)
-    return topic_key(topic, generation) if generation else topic
 
 
 def _encode(*fields: object) -> bytes:

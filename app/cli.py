@@ -96,7 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         uvloop.run(_serve(config, _banner if options.command == "dev" else _line))
     except _STARTUP_FAILURES as error:
         hint = getattr(error, "hint", None)
-        sys.stderr.write(f"curlew: {error}{f' ({hint})' if hint else ''}\n")
+        text = getattr(error, "for_log", None) or error
+        sys.stderr.write(f"curlew: {text}{f' ({hint})' if hint else ''}\n")
         return EXIT_UNUSABLE
     return 0
 

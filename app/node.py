@@ -222,7 +222,8 @@ class Node:
         except CurlewError as error:
             problem = f"the metadata is not refreshed: {error.detail}"
             if problem != self.broker.health.metadata_problem:
-                _LOG.warning("%s", problem)
+                why = getattr(error, "for_log", None) or error.detail
+                _LOG.warning("the metadata is not refreshed: %s", why)
             self.broker.health.metadata_problem = problem
         else:
             self.broker.health.metadata_problem = None

@@ -14,7 +14,7 @@ from app.store.offline.importing import ImportPlan
 from app.store.offline.measuring import SIZE_BOUNDS, Statistics
 from app.store.offline.repair import Repair
 from app.store.offline.survey import Survey
-from app.store.offline.verification import Verification
+from app.store.offline.verification import NOT_READ, Verification
 
 PREFIX_BYTES: Final = 32
 _UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -67,6 +67,7 @@ def verification_lines(found: Verification) -> Iterator[str]:
         f"{found.queues} queues; log from {found.log_start} to {found.log_end}"
     )
     yield from (f"note     {note}" for note in found.notes)
+    yield f"not read: {NOT_READ}"
     yield from map(problem_line, found.problems)
     count = len(found.problems)
     yield f"{count} problem{'s' if count != 1 else ''} found" if count else "no damage found"
@@ -84,6 +85,7 @@ def verification_json(found: Verification) -> dict[str, object]:
         "log_end": found.log_end,
         "problems": found.problems,
         "notes": found.notes,
+        "not_read": NOT_READ,
     }
 
 

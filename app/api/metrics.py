@@ -15,6 +15,7 @@ from app.broker.health import TROUBLES
 from app.broker.ports import Metadata
 from app.broker.streaming import StreamEnd
 from app.runtime.loop_lag import LAG_BUCKETS_S, LoopLag
+from app.store import DamageKind
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -146,6 +147,12 @@ def _state(sources: Sources) -> Iterator[_Family]:
         "gauge",
         "Bytes written and not yet on the medium.",
         store.written_end - store.flushed_end,
+    )
+    yield _Family(
+        "curlew_store_damage_total",
+        "counter",
+        "Damage found in the store since the start, by kind.",
+        [(f'{{kind="{kind.value}"}}', store.damages.get(kind.value, 0)) for kind in DamageKind],
     )
     yield _one(
         "curlew_storage_pending_bytes", "gauge", "Bytes not yet written.", store.pending_bytes

@@ -164,7 +164,6 @@ class Delays:
         """Deliver what is due. The service's turn; one at a time."""
         timers = self.timers
         if timers.damage is not None:
-            _LOG.warning("the timer log is made again from its topic: %s", timers.damage)
             await timers.rebuild()
         await timers.catch_up()
         if not timers.count:
@@ -333,7 +332,6 @@ class Delays:
             if found and total > BATCH_BYTES:
                 break
             for gap in read.gaps:
-                _LOG.error("delayed messages at %s of the timer topic are damaged", gap)
                 found |= dict.fromkeys(range(gap.from_offset, gap.to_offset))
             for record in read.records:
                 message = self._store.decode(record)

@@ -30,6 +30,7 @@ class ConditionCode(StrEnum):
     STORE_FAILED = "STORE_FAILED"
     DISK_FULL = "DISK_FULL"
     SYSTEM_BUSY = "SYSTEM_BUSY"
+    STORE_DAMAGED = "STORE_DAMAGED"
     METADATA_UNAVAILABLE = "METADATA_UNAVAILABLE"
     TIMERS_NOT_READY = "TIMERS_NOT_READY"
     DELIVERY_FAILING = "DELIVERY_FAILING"
@@ -39,6 +40,7 @@ class ConditionCode(StrEnum):
 TROUBLES: Final = (
     ConditionCode.DISK_FULL,
     ConditionCode.SYSTEM_BUSY,
+    ConditionCode.STORE_DAMAGED,
     ConditionCode.METADATA_UNAVAILABLE,
     ConditionCode.TIMERS_NOT_READY,
     ConditionCode.DELIVERY_FAILING,
@@ -62,6 +64,8 @@ _HINTS: Final = {
     "the node",
     ConditionCode.DISK_FULL: "sends are refused, reading goes on; free some space or shorten the "
     "retention, and sending works again by itself",
+    ConditionCode.STORE_DAMAGED: "requests are served from what is good; the log of the node names "
+    "each finding; stop the node and run `curlew store verify`, look at the disk",
     ConditionCode.METADATA_UNAVAILABLE: "messages go on by what the node knows, changes of topics "
     "and groups fail; look at the database",
     ConditionCode.TIMERS_NOT_READY: "delayed messages are delivered late until they are read back "
@@ -132,6 +136,11 @@ class Health:
         """What an operator should look at although requests are served."""
         found: list[Condition] = []
         found += self._shortages()
+        damages = self._store.status().damages
+        if damages:
+            counts = ", ".join(f"{kind} {count}" for kind, count in damages.items())
+            detail = f"found since the start, by kind: {counts}"
+            found.append(_condition(ConditionCode.STORE_DAMAGED, detail))
         found += [
             _condition(ConditionCode.METADATA_UNAVAILABLE, problem)
             for problem in (self.metadata_problem, self._book.problem)

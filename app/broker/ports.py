@@ -56,6 +56,10 @@ class StoreStatus(Protocol):
     def pending_bytes(self) -> int: ...
     @property
     def lacks(self) -> tuple[Lack, ...]: ...
+    @property
+    def damages(self) -> Mapping[str, int]:
+        """What was found damaged since the start, by kind; kinds without any are left out."""
+        ...
 
 
 class Frame(Protocol):

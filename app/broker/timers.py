@@ -118,6 +118,8 @@ class Timers:
     async def rebuild(self) -> None:
         """The timer log is damaged: make it again from the topic, from the next catching up on."""
         async with self._reading, self._looking:
+            if self.damage is not None:
+                self.log.note_damage(self.damage)
             self.damage = None
             self.log.reset(self._store.bounds(TIMER_TOPIC, QUEUE).min_offset)
             claims, watches = self._claims, self._watches

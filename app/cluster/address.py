@@ -84,8 +84,14 @@ class DatabaseAddress:
         return Path(self.url.database)
 
     @property
+    def public(self) -> str:
+        """For clients: neither a path nor a host."""
+        kind = "SQLite" if self.engine is Engine.SQLITE else "PostgreSQL"
+        return f"the metadata database ({kind})"
+
+    @property
     def shown(self) -> str:
-        """For messages and logs. Built from harmless parts, not by masking the whole."""
+        """For the node's log and its operator. Built from harmless parts, not by masking."""
         if self.engine is Engine.SQLITE:
             return f"SQLite file {self.url.database}"
         host = self.url.host or self.url.query.get("host") or "localhost"

@@ -67,14 +67,18 @@ def unavailable(error: Exception, address: DatabaseAddress) -> MetadataUnavailab
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     what, hint = _explain(cause)
     reason = address.without_secrets(_first_line(cause))
-    return MetadataUnavailable(
-        f"{address.shown} {what}: {reason}", hint=hint, retry_after_s=RETRY_AFTER_S
+    failure = MetadataUnavailable(
+        f"{address.public} {what}", hint=hint, retry_after_s=RETRY_AFTER_S
     )
+    failure.for_log = f"{address.shown} {what}: {reason}"
+    return failure
 
 
 def damaged(address: DatabaseAddress, finding: str) -> MetadataUnavailable:
     """The error for a file that SQLite's own check finds wrong."""
-    return MetadataUnavailable(f"{address.shown} is damaged: {finding}", hint=_RESTORE_HINT)
+    failure = MetadataUnavailable(f"{address.public} is damaged", hint=_RESTORE_HINT)
+    failure.for_log = f"{address.shown} is damaged: {finding}"
+    return failure
 
 
 def _explain(cause: BaseException) -> tuple[str, str]:

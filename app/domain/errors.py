@@ -515,6 +515,10 @@ class MetadataUnavailable(TryAgain):
     code = "METADATA_UNAVAILABLE"
     title = "The metadata database cannot be reached"
 
+    for_log: str | None = None
+    """More than clients may know: where the database is, and what its driver said. None: the
+    detail is all."""
+
 
 class NodeFault(CurlewError):
     """We are broken; another node may do better."""

@@ -85,7 +85,9 @@ class Service:
                 await self._turn()
             except Exception as error:  # noqa: BLE001  # one bad turn must not end the service
                 self.failures += 1
-                self.problem = f"{type(error).__name__}: {error}"
+                # An OSError's own text has the path, which clients need not know; the log has it.
+                text = (isinstance(error, OSError) and error.strerror) or error
+                self.problem = f"{type(error).__name__}: {text}"
                 _LOG.exception("service %s failed; it goes on", self.name)
             else:
                 self.problem = None

@@ -7,6 +7,7 @@ from app.store.appending import Appended, StepPart
 from app.store.checkpoints import Checkpointing
 from app.store.config import StoreConfig
 from app.store.consume_queue import Unit
+from app.store.damage import DamageKind
 from app.store.expiring import RetentionReport
 from app.store.files import ColdRead, FilePart, FileSystem, OsFiles, StoreLocked
 from app.store.lookups import KeyedRecords
@@ -25,6 +26,7 @@ __all__ = [
     "Appended",
     "Checkpointing",
     "ColdRead",
+    "DamageKind",
     "Done",
     "FilePart",
     "FileSystem",

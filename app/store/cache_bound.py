@@ -81,3 +81,12 @@ class CacheBound:
     def _behind(end: int, distance: int) -> int:
         """Number of the step so many bytes before the end; the first one when there are fewer."""
         return max(end - distance, 0) // STEP_BYTES
+
+
+def bound_cache(log: CommitLog, kept_bytes: int | None, end: int) -> CacheBound | None:
+    """Bound what stays in memory of a log that goes on at `end`; None: as the kernel decides."""
+    if kept_bytes is None:
+        return None
+    cache = CacheBound(log, kept_bytes, end)
+    log.on_read = cache.was_read
+    return cache

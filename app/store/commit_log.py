@@ -24,6 +24,7 @@ from app.store.file_cache import FileCache
 from app.store.files import Buffer, File, FilePart, FileSystem
 from app.store.formats.record import END_OF_FILE_BYTES, encode_end_of_file
 from app.store.formats.record_block import Ints
+from app.store.strays import is_segment
 
 OPEN_SEGMENTS_MAX: Final = 128
 """Segments that are open for reading; those being written come on top. 32 GiB of the usual size."""
@@ -134,7 +135,7 @@ class CommitLog:
         """Segments with all their room. A process that was killed may leave a shorter one."""
         for name in files.list(paths.COMMIT_LOG):
             base = paths.parse_file_name(name)
-            if base is not None:
+            if base is not None and is_segment(files, name, segment_bytes):
                 self.bases.append(base)
                 self._known.add(base)
                 if self._file(base).size() >= segment_bytes:

@@ -10,7 +10,7 @@ tail before what was taken of it. `write_taken` belongs to one thread at a time.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import google_crc32c
@@ -21,6 +21,7 @@ from app.store.file_cache import FileCache
 from app.store.files import ColdRead
 from app.store.formats.consume_queue import UNIT, UNIT_BYTES, UNITS
 from app.store.formats.state_file import QueueState
+from app.store.strays import names_in
 from app.store.unit_sums import BLOCK_UNITS, UnitSums
 
 Unit = tuple[int, int, int]
@@ -31,6 +32,9 @@ _MINIMA: Final = threading.Lock()
 
 _TAKEN: Final = threading.Lock()
 """Held while what was taken changes: the event loop adds, a thread writes it and lets go of it."""
+
+_LOOK_BEHIND_UNITS: Final = 64
+"""Behind the end of a queue there is seldom anything."""
 
 Repair = Callable[["ConsumeQueue", int, int], None]
 """Puts the wrong ones among units `[first, end)` right, from the log. Waits for the disk."""
@@ -186,11 +190,26 @@ class ConsumeQueue:
             self.append(bytes((max_offset - self.max_offset) * UNIT_BYTES))
             self.next_offset = self.max_offset
 
+    def end_of_units_into(self, ranges: Sequence[tuple[int, int]]) -> int:
+        """One past the last unit behind `max_offset` that is in a file and points into one of some
+        half-open ranges of the log; `max_offset` when there is none. Waits for the disk."""
+        found = first = self.max_offset
+        count = _LOOK_BEHIND_UNITS
+        while True:
+            data = self._read_files(first, first + count, wait_for_disk=True)
+            if not any(data):
+                return found
+            for offset, (position, size, _) in enumerate(UNIT.iter_unpack(data), first):
+                if size > 0 and any(start <= position < end for start, end in ranges):
+                    found = offset + 1
+            first += count
+            count = BLOCK_UNITS
+
     def has_files(self) -> bool:
         """Whether every file between the bounds is there."""
         if self.min_offset == self.max_offset:
             return True
-        names = set(self._cache.files.list(self._directory))
+        names = set(names_in(self._cache.files, self._directory) or ())
         first = self.min_offset * UNIT_BYTES
         bases = range(
             first - first % self._file_bytes, self.max_offset * UNIT_BYTES, self._file_bytes

@@ -163,25 +163,30 @@ class IndexFile:
             yield found == hashed, offset, seconds
             number, limit = previous, number
 
-    def verify(self) -> None:
-        """Compare a sealed file with its checkpoint, once; wrong slots are put right.
+    def verify(self) -> bool:
+        """Compare a sealed file with its checkpoint, once; True: wrong slots were put right.
 
         Raises `IndexDamaged`.
         """
+        was_wrong = False
         if not self.verified:
             heads = chain_heads(self._load_entries(), self._slots)
             stored = self._read(HEADER_BYTES, SLOT_BYTES * self._slots)
             expected = heads.astype(">i4").tobytes()
-            if stored != expected:
+            was_wrong = stored != expected
+            if was_wrong:
                 file = self._cache.get(self._path)
                 if file is None:
                     raise IndexDamaged(f"{self._path}: removed")
                 self._cache.mark_dirty(file)
                 file.pwritev([expected], HEADER_BYTES)
             self.verified = True
+        return was_wrong
 
-    def resume(self, end: int) -> None:
+    def resume(self, end: int) -> int:
         """Take the file up again for appending, without entries of records from `end` on.
+
+        Returns how many slots stand there otherwise; the next flush writes them.
 
         Raises `IndexDamaged`.
         """
@@ -201,6 +206,7 @@ class IndexFile:
             self.end_offset = int(entries["physical_offset"][-1])
             self.end_ms = min(self.end_ms, self.begin_ms + 1000 * int(entries["seconds"][-1]) + 999)
         self.verified = True
+        return len(wrong)
 
     def _load_entries(self) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
         count = self.next_entry - 1

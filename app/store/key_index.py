@@ -11,9 +11,11 @@ thread of retention; `candidates` may run in reader threads. The event loop neve
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from app.store import paths
+from app.store.damage import DamageKind, Damages
 from app.store.file_cache import FileCache
 from app.store.files import ColdRead
 from app.store.formats.key_index import index_key, key_hashes
@@ -34,7 +36,7 @@ class _Keyed(NamedTuple):
 class KeyIndex:
     """All index files of a store, oldest first; keys go into the last one."""
 
-    def __init__(self, cache: FileCache, slots: int, entries: int) -> None:
+    def __init__(self, cache: FileCache, slots: int, entries: int, damages: Damages) -> None:
         self._fs = cache.files
         self._cache = cache
         self._slots = slots
@@ -42,6 +44,11 @@ class KeyIndex:
         self._files: list[IndexFile] = []
         self._pending: list[_Keyed] = []
         self._lock = threading.Lock()
+        self._damages = damages
+        self._damaged: set[str] = set()
+        """Files of which damage was told."""
+        self.wrong_slots = 0
+        """Of the last file at opening, which are put right."""
         self.damaged_from: int | None = None
         """Physical offset of the first record whose keys may be missing; made again at opening."""
 
@@ -70,7 +77,7 @@ class KeyIndex:
         if resume_at is None:
             return self._fs.exists(paths.index_file(file.name))
         try:
-            file.resume(resume_at)
+            self.wrong_slots = file.resume(resume_at)
         except IndexDamaged:
             return False
         return True
@@ -79,7 +86,8 @@ class KeyIndex:
         known = {file.name for file in self._files}
         for name in self._fs.list(paths.INDEX):
             if paths.is_index_name(name) and name not in known:
-                self._fs.remove(paths.index_file(name))
+                with suppress(IsADirectoryError, PermissionError):  # a stranger
+                    self._fs.remove(paths.index_file(name))
 
     def add(
         self, physical_offset: int, store_time_ms: int, topic: str, keys: Sequence[str]
@@ -163,19 +171,26 @@ class KeyIndex:
             if file.begin_ms > end_ms or file.end_ms < begin_ms:
                 continue
             try:
-                if wait_for_disk:
-                    file.verify()
+                if wait_for_disk and file.verify():
+                    what = f"{file.name}: slots were wrong and are put right"
+                    self._damages.note(DamageKind.INDEX, what)
                 for same, offset, seconds in file.chain(hashed, wait_for_disk=wait_for_disk):
                     earliest = file.begin_ms + 1000 * seconds
                     wanted = same and earliest <= end_ms and earliest + 999 >= begin_ms
                     yield offset if wanted else None
-            except IndexDamaged:
-                self._note_damage(file)
+            except IndexDamaged as error:
+                self._note_damage(file, str(error))
 
-    def _note_damage(self, file: IndexFile) -> None:
+    def _note_damage(self, file: IndexFile, what: str) -> None:
         with self._lock:
-            if file in self._files:  # else retention was quicker
-                self._miss_from(file.begin_offset)
+            if file not in self._files:
+                return  # retention was quicker
+            self._miss_from(file.begin_offset)
+            if file.name in self._damaged:
+                return
+            self._damaged.add(file.name)
+        what += "; keys are missing until the next start makes the file again"
+        self._damages.note(DamageKind.INDEX, what)
 
     def _miss_from(self, physical_offset: int) -> None:
         if self.damaged_from is None or physical_offset < self.damaged_from:

@@ -16,8 +16,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from app.domain.limits import MIB
+from app.domain.names import is_system_topic
 from app.store.checking import Source, is_intact
 from app.store.consume_queue import ConsumeQueue, Unit
+from app.store.damage import DamageKind, Damages
 from app.store.dispatching import has_unit, unit_of
 from app.store.formats.consume_queue import UNIT
 from app.store.formats.record import decode_fields, decode_properties
@@ -32,10 +34,11 @@ _DEAD_MAX: Final = 100_000
 class Mender:
     """Mends the queues of one store."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, damages: Damages) -> None:
         self.mended = 0
         """Units that were put right since opening."""
         self.source = source
+        self.damages = damages
         self._lock = threading.Lock()
         self._dead: set[tuple[str, int, int]] = set()
 
@@ -102,9 +105,26 @@ class Mender:
                     queue.mend(fields.queue_offset, unit_of(fields, pairs))
                     missing.discard(fields.queue_offset)
                     self.mended += 1
+        self._tell(queue, range(first, end), missing)
         if len(self._dead) > _DEAD_MAX:
             self._dead.clear()
         self._dead.update((queue.topic, queue.queue_id, offset) for offset in missing)
+
+    def _tell(self, queue: ConsumeQueue, looked_at: range, missing: set[int]) -> None:
+        """Count what was put right, and each message that cannot be read when it is met first."""
+        name = f"{queue.topic}/{queue.queue_id}"
+        mended = len(looked_at) - len(missing)
+        if mended:
+            what = (
+                f"{mended} units of {name} from {looked_at.start} on were wrong and are put right"
+            )
+            self.damages.note(DamageKind.QUEUE, what)
+        new = [at for at in missing if (queue.topic, queue.queue_id, at) not in self._dead]
+        if new:
+            is_own = is_system_topic(queue.topic)
+            kind = DamageKind.SYSTEM_RECORD if is_own else DamageKind.MESSAGE
+            what = f"{len(new)} messages of {name} from {min(new)} on cannot be read"
+            self.damages.note(kind, what, count=len(new))
 
     def _end_of_good(self, queue: ConsumeQueue, offset: int) -> int:
         """Behind the record of the nearest good unit before `offset`."""

@@ -20,20 +20,18 @@ from app.domain.shortages import Shortage
 from app.runtime.shortage_log import ShortageLog
 from app.store import paths
 from app.store.appending import Appended, Appender, StepPart
-from app.store.cache_bound import CacheBound
+from app.store.cache_bound import bound_cache
 from app.store.checking import Source
 from app.store.checkpoints import Checkpointing, Checkpoints
 from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
 from app.store.consume_queue import ConsumeQueue, Unit
+from app.store.damage import Damages
 from app.store.expiring import Expiring, RetentionReport
 from app.store.files import ColdRead, FileSystem, Lock
 from app.store.floor_journal import FloorJournal
 from app.store.formats.batch_frame import RequestFrame
-from app.store.formats.record import (
-    CHECKSUM_BYTES,
-    decode_message,
-)
+from app.store.formats.record import CHECKSUM_BYTES, decode_message
 from app.store.formats.state_file import StoreMeta
 from app.store.in_place import find_in_place
 from app.store.key_index import KeyIndex
@@ -103,10 +101,7 @@ class MessageStore:
         self._recovery = recovery
         self._lock = lock
         self._limits = limits
-        kept = config.log_cache_bytes
-        cache = None if kept is None else CacheBound(log, kept, recovery.end)
-        if cache is not None:
-            log.on_read = cache.was_read
+        cache = bound_cache(log, config.log_cache_bytes, recovery.end)
         self._writer = Writer(
             log, turns, recovery.end, self._roll_back, workers, cache, self.shortages
         )
@@ -144,18 +139,19 @@ class MessageStore:
         """Lock, recover, sync. Blocks. Raises `StoreLocked`, `StoreUnusable` or `OSError`."""
         lock = files.lock(paths.LOCK)
         try:
-            meta = load_or_make_meta(files, config, clock)
+            damages = Damages()
+            meta = load_or_make_meta(files, config, clock, damages)
             files.make_directory(paths.COMMIT_LOG)
             files.make_directory(paths.CONSUME_QUEUES)
             limits = limits or Limits()
             log = CommitLog(files, meta.segment_bytes, limits.store_files_max // 16)
             queues = QueueTable(files, meta.queue_file_units, limits.store_files_max // 4)
             files.make_directory(paths.INDEX)
-            index = KeyIndex(queues.cache, meta.index_slots, meta.index_entries)
+            index = KeyIndex(queues.cache, meta.index_slots, meta.index_entries, damages)
             source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes, nothing_known())
-            mender = Mender(source)
+            mender = Mender(source, damages)
             queues.repair = mender.repair
-            recovery = open_log(files, meta, log, queues, index)
+            recovery = open_log(files, meta, log, queues, index, damages)
             store = cls(
                 files,
                 config,
@@ -504,7 +500,7 @@ class MessageStore:
 
     def timer_log(self) -> TimerLog:
         """The timer log beside this store, for one owner."""
-        return TimerLog(self._files)
+        return TimerLog(self._files, damages=self._mender.damages)
 
     def begin_checkpoint(self) -> Checkpointing:
         """A checkpoint of what is synced now, with all queues collected. `run` it on a thread."""
@@ -565,6 +561,7 @@ class MessageStore:
             sum(1 for _ in self._queues),
             self._recovery,
             self.shortages.now(),
+            self._mender.damages.counts(),
         )
 
     def _stop_clean(self) -> None:

@@ -59,21 +59,18 @@ class QueueTable:
         """All queues for a checkpoint, as far as their units are in files."""
         return tuple(queue.state() for queue in self._queues.values())
 
-    def load(
-        self, states: Iterable[QueueState], dispatched_end: int, *, cut_short: bool = False
-    ) -> list[QueueState]:
+    def load(self, states: Iterable[QueueState], dispatched_end: int) -> list[QueueState]:
         """Take the queues of a checkpoint; those whose files are not what it says.
 
         The latter are empty now and must be dispatched again from the start of the log: taking a
-        damaged last unit off would give its offset to another message. `cut_short`: the log ends
-        before the checkpoint does, and some units may point behind its end.
+        damaged last unit off would give its offset to another message.
         """
         lost: list[QueueState] = []
         for state in states:
             queue = self.get_or_make(state.topic, state.queue_id)
             is_known = queue.resume(state)
             good = queue.has_files() and (is_known or _ends_well(queue))
-            if good and (cut_short or not is_known):
+            if good and not is_known:
                 good = _ends_below(queue, dispatched_end)
             if not good:
                 lost.append(state)

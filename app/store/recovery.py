@@ -7,6 +7,7 @@ they are there already. How bad bytes are judged is in `log_scan`.
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,12 +18,15 @@ from app.store import paths
 from app.store.commit_log import CommitLog
 from app.store.dispatching import BlockDispatcher
 from app.store.files import FileSystem
+from app.store.formats.record import CHECKSUM_BYTES, CHECKSUM_NAME
 from app.store.key_index import KeyIndex
 from app.store.log_scan import WINDOW_BYTES, Damage, LogScanner
 from app.store.queue_table import QueueTable
 from app.store.steps import WholeSteps
 
 _LOG: Final = logging.getLogger(__name__)
+
+_CHECKSUM: Final = re.compile(re.escape(CHECKSUM_NAME) + rb"\d{10}\x02")
 
 FLUSH_AT_BYTES: Final = 16 * MIB
 """Units that are kept in memory while the log is read."""
@@ -38,6 +42,12 @@ class Recovery:
     scanned_bytes: int = 0
     scanned_records: int = 0
     cut_bytes: int = 0
+    was_cut: bool = False
+    """Whether there was a tail to cut; `cut_bytes` of it were kept."""
+    kept_in: str = ""
+    """The file that has the bytes which were cut; empty when there was no room for it."""
+    cut_because: str | None = None
+    """Why what was cut may have been acknowledged; None: it was not."""
     damages: list[Damage] = field(default_factory=list)
     power_lost: bool = False
     rebuilt_queues: int = 0
@@ -92,9 +102,29 @@ def recover(
         recovery.end = plan.synced_end
     torn = scanner.torn or unfinished is not None
     if torn and scanner.anything_behind(recovery.end):
-        recovery.cut_bytes = keep_and_cut(files, log, recovery.end)
+        recovery.cut_because = _doubt_about_tail(log, scanner.end, plan)
+        recovery.was_cut = True
+        recovery.kept_in, recovery.cut_bytes = keep_and_cut(files, log, recovery.end)
         log.sync_all()
     return recovery
+
+
+def _doubt_about_tail(log: CommitLog, good_end: int, plan: ScanPlan) -> str | None:
+    """Why the bytes behind the last good record may have been acknowledged; None: they were not.
+
+    Below the synced end nothing is cut. A kill interrupts one write, whose bytes come in order:
+    it leaves the beginning of a record, never its end, where the checksum is. (docs/adr/0045)
+    """
+    if plan.power_lost:
+        return "the power or a sync failed; what was acknowledged before its sync may be among them"
+    position, before = good_end, b""
+    while position < log.end_of_segments:
+        data = before + log.read(position, WINDOW_BYTES)
+        if _CHECKSUM.search(data):
+            return "they have the end of a record that does not match its checksum"
+        before = data[-(CHECKSUM_BYTES - 1) :]
+        position = min(position + WINDOW_BYTES, log.base_of(position) + log.segment_bytes)
+    return None
 
 
 def _flush(queues: QueueTable, index: KeyIndex) -> None:
@@ -112,12 +142,12 @@ def _flush(queues: QueueTable, index: KeyIndex) -> None:
             raise
 
 
-def keep_and_cut(files: FileSystem, log: CommitLog, end: int) -> int:
-    """Copy what stands behind `end` to `lost+found/`, then zero it. Returns the bytes kept.
+def keep_and_cut(files: FileSystem, log: CommitLog, end: int) -> tuple[str, int]:
+    """Copy what stands behind `end` to `lost+found/`, then zero it. The copy and its bytes.
 
     On a full disk the cut itself makes the room: what is there is held in memory meanwhile. The
-    copy of what is more than `CUT_TAIL_HELD_BYTES_MAX`, or finds no room even then, is given up:
-    nobody was told that it is stored.
+    copy of what is more than `CUT_TAIL_HELD_BYTES_MAX` is given up, and all of it when it finds no
+    room even then; the path is empty then.
     """
     try:
         kept = _keep(files, end, _tail(log, end))
@@ -139,7 +169,7 @@ def keep_and_cut(files: FileSystem, log: CommitLog, end: int) -> int:
         if shortage_of(error) is not Shortage.ROOM:
             raise
         _LOG.warning("no room to keep what was cut off the end of the log at %d", end)
-        return 0
+        return "", 0
 
 
 def _tail(log: CommitLog, end: int) -> Iterator[tuple[int, bytes]]:
@@ -152,8 +182,8 @@ def _tail(log: CommitLog, end: int) -> Iterator[tuple[int, bytes]]:
         position = min(position + WINDOW_BYTES, log.base_of(position) + log.segment_bytes)
 
 
-def _keep(files: FileSystem, end: int, tail: Iterable[tuple[int, bytes]]) -> int:
-    """Write a tail to `lost+found/`; its size. Leaves nothing there when it fails."""
+def _keep(files: FileSystem, end: int, tail: Iterable[tuple[int, bytes]]) -> tuple[str, int]:
+    """Write a tail to `lost+found/`; its path and size. Leaves nothing there when it fails."""
     files.make_directory(paths.LOST_AND_FOUND)
     number = 1
     while files.exists(paths.cut_tail(end, number)):
@@ -173,4 +203,4 @@ def _keep(files: FileSystem, end: int, tail: Iterable[tuple[int, bytes]]) -> int
     finally:
         copy.close()
     files.sync_directory(paths.LOST_AND_FOUND)
-    return kept
+    return path, kept

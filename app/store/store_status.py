@@ -1,5 +1,7 @@
 """What a look at a store tells. Values only."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from app.runtime.shortage_log import Lack
@@ -30,3 +32,5 @@ class StoreStatus(NamedTuple):
     recovery: Recovery
     lacks: tuple[Lack, ...] = ()
     """What is not done for now because the machine lacks something."""
+    damages: Mapping[str, int] = MappingProxyType({})
+    """What was found damaged since the opening, by kind (`damage.DamageKind`)."""

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from app.store import paths
+from app.store.damage import DamageKind, Damages
 from app.store.files import FileSystem, read_whole, write_atomically
 from app.store.formats.state_file import StateFileError
 from app.store.formats.timer_run import (
@@ -154,7 +155,13 @@ class Flushing:
 class TimerLog:
     """The waiting records of one store. `load` before use."""
 
-    def __init__(self, files: FileSystem, flush_entries: int = FLUSH_ENTRIES) -> None:
+    def __init__(
+        self,
+        files: FileSystem,
+        flush_entries: int = FLUSH_ENTRIES,
+        damages: Damages | None = None,
+    ) -> None:
+        self._damages = damages or Damages()
         self._files = files
         self._flush_entries = flush_entries
         self._flushing: Flushing | None = None
@@ -182,12 +189,20 @@ class TimerLog:
         The offsets are the readable ones of the timer topic.
         """
         try:
-            manifest = decode_manifest(read_whole(self._files, paths.TIMER_MANIFEST) or b"")
+            data = read_whole(self._files, paths.TIMER_MANIFEST)
+            if data is None:
+                if min_offset > 0:  # the topic is trimmed only when the manifest is written
+                    self.note_damage("the manifest is missing")
+                self.reset(min_offset)
+                return False
+            manifest = decode_manifest(data)
             runs = [Run.open(self._files, number) for number in manifest.runs]
-        except (OSError, StateFileError, RunDamaged):
+        except (OSError, StateFileError, RunDamaged) as error:
+            self.note_damage(str(error))
             self.reset(min_offset)
             return False
         if not min_offset <= manifest.watermark <= max_offset:
+            self.note_damage(f"it goes to {manifest.watermark}, its topic to {max_offset}")
             self.reset(min_offset)
             return False
         self._clear()
@@ -201,6 +216,11 @@ class TimerLog:
         self._remove_all_but(known)
         return True
 
+    def note_damage(self, what: str) -> None:
+        """Count and say why the files are made again."""
+        what += "; the timer log is made again from its topic"
+        self._damages.note(DamageKind.TIMER_LOG, what)
+
     def reset(self, min_offset: int) -> None:
         """Forget everything; records are handed in from `min_offset` on."""
         self._clear()
@@ -211,7 +231,8 @@ class TimerLog:
         for name in reversed(self._files.list(paths.TIMER_LOG)):
             path = f"{paths.TIMER_LOG}/{name}"
             if path not in known:
-                self._files.remove(path)
+                with suppress(IsADirectoryError, PermissionError):  # a stranger
+                    self._files.remove(path)
 
     # --- changing
 

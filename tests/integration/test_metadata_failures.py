@@ -85,7 +85,8 @@ class TestSqliteFile:
         url = sqlite_databases.migrated()
         overwrite(file_of(url), 0, 100)
         for error in await failure_of_both(url):
-            assert error.detail == f"SQLite file {file_of(url)} is damaged: file is not a database"
+            assert error.detail == "the metadata database (SQLite) is damaged"
+            assert error.for_log == f"SQLite file {file_of(url)} is damaged: file is not a database"
             assert "restore it from a backup" in str(error.hint)
             assert isinstance(error.__cause__, SQLAlchemyError)
 
@@ -93,7 +94,8 @@ class TestSqliteFile:
         path = tmp_path / "notes.txt"
         path.write_text("not a database\n" * 99)
         for error in await failure_of_both(f"sqlite:///{path}"):
-            assert "is damaged: file is not a database" in error.detail
+            assert error.detail == "the metadata database (SQLite) is damaged"
+            assert "is damaged: file is not a database" in str(error.for_log)
         assert path.read_text() == "not a database\n" * 99
 
     async def test_a_damaged_page_is_found_when_the_node_opens(
@@ -124,7 +126,7 @@ class TestSqliteFile:
             # More than SQLite keeps in memory, so that it must read some of it again.
             pages = file_of(url).stat().st_size // 4096
             overwrite(file_of(url), 4096 * 20, 4096 * (pages - 20))
-            with pytest.raises(MetadataUnavailable, match="is damaged: ") as caught:
+            with pytest.raises(MetadataUnavailable, match="is damaged") as caught:
                 await metadata.load_offsets()
             assert isinstance(caught.value.__cause__, SQLAlchemyError)
 
@@ -133,7 +135,8 @@ class TestSqliteFile:
         (tmp_path / "file").touch()
         url = f"sqlite:///{tmp_path}/file/metadata.db"
         error = failure_of_migrating(url)
-        assert error.detail == (
+        assert error.detail == "the metadata database (SQLite) cannot be opened"
+        assert error.for_log == (
             f"SQLite file {tmp_path}/file/metadata.db cannot be opened: "
             "unable to open database file"
         )

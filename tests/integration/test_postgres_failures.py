@@ -30,7 +30,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 def shown(error: MetadataUnavailable) -> str:
     """All that may reach a log: the sentence, the hint and the whole chain of causes."""
-    return f"{error.detail} {error.hint} " + "".join(traceback.format_exception(error))
+    texts = f"{error.detail} {error.for_log} {error.hint} "
+    return texts + "".join(traceback.format_exception(error))
 
 
 async def test_a_server_that_is_not_there(own_postgres_server: PostgresServer) -> None:
@@ -38,9 +39,10 @@ async def test_a_server_that_is_not_there(own_postgres_server: PostgresServer) -
     own_postgres_server.stop()
     for error in await failure_of_both(url):
         where = f"PostgreSQL at 127.0.0.1:{own_postgres_server.port}, database 'curlew'"
-        assert error.detail.startswith(f"{where} cannot be reached: ")
-        assert "Connection refused" in error.detail
-        assert "\n" not in error.detail
+        assert error.detail == "the metadata database (PostgreSQL) cannot be reached"
+        assert str(error.for_log).startswith(f"{where} cannot be reached: ")
+        assert "Connection refused" in str(error.for_log)
+        assert "\n" not in str(error.for_log)
         assert "host, port, user and password" in str(error.hint)
         assert isinstance(error.__cause__, SQLAlchemyError)
         assert PASSWORD not in shown(error)
@@ -85,13 +87,13 @@ async def test_connections_that_the_server_closed_are_replaced(
 async def test_a_wrong_password(postgres_server: PostgresServer) -> None:
     url = postgres_server.url("postgres", password="wrong-but-secret")
     for error in await failure_of_both(url):
-        assert "password authentication failed" in error.detail
+        assert "password authentication failed" in str(error.for_log)
         assert "wrong-but-secret" not in shown(error)
 
 
 async def test_a_database_that_does_not_exist(postgres_server: PostgresServer) -> None:
     for error in await failure_of_both(postgres_server.url("nowhere")):
-        assert 'database "nowhere" does not exist' in error.detail
+        assert 'database "nowhere" does not exist' in str(error.for_log)
 
 
 async def test_a_lock_held_by_another_program(postgres_databases: PostgresDatabases) -> None:

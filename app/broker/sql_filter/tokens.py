@@ -70,6 +70,19 @@ _WORD: Final = re.compile(
     """,
     re.VERBOSE,
 )
+_OPERANDS: Final = frozenset(
+    {
+        Kind.NAME,
+        Kind.TEXT,
+        Kind.DECIMAL,
+        Kind.FLOAT,
+        Kind.TRUE,
+        Kind.FALSE,
+        Kind.NULL,
+        Kind.CLOSE,
+    }
+)
+"""Words behind which no sign may stand: there is no arithmetic."""
 _KINDS: Final = {"float": Kind.FLOAT, "decimal": Kind.DECIMAL, "text": Kind.TEXT}
 _HINTS: Final = {
     "!": "write <> for 'not equal', NOT for 'not'",
@@ -95,6 +108,8 @@ def tokens_of(text: str) -> list[Token]:
             kind = _KEYWORDS.get(image.upper(), Kind.NAME)
             tokens.append(Token(kind, image, position))
         elif group == "sign":
+            if text.startswith("--", position) and tokens and tokens[-1].kind in _OPERANDS:
+                break  # a comment that no line break ends; elsewhere two signs of a number
             tokens.append(Token(_SIGNS[image], image, position))
         elif group is not None and group != "skip":
             tokens.append(Token(_KINDS[group], image, position))

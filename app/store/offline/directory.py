@@ -16,6 +16,7 @@ from app.store.formats.state_file import (
     decode_meta,
 )
 from app.store.opening import StoreUnusable
+from app.store.strays import names_in
 
 
 class Kind(StrEnum):
@@ -27,6 +28,9 @@ class Kind(StrEnum):
     QUEUE = "queue"
     INDEX = "index"
     STATE = "state"
+    TIMER_LOG = "timer_log"
+    STRAY = "stray"
+    """A file or directory that no store makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +89,13 @@ def open_directory(files: FileSystem) -> Directory:
     problems: list[Problem] = []
     meta = _meta(files, problems)
     if meta is None:
-        if not files.list(paths.COMMIT_LOG) and not problems:
+        if not names_in(files, paths.COMMIT_LOG) and not problems:
             raise StoreUnusable("there is no store in this directory; name another with --data-dir")
         raise StoreUnusable(
             "neither meta nor meta.copy is good; restore one of them from a backup of this store"
         )
     checkpoint = _checkpoint(files, problems)
-    if not files.exists(paths.CHECKPOINT) and files.list(paths.COMMIT_LOG):
+    if not files.exists(paths.CHECKPOINT) and names_in(files, paths.COMMIT_LOG):
         problems.append(Problem(Kind.STATE, paths.CHECKPOINT, 0, "the file is missing"))
     return Directory(files, meta, checkpoint, CommitLog(files, meta.segment_bytes), problems)
 

@@ -27,6 +27,7 @@ from app.store.formats.key_index import (
 from app.store.formats.record import RecordFields, decode_properties
 from app.store.formats.state_file import IndexFileState
 from app.store.offline.directory import Directory, Kind, Problem
+from app.store.strays import is_file, names_in
 
 _BATCH: Final = 512
 
@@ -77,9 +78,10 @@ class KeyCheck:
                 what = f"entry {number} points at {offset}, where no record has this key"
                 self._report(state, entry_at(self._slots, number), what)
         known = {state.name for state in self._states}
-        for name in self._files.list(paths.INDEX):
-            if name not in known and self._states:
-                path = paths.index_file(name) if paths.is_index_name(name) else name
+        for name in names_in(self._files, paths.INDEX) or ():
+            path = paths.index_file(name)
+            is_ours = paths.is_index_name(name) and is_file(self._files, path)
+            if is_ours and name not in known and self._states:
                 self.problems.append(Problem(Kind.INDEX, path, 0, "is in no checkpoint"))
 
     def _drain(self) -> None:
@@ -128,7 +130,7 @@ class KeyCheck:
         """The entries of a file, or None when it is damaged as a whole (which is reported)."""
         path = paths.index_file(state.name)
         expected = file_bytes(self._slots, self._entries_max)
-        if not self._files.exists(path):
+        if not is_file(self._files, path):
             self._report(state, 0, "is missing")
             return None
         file = self._files.open(path)

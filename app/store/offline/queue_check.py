@@ -16,6 +16,7 @@ from app.store.formats.consume_queue import UNIT, UNIT_BYTES
 from app.store.formats.record import RecordFields, decode_properties
 from app.store.formats.state_file import Checkpoint
 from app.store.offline.directory import Directory, Kind, Problem
+from app.store.strays import is_file, names_in, queue_directories
 
 _STRETCH_UNITS: Final = 1_000
 _NO_UNIT: Final = (0, 0, 0)
@@ -77,6 +78,8 @@ class QueueCheck:
         """Queues whose files must be made again."""
         self.undispatched = 0
         """Good units that are not in a file yet, which is right after a crash."""
+        self.before_log = 0
+        """Messages within the queues' bounds whose records stood before the log's first one."""
         self.unreadable: list[tuple[QueueName, int, Unit]] = []
         """Messages without a good record, and their units."""
         self._files = directory.files
@@ -132,31 +135,36 @@ class QueueCheck:
         for queue in self._queues.values():
             for offset in queue.unseen():
                 unit = queue.unit(offset)
-                if not (unit[1] > 0 and unit[0] < self._log_start):  # else it has expired
+                if unit[1] > 0 and unit[0] < self._log_start:
+                    self.before_log += 1
+                else:
                     self.unreadable.append((queue.name, offset, unit))
-        for topic in self._files.list(paths.CONSUME_QUEUES):
-            for text in self._files.list(f"{paths.CONSUME_QUEUES}/{topic}"):
-                self._check_directory(topic, text)
+        for topic, queue_id in queue_directories(self._files):
+            self._check_directory(topic, queue_id)
         self._cache.close()
 
     def bounds(self) -> dict[QueueName, tuple[int, int]]:
         """First offset and end of every queue."""
         return {name: (queue.first, queue.end) for name, queue in self._queues.items()}
 
-    def _check_directory(self, topic: str, text: str) -> None:
-        path = f"{paths.CONSUME_QUEUES}/{topic}/{text}"
-        queue_id = paths.parse_queue_id(text)
-        queue = self._queues.get((topic, queue_id)) if queue_id is not None else None
+    def _check_directory(self, topic: str, queue_id: int) -> None:
+        path = paths.queue_directory(topic, queue_id)
+        queue = self._queues.get((topic, queue_id))
+        names = names_in(self._files, path)
+        if names is None:
+            self.problems.append(Problem(Kind.STRAY, path, 0, "is no directory"))
+            if queue is not None:
+                self.damaged.add(queue.name)
+            return
         if queue is None:
-            known_stranger = self._has_checkpoint or queue_id is None
-            if known_stranger and self._files.list(path):
+            if self._has_checkpoint and names:
                 what = "is the directory of no queue"
                 self.problems.append(Problem(Kind.QUEUE, path, 0, what))
             return
         size = self._file_units * UNIT_BYTES
-        for name in self._files.list(path):
+        for name in names:
             base = paths.parse_file_name(name)
-            if base is None or base % size:
+            if base is None or base % size or not is_file(self._files, f"{path}/{name}"):
                 what = "is no queue file by its name"
             elif (found := _size(self._files, f"{path}/{name}")) != size:
                 what = f"has {found} bytes instead of {size}"

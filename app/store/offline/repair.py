@@ -34,6 +34,7 @@ from app.store.offline.directory import Directory, Kind, Problem, locked, open_d
 from app.store.offline.queue_check import QueueName
 from app.store.offline.verification import Verification, verify
 from app.store.recovery import keep_and_cut
+from app.store.strays import is_segment, names_in
 from app.store.writer import Turns
 
 _FLUSH_UNITS: Final = 50_000
@@ -78,6 +79,7 @@ class _Work:
     def run(self, found: Verification, problems: list[Problem]) -> None:
         directory = open_directory(self._files)
         try:
+            self._strangers(problems)
             self._state_files(directory, problems)
             self._segments(directory, found, problems)
             broken_index = any(problem.kind is Kind.INDEX for problem in problems)
@@ -103,10 +105,21 @@ class _Work:
                     data = encode_state(KIND_META, directory.meta)
                     write_atomically(self._files, path, data)
 
+    def _strangers(self, problems: list[Problem]) -> None:
+        for problem in problems:
+            if problem.kind is Kind.STRAY:
+                parent, _, name = problem.file.rpartition("/")
+                self._set_aside(parent, [name])
+        if any(problem.kind is Kind.TIMER_LOG for problem in problems):
+            self._set_aside(paths.TIMER_LOG, self._files.list(paths.TIMER_LOG))
+            self._say("leave it to the node to make the timer log again from its topic")
+
     def _segments(self, directory: Directory, found: Verification, problems: list[Problem]) -> None:
         wrong = [problem for problem in problems if problem.kind is Kind.SEGMENT]
         names = [problem.file.rpartition("/")[2] for problem in wrong]
-        strangers = [name for name in names if paths.parse_file_name(name) is None]
+        size = directory.log.segment_bytes
+        there = self._files.list(paths.COMMIT_LOG)
+        strangers = [n for n in names if n in there and not is_segment(self._files, n, size)]
         self._set_aside(paths.COMMIT_LOG, strangers)
         end = max(found.log_end, directory.dispatched_end)
         if found.of_kind(Kind.TAIL):
@@ -119,9 +132,12 @@ class _Work:
 
     def _mend_size(self, log: CommitLog, problem: Problem) -> None:
         self._copy(problem.file)
-        self._say(f"give {problem.file} its full size of {log.segment_bytes} bytes")
+        if self._files.exists(problem.file):
+            self._say(f"give {problem.file} its full size of {log.segment_bytes} bytes")
+        else:
+            self._say(f"put an empty segment in the place of {problem.file}; what it held is lost")
         if not self._dry_run:
-            file = self._files.open(problem.file)
+            file = self._files.open(problem.file, create=True)
             try:
                 if file.size() > log.segment_bytes:
                     file.truncate(log.segment_bytes)
@@ -129,6 +145,7 @@ class _Work:
                 file.sync()
             finally:
                 file.close()
+            self._files.sync_directory(paths.COMMIT_LOG)
 
     def _queues(self, directory: Directory, found: Verification, problems: list[Problem]) -> None:
         strange = {
@@ -140,7 +157,7 @@ class _Work:
             self._set_aside(path, self._files.list(path))
         for topic, queue_id in sorted(found.damaged_queues):
             path = paths.queue_directory(topic, queue_id)
-            self._set_aside(path, self._files.list(path))
+            self._set_aside(path, names_in(self._files, path) or ())
             self._say(f"make the queue {topic}/{queue_id} again from the log")
         if found.damaged_queues and not self._dry_run:
             _rebuild_queues(directory, found)
@@ -174,12 +191,13 @@ class _Work:
     def _set_aside(self, directory: str, names: Iterable[str]) -> None:
         """Move files of one directory to lost+found."""
         for name in names:
-            path = f"{directory}/{name}"
+            path = f"{directory}/{name}" if directory else name
+            kept = f"{self._kept}/{directory}" if directory else self._kept
             self._say(f"move {path} to {self._kept}/")
             if not self._dry_run:
-                self._files.make_directory(f"{self._kept}/{directory}")
+                self._files.make_directory(kept)
                 self._files.replace(path, f"{self._kept}/{path}")
-                self._files.sync_directory(f"{self._kept}/{directory}")
+                self._files.sync_directory(kept)
                 self._files.sync_directory(directory)
 
     def _copy(self, path: str) -> None:

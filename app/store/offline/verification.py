@@ -1,4 +1,4 @@
-"""Reading everything: state files, segments, records, queues, key index. Changes nothing.
+"""Reading everything: state files, log, queues, key index, timer log. Changes nothing.
 
 A damaged record is reported as the message that it was: the queue unit that points at it tells
 topic, queue and offset; without one, what is left of its own head.
@@ -16,7 +16,13 @@ from app.store.log_scan import Damage, LogScanner, records_of
 from app.store.offline.directory import Directory, Kind, Problem, open_directory
 from app.store.offline.key_check import KeyCheck
 from app.store.offline.queue_check import QueueCheck, QueueName, in_range
+from app.store.offline.timer_check import check_timer_log
 from app.store.steps import WholeSteps
+from app.store.strays import is_segment, strangers
+
+MISSING: Final = "is missing"
+NOT_READ: Final = "lost+found/ and the metadata database"
+"""What is in a node's data directory and is not read."""
 
 _HEAD_BYTES_MAX: Final = 64 * 1024
 
@@ -57,6 +63,8 @@ def _verify(directory: Directory) -> Verification:
     result = Verification(segments=len(log.bases), log_start=log.start)
     result.problems += directory.problems
     _check_segments(directory, result)
+    _check_strangers(directory, result)
+    result.problems += check_timer_log(directory.files)
     _check_rocket_checkpoint(directory, result)
     queues, keys = QueueCheck(directory), KeyCheck(directory)
     scanner = LogScanner(log, unchecked_end=directory.meta.unchecked_end)
@@ -75,6 +83,7 @@ def _verify(directory: Directory) -> Verification:
     if scanner.end < promised:
         damages.append(Damage(scanner.end, promised, "the last records"))
     queues.finish()
+    _check_ends(directory, queues, result)
     keys.finish(log.start, [(damage.start, damage.end) for damage in damages])
     _report_unreadable(directory, damages, queues, result)
     end = max(result.log_end, promised)
@@ -95,8 +104,7 @@ def _check_segments(directory: Directory, result: Verification) -> None:
     size = directory.meta.segment_bytes
     for name in files.list(paths.COMMIT_LOG):
         path = f"{paths.COMMIT_LOG}/{name}"
-        base = paths.parse_file_name(name)
-        if base is None or base % size:
+        if not is_segment(files, name, size):
             what = "is no segment by its name"
             result.problems.append(Problem(Kind.SEGMENT, path, 0, what))
             continue
@@ -108,9 +116,33 @@ def _check_segments(directory: Directory, result: Verification) -> None:
         if found != size:
             what = f"has {found} bytes instead of {size}"
             result.problems.append(Problem(Kind.SEGMENT, path, min(found, size), what))
-    for base in range(log.start, log.end_of_segments, size):
-        if base not in log.bases:
-            result.notes.append(f"segment {paths.segment(base)} is missing")
+    bases = set(log.bases)
+    for base in range(log.start, max(log.end_of_segments, directory.dispatched_end), size):
+        if base not in bases:
+            result.problems.append(Problem(Kind.SEGMENT, paths.segment(base), 0, MISSING))
+
+
+def _check_strangers(directory: Directory, result: Verification) -> None:
+    for path in strangers(directory.files, directory.meta.segment_bytes):
+        if not path.startswith(f"{paths.COMMIT_LOG}/"):
+            result.problems.append(Problem(Kind.STRAY, path, 0, "is no part of a store"))
+
+
+def _check_ends(directory: Directory, queues: QueueCheck, result: Verification) -> None:
+    """Segments before the first one and behind the last one that must have been there."""
+    log, checkpoint = directory.log, directory.checkpoint
+    known_end = max(directory.meta.unchecked_end, directory.dispatched_end - 1, log.start)
+    if result.log_end == log.end_of_segments > known_end:
+        what = f"{MISSING}, and the one before it is closed"
+        result.problems.append(Problem(Kind.SEGMENT, paths.segment(result.log_end), 0, what))
+    if not queues.before_log:
+        return
+    what = f"the log begins at {log.start}; {queues.before_log} messages of queues are before it"
+    if checkpoint is not None and checkpoint.clean:
+        first = paths.segment(max(log.start - log.segment_bytes, 0))
+        result.problems.append(Problem(Kind.RECORD, first, 0, f"{MISSING}: {what}"))
+    else:
+        result.notes.append(f"{what}: retention was interrupted, or a segment is missing")
 
 
 def _check_rocket_checkpoint(directory: Directory, result: Verification) -> None:

@@ -10,7 +10,8 @@ from app.api.errors import STATUS_OF_CODE
 from app.broker.health import ConditionCode
 from app.domain.limits import Limits
 from app.domain.message import Message
-from app.store import RetentionPolicy
+from app.runtime.service import Service
+from app.store import DamageKind, RetentionPolicy
 from tests.support.metadata_failures import execute
 from tests.support.wire import Served, served_node
 
@@ -82,13 +83,44 @@ async def test_a_full_disk(server: Served, http: httpx.AsyncClient) -> None:
     assert await look(http) == (200, [], [])
 
 
-async def test_metadata_that_is_gone(server: Served, http: httpx.AsyncClient) -> None:
+async def test_a_damaged_store_stays_ready(server: Served, http: httpx.AsyncClient) -> None:
+    assert 'curlew_store_damage_total{kind="tail"} 0' in (await http.get("/metrics")).text
+    server.node.store._mender.damages.note(DamageKind.TAIL, "222 bytes")
+    assert await look(http) == (200, [], ["STORE_DAMAGED"])
+    [trouble] = (await http.get("/readyz")).json()["degraded"]
+    assert trouble["detail"] == "found since the start, by kind: tail 1"
+    metrics = (await http.get("/metrics")).text
+    assert 'curlew_store_damage_total{kind="tail"} 1' in metrics
+    assert 'curlew_degraded{code="STORE_DAMAGED"} 1' in metrics
+
+
+async def test_a_service_that_fails_names_no_path(server: Served, http: httpx.AsyncClient) -> None:
+    async def turn() -> None:
+        raise FileNotFoundError(2, "No such file or directory", "/srv/secret/store")
+
+    service = Service("probe", 3600, turn)
+    server.node.broker.health.watch(service)
+    await service.start()
+    await service.run_now()
+    await service.stop()
+    [trouble] = (await http.get("/readyz")).json()["degraded"]
+    assert trouble["detail"] == "probe: FileNotFoundError: No such file or directory"
+
+
+async def test_metadata_that_is_gone(
+    server: Served, http: httpx.AsyncClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     url = server.node.config.database
     execute(url, "ALTER TABLE metadata_version RENAME TO lost")
     await server.node._refresh()
     assert await look(http) == (200, [], ["METADATA_UNAVAILABLE"])
     assert (await http.post(f"{ORDERS}/messages", content=b"x")).status_code == 201
-    assert (await http.put("/v1/topics/new", json={})).json()["code"] == "METADATA_UNAVAILABLE"
+    refused = await http.put("/v1/topics/new", json={})
+    assert refused.json()["code"] == "METADATA_UNAVAILABLE"
+    for text in (refused.text, (await http.get("/readyz")).text):
+        assert str(tmp_path) not in text
+        assert "the metadata database (SQLite) has lost a table" in text
+    assert str(tmp_path) in caplog.text
     execute(url, "ALTER TABLE lost RENAME TO metadata_version")
     await server.node._refresh()
     assert await look(http) == (200, [], [])
@@ -110,5 +142,10 @@ async def test_a_service_that_fails(server: Served, http: httpx.AsyncClient) -> 
 
 def test_the_codes_mean_the_same_as_in_the_table_of_errors() -> None:
     """But for those that no request is refused with."""
-    own = {ConditionCode.STARTING, ConditionCode.DELIVERY_FAILING, ConditionCode.SERVICE_FAILING}
+    own = {
+        ConditionCode.STARTING,
+        ConditionCode.STORE_DAMAGED,
+        ConditionCode.DELIVERY_FAILING,
+        ConditionCode.SERVICE_FAILING,
+    }
     assert {code.value for code in set(ConditionCode) - own} <= set(STATUS_OF_CODE)

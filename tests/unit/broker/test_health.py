@@ -83,10 +83,15 @@ def _not_delivered(world: World) -> None:
     world.broker.delays.problem = "delayed messages cannot be delivered: the disk is full"
 
 
+def _damaged(world: World) -> None:
+    world.store.state.damages = {"tail": 1, "queue": 12}
+
+
 TROUBLE_MAKERS: list[tuple[Callable[[World], None], ConditionCode, str]] = [
     (_disk_full, ConditionCode.DISK_FULL, "no messages are taken: the disk is 91% full"),
     (_no_checkpoint, ConditionCode.DISK_FULL, "has no room: no checkpoint is written"),
     (_no_descriptors, ConditionCode.SYSTEM_BUSY, "no more files can be opened: no checkpoint"),
+    (_damaged, ConditionCode.STORE_DAMAGED, "by kind: tail 1, queue 12"),
     (_not_refreshed, ConditionCode.METADATA_UNAVAILABLE, "the metadata is not refreshed"),
     (_not_committed, ConditionCode.METADATA_UNAVAILABLE, "committed offsets"),
     (_timers_behind, ConditionCode.TIMERS_NOT_READY, f"{BEHIND_MAX + 1} entries"),

@@ -56,6 +56,18 @@ def test_samples_are_judged_as_by_rocketmq() -> None:
     assert {wanted for _, _, wanted in GRID["samples"]} == set("TFNER")
 
 
+@pytest.mark.parametrize("condition", ["a = 1", "a IN ('1')", "(a = '1')", "NOT (a > 1)"])
+@pytest.mark.parametrize("comment", ["--", "-- c", " -- it's over", "--5", " -- c -- d", "-- c\n"])
+def test_a_comment_may_end_with_the_filter(condition: str, comment: str) -> None:
+    assert outcome(condition + comment, {"a": "1"}) == "T"
+    assert outcome(condition + comment, {"a": "2"}) == "F"
+
+
+@pytest.mark.parametrize("expression", ["-- c", "a = --", "a = 1 AND -- c d", "(a = 1 -- c)", "--"])
+def test_a_comment_ends_no_beginning(expression: str) -> None:
+    assert outcome(expression, {"a": "1"}) == "R"
+
+
 @pytest.mark.parametrize(
     "expression",
     ["a = 1 b", "a LIKE 'x%'", "a + 1 = 4", "a-b = 'x'", "a = 3)", "a = 010", "a = 0x10", "a == 1"],

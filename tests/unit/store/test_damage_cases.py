@@ -6,6 +6,7 @@ damages it after a clean stop, `A` after a kill. Where RocketMQ loses records, i
 this store must lose the damaged record and nothing else.
 """
 
+import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
+from app.domain.limits import DAMAGE_WARNINGS_PER_KIND_MAX
 from app.domain.message import Message
+from app.domain.names import HALF_TOPIC
 from app.domain.positions import FlushMode
 from app.store import OsFiles, StoreConfig, StoreUnusable
 from tests.support.stores import OpenStore, open_store
@@ -120,6 +123,9 @@ class Case(NamedTuple):
     damage: Callable[[Damaged], object]
     lost: frozenset[int] = frozenset()
     checkpoint: bool = True
+    told: str = ""
+    """Kinds of damage that the first opening counts and warns of; what no kind is told of looks
+    like what a kill leaves."""
 
 
 def nothing(_: Damaged) -> None:
@@ -138,29 +144,69 @@ def empty(damaged: Damaged, number: int, size: int) -> None:
 CASES = [
     Case("N0 none", False, nothing),
     Case("A-kill killed", True, nothing, checkpoint=False),
-    Case("N1 last body flipped", False, lambda d: d.flip_body(5), frozenset({5})),
-    Case("A1 last body flipped", True, lambda d: d.flip_body(5), frozenset({5}), False),
+    Case("N1 last body flipped", False, lambda d: d.flip_body(5), frozenset({5}), told="message"),
+    Case(
+        "A1 last body flipped", True, lambda d: d.flip_body(5), frozenset({5}), False, told="tail"
+    ),
     Case("A2 last torn", True, lambda d: d.zero(5, 60), frozenset({5}), False),
     Case("A3 last zeroed", True, lambda d: d.zero(5), frozenset({5}), False),
-    Case("N2 early body flipped", False, lambda d: d.flip_body(1), frozenset({1})),
-    Case("A4c early body flipped", True, lambda d: d.flip_body(1), frozenset({1}), False),
-    Case("A4 early flipped, checkpoint behind", True, lambda d: d.flip_body(1), frozenset({1})),
-    Case("N3 property flipped", False, lambda d: d.flip_property(0), frozenset({0})),
+    Case("N2 early body flipped", False, lambda d: d.flip_body(1), frozenset({1}), told="message"),
+    Case(
+        "A4c early body flipped",
+        True,
+        lambda d: d.flip_body(1),
+        frozenset({1}),
+        False,
+        told="log message",
+    ),
+    Case(
+        "A4 early flipped, checkpoint behind",
+        True,
+        lambda d: d.flip_body(1),
+        frozenset({1}),
+        told="message",
+    ),
+    Case(
+        "N3 property flipped", False, lambda d: d.flip_property(0), frozenset({0}), told="message"
+    ),
     Case("A0 abort, undamaged", True, nothing),
     Case("A6 abort, no checkpoint since opening", True, nothing, checkpoint=False),
-    Case("A10 abort, checkpoint lost", True, no_checkpoint),
-    Case("N5 index deleted", False, lambda d: d.remove("index")),
-    Case("N4 queues deleted", False, lambda d: d.remove("consumequeue")),
-    Case("N10 queue tail zeroed", False, lambda d: d.zero_units("TopicA", 0, 3, 4)),
-    Case("A5 abort, queues deleted", True, lambda d: d.remove("consumequeue")),
-    Case("N11 middle unit zeroed", False, lambda d: d.zero_units("TopicA", 0, 1, 2)),
-    Case("N7 last file empty", True, lambda d: empty(d, 1, 0), frozenset({4, 5})),
-    Case("N8 last file short", True, lambda d: empty(d, 1, 500), frozenset({5})),
-    Case("N12 first file short", False, lambda d: empty(d, 0, 400), frozenset({2, 3})),
-    Case("N9 end of file broken", True, lambda d: d.change(943, b""), checkpoint=False),
-    Case("N13 first file missing", False, lambda d: d.segment(0).unlink(), frozenset(range(4))),
-    Case("A7 checkpoint missing", True, no_checkpoint),
-    Case("A11 last file missing", True, lambda d: d.segment(1).unlink(), frozenset({4, 5})),
+    Case("A10 abort, checkpoint lost", True, no_checkpoint, told="state"),
+    Case("N5 index deleted", False, lambda d: d.remove("index"), told="index"),
+    Case("N4 queues deleted", False, lambda d: d.remove("consumequeue"), told="queue"),
+    Case("N10 queue tail zeroed", False, lambda d: d.zero_units("TopicA", 0, 3, 4), told="queue"),
+    Case("A5 abort, queues deleted", True, lambda d: d.remove("consumequeue"), told="queue"),
+    Case("N11 middle unit zeroed", False, lambda d: d.zero_units("TopicA", 0, 1, 2), told="queue"),
+    Case(
+        "N7 last file empty",
+        True,
+        lambda d: empty(d, 1, 0),
+        frozenset({4, 5}),
+        told="segment message",
+    ),
+    Case(
+        "N8 last file short",
+        True,
+        lambda d: empty(d, 1, 500),
+        frozenset({5}),
+        told="segment message",
+    ),
+    Case(
+        "N12 first file short",
+        False,
+        lambda d: empty(d, 0, 400),
+        frozenset({2, 3}),
+        told="segment message",
+    ),
+    Case("N9 end of file broken", True, lambda d: d.change(943, b""), checkpoint=False, told="log"),
+    Case(
+        "N13 first file missing",
+        False,
+        lambda d: d.segment(0).unlink(),
+        frozenset(range(4)),
+        told="segment",
+    ),
+    Case("A7 checkpoint missing", True, no_checkpoint, told="state"),
 ]
 
 
@@ -216,10 +262,34 @@ def expected_keys(lost: frozenset[int]) -> list[tuple[str, str, list[int]]]:
     ]
 
 
-def test_there_are_25() -> None:
-    """With N6 below and the kill, which is no damage."""
-    assert len(CASES) == 25
-    assert len({case.name.split()[0] for case in CASES}) == 25
+def test_there_are_24() -> None:
+    """With A11 and N6 below, and without the kill, which is no damage, there are 25."""
+    assert len(CASES) == 24
+    assert len({case.name.split()[0] for case in CASES}) == 24
+
+
+def told_kinds(opened: OpenStore, caplog: pytest.LogCaptureFixture) -> set[str]:
+    """Kinds that the store counts; it has warned of the same."""
+    counted = set(opened.store.status().damages)
+    warned = {
+        record.getMessage().partition("(")[2].partition(")")[0]
+        for record in caplog.records
+        if record.levelno >= logging.WARNING and record.getMessage().startswith("damage (")
+    }
+    assert warned == counted
+    return counted
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_damage_is_told_of(tmp_path: Path, case: Case, caplog: pytest.LogCaptureFixture) -> None:
+    damaged = make(tmp_path, killed=case.killed, checkpoint=case.checkpoint)
+    case.damage(damaged)
+    caplog.clear()
+    opened = open_store(OsFiles(tmp_path), CONFIG)
+    readable(opened)
+    keys(opened)
+    assert told_kinds(opened, caplog) == set(case.told.split())
+    opened.store.close()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -249,6 +319,177 @@ def test_n6_a_deleted_log_is_refused(tmp_path: Path, killed: bool) -> None:
     with pytest.raises(StoreUnusable, match="segments are missing"):
         open_store(OsFiles(tmp_path), CONFIG)
     assert (tmp_path / "consumequeue" / "TopicA" / "0").is_dir()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize("has_later_one", [False, True])
+def test_a11_a_deleted_last_segment_is_refused(
+    tmp_path: Path, killed: bool, checkpoint: bool, has_later_one: bool
+) -> None:
+    """RocketMQ gives the offsets of what was lost again. An empty segment behind hides nothing."""
+    damaged = make(tmp_path, killed=killed, checkpoint=checkpoint)
+    damaged.segment(1).unlink()
+    if not has_later_one:
+        damaged.segment(2).unlink(missing_ok=True)
+    elif not damaged.segment(2).exists():
+        damaged.segment(2).write_bytes(bytes(1024))
+    with pytest.raises(StoreUnusable, match="segments are missing"):
+        open_store(OsFiles(tmp_path), CONFIG)
+
+
+def test_a_missing_segment_in_the_middle_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened = open_store(OsFiles(tmp_path), CONFIG)
+    for body in (b"a" * 700, b"b" * 700, b"c" * 700):
+        opened.send(body)
+    opened.store.close()
+    (tmp_path / "commitlog" / f"{1024:020d}").unlink()
+    opened = open_store(OsFiles(tmp_path), CONFIG)
+    assert [body[:1] for body in opened.bodies()] == [b"a", b"G", b"c"]
+    assert told_kinds(opened, caplog) == {"segment", "message"}
+    opened.store.close()
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_offsets_that_units_know_of_are_not_given_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_known: bool
+) -> None:
+    """Units get to the files before the checkpoint that says so; here the kill came in between."""
+    opened = open_store(OsFiles(tmp_path), CONFIG)
+    if is_known:
+        opened.send(b"first")
+        opened.store.begin_checkpoint().run()
+    start = opened.store.status().written_end
+    opened.send(b"second")
+    opened.send(b"third")
+    opened.store.begin_checkpoint()  # and not `run`
+    opened.store.fail("killed")
+    opened.store.close()
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    path.write_bytes(path.read_bytes()[:start] + bytes(1024 - start))
+    caplog.clear()
+    for _ in range(2):
+        opened = open_store(OsFiles(tmp_path), CONFIG)
+        assert opened.store.bounds("orders", 0).max_offset == 2 + is_known
+        assert opened.bodies()[-2:] == [b"GAP", b"GAP"]
+        opened.store.close()
+    opened = open_store(OsFiles(tmp_path), CONFIG)
+    assert "are not given again" in caplog.text
+    assert opened.send(b"next").first_queue_offset == 2 + is_known
+    opened.store.close()
+
+
+def test_strangers_are_told_of_and_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(tmp_path, killed=False)
+    strays = [
+        "x",
+        "y/z",
+        "commitlog/x",
+        f"commitlog/{5:020d}",
+        f"commitlog/{9 * 1024:020d}/x",
+        "consumequeue/y",
+        "consumequeue/TopicA/x",
+        "index/x",
+        "index/20260101000000000/x",
+        "timerlog/x",
+        f"timerlog/{0:020d}/x",
+    ]
+    for name in strays:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"stray")
+    caplog.clear()
+    opened = open_store(OsFiles(tmp_path), CONFIG)
+    opened.store.timer_log().load(0, 0)
+    assert readable(opened) == expected(frozenset())
+    assert opened.store.status().damages == {"stray_file": 11}
+    assert len(caplog.records) == DAMAGE_WARNINGS_PER_KIND_MAX + 1
+    assert caplog.records[-1].getMessage() == "damage (stray_file): 11 findings at opening"
+    opened.store.close()
+    left = [name for name in strays if (tmp_path / name).exists()]
+    assert left == [name for name in strays if name != "timerlog/x"]
+
+
+def test_a_timer_log_that_is_made_again_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened = open_store(OsFiles(tmp_path), CONFIG)
+    assert not opened.store.timer_log().load(0, 0)
+    assert opened.store.status().damages == {}
+    (tmp_path / "timerlog").mkdir()
+    (tmp_path / "timerlog" / "manifest").write_bytes(b"CRLW")
+    assert not opened.store.timer_log().load(0, 0)
+    assert not opened.store.timer_log().load(5, 7)
+    assert opened.store.status().damages == {"timer_log": 2}
+    assert told_kinds(opened, caplog) == {"timer_log"}
+    opened.store.close()
+
+
+def test_a_damaged_record_of_the_brokers_own_state_is_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened = open_store(OsFiles(tmp_path), CONFIG)
+    opened.send(b"state", topic=HALF_TOPIC)
+    at = last_offset(opened, HALF_TOPIC, 0)
+    opened.store.close()
+    Damaged(tmp_path, [at], [100], 0).flip_body(0)
+    opened = open_store(OsFiles(tmp_path), CONFIG)
+    for _ in range(2):
+        assert opened.bodies(HALF_TOPIC) == [b"GAP"]
+    assert opened.store.status().damages == {"system_record": 1}
+    assert told_kinds(opened, caplog) == {"system_record"}
+    opened.store.close()
+
+
+def flip_file(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "at"),
+    [("checkpoint.curlew", 20), ("checkpoint.curlew.copy", 20), ("meta", 20), ("meta.copy", 20)],
+)
+def test_a_damaged_state_file_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, at: int
+) -> None:
+    make(tmp_path, killed=False)
+    flip_file(tmp_path / name, at)
+    opened = open_store(OsFiles(tmp_path), CONFIG)
+    assert readable(opened) == expected(frozenset())
+    assert told_kinds(opened, caplog) == {"state"}
+    opened.store.close()
+    caplog.clear()
+    opened = open_store(OsFiles(tmp_path), CONFIG)
+    assert told_kinds(opened, caplog) == set()
+    opened.store.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "told"),
+    [
+        ("index", 40 + 4 * 100 + 20 + 3, {"index"}),
+        ("index", 41, {"index"}),
+        ("consumequeue/TopicA/0", 7, {"queue"}),
+        ("consumequeue/TopicA/0", 11, {"queue"}),
+        ("consumequeue/TopicA/0", 19, {"queue"}),
+    ],
+    ids=["entry", "slot", "place", "size", "tag"],
+)
+def test_a_flipped_bit_of_what_is_derived_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, at: int, told: set[str]
+) -> None:
+    make(tmp_path, killed=False)
+    flip_file(next((tmp_path / name).iterdir()), at)
+    opened = open_store(OsFiles(tmp_path), CONFIG)
+    assert readable(opened) == expected(frozenset())
+    assert keys(opened) == expected_keys(frozenset())
+    assert told_kinds(opened, caplog) == told
+    opened.store.close()
 
 
 def test_a_torn_tail_ends_the_log_exactly(tmp_path: Path) -> None:

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from app.store import OsFiles, StoreLocked, StoreUnusable
+from app.store import OsFiles, StoreLocked, StoreUnusable, Timer, TimerLog
 from app.store.formats.record import decode_fields
 from app.store.formats.state_file import decode_checkpoint
-from app.store.offline.directory import Kind, Problem, locked
+from app.store.formats.timer_run import decode_manifest, encode_manifest
+from app.store.offline.directory import Kind, Problem, locked, open_directory
+from app.store.offline.dump import Selection, dump
 from app.store.offline.repair import Repair, repair
 from app.store.offline.verification import Verification, verify
 from tests.support.clock import FakeClock
@@ -306,7 +309,131 @@ def test_a_missing_segment_is_told_by_the_messages_that_were_in_it(root: Path) -
     lost = [(p.queue_id, p.queue_offset) for p in found.of_kind(Kind.RECORD)]
     assert (first.queue_id, first.queue_offset) in lost
     assert len(lost) == MESSAGES - found.records
-    assert any("is missing" in note for note in found.notes)
+    (missing,) = found.of_kind(Kind.SEGMENT)
+    assert (missing.file, missing.what) == (f"commitlog/{4096:020d}", "is missing")
+    done = mend(root)
+    assert any("put an empty segment in the place of" in action for action in done.actions)
+    assert done.after is not None
+    assert done.after.of_kind(Kind.SEGMENT) == []
+    assert [body for body in bodies(root) if body != b"GAP"] == [
+        body
+        for number, body in enumerate(expected_bodies())
+        if (number % 2, number // 2) not in lost
+    ]
+
+
+def test_a_missing_last_segment_is_refused_until_it_is_repaired(root: Path) -> None:
+    last = max(path for path in (root / "commitlog").iterdir() if any(path.read_bytes()))
+    for path in (root / "commitlog").iterdir():
+        if path >= last:
+            path.unlink()
+    with pytest.raises(StoreUnusable, match="curlew store repair"):
+        open_store(OsFiles(root), SMALL)
+    (missing,) = check(root).of_kind(Kind.SEGMENT)
+    assert missing.file == f"commitlog/{last.name}"
+    mend(root)
+    opened = open_store(OsFiles(root), SMALL)
+    assert opened.bodies("orders", 0)[-1] == b"GAP"
+    assert opened.store.bounds("orders", 0) == (0, MESSAGES // 2)
+    opened.store.close()
+
+
+def test_a_missing_first_segment_is_told_after_a_clean_stop(root: Path) -> None:
+    (root / SEGMENT_0).unlink()
+    found = check(root)
+    (problem,) = found.problems
+    assert (problem.kind, problem.file) == (Kind.RECORD, SEGMENT_0)
+    assert problem.what.startswith("is missing: the log begins at 4096; ")
+    assert f" {MESSAGES - found.records} messages" in problem.what
+    open_store(OsFiles(root), SMALL).store.close()
+    assert check(root).problems == []
+
+
+def test_a_missing_first_segment_may_be_retentions_work_after_a_kill(root: Path) -> None:
+    opened = open_store(OsFiles(root), SMALL)
+    opened.store.fail("killed")
+    opened.store.close()
+    (root / SEGMENT_0).unlink()
+    found = check(root)
+    assert found.problems == []
+    assert any("a segment is missing" in note for note in found.notes)
+
+
+STRAYS = [
+    "x",
+    "y/z",
+    "commitlog/x",
+    f"commitlog/{5:020d}",
+    f"commitlog/{1 << 30:020d}/x",
+    "consumequeue/y",
+    "consumequeue/orders/7",
+    "consumequeue/orders/x",
+    "consumequeue/orders/0/x",
+    f"consumequeue/orders/0/{1 << 30:020d}/x",
+    "index/x",
+    "index/20260101000000000/x",
+    "timerlog/x",
+]
+
+
+@pytest.mark.parametrize("name", STRAYS)
+def test_a_stray_file_is_told_of_and_moved_aside(root: Path, name: str) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_bytes(b"stray")
+    problems = check(root).problems
+    assert any(name.startswith(problem.file) for problem in problems)
+    directory = open_directory(OsFiles(root))
+    dumped = list(dump(directory, Selection()))
+    directory.close()
+    assert len(dumped) == MESSAGES
+    done = mend(root)
+    assert done.after is not None
+    assert done.after.problems == []
+    assert bodies(root) == expected_bodies()
+    (kept,) = (root / "lost+found").iterdir()
+    assert (kept / name).read_bytes() == b"stray"
+
+
+def timers(root: Path, count: int) -> TimerLog:
+    log = TimerLog(OsFiles(root))
+    log.load(0, count)
+    for offset in range(count):
+        log.add(Timer(1_000_000 + offset, offset), "orders")
+    log.position = count
+    flushing = log.begin_flush()
+    assert flushing is not None
+    flushing.run()
+    return log
+
+
+@pytest.mark.parametrize("at", [3, 4096 * 16 + 5, 5000 * 16 + 3, -5])
+def test_a_flipped_bit_of_the_timer_log_is_found(root: Path, at: int) -> None:
+    """In the first block, the second one, the rows of the blocks, the trailer's checksum."""
+    timers(root, 5000)
+    assert check(root).problems == []
+    path = root / "timerlog" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+    (problem,) = check(root).problems
+    assert (problem.kind, problem.file) == (Kind.TIMER_LOG, f"timerlog/{0:020d}")
+    done = mend(root)
+    assert done.after is not None
+    assert done.after.problems == []
+    assert list((root / "timerlog").iterdir()) == []
+
+
+def test_a_timer_log_of_another_store_is_found(root: Path) -> None:
+    log = timers(root, 3)
+    manifest = decode_manifest((root / "timerlog" / "manifest").read_bytes())
+    wrong = encode_manifest(replace(manifest, blocks=((0, 7),)))
+    (root / "timerlog" / "manifest").write_bytes(wrong)
+    assert log.count == 3
+    (problem,) = check(root).problems
+    assert problem.what == "3 delayed messages are in the runs instead of 7"
+    (root / "timerlog" / "manifest").write_bytes(wrong[:-1])
+    (problem,) = check(root).problems
+    assert (problem.kind, problem.file) == (Kind.TIMER_LOG, "timerlog/manifest")
 
 
 def test_after_a_kill_nothing_is_called_damage(root: Path) -> None:

@@ -10,9 +10,10 @@ The two are told apart by the synced end that each record carries: a good record
 bytes which says that the log was on the medium beyond them proves damage. (docs/adr/0011)
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -35,10 +36,16 @@ WINDOW_BYTES: Final = MIB
 MISSING_MAX: Final = 1 << 20
 """Messages of a queue that may be missing behind another one without any damage that we know of; an
 undamaged log misses none."""
+QueueName = tuple[str, int]
+NO_OFFSETS: Final[Mapping[QueueName, range]] = MappingProxyType({})
+
 _ZEROS: Final = bytes(WINDOW_BYTES)
 _MAGIC_START: Final = MAGIC_V1.to_bytes(4)[:3]
 _MAGICS: Final = (MAGIC_V1.to_bytes(4), MAGIC_V2.to_bytes(4))
 _MAGIC_AT: Final = 4
+_TRANSACTION_KIND: Final = 0xC
+_IN_NO_QUEUE: Final = (0x4, 0xC)
+"""Prepared and rolled back: their queue offset means nothing."""
 
 
 class Damage(NamedTuple):
@@ -83,7 +90,10 @@ class LogScanner:
         unchecked_end: int = 0,
         synced_end: int = 0,
         power_lost: bool = False,
+        known_offsets: Mapping[QueueName, range] = NO_OFFSETS,
     ) -> None:
+        """`known_offsets`: where a queue's first record may stand, for records that may lack our
+        checksum. The first record of any other queue is believed."""
         self.end = 0
         """Behind the last good record or closed segment; valid when `blocks` is exhausted."""
         self.torn = False
@@ -94,7 +104,8 @@ class LogScanner:
         self._synced_end = synced_end
         self._power_lost = power_lost
         self._window = _Window()
-        self._queue_ends: dict[tuple[str, int], int] = {}
+        self._known_offsets = known_offsets
+        self._queue_ends: dict[QueueName, int] = {}
         """One past the last queue offset of records that may lack our checksum."""
 
     def records(self, start: int) -> Iterator[tuple[int, memoryview]]:
@@ -140,7 +151,9 @@ class LogScanner:
 
     def _is_proven(self, bad: int, good: int) -> bool:
         """Whether a record from `good` on says that the log was on the medium beyond `bad`."""
-        scanner = LogScanner(self._log, unchecked_end=self._unchecked_end)
+        scanner = LogScanner(
+            self._log, unchecked_end=self._unchecked_end, known_offsets=self._known_offsets
+        )
         for block in scanner.blocks(good):
             if block.base + block.starts[0] < self._unchecked_end:
                 continue
@@ -269,12 +282,18 @@ class LogScanner:
         What lies between is made room for: a flipped bit could ask for more than there is.
         """
         fields = decode_fields(record)
+        if fields.system_flag & _TRANSACTION_KIND in _IN_NO_QUEUE:
+            return True
         queue, offset = (fields.topic, fields.queue_id), fields.queue_offset
-        end = self._queue_ends.get(queue, offset)
-        if not 0 <= offset <= end + MISSING_MAX:
+        end = self._queue_ends.get(queue)
+        first = 0
+        if end is None:
+            known = self._known_offsets.get(queue, range(offset, offset + 1))
+            first, end = known.start, known.stop
+        if not first <= offset <= end + MISSING_MAX:
             lost_bytes = sum(damage.end - damage.start for damage in self.damages)
             lost_bytes += max(fields.physical_offset - self.end, 0)
-            if not 0 <= offset <= end + lost_bytes // RECORD_BYTES_MIN:
+            if not first <= offset <= end + lost_bytes // RECORD_BYTES_MIN:
                 return False
         self._queue_ends[queue] = max(end, offset + 1)
         return True

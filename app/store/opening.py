@@ -24,6 +24,7 @@ from app.store.formats.state_file import (
     encode_state,
 )
 from app.store.key_index import KeyIndex
+from app.store.queue_files import known_offsets
 from app.store.queue_table import QueueTable
 from app.store.recovery import Recovery, ScanPlan, recover
 from app.store.strays import queue_directories, strangers
@@ -122,7 +123,12 @@ def open_log(
     log.extend_short_segments()
     if checkpoint is None:
         plan = ScanPlan(
-            log.start, index.load((), log.start), 0, meta.unchecked_end, power_lost=False
+            log.start,
+            index.load((), log.start),
+            0,
+            meta.unchecked_end,
+            power_lost=False,
+            known_offsets=known_offsets(meta, checkpoint, files),
         )
         recovery = recover(files, log, queues, index, plan)
     else:
@@ -234,7 +240,8 @@ def _open_by(
         log.sync_names()  # a segment that could not be finished may have an unsafe one
         return Recovery(end, store_time_ms=checkpoint.store_time_ms)
     power_lost = _writes_were_lost(files, checkpoint)
-    plan = ScanPlan(start, indexed_end, end, meta.unchecked_end, power_lost)
+    known = known_offsets(meta, checkpoint, files)
+    plan = ScanPlan(start, indexed_end, end, meta.unchecked_end, power_lost, known)
     recovery = recover(files, log, queues, index, plan)
     recovery.store_time_ms = max(recovery.store_time_ms, checkpoint.store_time_ms)
     recovery.rebuilt_queues = len(lost)

@@ -8,7 +8,7 @@ they are there already. How bad bytes are judged is in `log_scan`.
 import contextlib
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,7 +20,7 @@ from app.store.dispatching import BlockDispatcher
 from app.store.files import FileSystem
 from app.store.formats.record import CHECKSUM_BYTES, CHECKSUM_NAME
 from app.store.key_index import KeyIndex
-from app.store.log_scan import WINDOW_BYTES, Damage, LogScanner
+from app.store.log_scan import WINDOW_BYTES, Damage, LogScanner, QueueName
 from app.store.queue_table import QueueTable
 from app.store.steps import WholeSteps
 
@@ -66,6 +66,8 @@ class ScanPlan:
     unchecked_end: int
     power_lost: bool
     """Unsynced writes may be missing, in any order: the power or a sync failed."""
+    known_offsets: Mapping[QueueName, range]
+    """Where the first record of a queue may stand."""
 
 
 def recover(
@@ -79,6 +81,7 @@ def recover(
         unchecked_end=plan.unchecked_end,
         synced_end=plan.synced_end,
         power_lost=plan.power_lost,
+        known_offsets=plan.known_offsets,
     )
     dispatcher = BlockDispatcher(queues, index, indexed_end=plan.indexed_end)
     recovery = Recovery(plan.start, power_lost=plan.power_lost)

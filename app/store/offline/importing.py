@@ -201,17 +201,18 @@ def import_log(
         for base in [base for base in found.bases if base <= found.end]:
             _copy_segment(source, target, base, found)
         target.sync_directory(paths.COMMIT_LOG)
-        # Queues that have no message any more: nothing but this tells where they go on.
-        expired = tuple(
-            QueueState(topic, queue_id, span.end, span.end)
+        # Where queues begin: of those that have no message any more nothing but this tells where
+        # they go on, and of the others it bounds the offset of the first record.
+        begun = tuple(
+            QueueState(topic, queue_id, first, first)
             for (topic, queue_id), span in sorted(found.queues.items())
-            if not span.records
+            for first in (span.first if span.records else span.end,)
         )
         checkpoint = Checkpoint(
             dispatched_end=found.start,
             store_time_ms=found.newest_ms,
             clean=False,
-            queues=expired,
+            queues=begun,
             boot_id=target.boot_id(),
         )
         meta = StoreMeta(

@@ -29,6 +29,7 @@ from app.store.offline.rocketmq_settings import (
     read_offsets,
     read_topics,
 )
+from app.store.queue_files import offsets_in_files
 from app.store.read_only_files import ReadOnlyFiles
 
 _COMPRESSED: Final = 0x1
@@ -86,7 +87,7 @@ def survey(source: ReadOnlyFiles) -> Survey:
     _read_settings(source, found)
     log = CommitLog(source, found.segment_bytes)
     try:
-        _walk(log, found)
+        _walk(source, log, found)
     finally:
         log.close()
     _find_expired_queues(source, found)
@@ -175,8 +176,11 @@ def _read(
     return None
 
 
-def _walk(log: CommitLog, found: Survey) -> None:
-    scanner = LogScanner(log, unchecked_end=log.end_of_segments)
+def _walk(source: ReadOnlyFiles, log: CommitLog, found: Survey) -> None:
+    """Read the log. Nothing covers a queue offset with a checksum; RocketMQ's queue files say where
+    that of a queue's first record may lie."""
+    known = offsets_in_files(source)
+    scanner = LogScanner(log, unchecked_end=log.end_of_segments, known_offsets=known)
     for _, record in scanner.records(log.start):
         _count(decode_fields(record), found)
     found.end, found.torn, found.damages = scanner.end, scanner.torn, scanner.damages

@@ -17,6 +17,7 @@ from app.store.offline.directory import Directory, Kind, Problem, open_directory
 from app.store.offline.key_check import KeyCheck
 from app.store.offline.queue_check import QueueCheck, QueueName, in_range
 from app.store.offline.timer_check import check_timer_log
+from app.store.queue_files import known_offsets
 from app.store.steps import WholeSteps
 from app.store.strays import is_segment, strangers
 
@@ -67,7 +68,8 @@ def _verify(directory: Directory) -> Verification:
     result.problems += check_timer_log(directory.files)
     _check_rocket_checkpoint(directory, result)
     queues, keys = QueueCheck(directory), KeyCheck(directory)
-    scanner = LogScanner(log, unchecked_end=directory.meta.unchecked_end)
+    known = known_offsets(directory.meta, directory.checkpoint, directory.files)
+    scanner = LogScanner(log, unchecked_end=directory.meta.unchecked_end, known_offsets=known)
     promised = directory.dispatched_end
     steps = WholeSteps(directory.meta.unchecked_end)
     for _, record in records_of(steps.whole_or_below(promised, scanner.blocks(log.start))):

@@ -258,6 +258,44 @@ def test_a_flipped_queue_offset_is_damage(tmp_path: Path, bit: int) -> None:
     store.store.close()
 
 
+@pytest.mark.parametrize("bit", [63, 62, 56, 40, 24, 22])
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_a_flipped_offset_of_a_queues_first_record_is_damage(
+    tmp_path: Path, bit: int, is_ours: bool
+) -> None:
+    """There is no record before it, but queue files of RocketMQ's, and later our checkpoint."""
+    made = RocketDirectory(segment_bytes=2048)
+    made.begin("orders", 0, 6_000_000)
+    made.add("orders", 0, b"half", flag=0x4)
+    places = [made.add("orders", 0, b"n%d" % number) for number in range(20)]
+    made.files[f"consumequeue/orders/0/{6_000_000 * 20:020d}"] = bytes(300 * 20)
+    source = made.write(tmp_path / "source")
+    target = tmp_path / "store"
+    target.mkdir()
+
+    def flip(root: Path) -> None:
+        path = root / "commitlog" / f"{0:020d}"
+        data = bytearray(path.read_bytes())
+        data[places[0] + 20 + 7 - bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+
+    if not is_ours:
+        flip(source)
+    found = survey(ReadOnlyFiles(source))
+    notes = [note for note in found.notes if "a queue offset far behind" in note]
+    assert len(notes) == (not is_ours)
+    import_log(found, ReadOnlyFiles(source), OsFiles(target), FakeClock(), ManualTurns())
+    if is_ours and bit != 22:  # from 0 on all is possible: deleted topics leave records behind
+        flip(target)
+        problems = verify(OsFiles(target)).problems
+        assert any("far behind the one before" in problem.what for problem in problems)
+    store = opened(target)
+    bounds = store.store.bounds("orders", 0)
+    assert bounds == (6_000_000 + (not is_ours), 6_000_020)
+    assert store.bodies("orders")[-1] == b"n19"
+    store.store.close()
+
+
 def test_a_short_last_segment_and_backup_settings_are_read(tmp_path: Path) -> None:
     source = everything().write(tmp_path / "source")
     last = max((source / "commitlog").iterdir())

@@ -31,6 +31,7 @@ class ConditionCode(StrEnum):
     DISK_FULL = "DISK_FULL"
     SYSTEM_BUSY = "SYSTEM_BUSY"
     STORE_DAMAGED = "STORE_DAMAGED"
+    CLOCK_BEHIND = "CLOCK_BEHIND"
     METADATA_UNAVAILABLE = "METADATA_UNAVAILABLE"
     TIMERS_NOT_READY = "TIMERS_NOT_READY"
     DELIVERY_FAILING = "DELIVERY_FAILING"
@@ -41,6 +42,7 @@ TROUBLES: Final = (
     ConditionCode.DISK_FULL,
     ConditionCode.SYSTEM_BUSY,
     ConditionCode.STORE_DAMAGED,
+    ConditionCode.CLOCK_BEHIND,
     ConditionCode.METADATA_UNAVAILABLE,
     ConditionCode.TIMERS_NOT_READY,
     ConditionCode.DELIVERY_FAILING,
@@ -66,6 +68,8 @@ _HINTS: Final = {
     "retention, and sending works again by itself",
     ConditionCode.STORE_DAMAGED: "requests are served from what is good; the log of the node names "
     "each finding; stop the node and run `curlew store verify`, look at the disk",
+    ConditionCode.CLOCK_BEHIND: "store times stand still until the clock has passed them, for "
+    "search by time and retention by age too; see which of the two is wrong, the clock now or then",
     ConditionCode.METADATA_UNAVAILABLE: "messages go on by what the node knows, changes of topics "
     "and groups fail; look at the database",
     ConditionCode.TIMERS_NOT_READY: "delayed messages are delivered late until they are read back "
@@ -136,11 +140,15 @@ class Health:
         """What an operator should look at although requests are served."""
         found: list[Condition] = []
         found += self._shortages()
-        damages = self._store.status().damages
-        if damages:
-            counts = ", ".join(f"{kind} {count}" for kind, count in damages.items())
+        status = self._store.status()
+        if status.damages:
+            counts = ", ".join(f"{kind} {count}" for kind, count in status.damages.items())
             detail = f"found since the start, by kind: {counts}"
             found.append(_condition(ConditionCode.STORE_DAMAGED, detail))
+        if status.clock_lead_ms:
+            lead_s = status.clock_lead_ms // 1000
+            detail = f"the newest message was stored {lead_s} s ahead of the clock"
+            found.append(_condition(ConditionCode.CLOCK_BEHIND, detail))
         found += [
             _condition(ConditionCode.METADATA_UNAVAILABLE, problem)
             for problem in (self.metadata_problem, self._book.problem)

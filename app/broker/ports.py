@@ -57,6 +57,11 @@ class StoreStatus(Protocol):
     @property
     def lacks(self) -> tuple[Lack, ...]: ...
     @property
+    def clock_lead_ms(self) -> int:
+        """How far store times are ahead of the clock, when that is more than a clock's errors."""
+        ...
+
+    @property
     def damages(self) -> Mapping[str, int]:
         """What was found damaged since the start, by kind; kinds without any are left out."""
         ...

@@ -56,6 +56,10 @@ REBUILT_UNITS_BYTES_MAX = 512 * MIB
 CUT_TAIL_HELD_BYTES_MAX = 64 * MIB
 """Of what is cut off the end of the log at such a start: held until there is room for it."""
 
+STORE_TIME_LEAD_MS_MAX = 60_000
+"""How far the newest store time may be ahead of the wall clock before the node says so: a clock is
+set back by less every day."""
+
 DAMAGE_WARNINGS_PER_KIND_MAX = 10
 """Findings of one kind of damage that a store warns of one by one in the log; then at each power of
 ten. All are counted at `/metrics`."""

@@ -11,8 +11,9 @@ wherever it does, leaves the store as it was.
 Event loop only.
 """
 
+import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,7 +21,7 @@ from typing_extensions import override
 
 from app.domain.clock import Clock
 from app.domain.errors import BodyTooLarge, DiskFull, PropertiesTooLarge, Quota, TooManyRequests
-from app.domain.limits import Limits
+from app.domain.limits import STORE_TIME_LEAD_MS_MAX, Limits
 from app.domain.message import PROPERTY_STEP, Message, java_hash
 from app.domain.names import is_system_topic
 from app.domain.positions import FlushMode
@@ -55,6 +56,8 @@ from app.store.publishing import (
 from app.store.queue_table import QueueTable
 from app.store.recovery import Recovery
 from app.store.writer import Block, Done, Write, Writer
+
+_LOG: Final = logging.getLogger(__name__)
 
 _REMEMBERED_MAX = 4096
 _SIMPLE_TOPIC_CHARS_MAX = 127
@@ -133,6 +136,7 @@ class Appender:
         self._segment_bytes = config.segment_bytes
         self._topic_parts: dict[str, bytes] = {}
         self._tag_hashes: dict[str, int] = {}
+        self._has_told_of_lead = False
 
     def start(self, recovery: Recovery, segment_bytes: int) -> None:
         """Go on where the log ends."""
@@ -487,12 +491,25 @@ class Appender:
                 outcome="not_stored",
             )
 
+    @property
+    def clock_lead_ms(self) -> int:
+        """How far the newest store time is ahead of the clock; 0: within its usual errors."""
+        lead_ms = self.store_time_ms - self._clock.now_ms()
+        return lead_ms if lead_ms > STORE_TIME_LEAD_MS_MAX else 0
+
     def _stamp(self) -> int:
         """Store time: the wall clock, never running backwards, so that time can be bisected."""
         now = self._clock.now_ms()
         if now > self.store_time_ms:
             self.store_time_ms = now
             self._id_start = f"{self._id_prefix}{now:012X}"
+        elif self.store_time_ms - now > STORE_TIME_LEAD_MS_MAX and not self._has_told_of_lead:
+            self._has_told_of_lead = True
+            _LOG.warning(
+                "the clock is %d s behind the newest message; store times stand still until it has "
+                "passed it",
+                (self.store_time_ms - now) // 1000,
+            )
         return self.store_time_ms
 
     def _remember_topic(self, topic: str) -> bytes:

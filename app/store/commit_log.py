@@ -377,14 +377,16 @@ class CommitLog:
     def cut(self, end: int) -> None:
         """Zero what stands behind `end` and drop later segments. The caller has kept a copy.
 
+        The last one goes first, for good: a loss of power leaves none missing between others.
         Without room for all of the last segment it has its size, and `prepare` allocates it.
         """
-        for base in [base for base in self.bases if base > end]:
+        for base in [base for base in reversed(self.bases) if base > end]:
             self._known.discard(base)
             self._prepared.discard(base)
             self._written.pop(base, None)
             self._cache.forget(paths.segment(base))
             self._files.remove(paths.segment(base))
+            self._files.sync_directory(paths.COMMIT_LOG)
             self.bases.remove(base)
         base = self.base_of(end)
         file = self._find(base)

@@ -115,4 +115,4 @@ class Expiring:
                 report.expired_messages += queue.expire_below(queue.first_at_or_behind(start))
         for _ in range(count):
             report.deleted_segments.append(log.drop_first())
-        log.sync_names()
+            log.sync_names()  # in this order, or one might be missing between others

@@ -562,6 +562,7 @@ class MessageStore:
             self._recovery,
             self.shortages.now(),
             self._mender.damages.counts(),
+            self._appender.clock_lead_ms,
         )
 
     def _stop_clean(self) -> None:

@@ -62,6 +62,7 @@ class MemoryStatus:
     flushed_end: int = 0
     pending_bytes: int = 0
     lacks: tuple[Lack, ...] = ()
+    clock_lead_ms: int = 0
     damages: dict[str, int] = field(default_factory=dict)
 
 

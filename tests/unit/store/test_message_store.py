@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from app.domain.errors import DiskFull, StoreFailed
+from app.domain.limits import STORE_TIME_LEAD_MS_MAX
 from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
 from app.store import OsFiles, StoreLocked, StoreUnusable, paths, reading
@@ -489,3 +490,22 @@ def test_the_offset_of_a_damaged_last_record_is_not_used_again(is_clean: bool) -
     assert again.bodies() == [b"0", b"1", b"2", b"3", b"GAP"]
     assert again.send(b"new").first_queue_offset == 5
     again.store.close()
+
+
+def test_a_clock_that_was_set_back_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened = open_store(OsFiles(tmp_path))
+    before = opened.clock.now_ms()
+    opened.clock.set_wall(before + 3_600_000)
+    assert opened.send(b"from the future").store_time_ms == before + 3_600_000
+    opened.clock.set_wall(before + 3_600_000 - STORE_TIME_LEAD_MS_MAX)
+    assert opened.store.status().clock_lead_ms == 0
+    opened.clock.set_wall(before)
+    assert opened.store.status().clock_lead_ms == 3_600_000
+    for _ in range(2):
+        assert opened.send(b"now").store_time_ms == before + 3_600_000
+    assert caplog.text.count("the clock is 3600 s behind the newest message") == 1
+    opened.clock.set_wall(before + 3_600_001)
+    assert opened.store.status().clock_lead_ms == 0
+    opened.store.close()

@@ -362,11 +362,15 @@ def test_offsets_that_units_know_of_are_not_given_again(
         opened.send(b"first")
         opened.store.begin_checkpoint().run()
     start = opened.store.status().written_end
+    checkpoints = [tmp_path / "checkpoint.curlew", tmp_path / "checkpoint.curlew.copy"]
+    before = [path.read_bytes() for path in checkpoints]
     opened.send(b"second")
     opened.send(b"third")
-    opened.store.begin_checkpoint()  # and not `run`
+    opened.store.begin_checkpoint().run()
     opened.store.fail("killed")
     opened.store.close()
+    for path, data in zip(checkpoints, before, strict=True):
+        path.write_bytes(data)
     path = tmp_path / "commitlog" / f"{0:020d}"
     path.write_bytes(path.read_bytes()[:start] + bytes(1024 - start))
     caplog.clear()

@@ -17,6 +17,9 @@ TURN_MESSAGES_MAX: Final = 2_000
 TURN_BYTES_MAX: Final = 8 * MIB
 """Bytes of bodies that one turn appends, if it is more than one message."""
 
+DELAYED_A_TURN: Final = 1_000
+"""Delayed messages that one turn appends, or whose results it makes; weighed as those above."""
+
 SMALL_MESSAGES_MAX: Final = 256
 """So few are always one turn's."""
 
@@ -24,6 +27,19 @@ SMALL_MESSAGES_MAX: Final = 256
 def weight_of(message: Message) -> int:
     """What a message costs to check and to append, in plain ones."""
     return 1 + (len(message.keys) + len(message.properties)) // 4
+
+
+def ranges_of(messages: Sequence[Message], weight_max: int) -> Iterator[tuple[int, int]]:
+    """Cut messages into runs for one turn each, by weight and bytes: (first, end) of each run."""
+    first = weight = size = 0
+    for place, message in enumerate(messages):
+        weight += weight_of(message)
+        size += len(message.body)
+        if place > first and (weight > weight_max or size > TURN_BYTES_MAX):
+            yield first, place
+            first, weight, size = place, weight_of(message), len(message.body)
+    if len(messages) > first:
+        yield first, len(messages)
 
 
 class BatchPart(NamedTuple):

@@ -3,9 +3,11 @@
 Event loop only.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from app.broker.batch_parts import DELAYED_A_TURN
 from app.broker.confirming import Confirmation
 from app.broker.delays import Delays
 from app.broker.ports import Metadata, Store, Topic
@@ -53,6 +55,8 @@ class Waiting:
         appended = self._appended
         results: list[SendResult] = []
         for place, (_, queue_id, due_ms) in enumerate(self._sent):
+            if place and place % DELAYED_A_TURN == 0:
+                await asyncio.sleep(0)
             message_id = appended.message_ids[place]
             offset = appended.first_queue_offset + place
             handle = RecallHandle(self._topic, offset, due_ms, message_id)

@@ -6,6 +6,7 @@ Counts are of messages that are not done for the group: ready (a receive would g
 before messages are looked at, so ready may hold some that it will leave out. Event loop only.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Final, NamedTuple
@@ -26,6 +27,9 @@ from app.domain.names import check_group, nearest, retry_topic
 from app.domain.receipt import RETRY_QUEUE_ID
 
 NOT_BEGUN: Final = "the group has not begun this queue"
+QUEUES_A_TURN: Final = 128
+"""Queues that one turn of the event loop counts; some milliseconds."""
+
 DAMAGED: Final = "the oldest message of it cannot be read"
 
 
@@ -141,14 +145,15 @@ class LagReader:
     async def _topic_lag(self, group: str, topic: str) -> TopicLag:
         view = find_topic(self._metadata, topic)
         subscription = self._groups.find(group, topic)
-        counts = [
-            self._count(group, topic, queue_id, subscription) for queue_id in range(view.queues)
-        ]
-        oldest = await self._oldest(topic, counts)
-        queues = [
-            self._queue_lag(group, topic, queue_id, count, oldest[queue_id])
-            for queue_id, count in enumerate(counts)
-        ]
+        queues: list[QueueLag] = []
+        for first in range(0, view.queues, QUEUES_A_TURN):
+            if queues:
+                await asyncio.sleep(0)
+            ids = range(first, min(first + QUEUES_A_TURN, view.queues))
+            counts = [self._count(group, topic, queue_id, subscription) for queue_id in ids]
+            oldest = await self._oldest(topic, first, counts)
+            rows = zip(ids, counts, oldest, strict=True)
+            queues += [self._queue_lag(group, topic, *row) for row in rows]
         retry = self._count(group, topic, RETRY_QUEUE_ID, subscription)
         waiting = self._delays.waiting_count(retry_topic(group, topic))
         ready = _sum([queue.ready for queue in queues])
@@ -198,18 +203,20 @@ class LagReader:
             DAMAGED if is_damaged else None,
         )
 
-    async def _oldest(self, topic: str, counts: Sequence[_Count | None]) -> list[int | None]:
+    async def _oldest(
+        self, topic: str, first_queue: int, counts: Sequence[_Count | None]
+    ) -> list[int | None]:
         """Store time of the first message of each queue that is not done."""
         firsts = [count.first_open if count else None for count in counts]
-        return await DiskAccess(self._readers).run(self._times_of(topic, firsts))
+        return await DiskAccess(self._readers).run(self._times_of(topic, first_queue, firsts))
 
     def _times_of(
-        self, topic: str, firsts: Sequence[int | None]
+        self, topic: str, first_queue: int, firsts: Sequence[int | None]
     ) -> Callable[[bool], list[int | None]]:
         def read(wait_for_disk: bool) -> list[int | None]:
             return [
                 None if first is None else self._time_of(topic, queue_id, first, wait_for_disk)
-                for queue_id, first in enumerate(firsts)
+                for queue_id, first in enumerate(firsts, first_queue)
             ]
 
         return read

@@ -51,6 +51,8 @@ from app.store import Appended, ReadResult, StepPart
 from app.store.formats.batch_frame import RequestFrame, parse_request
 
 _READ_BYTES: Final = 4 * MIB
+_READ_MESSAGES: Final = 500
+"""Of a batch that is repeated, at a time: reading some costs more than sending them."""
 
 
 class Once(NamedTuple):
@@ -148,7 +150,7 @@ class Producers:
             self._check(claim)
             topic = await self._sender.find_or_create(topic_name)
             key = topic_key(topic_name, topic.generation)
-            chosen = self._sender.choose(topic, items, queue_id, spread)
+            chosen = await self._sender.choose(topic, items, queue_id, spread)
             scope = ANY_QUEUE if queue_id is None else queue_id
             now_ms = self._clock.now_ms()
             found = self._table.look(claim, key, scope, len(items), now_ms)
@@ -368,7 +370,7 @@ class Producers:
                 topic,
                 queue_id,
                 offset,
-                max_messages=end - offset,
+                max_messages=min(end - offset, _READ_MESSAGES),
                 max_bytes=_READ_BYTES,
                 end_offset=end,
                 wait_for_disk=wait_for_disk,

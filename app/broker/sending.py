@@ -9,7 +9,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from app.broker.batch_parts import SMALL_MESSAGES_MAX, parts_of, weight_of
+from app.broker.batch_parts import (
+    DELAYED_A_TURN,
+    SMALL_MESSAGES_MAX,
+    parts_of,
+    ranges_of,
+    weight_of,
+)
 from app.broker.config import BrokerConfig
 from app.broker.confirming import Confirmation, with_outcome
 from app.broker.delayed_sends import Delayed, DelayedSends, Waiting
@@ -188,7 +194,7 @@ class Sender:
         check_queue(topic, queue_id)
         return queue_id
 
-    def choose(
+    async def choose(
         self,
         topic: Topic,
         items: Sequence[BatchItem | CurlewError],
@@ -202,11 +208,13 @@ class Sender:
         self.check_batch(items)
         if queue_id is not None:
             check_queue(topic, queue_id)
-        errors = [self.check_item(topic, item) for item in items]
+        errors = await self._check_items(topic, items)
         for error in errors:
             if error is not None:
                 raise error
         chosen = self._choose_queues(topic, items, errors, queue_id, spread)
+        if len(items) > SMALL_MESSAGES_MAX:
+            await asyncio.sleep(0)
         return {
             queue: [
                 (index, item.message)
@@ -324,7 +332,7 @@ class Sender:
         """
         results: list[SendResult | CurlewError | None] = list(errors)
         pending: list[tuple[int, Sequence[int], Appended, Confirmation]] = []
-        delayed = self._append_delayed(topic, items, chosen, results, flush)
+        delayed = await self._append_delayed(topic, items, chosen, results, flush)
         for queue_id, indexes, messages, begins_turn in parts_of(items, chosen):
             if begins_turn:
                 await asyncio.sleep(0)
@@ -354,19 +362,40 @@ class Sender:
                 results[index] = SendResult(
                     ids[place], topic.name, queue_id, first_offset + place, store_time_ms
                 )
-        if delayed is not None:
-            await _fill_delayed(results, *delayed)
+        for waiting in delayed:
+            if len(delayed) > 1:
+                await asyncio.sleep(0)
+            await _fill_delayed(results, *waiting)
         return [result for result in results if result is not None]
 
-    def _append_delayed(
+    async def _append_delayed(
         self,
         topic: Topic,
         items: Sequence[BatchItem | CurlewError],
         chosen: dict[int, list[int]],
         results: list[SendResult | CurlewError | None],
         flush: FlushMode | None,
-    ) -> tuple[list[int], Waiting] | None:
-        """Take those that are for later out of `chosen` and append them where they wait."""
+    ) -> list[tuple[list[int], Waiting]]:
+        """Take those that are for later out of `chosen` and append them where they wait; of a
+        large batch in several turns."""
+        later, sent = self._take_later(items, chosen)
+        pending: list[tuple[list[int], Waiting]] = []
+        for first, end in ranges_of([each.message for each in sent], DELAYED_A_TURN):
+            indexes = later[first:end]
+            if first:
+                await asyncio.sleep(0)
+            try:
+                waiting = self._delayed.append(topic, sent[first:end], flush)
+            except CurlewError as error:
+                _fill(results, indexes, with_outcome(error, "not_stored"))
+            else:
+                pending.append((indexes, waiting))
+        return pending
+
+    def _take_later(
+        self, items: Sequence[BatchItem | CurlewError], chosen: dict[int, list[int]]
+    ) -> tuple[list[int], list[Delayed]]:
+        """Take the places of those that are for later out of `chosen`; and what is delayed."""
         later: list[int] = []
         sent: list[Delayed] = []
         for queue_id, indexes in chosen.items():
@@ -378,17 +407,13 @@ class Sender:
                         later.append(index)
                         sent.append(Delayed(item.message, queue_id, due_ms))
         if not later:
-            return None
+            return later, sent
         waits = frozenset(later)
         for queue_id, indexes in list(chosen.items()):
             chosen[queue_id] = [index for index in indexes if index not in waits]
             if not chosen[queue_id]:
                 del chosen[queue_id]
-        try:
-            return later, self._delayed.append(topic, sent, flush)
-        except CurlewError as error:
-            _fill(results, later, with_outcome(error, "not_stored"))
-            return None
+        return later, sent
 
     async def find_or_create(self, name: str) -> Topic:
         """The topic; made where the configuration allows it, else `TopicNotFound`."""

@@ -131,6 +131,41 @@ async def test_the_largest_frame(tmp_path: Path, turn_watch: TurnWatch) -> None:
         assert node.store.bounds("orders", 0) == (0, 10_002)
 
 
-async def post(app: AsgiApp, body: bytes) -> Answer:
-    headers = {b"content-type": b"application/json"}
+async def test_many_delayed_messages(tmp_path: Path, turn_watch: TurnWatch) -> None:
+    async with open_node(tmp_path) as node:
+        await node.broker.put_topic("orders", TopicSettings(queues=4, flush=FlushMode.ASYNC))
+        app = create_app(node)
+        await post(app, batch_of({"text": "x", "delay": "1h"}, 2))  # warm
+        with turn_watch.short_turns():
+            answer = await post(app, batch_of({"text": "x", "delay": "1h"}, 10_000))
+        results = answer.json()["results"]
+        assert [each["index"] for each in results] == list(range(10_000))
+        assert len({each["recall_handle"] for each in results}) == 10_000
+        await node.broker.delays.catch_up()
+        assert node.broker.delays.waiting_count("orders") == 10_002
+
+
+async def test_a_large_batch_that_is_stored_once(tmp_path: Path, turn_watch: TurnWatch) -> None:
+    body = batch_of({"text": "x" * 100}, 10_000)
+    key = {b"idempotency-key": b"once"}
+    async with open_node(tmp_path) as node:
+        await node.broker.put_topic("orders", TopicSettings(queues=4, flush=FlushMode.ASYNC))
+        app = create_app(node)
+        for _ in range(2):
+            await post(app, batch_of({"text": "x"}, 1), {b"idempotency-key": b"warm"})
+        with turn_watch.short_turns():
+            first = await post(app, body, key)
+        with turn_watch.short_turns():
+            again = await post(app, body, key)
+        assert again.json() == first.json()
+        stored = [node.store.bounds("orders", queue_id).max_offset for queue_id in range(4)]
+        assert sum(stored) == 10_001
+
+
+def batch_of(entry: object, count: int) -> bytes:
+    return f'{{"messages":[{",".join([json.dumps(entry)] * count)}]}}'.encode()
+
+
+async def post(app: AsgiApp, body: bytes, more: dict[bytes, bytes] | None = None) -> Answer:
+    headers = {b"content-type": b"application/json", **(more or {})}
     return await call(app, "POST", "/v1/topics/orders/messages:batch", body, headers=headers)

@@ -5,6 +5,7 @@ text is taken as well, since that is what people type. A key stands for one requ
 path, query, `MQ-*` headers, content type and body tells whether it is the same one. Pure.
 """
 
+import asyncio
 import re
 from hashlib import blake2b
 from typing import Final
@@ -14,6 +15,7 @@ from app.api.lane.metadata import SendOptions
 from app.api.parameters import agreed
 from app.broker.claims import Claim, KeyClaim, ProducerClaim
 from app.domain.errors import InvalidRequest
+from app.domain.limits import KIB
 
 IDEMPOTENCY_KEY: Final = b"idempotency-key"
 DUPLICATE: Final = (b"mq-duplicate", b"true")
@@ -22,9 +24,11 @@ DUPLICATE: Final = (b"mq-duplicate", b"true")
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _BARE: Final = re.compile(r"[!#-\[\]-~]+")
 _FINGERPRINT_BYTES: Final = 12
+_DIGESTED_INLINE_BYTES_MAX: Final = 256 * KIB
+"""The digest of a larger body is made on a thread: a millisecond a MiB."""
 
 
-def claim_of(
+async def claim_of(
     options: SendOptions, exchange: Exchange, body: bytes | bytearray | memoryview
 ) -> Claim | None:
     """The claim of a send; None when it has none. `InvalidRequest` for half a one, or for two."""
@@ -34,7 +38,7 @@ def claim_of(
         key = agreed("idempotency_key", of_header, key)
     producer = _producer_of(options)
     if producer is None:
-        return None if key is None else KeyClaim(key, _fingerprint(exchange, body))
+        return None if key is None else KeyClaim(key, await _fingerprint(exchange, body))
     if key is not None:
         raise InvalidRequest(
             "Idempotency-Key and a producer sequence are two ways of saying the same",
@@ -76,11 +80,14 @@ def _key_of(text: str) -> str:
     )
 
 
-def _fingerprint(exchange: Exchange, body: bytes | bytearray | memoryview) -> str:
+async def _fingerprint(exchange: Exchange, body: bytes | bytearray | memoryview) -> str:
     digest = blake2b(digest_size=_FINGERPRINT_BYTES)
     content_type = exchange.headers.get(b"content-type", b"")
     lines = [b": ".join(pair) for pair in sorted(exchange.mq_headers)]
     head = [exchange.instance.encode(), exchange.query, content_type, *lines, b""]
     digest.update(b"\n".join(head))
-    digest.update(body)
+    if len(body) <= _DIGESTED_INLINE_BYTES_MAX:
+        digest.update(body)
+    else:
+        await asyncio.get_running_loop().run_in_executor(None, digest.update, body)
     return digest.hexdigest()

@@ -150,7 +150,7 @@ class Sending:
         body = await self._read(exchange, limit, body_too_large, packing)
         message, queue_id, due = _to_send(kind, content_type, body, options)
         wishes = wishes_of(exchange)
-        claim = claim_of(options, exchange, body)
+        claim = await claim_of(options, exchange, body)
         preparation = preparation_of(options)
         if preparation is not None:
             refuse_with_transaction(claim is not None, "a claim to be stored once")
@@ -268,7 +268,7 @@ class Sending:
             entries = await asyncio.get_running_loop().run_in_executor(None, work)
         if trace := read_trace(headers):
             entries = [traced(entry, trace) for entry in entries]
-        claim = claim_of(options, exchange, body)
+        claim = await claim_of(options, exchange, body)
         if options.queue_id is not None:
             if spread:
                 raise InvalidRequest(
@@ -295,7 +295,7 @@ class Sending:
         wishes: frozenset[str],
     ) -> None:
         began_s = perf_counter()
-        claim = claim_of(options, exchange, body)
+        claim = await claim_of(options, exchange, body)
         answer_headers = [media.JSON_HEADER]
         if claim is None:
             result = await self._broker.send_frame(

@@ -54,16 +54,18 @@ def start_node(
     command: str = "dev",
     environment: Mapping[str, str] | None = None,
     open_files: int | None = None,
+    module: str = "app.cli",
 ) -> RunningNode:
     """Start a node and wait until it takes connections. The caller ends it.
 
-    `open_files`: no more than so many may be open, and the node cannot change that.
+    `open_files`: no more than so many may be open, and the node cannot change that. `module`: what
+    is run; it takes the arguments of `curlew`.
     """
     data_dir.mkdir(parents=True, exist_ok=True)
     log = data_dir.parent / f"{data_dir.name}.log"
     limit = f'ulimit -n {open_files} && exec "$@"'
     arguments = [] if open_files is None else ["sh", "-c", limit, "sh"]
-    arguments += [sys.executable, "-m", "app.cli", command, "--data-dir", str(data_dir)]
+    arguments += [sys.executable, "-m", module, command, "--data-dir", str(data_dir)]
     arguments += flags if "--port" in flags else ["--port", "0", *flags]
     if "--segment-mib" not in flags and "--config" not in flags:
         arguments += ["--segment-mib", SEGMENT_MIB]

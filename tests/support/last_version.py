@@ -1,0 +1,107 @@
+"""A node that writes what the last version wrote: tests open its store and database with this one.
+
+The last version (revision 0005 of the metadata) counted the generations of topics and knew them in
+SQL and in delayed messages only. So this node leaves out floors, and the generations in
+checkpoints, progress, producers' entries, half messages, waiting retries and dead letters;
+`age_database` takes back what later revisions brought. `tests/integration/test_last_version.py`
+looks at the bytes.
+
+    python -m tests.support.last_version ARGUMENTS OF curlew
+"""
+
+import sqlite3
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from app import cli
+from app.broker import delays, lifecycle, producers, retrying, transactions
+from app.broker.origins import dead_letter
+from app.broker.progress_journal import ProgressJournal
+from app.broker.waiting_records import waiting_part
+from app.cluster import settings_table
+from app.cluster.migration import downgrade
+from app.domain.message import PROPERTY_GENERATION, Message, StoredMessage
+from app.domain.names import RETRY_PREFIX
+from app.store import Done, StepPart, checkpoints
+from app.store.floor_journal import FloorJournal
+from app.store.formats import state_file
+from app.store.topic_floors import TopicState
+
+REVISION: Final = "0005"
+QUEUE_FIELDS: Final = 6
+"""Of a queue in a checkpoint: topic, id, bounds, sums and where they begin."""
+
+
+def age_database(path: Path) -> None:
+    """Make a SQLite database one of the last version. No node may have it open."""
+    downgrade(f"sqlite:///{path}", REVISION)
+    with closing(sqlite3.connect(path)) as database, database:
+        for key, text in database.execute("SELECT rowid, offsets FROM offset_snapshots").fetchall():
+            rows = [row[:3] for row in msgspec.json.decode(text)]
+            new = msgspec.json.encode(rows).decode()
+            database.execute("UPDATE offset_snapshots SET offsets = ? WHERE rowid = ?", (new, key))
+
+
+def _first() -> int:
+    return 1
+
+
+def _no_floors(_journal: FloorJournal, _states: Sequence[TopicState], done: Done) -> None:
+    done(None)
+
+
+def _checkpoint(kind: bytes, document: state_file.Checkpoint) -> bytes:
+    fields = msgspec.to_builtins(document)
+    fields["queues"] = [queue[:QUEUE_FIELDS] for queue in fields["queues"]]
+    old = msgspec.defstruct("OldCheckpoint", list(fields))
+    return state_file.encode_document(kind, old(**fields))
+
+
+def _waiting_part(
+    message: Message, topic: str, queue_id: int, due_ms: int, identity: str | None
+) -> StepPart:
+    identity = None if topic.startswith(RETRY_PREFIX) else identity
+    return waiting_part(message, topic, queue_id, due_ms, identity)
+
+
+def _changed(message: Message, **changes: object) -> Message:
+    """`replace` of the transactions."""
+    system = changes.get("system")
+    if isinstance(system, dict):
+        del system[PROPERTY_GENERATION]
+    return msgspec.structs.replace(message, **changes)
+
+
+def _dead_letter(message: StoredMessage, attempts: int, reason: str, _generation: int) -> Message:
+    return dead_letter(message, attempts, reason)
+
+
+def _name_alone(name: str, _generation: int) -> str:
+    return name
+
+
+def write_as_the_last_version() -> None:
+    """From now on, in this process."""
+    for module, name, old in (
+        (lifecycle, "new_generation", _first),
+        (settings_table, "new_generation", _first),
+        (FloorJournal, "_append", _no_floors),
+        (ProgressJournal, "bind", lambda *_: None),
+        (checkpoints, "encode_state", _checkpoint),
+        (delays, "waiting_part", _waiting_part),
+        (transactions, "replace", _changed),
+        (retrying, "dead_letter", _dead_letter),
+        (producers, "topic_key", _name_alone),
+    ):
+        assert hasattr(module, name), f"{module} has no {name} any more"
+        setattr(module, name, old)
+
+
+if __name__ == "__main__":
+    write_as_the_last_version()
+    sys.exit(cli.main())

@@ -253,6 +253,7 @@ class BrokerLife:
             self._metadata,
             self._clock,
             readers=self._readers,
+            lease_ids=self._lease_ids,
             book=self._book,
             progress=self.progress,
             delays=self.delays,

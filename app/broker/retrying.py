@@ -25,7 +25,7 @@ from app.broker.progress_journal import ProgressJournal
 from app.broker.reading import DiskAccess
 from app.broker.retry_policy import EXPIRED, LOST, Again, GivenUp, after
 from app.broker.row_faults import is_of_message
-from app.broker.subscriptions import LeasedQueue, Subscription
+from app.broker.subscriptions import Known, LeasedQueue, LeaseIds, Subscription
 from app.broker.trails import TraceKind, Trails
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
@@ -78,6 +78,7 @@ class Retrier:
         clock: Clock,
         *,
         readers: Executor,
+        lease_ids: LeaseIds,
         book: OffsetBook,
         progress: ProgressJournal,
         delays: Delays,
@@ -87,6 +88,7 @@ class Retrier:
         self._metadata = metadata
         self._clock = clock
         self._readers = readers
+        self._lease_ids = lease_ids
         self._book = book
         self._progress = progress
         self._delays = delays
@@ -314,15 +316,14 @@ class Retrier:
         flush = FlushMode.SYNC if view is None else view.flush
         confirmation = Confirmation()
 
+        known = queue.known_of(offsets)
+
         def done(error: CurlewError | None) -> None:
             # Here, not after the wait: whoever waits may be gone by then.
-            if queue.leases is step.table and not subscription.is_closed:
-                if error is not None:
-                    queue.progress.reopen(offsets)
-                    for _, offset, lease in step.items:
-                        step.table.keep_failing(offset, lease)
-                elif not queue.is_retry:
-                    self._book.advance(queue.key, committed)  # SQL hears of nothing before
+            if error is not None:
+                self._undo(subscription, step, known)
+            elif queue.leases is step.table and not (subscription.is_closed or queue.is_retry):
+                self._book.advance(queue.key, committed)  # SQL hears of nothing before
             confirmation.done(error)
 
         self._store.append_step((*step.parts, entry), flush, done)
@@ -334,6 +335,20 @@ class Retrier:
         if subscription.is_ordered:
             subscription.line.wake_one()
         await confirmation.wait()
+
+    def _undo(self, subscription: Subscription, step: _Step, known: Known) -> None:
+        """The log has refused the step: its messages are failing again. In a group in order their
+        keys' turns were passed on, so the queue begins again where it is committed."""
+        queue = step.queue
+        is_same = queue.reopen(known, {offset: lease for _, offset, lease in step.items})
+        if subscription.is_closed:
+            return
+        if not is_same:
+            queue.start_over(self._lease_ids.next)
+            subscription.line.wake_one()
+        elif queue.leases is step.table:
+            for _, offset, lease in step.items:
+                step.table.keep_failing(offset, lease)
 
 
 def _runs(

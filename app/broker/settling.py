@@ -14,7 +14,7 @@ from typing import NamedTuple
 from app.broker.confirming import Confirmation
 from app.broker.group_progress import Settled, offsets_of, runs_of
 from app.broker.groups import Groups
-from app.broker.leases import Lease, LeaseTable
+from app.broker.leases import Lease
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group
 from app.broker.progress_journal import ProgressJournal
@@ -23,7 +23,7 @@ from app.broker.recent_handles import RecentHandles
 from app.broker.results import Extend, Nack, SettleAction, SettleResult
 from app.broker.retry_policy import NACKED_REASON, REJECTED_REASON, Failure
 from app.broker.retrying import FailedDelivery, Retrier
-from app.broker.subscriptions import Held, LeasedQueue, LeaseIds, Subscription
+from app.broker.subscriptions import Held, Known, LeasedQueue, LeaseIds, Subscription
 from app.broker.trails import TraceKind, Trails
 from app.domain.clock import Clock
 from app.domain.errors import (
@@ -182,8 +182,9 @@ class Settler:
         for queue, leases in looked.acked.items():
             table = queue.leases
             ended = table.ack_all(leases, now_s)
+            known = queue.known_of(ended)
             queue.finish_runs(runs[queue])
-            taken.parts.append((queue, table, ended, queue.committed))
+            taken.parts.append((queue, known, ended, queue.committed))
             if self._trails.is_kept(queue.key[1]):
                 self._note(TraceKind.ACKED, queue, list(offsets_of(runs[queue])))
         if subscription.is_ordered:
@@ -274,8 +275,9 @@ class Taken:
         self._subscription = subscription
         self._book = book
         self._lease_ids = lease_ids
-        self.parts: list[tuple[LeasedQueue, LeaseTable, dict[int, Lease], int]] = []
-        """Each queue, its leases that ended, by offset, and what was committed then."""
+        self.parts: list[tuple[LeasedQueue, Known, dict[int, Lease], int]] = []
+        """Each queue, what it knew before, its leases that ended, by offset, and what was committed
+        then."""
 
     def settled(self, error: CurlewError | None) -> None:
         """The log has the acks, or refused them. SQL hears of no offset that the log has not.
@@ -284,15 +286,19 @@ class Taken:
         again since; and who does not repeat it gets them again when the leases end.
         """
         if error is None:
-            for queue, table, _, committed in self.parts:
-                if queue.leases is table and not queue.is_retry:
+            for queue, known, _, committed in self.parts:
+                if queue.leases is known.table and not queue.is_retry:
                     self._book.advance(queue.key, committed)
             return
-        if self._subscription.is_closed:
-            return
-        for queue, table, leases, _ in self.parts:
-            if queue.leases is table and leases:
-                queue.reopen(leases, self._lease_ids.next)
+        for queue, known, leases, _ in self.parts:
+            is_same = queue.reopen(known, leases)
+            if self._subscription.is_closed:
+                continue
+            if not is_same:
+                queue.start_over(self._lease_ids.next)
+            elif queue.leases is known.table:
+                for offset, lease in leases.items():
+                    queue.leases.restore(offset, lease)
         self._subscription.line.wake_one()
 
 

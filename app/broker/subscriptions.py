@@ -8,10 +8,10 @@ delayed, returned or acked.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.broker.confirming import Confirmation
-from app.broker.group_progress import QueueState, offsets_of
+from app.broker.group_progress import ParkedMessage, QueueState, offsets_of
 from app.broker.leases import InFlight, Lease, LeaseTable
 from app.broker.ordering import KeyOrder, Turn
 from app.broker.waiters import ReceiverLine
@@ -45,6 +45,7 @@ class LeasedQueue:
 
     __slots__ = (
         "_in_flight",
+        "epoch",
         "fetch_offset",
         "first_lease_id",
         "is_being_read",
@@ -78,6 +79,8 @@ class LeasedQueue:
         self.stored_queue_id = 0 if self.is_retry else queue_id
         """Where the messages lie in the store."""
         self._in_flight = in_flight
+        self.epoch = 0
+        """Rises with each reset by a client: what was done before is void, and so is its undo."""
         self.is_being_read = False
         """A reader thread reads for this queue; others pass it by."""
         self.state = state
@@ -136,23 +139,38 @@ class LeasedQueue:
 
     def reset(self, offset: int, first_lease_id: int) -> None:
         """Begin again at `offset`, backwards or forwards; all handles become void."""
+        self.epoch += 1
         self.state.restart(offset)
-        self._start_over(first_lease_id)
+        self.start_over(first_lease_id)
 
-    def reopen(self, leases: Mapping[int, Lease], first_lease_id: int) -> None:
-        """Undo acks that could not be written down; offset → the lease that acked.
+    def known_of(self, offsets: Collection[int]) -> "Known":
+        """What `finish` is about to forget and `reopen` needs. A retry counts the deliveries of
+        its original in the attempt of its lease, so its own are kept beside."""
+        deliveries, parked = self.state.deliveries, self.state.parked
+        return Known(
+            self.leases,
+            self.epoch,
+            {each: deliveries.get(each, 0) for each in offsets} if self.is_retry else {},
+            [parked[each] for each in offsets if each in parked] if parked else [],
+        )
 
-        In a group in order others may have had their turn since, so all handles become void.
+    def reopen(self, known: "Known", leases: Mapping[int, Lease]) -> bool:
+        """Undo in the progress what `finish` did and the log refused; offset → its lease.
+
+        True: the table is that of the leases still. Otherwise the queue has begun again since, or
+        is in order and others may have had their turn: `start_over` is to follow, or messages
+        below `fetch_offset` would never come again. Nothing is undone after a reset.
         """
-        self.state.progress.reopen(leases)
-        if self.order is None:
-            for offset, lease in leases.items():
-                self.leases.restore(offset, lease)
-        else:
-            self._start_over(first_lease_id)
+        if self.epoch != known.epoch or not leases:
+            return True
+        self.progress.reopen(leases)
+        for offset, lease in leases.items():
+            self.state.deliveries[offset] = known.deliveries.get(offset, lease.attempt)
+        self.state.parked.update((parked.offset, parked) for parked in known.parked)
+        return self.leases is known.table and self.order is None
 
-    def _start_over(self, first_lease_id: int) -> None:
-        """Fetch from the committed offset on, as after a restart."""
+    def start_over(self, first_lease_id: int) -> None:
+        """Fetch from the committed offset on, as after a restart; all handles become void."""
         self.leases.close()
         self.leases = LeaseTable(self._in_flight)
         self.fetch_offset = self.progress.committed
@@ -161,6 +179,15 @@ class LeasedQueue:
             self.order = KeyOrder()
         self.first_lease_id = first_lease_id
         self.is_being_read = False
+
+
+class Known(NamedTuple):
+    """What was known of messages before they were done."""
+
+    table: LeaseTable
+    epoch: int
+    deliveries: Mapping[int, int]
+    parked: Sequence[ParkedMessage]
 
 
 Held = tuple[LeasedQueue, int, int]

@@ -11,13 +11,13 @@ from contextlib import AsyncExitStack
 from typing import Final, Self
 
 from app.broker import Broker, BrokerConfig
-from app.cluster import ClusterConfig, Metadata, sqlite_file_of
+from app.cluster import ClusterConfig, DatabaseFull, Metadata, sqlite_file_of
 from app.config import LOG_CACHE_MIB_MIN, Config
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import DEFAULT_RETENTION_MS, MIB, Limits
 from app.domain.names import TRACE_TOPIC, dead_letter_topic, retry_topic
-from app.domain.shortages import shortage_of
+from app.domain.shortages import HINTS, shortage_of
 from app.runtime.machine import gives_free_memory_back, memory_bytes
 from app.runtime.private_files import (
     everything_in,
@@ -115,7 +115,7 @@ class Node:
             await broker.start()
             stack.push_async_callback(broker.stop)
             node = cls(config, limits, clock, store, metadata, broker, stack)
-            await node._register()
+            await node._register_if_there_is_room()
             for service in node._services():
                 broker.health.watch(service)
                 await service.start()
@@ -228,6 +228,13 @@ class Node:
         else:
             self.broker.health.metadata_problem = None
 
+    async def _register_if_there_is_room(self) -> None:
+        """Register, on a full disk later: the heartbeat does it, and readers need not wait."""
+        try:
+            await self._register()
+        except DatabaseFull as error:
+            _LOG.warning("the node is not registered yet: %s", error.for_log)
+
     async def _register(self) -> None:
         address = f"{self.config.host}:{self.config.port}"
         await self.metadata.register_node(
@@ -255,9 +262,11 @@ def _open_store(config: Config, limits: Limits, clock: Clock) -> MessageStore:
         loop = asyncio.get_running_loop()
         return MessageStore.open(OsFiles(root), store_config, clock, loop, limits)
     except OSError as error:
+        shortage = shortage_of(error)
+        hint = "name one that this user may write with --data-dir"
         raise DataDirectoryUnusable(
             f"the data directory {config.data_dir} cannot be used: {error.strerror}; "
-            "name one that this user may write with --data-dir"
+            f"{HINTS[shortage] if shortage else hint}"
         ) from error
 
 

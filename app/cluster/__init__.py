@@ -5,6 +5,7 @@ Outside this package use what is named here, and nothing deeper.
 
 from app.cluster.address import sqlite_file_of
 from app.cluster.config import ClusterConfig
+from app.cluster.failures import DatabaseFull
 from app.cluster.listing import Page
 from app.cluster.metadata import Metadata
 from app.cluster.migration import Migrated, migrate
@@ -16,6 +17,7 @@ __all__ = [
     "ClusterConfig",
     "ClusterSnapshot",
     "CommittedOffset",
+    "DatabaseFull",
     "ForeignStore",
     "GroupView",
     "Metadata",

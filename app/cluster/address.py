@@ -4,10 +4,11 @@ Pure. One address gives a URL for the async engine, one for the sync engine that
 description that may be shown to anyone: it never holds the password.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, Self
+from urllib.parse import quote
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -47,6 +48,9 @@ class DatabaseAddress:
 
     engine: Engine
     url: URL = field(repr=False)
+    is_alone: bool = False
+    """SQLite: this process has the file for itself and keeps in memory what connections share,
+    which is otherwise a file of 32 KiB beside it: a full disk has no room for that."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -68,13 +72,27 @@ class DatabaseAddress:
 
     @property
     def async_url(self) -> URL:
-        driver = "sqlite+aiosqlite" if self.engine is Engine.SQLITE else "postgresql+psycopg"
-        return self.url.set(drivername=driver)
+        if self.engine is Engine.SQLITE:
+            return self._sqlite_url("sqlite+aiosqlite")
+        return self.url.set(drivername="postgresql+psycopg")
 
     @property
     def sync_url(self) -> URL:
-        driver = "sqlite+pysqlite" if self.engine is Engine.SQLITE else "postgresql+psycopg"
-        return self.url.set(drivername=driver)
+        if self.engine is Engine.SQLITE:
+            return self._sqlite_url("sqlite+pysqlite")
+        return self.url.set(drivername="postgresql+psycopg")
+
+    def _sqlite_url(self, driver: str) -> URL:
+        url = self.url.set(drivername=driver)
+        if not self.is_alone:
+            return url
+        path = quote(str(self.sqlite_file))
+        query = {**url.query, "vfs": "unix-excl", "uri": "true"}
+        return url.set(database=f"file:{path}", query=query)
+
+    def alone(self) -> "DatabaseAddress":
+        """The same file, for nobody but this process."""
+        return replace(self, is_alone=True)
 
     @property
     def sqlite_file(self) -> Path | None:

@@ -24,8 +24,9 @@ from app.cluster.failures import translated
 class Database:
     """An open database. Close it, or its connections outlive the loop."""
 
-    def __init__(self, config: ClusterConfig) -> None:
-        self.address = DatabaseAddress.parse(config.url)
+    def __init__(self, config: ClusterConfig, *, is_alone: bool = False) -> None:
+        address = DatabaseAddress.parse(config.url)
+        self.address = address.alone() if is_alone else address
         if self.address.engine is Engine.SQLITE:
             self._writer, self._reader = _sqlite_engines(self.address, config)
         else:

@@ -38,6 +38,10 @@ _SQLITE: Final = (
     ("SQLITE_IOERR", "cannot be read or written", "look for disk errors in the system log"),
 )
 
+_FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHM", "SQLITE_IOERR_WRITE", "53100")
+"""Codes of SQLite and PostgreSQL for a disk without room. The second: a file that SQLite shares
+between connections cannot be made."""
+
 _POSTGRES: Final = {
     # SQLSTATE, or its first two characters for a whole class
     "42P01": ("has lost a table of Curlew", _RESTORE_HINT),
@@ -51,6 +55,10 @@ _POSTGRES: Final = {
     "57": ("is shutting down or starting up", "try again when it is up"),
     "XX": ("is damaged or failed internally", "read the log of the database server"),
 }
+
+
+class DatabaseFull(MetadataUnavailable):
+    """There is no room for a change; what needs none works."""
 
 
 @contextmanager
@@ -67,11 +75,17 @@ def unavailable(error: Exception, address: DatabaseAddress) -> MetadataUnavailab
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     what, hint = _explain(cause)
     reason = address.without_secrets(_first_line(cause))
-    failure = MetadataUnavailable(
-        f"{address.public} {what}", hint=hint, retry_after_s=RETRY_AFTER_S
-    )
+    kind = DatabaseFull if _code_of(cause).startswith(_FULL) else MetadataUnavailable
+    failure = kind(f"{address.public} {what}", hint=hint, retry_after_s=RETRY_AFTER_S)
     failure.for_log = f"{address.shown} {what}: {reason}"
     return failure
+
+
+def _code_of(cause: BaseException) -> str:
+    """SQLite's name of a result, or PostgreSQL's SQLSTATE; else nothing."""
+    if isinstance(cause, psycopg.Error):
+        return cause.sqlstate or ""
+    return str(getattr(cause, "sqlite_errorname", ""))
 
 
 def damaged(address: DatabaseAddress, finding: str) -> MetadataUnavailable:

@@ -6,8 +6,9 @@ version. Event loop only. Any method may raise `MetadataUnavailable`; then nothi
 when the connection broke at the commit, it is unknown: all changes may be repeated.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from typing import Final, Self
 
 from app.cluster import (
     deletions,
@@ -20,6 +21,7 @@ from app.cluster import (
 )
 from app.cluster.config import ClusterConfig
 from app.cluster.database import Database
+from app.cluster.failures import DatabaseFull
 from app.cluster.groups import GROUPS
 from app.cluster.listing import Page, page_of
 from app.cluster.memberships import Memberships
@@ -46,6 +48,8 @@ from app.domain.settings import (
     default_topic_settings,
 )
 
+_LOG: Final = logging.getLogger(__name__)
+
 
 class Metadata:
     """Open it, use it from one event loop, close it."""
@@ -66,9 +70,19 @@ class Metadata:
     async def open(cls, config: ClusterConfig, clock: Clock, limits: Limits | None = None) -> Self:
         """Connect, check that the schema is this program's, and load the first snapshot.
 
-        Never migrates; raises `SchemaMismatch` that says what to run.
+        Never migrates; raises `SchemaMismatch` that says what to run. On a full disk a SQLite file
+        is opened for this process alone; then changes fail until there is room.
         """
-        database = Database(config)
+        try:
+            return await cls._open(Database(config), config, clock, limits)
+        except DatabaseFull as error:
+            _LOG.warning("%s; it is opened for this process alone", error.for_log)
+        return await cls._open(Database(config, is_alone=True), config, clock, limits)
+
+    @classmethod
+    async def _open(
+        cls, database: Database, config: ClusterConfig, clock: Clock, limits: Limits | None
+    ) -> Self:
         try:
             check_file(database.address)
             async with database.reading() as connection:
@@ -300,9 +314,17 @@ class Metadata:
         await self._load()
 
     async def claim_store(self, store_id: bytes, address: str) -> None:
-        """Bind the database to a store for good. Raises `ForeignStore` when it has another."""
-        async with self._database.transaction() as connection:
-            await store_claim.claim(connection, store_id, address, self._clock.now_ms())
+        """Bind the database to a store for good. Raises `ForeignStore` when it has another.
+
+        A database without room keeps the address that it has.
+        """
+        try:
+            async with self._database.transaction() as connection:
+                await store_claim.claim(connection, store_id, address, self._clock.now_ms())
+        except DatabaseFull:
+            async with self._database.reading() as connection:
+                if not await store_claim.is_claimed(connection, store_id):
+                    raise
 
     async def release_store(self) -> bytes | None:
         """Let the next store that starts claim the database; the id of the one that had it."""

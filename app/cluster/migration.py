@@ -17,7 +17,7 @@ from sqlalchemy import Connection, create_engine, text
 
 from app.cluster.address import DatabaseAddress, Engine
 from app.cluster.database import prepare_sqlite, sqlite_arguments
-from app.cluster.failures import translated
+from app.cluster.failures import DatabaseFull, translated
 from app.cluster.schema import alembic_config, current_revision, newer_schema
 from app.cluster.tables import metadata
 
@@ -56,6 +56,13 @@ def downgrade(url: str, revision: str) -> None:
 
 def _run(url: str, step: Callable[[Config], None]) -> Migrated:
     address = DatabaseAddress.parse(url)
+    try:
+        return _run_at(address, step)
+    except DatabaseFull:  # what has the newest schema already needs no room
+        return _run_at(address.alone(), step)
+
+
+def _run_at(address: DatabaseAddress, step: Callable[[Config], None]) -> Migrated:
     config = alembic_config()
     with _ONE_AT_A_TIME, translated(address), _connect(address) as connection:
         if address.engine is Engine.POSTGRESQL:

@@ -40,6 +40,12 @@ async def claim(
         )
 
 
+async def is_claimed(connection: AsyncConnection, store_id: bytes) -> bool:
+    """Whether the database belongs to this store already."""
+    found = await connection.scalar(select(store_claim.c.store_id))
+    return found is not None and bytes(found) == store_id
+
+
 async def release(connection: AsyncConnection) -> bytes | None:
     """Forget whose it is: the next store that starts claims it. The id of the one that had it."""
     await versions.lock(connection)

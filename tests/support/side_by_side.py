@@ -26,6 +26,8 @@ OF_THE_SPARK_SESSION: Final = (f"{SPARK}/test_commit.py", f"{SPARK}/test_spark.p
 """Who uses the fixture `spark`: a session costs a process ten seconds."""
 
 APART: Final = (
+    "tests/crash/test_full_start.py",
+    "tests/property/test_failing_calls.py",
     "tests/crash/test_once_kills.py",
     "tests/history/test_load.py",
     "tests/property/test_simulated_disk.py",
@@ -45,8 +47,11 @@ LONGEST_FIRST: Final = (
     "tests/crash/test_schedule_kills.py",
     "tests/crash/test_transaction_kills.py",
     "tests/crash/test_exchange_kills.py",
+    "tests/integration/test_descriptors.py",
     "tests/acceptance/test_pages.py",
     "tests/property/test_membership_model.py",
+    "tests/crash/test_full_start.py",
+    "tests/property/test_failing_calls.py",
     "tests/crash/test_once_kills.py",
     "tests/history/test_load.py",
     "tests/property/test_simulated_disk.py",

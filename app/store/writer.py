@@ -275,7 +275,7 @@ class Writer:
     def _write_here(self, batch: list[Block]) -> None:
         """Write on the loop; what fails half way is for the worker to take back."""
         attempt = self._attempt(batch, sync=False)
-        if not _must_be_taken_back(attempt):
+        if attempt.failure is None or not _must_be_taken_back(attempt):
             self._settle_attempt(attempt)
             return
         with self._lock:

@@ -1,1 +1,1 @@
-"""Histories of consumer groups: recorded by real clients under faults, judged by a checker."""
+"""Histories of groups, and of topics made again: recorded by clients under faults, then judged."""

@@ -85,7 +85,54 @@ class Drained(msgspec.Struct, frozen=True, tag=True):
     ended_s: float
 
 
-Event = Sent | Received | Settled | Committed | NodeDied | DeadLetters | Drained
+class Made(msgspec.Struct, frozen=True, tag=True):
+    """A topic was made; the request was repeated until it was certain. `life` counts them."""
+
+    began_s: float
+    ended_s: float
+    life: int
+
+
+class Deleted(msgspec.Struct, frozen=True, tag=True):
+    """It was deleted; the request was repeated until it was certain."""
+
+    began_s: float
+    ended_s: float
+    life: int
+
+
+class SentTo(msgspec.Struct, frozen=True, tag=True):
+    """A send to a topic that is deleted and made again."""
+
+    began_s: float
+    ended_s: float
+    outcome: str
+    body: str
+
+
+class Seen(msgspec.Struct, frozen=True, tag=True):
+    """Messages that were read or received there."""
+
+    began_s: float
+    ended_s: float
+    bodies: list[str]
+    is_whole: bool
+    """Everything that was readable."""
+
+
+Event = (
+    Sent
+    | Received
+    | Settled
+    | Committed
+    | NodeDied
+    | DeadLetters
+    | Drained
+    | Made
+    | Deleted
+    | SentTo
+    | Seen
+)
 
 _decoder = msgspec.json.Decoder(Event)
 _encoder = msgspec.json.Encoder()

@@ -58,9 +58,9 @@ class Load:
         self._make_topic()
 
     def _start(self) -> RunningNode:
-        environment: dict[str, str] = {}
+        environment = {"CURLEW_AUTO_CREATE_TOPICS": "false"}
         if self._clock is not None:
-            environment = {
+            environment |= {
                 "LD_PRELOAD": str(next(Path("/usr/lib").glob(FAKETIME))),
                 "FAKETIME_TIMESTAMP_FILE": str(self._clock),
                 "FAKETIME_CACHE_DURATION": "1",
@@ -83,11 +83,11 @@ class Load:
 
     # --- workers
 
-    def work(self, role: str, name: str) -> None:
+    def work(self, role: str, name: str, module: str = "tests.history.worker") -> None:
         """Start a worker."""
         arguments = [role, self._port, self._file(name), name, len(self._workers), INVISIBLE_MS]
         self._workers[name] = subprocess.Popen(
-            [sys.executable, "-m", "tests.history.worker", *map(str, arguments)], cwd=ROOT
+            [sys.executable, "-m", module, *map(str, arguments)], cwd=ROOT
         )
 
     def _file(self, name: str) -> Path:
@@ -119,7 +119,7 @@ class Load:
             process = self._workers[name]
             if process.poll() is None:
                 process.terminate()
-                assert process.wait(STOP_SECONDS) == 0, f"worker {name} failed"
+            assert process.wait(STOP_SECONDS) == 0, f"worker {name} failed"
 
     # --- faults
 

@@ -12,10 +12,10 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from tests.history.events import Committed, Delivered, Event, Received, Sent, Settled, encode_event
 
@@ -25,7 +25,7 @@ KEYS: Final = 12
 WAIT_SECONDS: Final = 0.5
 REQUEST_SECONDS: Final = 10.0
 
-_stopping = threading.Event()
+STOPPING = threading.Event()
 
 
 class Answer(NamedTuple):
@@ -59,7 +59,7 @@ class Client:
             return Answer(response.status, json.loads(response.read() or b"{}"))
         except (OSError, http.client.HTTPException, ValueError):
             self.close()
-            _stopping.wait(0.05)
+            STOPPING.wait(0.05)
             return Answer(0, {})
 
     def close(self) -> None:
@@ -72,52 +72,52 @@ class Worker:
     """Records what one client does."""
 
     def __init__(self, port: int, file: Path, name: str, seed: int, invisible_ms: int) -> None:
-        self._client = Client(port)
+        self.client = Client(port)
         self._file = file.open("ab", buffering=0)
-        self._name = name
-        self._random = random.Random(seed)
+        self.name = name
+        self.random = random.Random(seed)
         self._invisible_ms = invisible_ms
 
     def close(self) -> None:
-        self._client.close()
+        self.client.close()
         self._file.close()
 
-    def _record(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         self._file.write(encode_event(event))
 
     def produce(self) -> None:
         number = 0
-        while not _stopping.is_set():
+        while not STOPPING.is_set():
             number += 1
-            body = f"{self._name}.{number}"
-            key = f"key{self._random.randrange(KEYS)}.{self._name}"
+            body = f"{self.name}.{number}"
+            key = f"key{self.random.randrange(KEYS)}.{self.name}"
             began_s = monotonic()
-            answer = self._client.call(
+            answer = self.client.call(
                 "POST", f"/v1/topics/{TOPIC}/messages", body, MQ_Sharding_Key=key
             )
             outcome = outcome_of(answer, 201)
             place = answer.document if outcome == "ok" else {"queue_id": -1, "queue_offset": -1}
             queue_id, offset = as_int(place["queue_id"]), as_int(place["queue_offset"])
-            self._record(Sent(began_s, monotonic(), outcome, body, key, queue_id, offset))
-            _stopping.wait(0.004)
+            self.record(Sent(began_s, monotonic(), outcome, body, key, queue_id, offset))
+            STOPPING.wait(0.004)
 
     def consume(self) -> None:
         path = f"/v1/topics/{TOPIC}/groups/{GROUP}/messages:receive"
-        while not _stopping.is_set():
+        while not STOPPING.is_set():
             began_s = monotonic()
-            answer = self._client.call(
+            answer = self.client.call(
                 "POST",
                 path,
                 {"max_messages": 8, "wait": WAIT_SECONDS, "invisible_ms": self._invisible_ms},
             )
             outcome = outcome_of(answer, 200)
             messages = delivered_of(answer) if outcome == "ok" else []
-            self._record(
+            self.record(
                 Received(
                     began_s,
                     monotonic(),
                     outcome,
-                    self._name,
+                    self.name,
                     self._invisible_ms / 1_000,
                     messages,
                 )
@@ -127,13 +127,13 @@ class Worker:
 
     def _deal_with(self, message: Delivered) -> None:
         """Mostly ack; sometimes fail, be slow, forget, or ack twice."""
-        luck = self._random.random()
+        luck = self.random.random()
         if luck < 0.05:
             self._settle("nack", message.handle)
         elif luck < 0.08:
             return
         elif luck < 0.10:
-            _stopping.wait(self._invisible_ms / 1_000 * 1.3)
+            STOPPING.wait(self._invisible_ms / 1_000 * 1.3)
             self._settle("ack", message.handle)
         elif luck < 0.14:
             handle = self._settle("extend", message.handle) or message.handle
@@ -149,12 +149,12 @@ class Worker:
         body: dict[str, object] = {"receipt_handles": [handle]}
         if action == "extend":
             body["invisible_ms"] = self._invisible_ms
-        answer = self._client.call("POST", path, body)
+        answer = self.client.call("POST", path, body)
         new_handle = ""
         if answer.status == 200 and action == "extend":
             (result,) = as_list(answer.document["results"])
             new_handle = str(result["receipt_handle"])
-        self._record(
+        self.record(
             Settled(
                 began_s,
                 monotonic(),
@@ -168,14 +168,17 @@ class Worker:
         return new_handle
 
     def watch(self) -> None:
-        while not _stopping.is_set():
+        while not STOPPING.is_set():
             began_s = monotonic()
-            answer = self._client.call("GET", f"/v1/groups/{GROUP}/offsets/{TOPIC}")
+            answer = self.client.call("GET", f"/v1/groups/{GROUP}/offsets/{TOPIC}")
             if answer.status == 200:
                 rows = as_list(answer.document["offsets"])
                 offsets = {as_int(row["queue_id"]): as_int(row["offset"]) for row in rows}
-                self._record(Committed(began_s, monotonic(), offsets))
-            _stopping.wait(0.05)
+                self.record(Committed(began_s, monotonic(), offsets))
+            STOPPING.wait(0.05)
+
+
+AnyWorker = TypeVar("AnyWorker", bound=Worker)
 
 
 def outcome_of(answer: Answer, wanted: int) -> str:
@@ -210,20 +213,16 @@ def as_int(value: object) -> int:
     return value
 
 
-def main() -> None:
+def run(kind: type[AnyWorker], roles: Mapping[str, Callable[[AnyWorker], None]]) -> None:
+    """Be what the command line says, until SIGTERM."""
     role, port, file, name, seed, invisible_ms = sys.argv[1:]
-    signal.signal(signal.SIGTERM, lambda *_: _stopping.set())
-    worker = Worker(int(port), Path(file), name, int(seed), int(invisible_ms))
-    roles: dict[str, Callable[[], None]] = {
-        "produce": worker.produce,
-        "consume": worker.consume,
-        "watch": worker.watch,
-    }
+    signal.signal(signal.SIGTERM, lambda *_: STOPPING.set())
+    worker = kind(int(port), Path(file), name, int(seed), int(invisible_ms))
     try:
-        roles[role]()
+        roles[role](worker)
     finally:
         worker.close()
 
 
 if __name__ == "__main__":
-    main()
+    run(Worker, {"produce": Worker.produce, "consume": Worker.consume, "watch": Worker.watch})

@@ -139,6 +139,23 @@ def test_what_was_on_its_way_is_refused_with_the_deletion() -> None:
     has_new(after_a_kill(opened))
 
 
+def test_offsets_that_were_refused_are_not_given_after_a_restart_either() -> None:
+    """The floor lies behind the end of what is in the log."""
+    opened = life()
+    fill_the_disk(opened)
+    append(opened, b"on its way", OLD)
+    delete_without_room(opened)
+    make_room(opened)
+    opened.store.begin_checkpoint()
+    opened.turns.run()
+    again = after_a_kill(opened)
+    assert again.store.bounds("orders", 0) == (4, 4)
+    append(again, b"new", NEW)
+    again.turns.run()
+    assert again.store.bounds("orders", 0) == (4, 5)
+    has_new(after_a_kill(again))
+
+
 @pytest.mark.parametrize("is_deleted_with_room", [False, True])
 def test_a_first_use_without_room_is_written_by_the_next_one(*, is_deleted_with_room: bool) -> None:
     opened = life()

@@ -219,3 +219,15 @@ def test_all_states_are_written_anew_and_what_lies_before_is_trimmed() -> None:
     assert opened.store.generation("other") == ENTRIES_MAX
     assert opened.store.generation("orders") == 1
     assert opened.bodies() == [b"kept"]
+
+
+def test_a_send_that_comes_two_generations_late_is_refused() -> None:
+    opened = life()
+    opened.store.delete_topic("orders", OLD)
+    opened.store.begin_topic("orders", NEW)
+    opened.store.delete_topic("orders", NEW)
+    with pytest.raises(TopicNotFound):
+        append(opened, b"late", OLD)
+    opened.turns.run()
+    assert opened.store.generation("orders") == 0
+    assert opened.bodies() == []

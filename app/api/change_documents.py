@@ -10,6 +10,7 @@ from app.api.documentation import Json
 from app.api.json_line import JsonLine
 from app.api.schemas import AnswerModel, DryRunMember, GroupDocument, TopicDocument
 from app.broker.ports import Group, Topic
+from app.domain.consumption import ConsumptionState
 from app.domain.effects import Effect, EffectCode, SettingsChange
 
 _NO_SETTINGS: Final = frozenset(
@@ -55,9 +56,12 @@ class GroupChangeDocument(ChangeMembers, GroupDocument):
     """A consumer group after a change; with `dry_run`, as it would be."""
 
     @classmethod
-    def of_change(cls, change: SettingsChange[Group]) -> Self:
-        before = None if change.before is None else GroupDocument.of(change.before)
-        after = GroupDocument.of(change.after)
+    def of_change(
+        cls, change: SettingsChange[Group], subscriptions: Sequence[ConsumptionState]
+    ) -> Self:
+        """`subscriptions`: how the group consumes its topics, which no setting changes."""
+        before = None if change.before is None else GroupDocument.of(change.before, subscriptions)
+        after = GroupDocument.of(change.after, subscriptions)
         return cls.model_validate(
             with_changes(before, after, change.effects, is_dry_run=change.is_dry_run)
         )

@@ -4,7 +4,13 @@ from typing import Self
 
 from pydantic import Field
 
-from app.api.schemas import AnswerModel, Count, DryRunMember, RequestModel
+from app.api.schemas import (
+    AnswerModel,
+    ConsumptionEffectDocument,
+    Count,
+    DryRunMember,
+    RequestModel,
+)
 from app.broker.members import GroupMembers, Heartbeat, MemberShare
 from app.domain.allocation import VIRTUAL_NODES
 from app.domain.errors import MemberNotFound
@@ -97,7 +103,7 @@ class HeartbeatBody(RequestModel):
         default=None, description="of the last answer; `wait` ends when the present one differs"
     )
 
-    def heartbeat(self, wait_s: float) -> Heartbeat:
+    def heartbeat(self, wait_s: float, *, force: bool = False) -> Heartbeat:
         strategy = self.strategy
         if isinstance(strategy, StrategyName):
             strategy = StrategyBody(name=strategy)
@@ -114,6 +120,7 @@ class HeartbeatBody(RequestModel):
             self.generation,
             self.assignment_id,
             wait_s,
+            force,
         )
 
 
@@ -185,6 +192,9 @@ class MemberAnswer(AnswerModel):
     revoked: list[QueueDocument]
     pending: list[PendingQueueDocument]
     conflicts: list[ConflictDocument]
+    effects: list[ConsumptionEffectDocument] = Field(
+        description="What this heartbeat has ended because the group leased one of the topics"
+    )
 
     @classmethod
     def of(cls, group: str, client_id: str, share: MemberShare, lease_ms: int) -> Self:
@@ -211,6 +221,7 @@ class MemberAnswer(AnswerModel):
             revoked=[QueueDocument.of(name) for name in assignment.revoked],
             pending=_pending(assignment),
             conflicts=[ConflictDocument.of(each) for each in share.conflicts],
+            effects=[ConsumptionEffectDocument.of(each) for each in share.effects],
         )
 
 

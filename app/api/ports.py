@@ -9,6 +9,7 @@ from typing import Literal, Protocol, TypeVar
 
 from app.broker import ports as broker_ports
 from app.broker.browsing import Browser
+from app.broker.consumption import Consumptions
 from app.broker.dead_letters import DeadLetters
 from app.broker.group_flow import GroupFlow
 from app.broker.group_positions import Committer, GroupPositions
@@ -23,6 +24,7 @@ from app.broker.requests import Requests
 from app.broker.results import (
     AckedAndSent,
     BatchItem,
+    Committed,
     Delivery,
     Extend,
     FrameResult,
@@ -209,8 +211,14 @@ class Broker(DataPlane, Protocol):
         rows: Sequence[QueuePosition],
         *,
         force: bool = False,
+        take_over: bool = False,
         committer: Committer | None = None,
-    ) -> list[QueuePosition]: ...
+    ) -> Committed: ...
+
+    @property
+    def consumptions(self) -> Consumptions:
+        """How groups consume topics: by leases, or by assigned queues."""
+        ...
 
     @property
     def members(self) -> Members:

@@ -12,7 +12,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from app.api.durations import DURATION_PATTERN, format_duration, parse_duration_ms
 from app.broker.health import ConditionCode
 from app.broker.ports import Group, Topic
-from app.broker.results import QueuePosition, QueueRange
+from app.broker.results import Committed, QueuePosition, QueueRange
+from app.domain.consumption import (
+    Consumption,
+    ConsumptionEffect,
+    ConsumptionEffectCode,
+    ConsumptionState,
+)
 from app.domain.positions import FlushMode
 from app.domain.settings import (
     CustomizedRetry,
@@ -69,6 +75,37 @@ class DryRunMember(AnswerModel):
     """What answers to operations that can be tried have beside the document."""
 
     dry_run: bool
+
+
+class ConsumptionDocument(AnswerModel):
+    """How a group consumes one topic."""
+
+    topic: str
+    consumption: Consumption | None = Field(
+        description="lease: by receives, group streams and settling; assigned: by members and by "
+        "commits of offsets. Null: nobody has for a while, and whoever comes next decides"
+    )
+    since_ms: int | None = Field(description="Since when, in epoch milliseconds")
+
+    @classmethod
+    def of(cls, state: ConsumptionState) -> Self:
+        return cls(**state._asdict())
+
+
+class ConsumptionEffectDocument(AnswerModel):
+    """What changing the way of consumption has done."""
+
+    code: ConsumptionEffectCode = Field(
+        description="LEASES_END: messages that were out lost their leases. RETRIES_WAIT: failed "
+        "messages wait until the group receives again. PARKED_RETURN: parked messages are read "
+        "again in their place. ASSIGNMENTS_END: members lost their queues of the topic"
+    )
+    detail: str = Field(description="The same for people")
+    count: int = Field(description="How many messages or members")
+
+    @classmethod
+    def of(cls, effect: ConsumptionEffect) -> Self:
+        return cls(code=effect.code, detail=effect.detail, count=effect.count)
 
 
 # --- topics ---------------------------------------------------------------------------------
@@ -217,9 +254,13 @@ class GroupDocument(AnswerModel):
     created_ms: int
     updated_ms: int
     version: int
+    subscriptions: list[ConsumptionDocument] = Field(
+        description="The topics that the group consumes or has begun, by name; none in a broadcast "
+        "group"
+    )
 
     @classmethod
-    def of(cls, group: Group) -> Self:
+    def of(cls, group: Group, subscriptions: Sequence[ConsumptionState]) -> Self:
         return cls(
             name=group.name,
             max_attempts=group.max_attempts,
@@ -236,6 +277,7 @@ class GroupDocument(AnswerModel):
             created_ms=group.created_ms,
             updated_ms=group.updated_ms,
             version=group.version,
+            subscriptions=[ConsumptionDocument.of(each) for each in subscriptions],
         )
 
 
@@ -261,6 +303,16 @@ class GroupOffsets(AnswerModel):
 
 class CommitAnswer(DryRunMember, GroupOffsets):
     """What a group has committed in a topic after a commit; or what would be, or was forgotten."""
+
+    effects: list[ConsumptionEffectDocument] = Field(
+        description="What the commit has ended because the group leased the topic"
+    )
+
+    @classmethod
+    def of_commit(cls, group: str, topic: str, committed: Committed, *, is_dry_run: bool) -> Self:
+        offsets = GroupOffsets.of(group, topic, committed.offsets).offsets
+        effects = [ConsumptionEffectDocument.of(each) for each in committed.effects]
+        return cls(group=group, topic=topic, offsets=offsets, effects=effects, dry_run=is_dry_run)
 
 
 # --- nodes, health, limits ------------------------------------------------------------------

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from app.api.errors import EntryProblem
+from app.domain.consumption import ConsumptionEffect
 from app.domain.limits import (
     ATTEMPT_ID_CHARS_MAX,
     CONTENT_TYPE_BYTES_MAX,
@@ -450,6 +451,8 @@ class ReceiveAnswer(Struct, frozen=True):
     messages: list[DeliveredMessage]
     backlog: int
     paused: bool | UnsetType = UNSET
+    effects: list[ConsumptionEffect] | UnsetType = UNSET
+    """With `force`: what it has ended because members of the group read the topic."""
 
 
 class SettleResult(Struct, frozen=True):

@@ -97,7 +97,7 @@ class AcksAndSends:
         return AckedAndSent(looked.results, await step.results(), None)
 
     def _look_at(self, subscription: Subscription, acks: Sequence[str]) -> Acks:
-        now_s = self._clock.monotonic_s()
+        now_s = subscription.last_used_s = self._clock.monotonic_s()
         return self._settler.look_at(subscription, acks, now_s, is_repeatable=False)
 
     async def _choose(

@@ -18,6 +18,7 @@ from app.broker.results import (
     ANONYMOUS,
     AckedAndSent,
     BatchItem,
+    Committed,
     Delivery,
     Extend,
     FrameResult,
@@ -36,9 +37,11 @@ from app.broker.results import (
 )
 from app.broker.settings_changes import SettingsChanges
 from app.broker.streams import Streams
+from app.broker.subscriptions import Subscription
 from app.broker.topics import find_topic
 from app.domain.changes import Terms
 from app.domain.clock import Clock
+from app.domain.consumption import ConsumptionEffect
 from app.domain.delays import Due
 from app.domain.errors import (
     CurlewError,
@@ -74,6 +77,7 @@ class Broker(BrokerLife):
             puller=self._puller,
             groups=self._groups,
             receive=self.receive,
+            begin=self._lease_from,
         )
         self.settings_changes = SettingsChanges(
             store,
@@ -193,9 +197,22 @@ class Broker(BrokerLife):
         view = find_topic(self._metadata, topic)
         self._receiver.check(request)
         settings = await self._groups.find_or_create_group(group)
-        refuse_broadcast(settings)
-        subscription = await self._groups.subscribe(settings, view)
-        return await self._receiver.receive(subscription, settings, request, gone)
+        subscription, effects = await self._lease_from(settings, view, force=request.force)
+        result = await self._receiver.receive(subscription, settings, request, gone)
+        return result._replace(effects=effects) if effects else result
+
+    async def _lease_from(
+        self, group: Group, topic: Topic, *, force: bool = False
+    ) -> tuple[Subscription, Sequence[ConsumptionEffect]]:
+        """The subscription to lease from, and what `force` has ended for it. Raises
+        `BroadcastGroup` or `ConsumptionConflict`."""
+        refuse_broadcast(group)
+        subscription = self._groups.find(group.name, topic.name)
+        if subscription is not None and subscription.is_leasing:
+            subscription = await self._groups.subscribe(group, topic)
+            if subscription.is_leasing:
+                return subscription, ()
+        return await self.consumptions.lease(group, topic, force=force)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """The client went away before the answer was written: others may have the messages."""
@@ -328,16 +345,20 @@ class Broker(BrokerLife):
         rows: Sequence[QueuePosition],
         *,
         force: bool = False,
+        take_over: bool = False,
         committer: Committer | None = None,
         principal: Principal = ANONYMOUS,
-    ) -> list[QueuePosition]:
-        """Commit forward (backward when forced); return what holds afterwards.
+    ) -> Committed:
+        """Commit forward; with `force` set them, backwards too, as a reset does.
 
-        What a consumer has leased below a committed offset counts as done.
+        A commit by whoever reads by offset: `ConsumptionConflict` in a group that leases the topic,
+        unless `take_over` ends its leases.
         """
         self._check_open()
-        await self.group_positions.commit(group, topic, rows, committer=committer, force=force)
-        return self._groups.committed(group, topic)
+        effects = await self.group_positions.commit(
+            group, topic, rows, committer=committer, force=force, take_over=take_over
+        )
+        return Committed(self._groups.committed(group, topic), effects)
 
     # --- topics and groups
 

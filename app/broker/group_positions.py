@@ -9,13 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
+from app.broker.consumption import Consumptions
 from app.broker.groups import Groups
 from app.broker.members import Members
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Metadata, Store, Topic
-from app.broker.results import QueuePosition
+from app.broker.results import Committed, QueuePosition
 from app.broker.topics import check_current, check_queue, find_topic
 from app.domain import rebalancing
+from app.domain.consumption import ConsumptionEffect
 from app.domain.errors import (
     BroadcastGroup,
     GroupNotFound,
@@ -91,6 +93,26 @@ def refuse_broadcast(group: Group) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """What a client that reads by offset asks for."""
+
+    group: Group
+    topic: Topic
+    rows: Sequence[QueuePosition]
+    offsets: Sequence[CommittedOffset]
+    committer: Committer | None
+    is_reset: bool
+
+    def fence(self, membership: Membership) -> None:
+        """Raise when the client may not."""
+        names = [QueueName(self.topic.name, queue_id) for queue_id, _ in self.rows]
+        if self.committer is not None:
+            rebalancing.check_owner(membership, *self.committer, names)
+        elif not self.is_reset:
+            rebalancing.check_unowned(membership, names)
+
+
 class GroupPositions:
     """Reachable as `Broker.group_positions`. Any call may raise `MetadataUnavailable`."""
 
@@ -102,12 +124,14 @@ class GroupPositions:
         groups: Groups,
         book: OffsetBook,
         members: Members,
+        consumptions: Consumptions,
     ) -> None:
         self._store = store
         self._metadata = metadata
         self._groups = groups
         self._book = book
         self._members = members
+        self._consumptions = consumptions
 
     # --- read
 
@@ -142,20 +166,22 @@ class GroupPositions:
         *,
         committer: Committer | None = None,
         force: bool = False,
-    ) -> None:
-        """Commit forward; with `force` it is a reset.
+        take_over: bool = False,
+    ) -> Sequence[ConsumptionEffect]:
+        """Commit forward; with `force` it is a reset, whoever consumes.
 
-        Raises `StaleGeneration` or `QueueNotOwned` when the committer may not, and the latter
-        without a committer for queues that a member owns.
+        A commit makes the group read the topic by offset; when it leases it, only `take_over` does,
+        and what it has ended is returned. Raises `ConsumptionConflict` without it,
+        `StaleGeneration` or `QueueNotOwned` when the committer may not, and the latter without a
+        committer for queues that a member owns.
         """
         view = find_topic(self._metadata, topic)
         for queue_id, _ in rows:
             check_queue(view, queue_id)
         self._groups.check_commit(view, rows)
-        names = [QueueName(topic, queue_id) for queue_id, _ in rows]
         if committer is not None and group not in self._metadata.snapshot.groups:
             self._groups.check_may_make(group)
-            rebalancing.check_owner(Membership(group), *committer, names)
+            rebalancing.check_owner(Membership(group), *committer, ())
         settings = await self._groups.find_or_create_group(group)
         refuse_broadcast(settings)
         self._groups.check_room(settings, view)
@@ -170,21 +196,36 @@ class GroupPositions:
             )
             for queue_id, offset in rows
         ]
-        if committer is not None:
-            client_id, generation = committer
-            await self._commit_under(
-                group,
-                offsets,
-                lambda now: rebalancing.check_owner(now, client_id, generation, names),
-            )
-        elif force:
+        if force and not take_over:
             await self._set(settings, offsets)
-            return
-        elif self._members.has_members(group):
-            await self._commit_under(
-                group, offsets, lambda now: rebalancing.check_unowned(now, names)
-            )
-        await self._groups.commit(settings, view, rows)
+            return ()
+        commit = _Commit(settings, view, rows, offsets, committer, is_reset=force)
+        return await self._commit_as_reader(commit, take_over=take_over)
+
+    async def _commit_as_reader(
+        self, commit: _Commit, *, take_over: bool
+    ) -> Sequence[ConsumptionEffect]:
+        group = commit.group.name
+
+        def is_fenced() -> bool:
+            return commit.committer is not None or self._members.has_members(group)
+
+        async def check() -> None:
+            if is_fenced():
+                commit.fence(await self._metadata.members.read(group))
+            check_current(self._metadata, commit.topic, commit.group)
+
+        async with self._consumptions.assigning(
+            group, (commit.topic.name,), force=take_over, check=check
+        ) as effects:
+            if commit.is_reset:
+                await self._set(commit.group, commit.offsets)
+                return effects
+            if is_fenced():
+                await self._commit_under(group, commit.offsets, commit.fence)
+            written = self._groups.commit(commit.group, commit.topic, commit.rows)
+        await written.wait()
+        return effects
 
     async def preview_commit(
         self,
@@ -194,9 +235,10 @@ class GroupPositions:
         *,
         committer: Committer | None = None,
         force: bool = False,
-    ) -> list[QueuePosition]:
-        """What would be committed in the topic after a commit. Raises as `commit`; makes no group
-        and changes nothing."""
+        take_over: bool = False,
+    ) -> Committed:
+        """What would be committed in the topic after a commit, and what it would end. Raises as
+        `commit`; makes no group and changes nothing."""
         view = find_topic(self._metadata, topic)
         for queue_id, _ in rows:
             check_queue(view, queue_id)
@@ -206,6 +248,9 @@ class GroupPositions:
         else:
             refuse_broadcast(settings)
         self._groups.check_commit(view, rows)
+        effects: Sequence[ConsumptionEffect] = ()
+        if take_over or not force:
+            effects = await self._consumptions.preview_assigning(group, topic, force=take_over)
         names = [QueueName(topic, queue_id) for queue_id, _ in rows]
         membership = await self._metadata.members.read(group)
         if committer is not None:
@@ -214,8 +259,11 @@ class GroupPositions:
             rebalancing.check_unowned(membership, names)
         offsets = dict(self._book.committed(group, topic))
         for queue_id, offset in rows:
-            offsets[queue_id] = offset if force else max(offset, offsets.get(queue_id, 0))
-        return [QueuePosition(queue_id, offset) for queue_id, offset in sorted(offsets.items())]
+            offsets[queue_id] = (
+                offset if force else self._groups.committed_after(group, topic, queue_id, offset)
+            )
+        after = [QueuePosition(queue_id, offset) for queue_id, offset in sorted(offsets.items())]
+        return Committed(after, effects)
 
     async def _commit_under(
         self,

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from app.broker.progress import PackedPages, QueueProgress
+from app.domain.consumption import Consumption
 
 Key = tuple[str, str, int]
 """Group, topic, queue id."""
@@ -124,6 +125,15 @@ class HeldTo(Struct, array_like=True, tag=10):
     end: int
 
 
+class ConsumptionSet(Struct, array_like=True, tag=11):
+    """The group consumes the topic so from now on; None: whoever comes next decides."""
+
+    group: str
+    topic: str
+    consumption: Consumption | None
+    since_ms: int
+
+
 Entry = (
     Settled
     | HandedOut
@@ -135,6 +145,7 @@ Entry = (
     | Released
     | Bound
     | HeldTo
+    | ConsumptionSet
 )
 
 
@@ -149,7 +160,14 @@ class _Row(Struct, array_like=True):
     deliveries: list[Delivered]
     parked: list[ParkedMessage] = []
     generations: tuple[int, int] = (0, 0)
+    consumption: Consumption | None = None
+    since_ms: int = 0
+    """Of a row that has no queue, one for each group and topic: how the group consumes the topic,
+    and since when."""
 
+
+NO_QUEUE: Final = -1
+"""The queue id of such a row."""
 
 encode_entry: Final = msgspec.msgpack.Encoder().encode
 _decode_entry: Final = msgspec.msgpack.Decoder(Entry).decode
@@ -245,6 +263,8 @@ class GroupProgress:
         self.generations: dict[tuple[str, str], tuple[int, int]] = {}
         """(group, topic) → the generations of both whose work this is; without one, of a version
         that knew none."""
+        self.consumptions: dict[tuple[str, str], tuple[Consumption, int]] = {}
+        """(group, topic) → how it is consumed, and since when in epoch milliseconds."""
 
     def get_or_make(self, key: Key) -> QueueState:
         state = self.queues.get(key)
@@ -258,12 +278,15 @@ class GroupProgress:
             del self.queues[key]
         for pair in [pair for pair in self.generations if pair[0] == group or pair[1] == topic]:
             del self.generations[pair]
+        for pair in [pair for pair in self.consumptions if pair[0] == group or pair[1] == topic]:
+            del self.consumptions[pair]
 
     # --- JournaledState
 
     def clear(self) -> None:
         self.queues.clear()
         self.generations.clear()
+        self.consumptions.clear()
 
     def apply(self, entry: bytes) -> None:
         self.take(_decode_entry(entry))
@@ -286,13 +309,17 @@ class GroupProgress:
                 state.take(entry)
             case Forgotten() | Unsubscribed():
                 self._drop(entry)
-            case Bound():
-                self._bind(entry)
+            case Bound() | ConsumptionSet():
+                self._take_of_pair(entry)
 
-    def _bind(self, entry: Bound) -> None:
+    def _take_of_pair(self, entry: Bound | ConsumptionSet) -> None:
+        pair = entry.group, entry.topic
+        if isinstance(entry, ConsumptionSet):
+            self._set_consumption(pair, entry.consumption, entry.since_ms)
+            return
         if not entry.keeps:
-            self._drop(Unsubscribed(entry.group, entry.topic))
-        self.generations[entry.group, entry.topic] = entry.generations
+            self._drop(Unsubscribed(*pair))
+        self.generations[pair] = entry.generations
 
     def _drop(self, entry: Forgotten | Unsubscribed) -> None:
         if isinstance(entry, Forgotten):
@@ -301,6 +328,15 @@ class GroupProgress:
         for key in [key for key in self.queues if key[:2] == (entry.group, entry.topic)]:
             del self.queues[key]
         self.generations.pop((entry.group, entry.topic), None)
+        self.consumptions.pop((entry.group, entry.topic), None)
+
+    def _set_consumption(
+        self, pair: tuple[str, str], kind: Consumption | None, since_ms: int
+    ) -> None:
+        if kind is None:
+            self.consumptions.pop(pair, None)
+        else:
+            self.consumptions[pair] = kind, since_ms
 
     def _hand_out(self, state: QueueState, deliveries: Iterable[Delivered]) -> None:
         is_acked = state.progress.is_acked
@@ -316,9 +352,12 @@ class GroupProgress:
 
     def load(self, chunk: bytes) -> None:
         for row in _decode_rows(chunk):
-            state = self.get_or_make((row.group, row.topic, row.queue_id))
             if any(row.generations):
                 self.generations[row.group, row.topic] = row.generations
+            if row.queue_id == NO_QUEUE:
+                self._set_consumption((row.group, row.topic), row.consumption, row.since_ms)
+                continue
+            state = self.get_or_make((row.group, row.topic, row.queue_id))
             state.progress.committed = row.committed
             state.progress.unpack(row.pages)
             self._hand_out(state, row.deliveries)
@@ -337,6 +376,10 @@ class GroupProgress:
             yield encode_entry(rows)
 
     def _rows(self) -> Iterator[_Row]:
+        for pair in {**self.generations, **self.consumptions}:
+            generations = self.generations.get(pair, (0, 0))
+            kind, since_ms = self.consumptions.get(pair, (None, 0))
+            yield _Row(*pair, NO_QUEUE, 0, [], [], [], generations, kind, since_ms)
         for key in list(self.queues):
             state = self.queues.get(key)
             if state is None:

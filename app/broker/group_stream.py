@@ -4,6 +4,7 @@ Settling them by the usual calls, from any connection, makes room. Event loop on
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from typing_extensions import override
@@ -12,6 +13,7 @@ from app.broker.credit import Credit
 from app.broker.ports import Group, Topic
 from app.broker.results import Delivery, ReceiveRequest
 from app.broker.streaming import SharedParts, Stream, StreamEnd, StreamEnded, StreamRequest
+from app.domain.consumption import ConsumptionEffect
 from app.domain.errors import ShuttingDown, TopicNotFound
 
 
@@ -21,15 +23,24 @@ class GroupStreamRequest(StreamRequest):
 
     credit: int
     invisible_ms: int | None = None
+    force: bool = False
+    """Lease although members of the group read the topic: they lose it."""
 
 
 class GroupStream(Stream):
     """Messages leased to a group, as long as there is credit."""
 
     def __init__(
-        self, shared: SharedParts, topic: Topic, group: Group, request: GroupStreamRequest
+        self,
+        shared: SharedParts,
+        topic: Topic,
+        group: Group,
+        request: GroupStreamRequest,
+        effects: Sequence[ConsumptionEffect] = (),
     ) -> None:
         super().__init__(shared, topic, request)
+        self.effects = effects
+        """What opening it has ended."""
         self._group = group
         self._request = request
         self._waiting: asyncio.Future[None] | None = None

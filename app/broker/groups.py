@@ -257,9 +257,9 @@ class Groups:
         for queue_id, offset in rows:
             self._check_commit(topic.name, queue_id, offset)
 
-    async def commit(self, group: Group, topic: Topic, rows: Sequence[QueuePosition]) -> None:
-        """Everything below these offsets is done; lower ones change nothing. In the log now;
-        `OffsetBook` brings it to SQL. Raises `TopicNotFound` or `GroupNotFound` when one was
+    def commit(self, group: Group, topic: Topic, rows: Sequence[QueuePosition]) -> Confirmation:
+        """Everything below these offsets is done; lower ones change nothing. On its way to the
+        log; `OffsetBook` brings it to SQL. Raises `TopicNotFound` or `GroupNotFound` when one was
         deleted since it was looked up."""
         check_current(self._metadata, topic, group)
         self._book.check_room(group, topic, self._limits)
@@ -267,16 +267,26 @@ class Groups:
         self._progress.bind(group, topic)
         written = self._progress.skip(group.name, places, topic.flush)
         subscription = self.find(group.name, topic.name)
-        for queue_id, offset in rows:
+        for queue_id, _ in rows:
             if subscription is not None and queue_id < len(subscription.queues):
                 queue = subscription.queues[queue_id]
                 queue.follow()
                 self._book.track(queue)
             else:
-                self._book.advance((group.name, topic.name, queue_id), offset)
+                key = (group.name, topic.name, queue_id)
+                self._book.advance(key, self._progress.queue(key).progress.committed)
         if subscription is not None:
             self.wake_all(group.name)
-        await written.wait()
+        return written
+
+    def committed_after(self, group: str, topic: str, queue_id: int, offset: int) -> int:
+        """What would be committed in the queue after a commit."""
+        state = self._progress.find((group, topic, queue_id))
+        if state is None:
+            return offset
+        progress = state.progress.copy()
+        progress.skip_to(offset)
+        return progress.committed
 
     def check_room(self, group: Group, topic: Topic) -> None:
         """Raise `StateConflict` when the group may not begin in one more topic."""
@@ -298,6 +308,13 @@ class Groups:
                 subscription.queues[row.queue_id].reset(row.offset, self._lease_ids.next)
         self.wake_all(group)
         await written.wait()
+
+    def end_leases(self, group: str, topic: str) -> None:
+        """Others read the topic by offset now: handles are void, what is not done stays so."""
+        subscription = self._subscriptions.get(group, {}).pop(topic, None)
+        if subscription is not None:
+            subscription.close()
+            self.tell_of_room(subscription.in_flight, group)
 
     async def unsubscribe(self, group: str, topic: str) -> None:
         """Forget what the group has done in the topic; what is leased is void."""

@@ -180,6 +180,11 @@ class LeaseTable:
         return len(self._failing) + len(self._moving)
 
     @property
+    def held_count(self) -> int:
+        """Leased, failing, moving or delayed."""
+        return len(self._leases) + len(self._delayed) + self.failing_count
+
+    @property
     def has_failing(self) -> bool:
         return bool(self._failing)
 

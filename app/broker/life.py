@@ -12,6 +12,7 @@ from typing import Final
 from app.broker.acks_and_sends import AcksAndSends
 from app.broker.browsing import Browser
 from app.broker.config import BrokerConfig
+from app.broker.consumption import Consumptions
 from app.broker.dead_letters import DeadLetters
 from app.broker.delays import Delays
 from app.broker.group_flow import GroupFlow
@@ -110,10 +111,7 @@ class BrokerLife:
         self._groups = self._make_groups(store, metadata, config)
         self.flow = GroupFlow(metadata, self._groups)
         self._make_journaled(store, metadata, clock, limits)
-        self.members = Members(metadata, clock, limits, groups=self._groups)
-        self.group_positions = GroupPositions(
-            store, metadata, groups=self._groups, book=self._book, members=self.members
-        )
+        self._make_parts_for_members()
         self._make_readers_of_groups()
         self._snapshot_faults = RowFaults("writing the state")
         self._services = self._make_services(config)
@@ -163,6 +161,34 @@ class BrokerLife:
             place=self._sender.place,
         )
 
+    def _make_parts_for_members(self) -> None:
+        """The kinds of consumption, and the parts for groups that read by offset."""
+        self.consumptions = Consumptions(
+            self._store,
+            self._metadata,
+            self._clock,
+            self.limits,
+            groups=self._groups,
+            progress=self.progress,
+            delays=self.delays,
+            assignments=lambda: self.members,
+        )
+        self.members = Members(
+            self._metadata,
+            self._clock,
+            self.limits,
+            groups=self._groups,
+            consumptions=self.consumptions,
+        )
+        self.group_positions = GroupPositions(
+            self._store,
+            self._metadata,
+            groups=self._groups,
+            book=self._book,
+            members=self.members,
+            consumptions=self.consumptions,
+        )
+
     def _make_readers_of_groups(self) -> None:
         """The parts that look at groups and change nothing."""
         self.lag = LagReader(
@@ -197,6 +223,7 @@ class BrokerLife:
             self._offset_writer,
             self._lease_watch,
             Service("member-watch", config.member_check_seconds, self.members.turn),
+            Service("consumption-watch", config.member_check_seconds, self.consumptions.turn),
             Service("trace", config.trace_write_seconds, self.trails.turn),
             Service("journal-snapshots", config.snapshot_check_seconds, self._write_snapshots),
             Service("transaction-checks", config.transaction_check_seconds, self.transactions.turn),
@@ -212,6 +239,7 @@ class BrokerLife:
         await self._book.load()
         await self.progress.load(self._book, self._metadata.snapshot)
         await self._book.write()
+        await self.members.load()
         await self.dead_letters.start()
         await self.transactions.start()
         self._store.on_arrival = self._waiters.on_arrival

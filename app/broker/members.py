@@ -16,6 +16,7 @@ from typing import Final
 from typing_extensions import override
 
 from app.broker.bells import Bells
+from app.broker.consumption import Consumptions
 from app.broker.filters import parse_filter
 from app.broker.groups import Groups
 from app.broker.ports import Group, Metadata, Topic
@@ -24,6 +25,7 @@ from app.broker.silence import Silence
 from app.broker.topics import check_queue, find_topic
 from app.domain import rebalancing
 from app.domain.clock import Clock
+from app.domain.consumption import ConsumptionEffect
 from app.domain.errors import (
     CurlewError,
     GroupNotFound,
@@ -39,6 +41,8 @@ from app.domain.member_shares import (
     assignment_of,
     conflicts_of,
     strategy_of,
+    subscribed_topics,
+    subscribers,
 )
 from app.domain.membership import (
     Assignment,
@@ -76,6 +80,8 @@ class Heartbeat:
     generation: int | None = None
     assignment_id: str | None = None
     wait_s: float = 0.0
+    force: bool = False
+    """Join although consumers of the group lease one of the topics: their leases end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,8 @@ class MemberShare:
     strategy: Strategy
     client_ids: tuple[str, ...]
     conflicts: Sequence[Conflict]
+    effects: Sequence[ConsumptionEffect] = ()
+    """What was ended when the group began to share out a topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +131,21 @@ class _QueueCounts(Mapping[str, int]):
 class Members:
     """Reachable as `Broker.members`. Event loop only; any call may raise `MetadataUnavailable`."""
 
-    def __init__(self, metadata: Metadata, clock: Clock, limits: Limits, *, groups: Groups) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        clock: Clock,
+        limits: Limits,
+        *,
+        groups: Groups,
+        consumptions: Consumptions,
+    ) -> None:
         self.bells = Bells(limits.waiters_max)
         self._metadata = metadata
         self._clock = clock
         self._limits = limits
         self._groups = groups
+        self._consumptions = consumptions
         self._beats: Silence[str, int] = Silence()
         self._locks: Silence[QueueName, QueueLock] = Silence()
         self._last: dict[str, Membership] = {}
@@ -169,14 +186,22 @@ class Members:
                 membership, client_id, beat.profile, beat.generation, self._surroundings(settings)
             )
 
-        membership = await self._change(group, step)
+        async def check() -> None:
+            step(await self._metadata.members.read(group))
+
+        topics = () if settings.mode is GroupMode.BROADCAST else beat.profile.topics
+        async with self._consumptions.assigning(
+            group, topics, force=beat.force, check=check
+        ) as effects:
+            membership = await self._change(group, step)
         assignment = assignment_of(membership, client_id, self._surroundings(settings))
         known = beat.assignment_id
         if known is None and beat.generation == assignment.generation:
             known = assignment.assignment_id
         if beat.wait_s > 0 and known == assignment.assignment_id:
-            membership = await self._wait(settings, client_id, known, beat.wait_s, gone)
-        return await self._share(settings, membership, client_id)
+            membership = await self._wait(settings, client_id, beat, known, topics, gone)
+        share = await self._share(settings, membership, client_id)
+        return replace(share, effects=effects)
 
     async def _find_or_create_group(self, group: str, client_id: str, beat: Heartbeat) -> Group:
         """A group is made by the first heartbeat that a group without members would take."""
@@ -187,17 +212,24 @@ class Members:
         return await self._groups.find_or_create_group(group)
 
     async def _wait(
-        self, group: Group, client_id: str, known: str, wait_s: float, gone: Callable[[], bool]
+        self,
+        group: Group,
+        client_id: str,
+        beat: Heartbeat,
+        known: str,
+        topics: Sequence[str],
+        gone: Callable[[], bool],
     ) -> Membership:
-        """Until the share differs or the time is up; the lease is renewed meanwhile, and counts
-        from the answer."""
+        """Until the share differs from the known one or the time is up; the lease is renewed
+        meanwhile, and counts from the answer. Raises when one of the topics is leased by now."""
         renew_s = self._limits.member_lease_ms / 1_000 / RENEWALS_PER_LEASE
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + wait_s
+        end_s = loop.time() + beat.wait_s
         while True:
             await self.bells.wait(group.name, min(max(end_s - loop.time(), 0.0), renew_s))
             if gone():
                 return Membership(group.name)
+            self._consumptions.check_assigned(group.name, topics)
             membership = await self._change(
                 group.name, lambda now: rebalancing.renew(now, client_id, self._clock.now_ms())
             )
@@ -283,6 +315,33 @@ class Members:
 
     # --- for commits and resets
 
+    def readers(self, group: str, topic: str) -> list[str]:
+        """Client ids of the members that read the topic, sorted, as last seen."""
+        last = self._last.get(group)
+        return [] if last is None else subscribers(last.members, topic)
+
+    def topics(self, group: str) -> set[str]:
+        """Topics that members of the group read, as last seen."""
+        last = self._last.get(group)
+        return set() if last is None else set(subscribed_topics(last.members))
+
+    def joined_ms(self, group: str, topic: str) -> int:
+        """When the first of the readers joined; there is one."""
+        members = self._last[group].members
+        return min(members[client_id].joined_ms for client_id in self.readers(group, topic))
+
+    async def end_assignments(self, group: str, topic: str) -> list[str]:
+        """Take the topic from all members, who find themselves fenced; return who they were."""
+        surroundings = self._surroundings(self._find_group(group))
+        fenced: list[str] = []
+
+        def step(membership: Membership) -> Membership:
+            fenced[:] = subscribers(membership.members, topic)
+            return rebalancing.end_assignments(membership, topic, surroundings)
+
+        await self._change(group, step)
+        return fenced
+
     def has_members(self, group: str) -> bool:
         """As far as this node knows; another node's newest is seen with the next turn."""
         last = self._last.get(group)
@@ -312,6 +371,11 @@ class Members:
         self._observe(membership)
 
     # --- the turn
+
+    async def load(self) -> None:
+        """See who is a member, before anybody is answered. Raises `MetadataUnavailable`."""
+        for pulse in await self._metadata.members.pulses():
+            self._observe(await self._metadata.members.read(pulse.group))
 
     async def turn(self) -> None:
         """Look for changes of other nodes and for silence. A service calls this."""

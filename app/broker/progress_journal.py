@@ -9,7 +9,7 @@ Invariant: memory takes a change in the turn in which its entry is appended (`jo
 
 import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from itertools import groupby
 from operator import itemgetter
@@ -18,6 +18,7 @@ from typing import Final
 from app.broker.confirming import Confirmation
 from app.broker.group_progress import (
     Bound,
+    ConsumptionSet,
     Delivered,
     Entry,
     Forgotten,
@@ -36,7 +37,8 @@ from app.broker.journal import Journal
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Snapshot, Store, Topic
 from app.broker.subscriptions import Held, Subscription
-from app.domain.errors import CurlewError
+from app.domain.consumption import Consumption
+from app.domain.errors import CurlewError, DiskFull
 from app.domain.names import PROGRESS_TOPIC, dead_letter_topic, retry_topic
 from app.domain.positions import FlushMode
 from app.domain.receipt import RETRY_QUEUE_ID
@@ -64,7 +66,7 @@ class ProgressJournal:
         """
         await self._journal.replay()
         queues = self._state.queues
-        for group, topic in sorted({key[:2] for key in queues}):
+        for group, topic in sorted({key[:2] for key in queues} | {*self.consumptions()}):
             self._take_up(group, topic, snapshot)
         for key, offset in book.rows():
             if key not in queues:
@@ -158,6 +160,17 @@ class ProgressJournal:
         """Topics in which the group has begun."""
         return {key[1] for key in self._state.queues if key[0] == group}
 
+    def topics_of(self, groups: Collection[str]) -> dict[str, set[str]]:
+        """The same for several groups, in one pass."""
+        found: dict[str, set[str]] = {group: set() for group in groups}
+        for group, topic, _ in self._state.queues:
+            if group in found:
+                found[group].add(topic)
+        for group, topic in self._state.consumptions:
+            if group in found:
+                found[group].add(topic)
+        return found
+
     def retried(self) -> list[tuple[str, str]]:
         """(group, topic) pairs that have a retry topic."""
         return [(key[0], key[1]) for key in self._state.queues if key[2] == RETRY_QUEUE_ID]
@@ -169,6 +182,14 @@ class ProgressJournal:
             for (name, topic, queue_id), state in self._state.queues.items()
             if name == group
         ]
+
+    def consumption(self, group: str, topic: str) -> tuple[Consumption, int] | None:
+        """How the group consumes the topic, and since when; None: nobody does."""
+        return self._state.consumptions.get((group, topic))
+
+    def consumptions(self) -> list[tuple[str, str]]:
+        """(Group, topic) pairs that are consumed."""
+        return list(self._state.consumptions)
 
     # --- entries
 
@@ -225,6 +246,19 @@ class ProgressJournal:
                 runs = list(delivered_runs([(each, known.get(each, 0) + by) for each in offsets]))
             rows.append((subscription.topic, queue.queue_id, runs))
         return self.change(HandedOut(subscription.group, rows), FlushMode.ASYNC)
+
+    def set_consumption(
+        self, group: Group, topic: Topic, kind: Consumption | None, now_ms: int
+    ) -> Confirmation | None:
+        """From now on the group consumes the topic so. None: the disk is full; then a crash would
+        forget it, as it would forget deliveries."""
+        entry = ConsumptionSet(group.name, topic.name, kind, now_ms)
+        written: Confirmation | None = None
+        with contextlib.suppress(DiskFull):
+            self.bind(group, topic)
+            written = self.append(entry, FlushMode.ASYNC)
+        self._state.take(entry)
+        return written
 
     def unsubscribe(self, group: str, topic: str) -> Confirmation:
         """The group's progress in the topic is deleted."""

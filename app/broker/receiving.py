@@ -134,7 +134,9 @@ class Receiver:
     async def _look(
         self, take: Take, group: Group, request: ReceiveRequest, invisible_ms: int
     ) -> None:
-        """Take what is there now."""
+        """Take what is there now; nothing when the leases were ended meanwhile."""
+        if take.subscription.is_closed:
+            return
         self._set_bounds(take, group, request, invisible_ms)
         if not group.paused:
             try:
@@ -174,6 +176,9 @@ class Receiver:
         in_flight = take.subscription.in_flight
         limits = self._limits
         now_s = self._clock.monotonic_s()
+        take.subscription.last_used_s = now_s
+        if request.client_id is not None:
+            take.subscription.note_client(request.client_id)
         take.subscription.expire(now_s)
         wanted = min(request.max_messages, limits.receive_messages_max)
         if group.max_in_flight - in_flight.count < wanted:

@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple
 from msgspec import Struct
 from typing_extensions import override
 
+from app.domain.consumption import ConsumptionEffect
 from app.domain.delays import Due
 from app.domain.errors import CurlewError
 from app.domain.limits import DEFAULT_PULL_MESSAGES, DEFAULT_RECEIVE_MESSAGES, MIB
@@ -121,6 +122,8 @@ class ReceiveRequest(Struct, frozen=True):
     """Repeating a request with the same id returns the same messages while they are leased."""
     client_id: str | None = None
     """Who receives, for the bound of one member."""
+    force: bool = False
+    """Lease although members of the group read the topic: they lose it."""
 
 
 class Delivery(Struct, eq=False, gc=False):
@@ -165,6 +168,8 @@ class ReceiveResult(NamedTuple):
     backlog: int
     is_paused: bool = False
     """An operator has paused the group: nothing is handed out."""
+    effects: Sequence[ConsumptionEffect] = ()
+    """What `force` has ended."""
 
 
 class Nack(NamedTuple):
@@ -216,6 +221,13 @@ class QueuePosition(NamedTuple):
 
     queue_id: int
     offset: int
+
+
+class Committed(NamedTuple):
+    """What is committed after a commit, and what it has ended by `take_over`."""
+
+    offsets: list[QueuePosition]
+    effects: Sequence[ConsumptionEffect]
 
 
 class QueueRange(NamedTuple):

@@ -90,7 +90,7 @@ class Settler:
         Returns when everything is as safe as `flush` asks. Raises `StoreFailed` or another fault of
         the store; then nothing was settled, or (`outcome` "unknown") it is not known to be safe.
         """
-        now_s = self._clock.monotonic_s()
+        now_s = subscription.last_used_s = self._clock.monotonic_s()
         results: list[SettleResult] = []
         written: Confirmation | None = None
         if acks:

@@ -7,17 +7,18 @@ Event loop only.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
 from typing import Protocol, Self
 
 from app.broker.credit import Credits
-from app.broker.ports import Metadata, Store, Topic
+from app.broker.ports import Group, Metadata, Store, Topic
 from app.broker.pulling import Puller
 from app.broker.results import ReceiveRequest, ReceiveResult
 from app.broker.waiters import Waiters
+from app.domain.consumption import ConsumptionEffect
 from app.domain.errors import CurlewError
 from app.domain.limits import Limits
 
@@ -62,6 +63,14 @@ class Receive(Protocol):
     async def __call__(
         self, topic: str, group: str, request: ReceiveRequest, *, gone: Callable[[], bool]
     ) -> ReceiveResult: ...
+
+
+class Begin(Protocol):
+    """Let a group lease from a topic; what `force` has ended for it comes back."""
+
+    async def __call__(
+        self, group: Group, topic: Topic, *, force: bool = False
+    ) -> tuple[object, Sequence[ConsumptionEffect]]: ...
 
 
 class SharedParts(Protocol):

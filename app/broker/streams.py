@@ -14,7 +14,7 @@ from app.broker.ports import Metadata, Store, Topic
 from app.broker.pulling import Puller, outside
 from app.broker.receiving import check_invisible
 from app.broker.results import SettleResult
-from app.broker.streaming import Receive, Stream, StreamEnd, StreamRequest
+from app.broker.streaming import Begin, Receive, Stream, StreamEnd, StreamRequest
 from app.broker.topic_stream import TopicStream, TopicStreamRequest
 from app.broker.topics import check_queue, find_topic
 from app.broker.waiters import Waiters
@@ -39,6 +39,7 @@ class Streams:
         puller: Puller,
         groups: Groups,
         receive: Receive,
+        begin: Begin,
     ) -> None:
         self.store = store
         self.metadata = metadata
@@ -50,6 +51,7 @@ class Streams:
         self.ends: Counter[StreamEnd] = Counter()
         self._clock = clock
         self._groups = groups
+        self._begin = begin
         self._open: set[Stream] = set()
 
     @property
@@ -90,7 +92,8 @@ class Streams:
             )
         self._check_room()
         group = await self._groups.find_or_create_group(group_name)
-        stream = GroupStream(self, topic, group, request)
+        _, effects = await self._begin(group, topic, force=request.force)
+        stream = GroupStream(self, topic, group, request, effects)
         self._enter(stream)
         return stream
 

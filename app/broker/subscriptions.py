@@ -15,11 +15,14 @@ from app.broker.group_progress import ParkedMessage, QueueState, offsets_of
 from app.broker.leases import InFlight, Lease, LeaseTable
 from app.broker.ordering import KeyOrder, Turn
 from app.broker.waiters import ReceiverLine
+from app.domain.limits import CONSUMERS_SHOWN_MAX
 from app.domain.names import retry_topic
 from app.domain.receipt import RETRY_QUEUE_ID, receipt_prefix
 
 _STALE_REPLAYS_MAX: Final = 1_024
 """Remembered leases that may have been settled before they are swept out."""
+
+NEVER_USED: Final = float("-inf")
 
 _LEASE_IDS_PER_MS: Final = 1 << 20
 """More than a node can lease in a millisecond, so that ids never repeat after a restart."""
@@ -208,12 +211,15 @@ class Subscription:
     """A group's state on one topic; made on first use, dropped with the topic or group."""
 
     __slots__ = (
+        "clients",
         "generations",
         "group",
         "handle_prefix",
         "in_flight",
         "is_closed",
+        "is_leasing",
         "is_ordered",
+        "last_used_s",
         "line",
         "next_queue",
         "placed",
@@ -241,6 +247,12 @@ class Subscription:
         self.next_queue = 0
         """Where the next receive begins, so that all queues get their turn."""
         self.is_closed = False
+        self.is_leasing = False
+        """Receives may take from it; `consumption` says when."""
+        self.last_used_s = NEVER_USED
+        """When somebody last received or settled."""
+        self.clients: dict[str, None] = {}
+        """Some who named themselves, the latest last."""
         self.placed: Confirmation | None = None
         """Where the group begins is being written down."""
         self.handle_prefix = receipt_prefix(topic, group)
@@ -251,6 +263,17 @@ class Subscription:
     def row(self) -> tuple[str, str]:
         """What it is called among the rows of a service: group and topic."""
         return self.group, self.topic
+
+    @property
+    def held_count(self) -> int:
+        """Messages that are out, or wait in their place for the next delivery."""
+        return sum([queue.leases.held_count for queue in self.sources])
+
+    def note_client(self, client_id: str) -> None:
+        self.clients.pop(client_id, None)
+        self.clients[client_id] = None
+        if len(self.clients) > CONSUMERS_SHOWN_MAX:
+            del self.clients[next(iter(self.clients))]
 
     def find(self, queue_id: int) -> LeasedQueue | None:
         """The queue that a receipt handle names."""
@@ -272,6 +295,7 @@ class Subscription:
     def close(self) -> None:
         """The topic or group was deleted: whoever waits looks again, and sees it."""
         self.is_closed = True
+        self.is_leasing = False
         for queue in self.sources:
             queue.leases.close()
         self.line.wake_everybody()

@@ -15,7 +15,7 @@
     ├── StateConflict             the state of the resource forbids it
     │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired
     │   ├── TopicTypeConflict · AlreadyDelivered · PreconditionFailed
-    │   ├── StaleGeneration · QueueNotOwned · BroadcastGroup
+    │   ├── StaleGeneration · QueueNotOwned · BroadcastGroup · ConsumptionConflict
     │   └── ProducerFenced · ProducerSealed · SequenceOutOfOrder · AlreadyStored
     ├── TryAgain                  the same request may succeed later
     │   ├── TimersNotReady · TooManyRequests · RequestInProgress
@@ -32,6 +32,8 @@ from typing import ClassVar, Literal, NamedTuple
 
 Outcome = Literal["not_stored", "stored", "unknown"]
 
+Field = int | str | bool | list[str] | None
+"""An extra member of a problem document."""
 
 QuotaUnit = Literal["concurrent-requests", "content-bytes"]
 
@@ -61,7 +63,7 @@ class CurlewError(Exception):
         detail: str,
         *,
         hint: str | None = None,
-        fields: Mapping[str, int | str | bool | None] | None = None,
+        fields: Mapping[str, Field] | None = None,
         pointer: str | None = None,
         outcome: Outcome | None = None,
         retry_after_s: int | None = None,
@@ -395,6 +397,13 @@ class BroadcastGroup(StateConflict):
 
     code = "BROADCAST_GROUP"
     title = "The group is in broadcast mode"
+
+
+class ConsumptionConflict(StateConflict):
+    """The group consumes the topic in the other way: by leases, or by assigned queues."""
+
+    code = "CONSUMPTION_CONFLICT"
+    title = "The group consumes this topic in another way"
 
 
 class ProducerFenced(StateConflict):

@@ -18,6 +18,9 @@ CLIENT_ID_CHARS_MAX = 255
 NAME_CHARS_MAX = 127
 """Longest topic or group name. 127 keeps the record in RocketMQ's version 1 (one length byte)."""
 
+CONSUMERS_SHOWN_MAX = 10
+"""Client ids that an answer names when it says who consumes; RocketMQ's tools show as many."""
+
 FILTER_CHARS_MAX = 4_096
 """Longer than any filter a person writes; keeps parsing off the profile."""
 

@@ -10,7 +10,7 @@ owner confirms the generation or is gone. A queue has one owner or none, never t
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -40,6 +40,7 @@ class RebalanceReason(StrEnum):
     STRATEGY = "strategy_changed"
     QUEUES = "queues_changed"
     RESET = "offsets_reset"
+    LEASED = "leased_instead"
 
 
 class QueueName(NamedTuple):
@@ -87,6 +88,14 @@ class Profile:
     @property
     def topics(self) -> tuple[str, ...]:
         return tuple(subscription.topic for subscription in self.subscriptions)
+
+    def without(self, topic: str) -> "Profile":
+        """The same, but for one topic."""
+        return replace(
+            self,
+            subscriptions=tuple(each for each in self.subscriptions if each.topic != topic),
+            queues=tuple(each for each in self.queues if each.topic != topic),
+        )
 
 
 @dataclass(frozen=True, slots=True)

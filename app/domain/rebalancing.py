@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from app.domain.errors import QueueNotOwned, StaleGeneration
-from app.domain.member_shares import Surroundings, queues_of, strategy_of, targets_of
+from app.domain.member_shares import (
+    Surroundings,
+    queues_of,
+    strategy_of,
+    subscribers,
+    targets_of,
+)
 from app.domain.membership import (
     Member,
     Membership,
@@ -219,6 +225,26 @@ def reset(
     if not membership.members:
         return membership
     return _rebalanced(membership, surroundings, RebalanceReason.RESET, (), restarted=names)
+
+
+def end_assignments(membership: Membership, topic: str, surroundings: Surroundings) -> Membership:
+    """Take the topic from all members, with its queues and their locks: the group leases it now.
+
+    A member that reads nothing else is taken out; the others keep what they have of other topics.
+    """
+    readers = subscribers(membership.members, topic)
+    queues = {name: state for name, state in membership.queues.items() if name.topic != topic}
+    if not readers and len(queues) == len(membership.queues):
+        return membership
+    members = {
+        client_id: replace(member, profile=member.profile.without(topic))
+        for client_id, member in membership.members.items()
+        if member.profile.topics != (topic,)
+    }
+    membership = replace(
+        membership, members=MappingProxyType(members), queues=MappingProxyType(queues)
+    )
+    return _rebalanced(membership, surroundings, RebalanceReason.LEASED, tuple(readers))
 
 
 def _released(membership: Membership, client_id: str, *, only_revoked: bool) -> Membership:

@@ -17,6 +17,7 @@ from app.broker.results import (
     ReceiveRequest,
     SendResult,
 )
+from app.domain.consumption import ConsumptionEffect
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
@@ -128,9 +129,15 @@ class World:
         results = await self.broker.settle(TOPIC, GROUP, nacks=nacks)
         assert [result.error for result in results] == [None] * len(deliveries)
 
-    async def commit(self, offset: int, *, queue_id: int = 0, force: bool = False) -> None:
+    async def commit(
+        self, offset: int, *, queue_id: int = 0, force: bool = False, take_over: bool = False
+    ) -> Sequence[ConsumptionEffect]:
+        """What the commit has ended."""
         rows = [QueuePosition(queue_id, offset)]
-        await self.broker.commit_offsets(GROUP, TOPIC, rows, force=force)
+        committed = await self.broker.commit_offsets(
+            GROUP, TOPIC, rows, force=force, take_over=take_over
+        )
+        return committed.effects
 
     def committed(self, group: str = GROUP) -> dict[int, int]:
         return dict(self.broker.committed_offsets(group, TOPIC))

@@ -464,7 +464,8 @@ _OPERATIONS: Final[dict[str, Json]] = {
             "Each message is given to one consumer of the group, until it is settled or its "
             "invisible time ends. The body may be empty; query parameters win over it. One more "
             "parameter, `body=base64`, forces bytes; it is not listed, because generated clients "
-            "call the request body `body`."
+            "call the request body `body`. A group whose members read the topic, or that commits "
+            "offsets in it, leases nothing of it: 409 `CONSUMPTION_CONFLICT`."
         ),
         "parameters": [_PREFER_WAIT, *_query(RECEIVE_PARAMETERS - {"body"})],
         "requestBody": _json_body("ReceiveBody", required=False),
@@ -478,7 +479,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
                 "description": "No message (format=raw)",
                 "headers": {**_APPLIED, **QUOTA_HEADERS},
             },
-            **_problems(404, 406, 413, 415, 429),
+            **_problems(404, 406, 409, 413, 415, 429),
         },
     },
     "stream_topic": {
@@ -506,7 +507,7 @@ _OPERATIONS: Final[dict[str, Json]] = {
         "parameters": _query(GROUP_STREAM_PARAMETERS),
         "responses": {
             "200": _stream("DeliveredMessage"),
-            **_problems(404, 406, 413, 429),
+            **_problems(404, 406, 409, 413, 429),
         },
     },
     "settle_messages": {

@@ -74,6 +74,10 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         _text(FILTER_CHARS_MAX),
         "a tag expression (*, or tags separated by ||), or sql: and a condition over properties",
     ),
+    "force": (
+        FLAG,
+        "lease although members of the group read the topic: they lose it, and effects says so",
+    ),
     "format": (
         {"type": "string", "enum": ["json", "raw"], "default": "json"},
         "raw: one message as the HTTP body, metadata in headers",

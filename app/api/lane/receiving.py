@@ -4,6 +4,7 @@ A client that disconnects while it waits frees its waiter, and leases that could
 are given back at once.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import UNSET
@@ -24,6 +25,7 @@ from app.api.traffic import Traffic
 from app.api.unpacking import read_unpacked
 from app.api.wire import ReceiveAnswer, ReceiveBody, encode_line
 from app.broker.results import ReceiveRequest, ReceiveResult
+from app.domain.consumption import ConsumptionEffect
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest
 from app.domain.limits import DEFAULT_RECEIVE_MESSAGES, MIB, Limits
 
@@ -38,7 +40,7 @@ RECEIVE_PARAMETERS: Final = frozenset(
             "invisible_ms",
             "filter",
         ),
-        *("attempt_id", "client_id", "format", "body"),
+        *("attempt_id", "client_id", "format", "body", "force"),
     }
 )
 _NOTHING: Final = ReceiveBody()
@@ -76,14 +78,19 @@ class Receiving:
             if raw:
                 body_bytes = await _answer_raw(exchange, result, headers)
             else:
-                body_bytes = await self._answer(exchange, result, headers, force_base64)
+                body_bytes = await self._answer(exchange, request, result, headers, force_base64)
         except (ClientGone, NotAcceptable):  # it left meanwhile, or could not read the answer
             self._broker.give_back(result.deliveries)
             raise
         self._traffic.sent_out(len(result.deliveries), body_bytes)
 
     async def _answer(
-        self, exchange: Exchange, result: ReceiveResult, headers: Headers, force_base64: bool
+        self,
+        exchange: Exchange,
+        request: ReceiveRequest,
+        result: ReceiveResult,
+        headers: Headers,
+        force_base64: bool,
     ) -> int:
         """Send the messages as JSON; the bytes of their bodies."""
         views, body_bytes = delivered_views(
@@ -92,7 +99,14 @@ class Receiving:
         await exchange.answer_or_tell(
             200,
             [media.JSON_HEADER, *headers],
-            encode_line(ReceiveAnswer(views, result.backlog, result.is_paused or UNSET)),
+            encode_line(
+                ReceiveAnswer(
+                    views,
+                    result.backlog,
+                    result.is_paused or UNSET,
+                    list(result.effects) if request.force else UNSET,
+                )
+            ),
         )
         return body_bytes
 
@@ -100,6 +114,7 @@ class Receiving:
         self, exchange: Exchange, topic: str, group: str, request: ReceiveRequest
     ) -> ReceiveResult:
         """What is ready now; only when nothing is, wait and watch the connection."""
+        effects: Sequence[ConsumptionEffect] = ()
         if request.wait_s == 0:
             return await self._broker.receive(topic, group, request, gone=_never_gone)
         if request.min_messages == 1:
@@ -107,11 +122,15 @@ class Receiving:
             result = await self._broker.receive(topic, group, at_once, gone=_never_gone)
             if result.deliveries:
                 return result
-        return await unless_gone(
+            if result.effects:  # it leases now, and whoever takes over from it is not forced out
+                request = replace(request, force=False)
+            effects = result.effects
+        waited = await unless_gone(
             exchange.receive,
             lambda gone: self._broker.receive(topic, group, request, gone=gone),
             lambda late: self._broker.give_back(late.deliveries),
         )
+        return waited._replace(effects=effects) if effects else waited
 
     def _request_of(
         self, asked: ReceiveBody, query: Query, wait_s: float, *, raw: bool
@@ -131,6 +150,12 @@ class Receiving:
                 f"max_messages is {max_messages}; format=raw gives one message",
                 fields={"parameter": "max_messages"},
             )
+        if raw and query.flag("force"):
+            raise InvalidRequest(
+                "format=raw cannot say what force has ended",
+                hint="receive once as JSON with force=true",
+                fields={"parameter": "force"},
+            )
         min_messages = 1 if min_messages is None else min_messages
         if max_messages is None:
             max_messages = max(DEFAULT_RECEIVE_MESSAGES, min_messages)
@@ -143,6 +168,7 @@ class Receiving:
             filter=agreed("filter", asked.filter, query.text("filter")),
             attempt_id=agreed("attempt_id", asked.attempt_id, query.text("attempt_id")),
             client_id=agreed("client_id", asked.client_id, query.text("client_id")),
+            force=query.flag("force"),
         )
 
 

@@ -1,9 +1,10 @@
 """What streams look like on the wire: server-sent events, and lines of JSON. Pure.
 
 Server-sent events (the HTML standard, section 9.2): a message is an event without a name, with its
-JSON as `data` and, without a group, its cursor as `id`; `gap` and `end` are events of these names;
-a heartbeat is a comment. Lines: a message is a JSON object, with its `cursor`; `{"gap":…}` and
-`{"end":…}` have that one member; a heartbeat is an empty line.
+JSON as `data` and, without a group, its cursor as `id`; `gap`, `end` and `effects` (what opening it
+by force has ended) are events of these names; a heartbeat is a comment. Lines: a message is a JSON
+object, with its `cursor`; `{"gap":…}`, `{"end":…}` and `{"effects":[…]}` have that one member; a
+heartbeat is an empty line.
 
 Where a filter leaves out everything, the cursor goes on all the same: as an `id` without data,
 which no listener sees, or as a line `{"cursor":…}`.
@@ -20,6 +21,7 @@ from app.api.rendering import delivered_view, view_of
 from app.api.wire import MessageView, encode
 from app.broker.results import Delivery
 from app.broker.topic_stream import StreamGap, TopicChunk
+from app.domain.consumption import ConsumptionEffect
 
 RETRY_MS: Final = 1_000
 """How soon a browser connects again, by what the stream tells it."""
@@ -59,6 +61,8 @@ class StreamText(Protocol):
 
     def chunk(self, chunk: TopicChunk) -> bytes: ...
 
+    def effects(self, effects: Sequence[ConsumptionEffect]) -> bytes: ...
+
     def deliveries(self, deliveries: Sequence[Delivery]) -> bytes: ...
 
     def end(self, reason: str, cursor: str | None, error: EntryProblem | None) -> bytes: ...
@@ -85,6 +89,9 @@ class EventLines:
             parts.append(b": heartbeat\nid: %b\n\n" % chunk.cursor.encode("ascii"))
         self._told = chunk.cursor
         return b"".join(parts)
+
+    def effects(self, effects: Sequence[ConsumptionEffect]) -> bytes:
+        return b"event: effects\ndata: %b\n\n" % encode(effects)
 
     def deliveries(self, deliveries: Sequence[Delivery]) -> bytes:
         force = self._force_base64
@@ -119,6 +126,9 @@ class JsonLines:
             parts.append(b'{"cursor":"%b"}\n' % chunk.cursor.encode("ascii"))
         self._told = chunk.cursor
         return b"".join(parts)
+
+    def effects(self, effects: Sequence[ConsumptionEffect]) -> bytes:
+        return b'{"effects":%b}\n' % encode(effects)
 
     def deliveries(self, deliveries: Sequence[Delivery]) -> bytes:
         force = self._force_base64

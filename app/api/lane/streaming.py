@@ -33,7 +33,7 @@ TOPIC_STREAM_PARAMETERS: Final = frozenset(
     }
 )
 GROUP_STREAM_PARAMETERS: Final = frozenset(
-    {"credit", "invisible", "invisible_ms", "filter", "max_messages", "duration", "body"}
+    {"credit", "invisible", "invisible_ms", "filter", "max_messages", "duration", "body", "force"}
 )
 LAST_EVENT_ID: Final = b"last-event-id"
 DEFAULT_CREDIT: Final = 16
@@ -61,6 +61,7 @@ class Streaming:
         request = GroupStreamRequest(
             credit=DEFAULT_CREDIT if credit is None else credit,
             invisible_ms=invisible_ms_of(None, None, query),
+            force=query.flag("force"),
             filter=query.text("filter"),
             max_messages=query.integer("max_messages", low=1),
             duration_ms=duration_ms_of(
@@ -93,6 +94,8 @@ class Streaming:
     ) -> None:
         """Everything until the end, and the end itself."""
         part, ended = b"", None
+        if isinstance(stream, GroupStream) and stream.effects:
+            part = text.effects(stream.effects)
         if isinstance(stream, TopicStream):
             # What is there already comes first: its errors are the answer, as of any operation.
             # Of a group nothing is leased before the answer has begun.

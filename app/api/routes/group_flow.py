@@ -6,6 +6,7 @@ from app.api.change_documents import GroupChangeDocument
 from app.api.conditions import WithDryRun, is_dry_run
 from app.api.dependencies import WithServices
 from app.api.documentation import problem_responses
+from app.api.group_documents import consumption_states
 
 router = APIRouter(tags=["groups"])
 
@@ -21,7 +22,7 @@ async def pause_group(
 ) -> GroupChangeDocument:
     """Receives of the group get nothing, and say so, until it is resumed; settling goes on."""
     change = await services.broker.flow.pause(group, is_dry_run=is_dry_run(dry_run))
-    return GroupChangeDocument.of_change(change)
+    return GroupChangeDocument.of_change(change, consumption_states(services, group))
 
 
 @router.post(
@@ -35,4 +36,4 @@ async def resume_group(
 ) -> GroupChangeDocument:
     """Receives that wait get messages at once."""
     change = await services.broker.flow.resume(group, is_dry_run=is_dry_run(dry_run))
-    return GroupChangeDocument.of_change(change)
+    return GroupChangeDocument.of_change(change, consumption_states(services, group))

@@ -1,9 +1,8 @@
 """Offsets of consumer groups: read, commit, reset, forget, and named snapshots of them."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from app.api.change_documents import deleted, dry_run_response
 from app.api.conditions import WithDryRun, is_dry_run
@@ -21,7 +20,7 @@ from app.api.offset_schemas import (
     TopicQueueOffset,
 )
 from app.api.schemas import CommitAnswer, GroupOffsets
-from app.broker.results import QueuePosition
+from app.broker.results import Committed, QueuePosition
 from app.domain.positions import OffsetSnapshot
 
 router = APIRouter(tags=["offsets"])
@@ -64,30 +63,30 @@ async def commit_group_offsets(
     topic: str,
     services: WithServices,
     body: Annotated[CommitBody, Depends(json_body(CommitBody))],
+    force: Annotated[
+        bool,
+        Query(
+            description="commit although the group leases the topic: its leases end, `effects` "
+            "says which. The body's `force` is another: it sets offsets backwards too, as a "
+            "reset does, and leaves leases and members as a reset leaves them"
+        ),
+    ] = False,
     dry_run: WithDryRun = None,
 ) -> CommitAnswer:
-    """Commit, and answer what is committed now. Offsets never go back unless `force` says so.
+    """Commit, and answer what is committed now. Offsets never go back unless the body's `force`
+    says so.
 
-    Queues that a member owns are committed by that member only, at the present generation.
+    Queues that a member owns are committed by that member only, at the present generation. A group
+    that leases the topic does not commit in it: 409 `CONSUMPTION_CONFLICT`.
     """
     rows = [QueuePosition(entry.queue_id, entry.offset) for entry in body.offsets]
     tries = is_dry_run(dry_run)
-    if tries:
-        committed = await services.broker.group_positions.preview_commit(
-            group, topic, rows, force=body.force, committer=body.committer
-        )
-    else:
-        committed = await services.broker.commit_offsets(
-            group, topic, rows, force=body.force, committer=body.committer
-        )
-    return _commit_answer(group, topic, committed, is_dry_run=tries)
-
-
-def _commit_answer(
-    group: str, topic: str, offsets: Sequence[QueuePosition], *, is_dry_run: bool
-) -> CommitAnswer:
-    document = GroupOffsets.of(group, topic, offsets)
-    return CommitAnswer(**document.model_dump(), dry_run=is_dry_run)
+    broker = services.broker
+    commit = broker.group_positions.preview_commit if tries else broker.commit_offsets
+    committed = await commit(
+        group, topic, rows, force=body.force, take_over=force, committer=body.committer
+    )
+    return CommitAnswer.of_commit(group, topic, committed, is_dry_run=tries)
 
 
 @router.delete(
@@ -104,7 +103,8 @@ async def delete_group_offsets(
     """For a subscription that nobody uses any more; refused while a member reads the topic."""
     tries = is_dry_run(dry_run)
     offsets = await services.broker.group_positions.delete(group, topic, is_dry_run=tries)
-    return deleted(_commit_answer(group, topic, offsets, is_dry_run=tries))
+    forgotten = Committed(offsets, effects=())
+    return deleted(CommitAnswer.of_commit(group, topic, forgotten, is_dry_run=tries))
 
 
 @router.post(

@@ -8,6 +8,7 @@ from app.api.change_documents import GroupChangeDocument, deleted, dry_run_respo
 from app.api.conditions import WithPatchTerms, WithTerms, etag_of
 from app.api.dependencies import Services, WithServices, json_body
 from app.api.documentation import ETAG_HEADER, json_request, problem_responses
+from app.api.group_documents import consumption_states, group_document, group_documents
 from app.api.lane.media import JSON, MERGE_PATCH, require_merge_patch
 from app.api.schemas import GroupDocument, GroupList
 from app.api.setting_bodies import GroupBody, GroupPatch
@@ -51,7 +52,7 @@ async def put_group(
     """Make the group; what is left out has its default. Or merge the settings into those that it
     has; what is left out stays. `If-None-Match: *` only makes."""
     change = await services.broker.settings_changes.change_group(group, body.named(), terms)
-    return _answer(change, response)
+    return _answer(change, services, response)
 
 
 @router.patch(
@@ -82,14 +83,16 @@ async def patch_group(
 ) -> GroupChangeDocument:
     """A JSON merge patch (RFC 7396): null is the default."""
     change = await services.broker.settings_changes.change_group(group, body.named(), terms)
-    return _answer(change, response)
+    return _answer(change, services, response)
 
 
-def _answer(change: SettingsChange[Group], response: Response) -> GroupChangeDocument:
+def _answer(
+    change: SettingsChange[Group], services: Services, response: Response
+) -> GroupChangeDocument:
     if not change.is_dry_run:
         response.status_code = 201 if change.is_made else 200
         response.headers["ETag"] = etag_of(change.after.version)
-    return GroupChangeDocument.of_change(change)
+    return GroupChangeDocument.of_change(change, consumption_states(services, change.after.name))
 
 
 @router.get(
@@ -99,10 +102,10 @@ def _answer(change: SettingsChange[Group], response: Response) -> GroupChangeDoc
     responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
 )
 async def get_group(group: str, services: WithServices, response: Response) -> GroupDocument:
-    """The settings of the group."""
+    """The settings of the group, and how it consumes its topics."""
     view = _find_group(services, group)
     response.headers["ETag"] = etag_of(view.version)
-    return GroupDocument.of(view)
+    return group_document(services, view)
 
 
 @router.head(
@@ -130,7 +133,7 @@ async def list_groups(
 ) -> GroupList:
     """Groups by name, a page at a time."""
     page = services.metadata.list_groups(prefix=prefix, page_size=page_size, page_token=page_token)
-    groups = [GroupDocument.of(group) for group in page.items]
+    groups = group_documents(services, page.items)
     return GroupList(groups=groups, next_page_token=page.next_page_token)
 
 
@@ -145,7 +148,8 @@ async def list_groups(
 async def delete_group(group: str, services: WithServices, terms: WithTerms) -> Response:
     """Delete the group with its offsets."""
     change = await services.broker.settings_changes.delete_group(group, terms)
-    return deleted(GroupChangeDocument.of_change(change))
+    states = consumption_states(services, group)
+    return deleted(GroupChangeDocument.of_change(change, states))
 
 
 def _find_group(services: Services, name: str) -> Group:

@@ -1,14 +1,18 @@
 """How far a consumer group is behind, and why a message is not delivered to it."""
 
+from collections.abc import Sequence
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Query
+from pydantic import Field
 
 from app.api.dependencies import WithServices
 from app.api.documentation import problem_responses
-from app.api.schemas import AnswerModel
+from app.api.group_documents import consumption_states
+from app.api.schemas import AnswerModel, ConsumptionDocument
 from app.broker.lag import GroupLag, QueueLag, TopicLag
 from app.broker.whereabouts import Standing, Whereabouts
+from app.domain.consumption import ConsumptionState
 
 router = APIRouter(tags=["groups"])
 
@@ -68,10 +72,19 @@ class GroupLagDocument(AnswerModel):
     dead: int
     oldest_ms: int | None
     topics: list[TopicLagDocument]
+    subscriptions: list[ConsumptionDocument] = Field(
+        description="How the group consumes each of these topics; none in a broadcast group"
+    )
 
     @classmethod
-    def of(cls, lag: GroupLag) -> Self:
-        fields = lag._asdict() | {"topics": [TopicLagDocument.of(each) for each in lag.topics]}
+    def of(cls, lag: GroupLag, states: Sequence[ConsumptionState]) -> Self:
+        shown = {each.topic for each in lag.topics}
+        fields = lag._asdict() | {
+            "topics": [TopicLagDocument.of(each) for each in lag.topics],
+            "subscriptions": [
+                ConsumptionDocument.of(each) for each in states if each.topic in shown
+            ],
+        }
         return cls(**fields)
 
 
@@ -90,10 +103,22 @@ class DeliveryDocument(AnswerModel):
     ahead: int | None
     attempt: int | None
     until_ms: int | None
+    subscriptions: list[ConsumptionDocument] = Field(
+        description="How the group consumes the topic; none in a broadcast group"
+    )
 
     @classmethod
-    def of(cls, topic: str, message_id: str, group: str, found: Whereabouts) -> Self:
-        return cls(message_id=message_id, topic=topic, group=group, **found._asdict())
+    def of(
+        cls,
+        topic: str,
+        message_id: str,
+        group: str,
+        found: Whereabouts,
+        states: Sequence[ConsumptionState],
+    ) -> Self:
+        subscriptions = [ConsumptionDocument.of(each) for each in states if each.topic == topic]
+        fields = found._asdict() | {"subscriptions": subscriptions}
+        return cls(message_id=message_id, topic=topic, group=group, **fields)
 
 
 @router.get(
@@ -108,7 +133,8 @@ async def get_lag(
     topic: Annotated[str | None, Query(description="this topic only")] = None,
 ) -> GroupLagDocument:
     """Per queue and in all: ready, in flight, retrying, delayed, dead, and the oldest of them."""
-    return GroupLagDocument.of(await services.broker.lag.group_lag(group, topic=topic))
+    lag = await services.broker.lag.group_lag(group, topic=topic)
+    return GroupLagDocument.of(lag, consumption_states(services, group))
 
 
 @router.get(
@@ -123,4 +149,5 @@ async def get_delivery(
     """Where the message stands in the group, and what can be done about it."""
     message = await services.broker.message(topic, message_id)
     found = await services.broker.whereabouts.look(message, group)
-    return DeliveryDocument.of(topic, message_id, group, found)
+    states = consumption_states(services, group)
+    return DeliveryDocument.of(topic, message_id, group, found, states)

@@ -50,11 +50,21 @@ async def put_member(
     wait: Annotated[
         str | None, Query(description="seconds, or a duration like 20s, to wait for a change")
     ] = None,
+    force: Annotated[
+        bool,
+        Query(
+            description="join although the group leases one of the topics: the leases end, and "
+            "`effects` says which"
+        ),
+    ] = False,
 ) -> MemberAnswer:
-    """Answer the member's share of the queues; with `wait`, when it differs from the known one."""
+    """Answer the member's share of the queues; with `wait`, when it differs from the known one.
+
+    A group that leases a topic shares out no queues of it: 409 `CONSUMPTION_CONFLICT`.
+    """
     limits, members = services.limits, services.broker.members
     wait_s = 0.0 if wait is None else wait_s_of(wait, limits.wait_seconds_max)
-    beat = body.heartbeat(wait_s)
+    beat = body.heartbeat(wait_s, force=force)
 
     async def start(gone: Callable[[], bool]) -> MemberShare:
         return await members.heartbeat(group, client_id, beat, gone)

@@ -140,7 +140,7 @@ async def test_commits_and_resets_survive_a_kill() -> None:
         await world.commit(5)
         await world.kill()
         assert world.committed() == {0: 5}
-        received = await world.receive(2)
+        received = await world.receive(2, force=True)
         await world.ack(received[1])
         await world.commit(2, force=True)
         await world.kill()
@@ -192,14 +192,14 @@ async def test_a_deletion_that_a_kill_cut_short_is_finished_by_the_start() -> No
     async with running() as world:
         world.store.fill(TOPIC, 0, numbered(10))
         await world.nack(*await world.receive(2))
-        await world.commit(9)
+        await world.commit(9, force=True)
         await world.metadata.delete_group(GROUP)
         await world.kill()  # before the broker has heard of it
         assert world.store.bounds(retry_topic(GROUP, TOPIC), 0) == (2, 2)
         await world.commit(3)  # makes the group again
         await world.kill()
         assert world.committed() == {0: 3}
-        assert offsets(await world.receive()) == list(range(3, 10))
+        assert offsets(await world.receive(force=True)) == list(range(3, 10))
 
 
 async def test_a_busy_log_does_not_keep_what_was_deleted() -> None:

@@ -84,7 +84,7 @@ async def test_a_member_holds_no_more_than_its_bound() -> None:
         assert len(await world.receive(10, client_id="a")) == 2
         world.broker.give_back(await world.receive(10, client_id="b"))
         assert len(await world.receive(10, client_id="b")) == 3
-        await world.commit(20)
+        world.store.retain_from(TOPIC, 0, 20)
         assert len(await world.receive(10, client_id="b")) == 0
         with pytest.raises(InvalidRequest):
             await world.receive(client_id="")

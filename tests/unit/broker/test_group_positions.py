@@ -37,8 +37,8 @@ async def world() -> AsyncIterator[World]:
             await world.send(b"%d" % number)
             world.clock.advance(ms=1_000)
         await world.send(b"x", b"y", queue_id=1)
-        await world.commit(2)
-        await world.commit(1, queue_id=1)
+        await world.commit(2, force=True)
+        await world.commit(1, queue_id=1, force=True)
         yield world
 
 

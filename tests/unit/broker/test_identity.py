@@ -161,7 +161,7 @@ async def test_a_deletion_that_a_kill_cut_off_is_carried_out(is_made_again: str)
         await world.send(b"old")
         await world.broker.producers.send(TOPIC, Message(b"old"), KEY)
         await world.nack(*await world.receive(1))
-        await world.commit(2)
+        await world.commit(2, take_over=True)
         await world.metadata.delete_topic(TOPIC)
         if is_made_again == "before":
             await world.metadata.put_topic(TOPIC, TopicSettings(queues=1))
@@ -412,4 +412,4 @@ async def test_a_reset_that_fails_leaves_neither_side_ahead(
             assert world.metadata.committed(GROUP, TOPIC) == {0: 4}
         await world.kill()
         assert world.metadata.committed(GROUP, TOPIC) == world.committed() == {0: expected}
-        assert offsets(await world.receive()) == list(range(expected, 5))
+        assert offsets(await world.receive(force=True)) == list(range(expected, 5))

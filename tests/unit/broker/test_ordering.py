@@ -241,16 +241,16 @@ async def test_what_is_known_of_a_queue_is_bounded() -> None:
             received = await world.receive()
 
 
-async def test_a_commit_or_reset_moves_the_turns() -> None:
+async def test_retention_or_a_reset_moves_the_turns() -> None:
     async with running() as world:
         await ordered(world)
         await send(world, "a1", "a2", "a3", "b1")
         a1, b1 = await world.receive()
-        await world.commit(1)
+        world.store.retain_from(TOPIC, 0, 1)
         assert texts(await world.receive()) == ["a2"]
-        await world.commit(0, force=True)
+        await world.commit(1, force=True)
         assert await world.ack(a1, b1) == [ReceiptHandleExpired] * 2
-        assert texts(await world.receive()) == ["a1", "b1"]
+        assert texts(await world.receive()) == ["a2", "b1"]
 
 
 async def test_cold_queues_and_redriven_letters_are_delivered_in_order_too() -> None:
@@ -311,10 +311,11 @@ async def test_what_happens_while_one_is_given_up_holds_for_the_next(
             if meanwhile == "delete":
                 await world.broker.delete_group(GROUP)
             else:
-                await world.commit(2 if meanwhile == "commit" else 0, force=meanwhile == "reset")
+                is_reset = meanwhile == "reset"
+                await world.commit(0 if is_reset else 2, force=is_reset, take_over=not is_reset)
             world.store.held = held
             world.store.confirm()
-        again = texts(await world.receive())
+        again = texts(await world.receive(force=True))
         assert again == ([] if meanwhile == "commit" else ["a1", "b1"])
 
 

@@ -283,17 +283,17 @@ async def test_a_message_that_is_gone_is_done() -> None:
         assert world.committed() == {0: 3}
 
 
-async def test_a_commit_or_reset_during_the_move_wins() -> None:
+async def test_a_take_over_or_reset_during_the_move_wins() -> None:
     async with running() as world:
         world.store.fill(TOPIC, 0, numbered(3))
         received = await world.receive()
         world.store.cold.add((TOPIC, 0))
         nack = asyncio.ensure_future(world.nack(*received, delay_ms=0))
         await until(lambda: world.store.disk_reads == 1)
-        await world.commit(2)
+        await world.commit(2, take_over=True)
         await nack
-        assert world.store.bounds(RETRY, 0).max_offset == 1
-        again = await world.receive()
+        assert world.store.bounds(RETRY, 0).max_offset == 0
+        again = await world.receive(force=True)
         assert (offsets(again), again[0].attempt) == ([2], 2)
         nack = asyncio.ensure_future(world.nack(*again, delay_ms=0))
         await nack

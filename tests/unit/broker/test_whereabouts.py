@@ -144,7 +144,7 @@ async def test_what_a_commit_skipped_is_done() -> None:
     async with running() as world:
         (sent,) = await world.send(b"a")
         await world.receive(1)
-        await world.commit(1)
+        await world.commit(1, take_over=True)
         assert (await look(world, sent)).standing is Standing.DONE
 
 

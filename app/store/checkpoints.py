@@ -80,8 +80,12 @@ class Checkpoints:
         )
 
     def take(self, number: int, queue: ConsumeQueue, end: int) -> QueueState:
-        """Take a queue's units of records below `end`. Event loop."""
-        part = queue.take_tail(end)
+        """Take a queue's units of records below `end`. Event loop.
+
+        And those that are taken already, of which only the queue may know: the opening takes some,
+        and on a full disk it cannot write them.
+        """
+        part = queue.take_tail(end) or queue.last_taken()
         if part is not None:
             self._taken.append(_Taken(number, queue, part))
         return queue.state()
@@ -148,8 +152,9 @@ class Checkpoints:
         """Take the mark of a clean stop off the last checkpoint, where it is: that needs no room.
 
         With the mark the next start would not ask whether the power failed in between. Only the
-        copy counts while the first is written over, and the first while the copy is. False when
-        even that does not succeed: until a checkpoint is written nothing may be appended.
+        copy counts while the first is written over, and the first while the copy is. One that is
+        missing would need room; the next checkpoint makes it. False when even that does not
+        succeed: until a checkpoint is written nothing may be appended.
         """
         checkpoint = load_checkpoint(self._files)
         if checkpoint is None or not checkpoint.clean:
@@ -157,7 +162,7 @@ class Checkpoints:
         document = replace(checkpoint, clean=False, boot_id=self._files.boot_id())
         data = encode_state(KIND_CHECKPOINT, document)
         try:
-            for path in (paths.CHECKPOINT, paths.CHECKPOINT_COPY):
+            for path in filter(self._files.exists, (paths.CHECKPOINT, paths.CHECKPOINT_COPY)):
                 file = self._files.open(path)
                 file.pwritev([data], 0)
                 file.truncate(len(data))

@@ -294,7 +294,13 @@ class ConsumeQueue:
         return removed
 
     def flush(self, confirmed_end: int | None = None) -> None:
-        """`take_tail` and `write_taken` at once, where nobody else has taken any."""
+        """`take_tail` and `write_taken` at once, where no checkpoint is being written.
+
+        What an earlier call has taken and could not write comes first.
+        """
+        left = self.last_taken()
+        if left is not None:
+            self.write_taken(left)
         part = self.take_tail(confirmed_end)
         if part is not None:
             self.write_taken(part)
@@ -319,19 +325,25 @@ class ConsumeQueue:
         self._tail = (part.end, tail[size:])
         return part
 
-    def write_taken(self, part: TakenUnits) -> None:
-        """Write the oldest units that were taken to their files, which the cache then counts as
-        dirty. Any thread, one at a time. After an `OSError` they are as before.
+    def last_taken(self) -> TakenUnits | None:
+        """The newest units that were taken and are not written yet."""
+        taken = self._taken
+        return taken[-1] if taken else None
+
+    def write_taken(self, last: TakenUnits) -> None:
+        """Write the units that were taken, up to these, to their files, which the cache then
+        counts as dirty. Any thread, one at a time. After an `OSError` what is left is as before.
         """
         while True:
             with _TAKEN:
-                assert self._taken[0] is part
+                if not self._taken or self._taken[0].first > last.first:
+                    return
+                part = self._taken[0]
                 data = bytes(part.units)
             self._write(part.first, data)
             with _TAKEN:
                 if part.units == data:  # else one was put right meanwhile
                     self._taken = self._taken[1:]
-                    return
 
     def _write(self, first: int, data: bytes) -> None:
         """Write units to their files; makes those that are missing."""

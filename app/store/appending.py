@@ -13,6 +13,7 @@ Event loop only.
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -117,7 +118,7 @@ class Appender:
         self.store_time_ms = 0
         self.bind: Callable[[ConsumeQueue, int], None] = lambda _queue, _generation: None
         """Called before a message of a generation that the queue does not hold; may raise."""
-        self._audience = Audience(index, on_arrival, writer.fail)
+        self._audience = Audience(index, on_arrival, partial(queues.fail, writer.fail))
         self.refusal: str | None = None
         """Why no message of others is taken for now."""
         self._full: str | None = None

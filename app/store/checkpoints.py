@@ -101,6 +101,8 @@ class Checkpoints:
                 return
             if self._failed or self._queues.cache.sync_failed:
                 raise SyncFailed(errno.EIO, "an earlier sync of a queue failed")
+            if self._queues.fault is not None:
+                raise OSError(errno.EIO, self._queues.fault)
             while self._taken and self._taken[0].number <= checkpointing.number:
                 _, queue, part = self._taken[0]
                 queue.write_taken(part)

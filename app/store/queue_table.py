@@ -1,6 +1,6 @@
 """All consume queues of a store, by topic and queue id. Event loop only."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from app.store.consume_queue import ConsumeQueue, Repair
 from app.store.file_cache import OPEN_FILES_MAX, FileCache
@@ -19,6 +19,8 @@ class QueueTable:
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.repair: Repair = lambda _queue, _first, _end: None
         """Called for a block of units that is not what the checkpoint says."""
+        self.fault: str | None = None
+        """Why confirmed messages are not in their queue: no checkpoint may count on the queues."""
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self._queues.values())
@@ -47,6 +49,11 @@ class QueueTable:
         assert not queue.number
         queue.number = len(self._queues) + 1
         self._queues[queue.topic, queue.queue_id] = queue
+
+    def fail(self, tell: Callable[[str], object], reason: str) -> None:
+        """Take note that confirmed messages are not in their queue, and tell the store."""
+        self.fault = reason
+        tell(reason)
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
         """The queues of a topic that have ever had a message."""

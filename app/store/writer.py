@@ -338,7 +338,7 @@ class Writer:
         try:
             self._log.prepare(base)
             self._log.prepare(base + self._log.segment_bytes)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - as in _attempt
             if shortage_of(error) is None:
                 self._fail_from_worker(error)
         else:
@@ -376,8 +376,8 @@ class Writer:
     def _report(self, attempt: _Attempt) -> None:
         """Have the loop settle an attempt, after what it left half done was taken back."""
         if _must_be_taken_back(attempt):
-            start = min(at for block in attempt.batch for at, _ in block.writes)
             try:
+                start = min(at for block in attempt.batch for at, _ in block.writes)
                 self._log.take_back(start)
                 attempt.touched = False
             except Exception as error:  # noqa: BLE001 - as in _attempt
@@ -501,8 +501,15 @@ class Writer:
                 self._worker.wake()
         self._lacking = shortage
         self._shortages.begins(LACK, shortage, "messages are refused, reading goes on")
-        self._on_rollback()
-        self._settle(batch, _refused(shortage))
+        refusal = _refused(shortage)
+        try:
+            self._on_rollback()
+        except Exception as fault:  # noqa: BLE001 - whoever waits has to be told
+            _LOG.exception("positions could not go back to what is written")
+            reason = f"{_text(fault)} while a refused write was taken back"
+            self.fail(reason)
+            refusal = _store_failed(reason, "not_stored")
+        self._settle(batch, refusal)
 
     def _settle(self, blocks: list[Block], error: CurlewError | None) -> None:
         """Tell everybody, each by itself: one that raises keeps nobody else from being told."""

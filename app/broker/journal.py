@@ -124,7 +124,8 @@ class Journal:
     # --- replaying
 
     async def replay(self) -> None:
-        """Bring the state to where the log ends. The chunks of a torn snapshot are passed over."""
+        """Bring the state to where the log ends. The chunks of a torn snapshot are passed over,
+        unless nothing else is left."""
         self._state.clear()
         self._replayed = None
         offset, end = self._store.bounds(self._topic, QUEUE)
@@ -134,7 +135,7 @@ class Journal:
             for record in read.records:
                 self._take(self._store.decode(record))
             offset = max(read.next_offset, offset + 1)
-        self._replayed = None
+        self._end_unfinished()
 
     def _reader(self, offset: int, end: int) -> Callable[[bool], ReadResult]:
         def read(wait_for_disk: bool) -> ReadResult:
@@ -170,6 +171,7 @@ class Journal:
         snapshot_id, number, *end = mark.split()
         replayed = self._replayed
         if replayed is None or replayed.snapshot_id != snapshot_id:
+            self._end_unfinished()
             replayed = self._replayed = _Replayed(snapshot_id, record.physical_offset)
         if not end:
             replayed.chunks.append(record.body)
@@ -178,6 +180,16 @@ class Journal:
         else:
             self._replayed = None
             self._deal_with_damage(replayed)
+
+    def _end_unfinished(self) -> None:
+        """The snapshot that is being replayed has no end: it is torn, or its end is damaged.
+
+        A torn one replaces nothing, so what it was to replace is there. If nothing is, it had an
+        end, or is the best that is left.
+        """
+        unfinished, self._replayed = self._replayed, None
+        if unfinished is not None and not (self._has_snapshot or self._has_beginning):
+            self._deal_with_damage(unfinished)
 
     def _deal_with_damage(self, snapshot: _Replayed) -> None:
         """A snapshot was written to its end, and some of its records cannot be read."""
@@ -190,6 +202,7 @@ class Journal:
         two chunks, and each says how many follow."""
         replayed, next_id = self._replayed, str(left + 1)
         if replayed is None or replayed.snapshot_id != next_id or replayed.entries:
+            self._end_unfinished()
             replayed = self._replayed = _Replayed(next_id, record.physical_offset)
         replayed.snapshot_id = str(left)
         replayed.chunks.append(record.body)

@@ -231,3 +231,31 @@ async def test_a_snapshot_is_written_on_a_nearly_full_disk() -> None:
         await journal.write_snapshot()
     assert store.bounds(TOPIC, 0) == (3, 7)  # begin, two chunks, end
     assert await replayed(store) == [b"a", b"b", b"c"]
+
+
+async def test_a_snapshot_whose_end_is_damaged_counts_when_nothing_else_is_left() -> None:
+    store = MemoryStore(FakeClock())
+    await written(store, b"a", b"b", b"c")
+    with journals(store) as (journal, _):
+        await journal.replay()
+        await journal.write_snapshot()
+        end = len(store.queues[TOPIC, 0].records) - 1
+        await journal.write(b"d")
+    store.queues[TOPIC, 0].records[end] = None
+    assert await replayed(store) == [b"a", b"b", b"c", b"d"]
+    put(store, b"torn", "x 0")  # the one that is due after that start, and a crash
+    await written(store, b"e")
+    assert await replayed(store) == [b"a", b"b", b"c", b"d", b"e"]
+    store.retain_from(TOPIC, 0, 0)
+    assert await replayed(store) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+async def test_an_early_snapshot_whose_end_is_damaged_counts_when_nothing_else_is_left() -> None:
+    store = MemoryStore(FakeClock())
+    await written(store, b"old")
+    put(store, b"a b", "1")
+    put(store, b"c", "0")
+    store.queues[TOPIC, 0].records[-1] = None
+    await written(store, b"d")
+    store.trim(TOPIC, 0, 1)
+    assert await replayed(store) == [b"a", b"b", b"d"]

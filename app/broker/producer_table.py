@@ -42,7 +42,7 @@ from app.domain.errors import (
 from app.domain.limits import KIB, Limits
 
 _CHUNK_BYTES: Final = 128 * KIB
-_PRODUCER, _KEY, _SEAL, _SEQUENCE, _PLAN, _DELETED = "p", "k", "s", "q", "n", "d"
+_PRODUCER, _KEY, _SEAL, _SEQUENCE, _PLAN, _DELETED, _EPOCH = "p", "k", "s", "q", "n", "d", "e"
 
 EndOf = Callable[[str, int], int]
 """Topic and queue to one past the last readable offset."""
@@ -289,11 +289,13 @@ class ProducerTable:
             return self._apply_seal(*fields[1:])
         if kind == _PLAN:
             return self._apply_plan(Plan(*fields[1:]))
+        self._last = None
         if kind == _DELETED:
-            self._last = None
             self._forget_topic(fields[1])
-            return lambda _: None
-        self._apply_sequence(*fields[1:])
+        elif kind == _EPOCH:
+            self._use(*fields[1:])
+        else:
+            self._apply_sequence(*fields[1:])
         return lambda _: None
 
     def _apply_claim(
@@ -318,6 +320,15 @@ class ProducerTable:
     def _sequence(
         self, producer_id: str, epoch: int, topic: str, scope: int, now_ms: int
     ) -> _Sequence:
+        producer = self._use(producer_id, epoch, now_ms)
+        sequence = producer.sequences.get((topic, scope))
+        if sequence is None:
+            sequence = producer.sequences[topic, scope] = _Sequence()
+            self._sequence_count += 1
+        return sequence
+
+    def _use(self, producer_id: str, epoch: int, now_ms: int) -> _Producer:
+        """The producer, in this epoch and as of now the last that was used."""
         producer = self._producers.pop(producer_id, None)
         if producer is None or producer.epoch != epoch:
             self._sequence_count -= len(producer.sequences) if producer is not None else 0
@@ -325,11 +336,7 @@ class ProducerTable:
             self._families.setdefault(family_of(producer_id), set()).add(producer_id)
         producer.used_ms = now_ms
         self._producers[producer_id] = producer
-        sequence = producer.sequences.get((topic, scope))
-        if sequence is None:
-            sequence = producer.sequences[topic, scope] = _Sequence()
-            self._sequence_count += 1
-        return sequence
+        return producer
 
     def _apply_key(self, fields: list[Any], entry: bytes) -> Callable[[bool], None]:
         _, topic, key, fingerprint, now_ms, placed = fields
@@ -387,14 +394,14 @@ class ProducerTable:
         next_seq: int,
         results: list[Any],
     ) -> None:
-        self._last = None
         sequence = self._sequence(producer_id, epoch, topic, scope, now_ms)
         sequence.next_seq = sequence.confirmed = next_seq
         sequence.results = deque((seq, _placed(placed)) for seq, placed in results)
 
     def _forget_topic(self, topic: str) -> None:
         """Its messages do not count any more for who asks how many are stored. Its keys can meet
-        no request; they go when their time is over."""
+        no request; they go when their time is over. A producer without a sequence keeps its epoch,
+        which fences older instances in every topic."""
         for producer in self._producers.values():
             for key in [key for key in producer.sequences if key[0] == topic]:
                 del producer.sequences[key]
@@ -502,6 +509,8 @@ class ProducerTable:
         for producer_id in list(self._producers):
             producer = self._producers.get(producer_id)
             if producer is not None:  # else forgotten meanwhile
+                if not producer.sequences:
+                    yield _encode(_EPOCH, producer_id, producer.epoch, producer.used_ms)
                 for where, sequence in list(producer.sequences.items()):
                     yield _sequence_entry(producer_id, producer, where, sequence)
 

@@ -210,6 +210,25 @@ async def test_what_could_not_be_stored_is_not_remembered() -> None:
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
+async def test_an_older_instance_is_fenced_after_its_topic_was_deleted(snapshot: bool) -> None:
+    async with running() as world:
+        await send(world, b"a", claim(0, 4))
+        await world.broker.delete_topic(TOPIC)
+        await world.topic()
+        if snapshot:
+            await world.broker.producers.journal.write_snapshot()
+            await world.restart()
+            await world.broker.producers.journal.write_snapshot()
+        await world.restart()
+        with pytest.raises(ProducerFenced, match="has epoch 4"):
+            await send(world, b"a", claim(0, 3))
+        assert not (await send(world, b"a", claim(0, 4))).is_repeated
+        world.clock.advance(ms=Limits().producer_window_ms + 1)
+        await send(world, b"b", claim(0, 1, "another"))
+        assert not (await send(world, b"a", claim(0, 3))).is_repeated
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
 async def test_everything_is_known_after_a_restart(snapshot: bool) -> None:
     async with running() as world:
         kept: Sequence[tuple[ProducerClaim | KeyClaim, list[SendResult]]] = [

@@ -8,33 +8,22 @@ again, so it is refused. Event loop only.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from app.broker.confirming import Confirmation, with_outcome
-from app.broker.delayed_sends import Delayed, DelayedSends, Waiting
+from app.broker.confirming import with_outcome
+from app.broker.delayed_sends import DelayedSends
 from app.broker.groups import Groups
 from app.broker.offset_book import OffsetBook
-from app.broker.ports import Store, Topic
+from app.broker.ports import Store
 from app.broker.progress_journal import ProgressJournal
-from app.broker.results import AckedAndSent, BatchItem, Send, SendResult
-from app.broker.sending import Sender
+from app.broker.results import AckedAndSent, Send
+from app.broker.sending import Chosen, Sender, SendStep
 from app.broker.settling import Acks, Settler, Taken, settled_by
 from app.broker.subscriptions import LeaseIds, Subscription
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError, InvalidRequest
 from app.domain.positions import FlushMode
-from app.store import Appended, StepPart
-
-
-class _Chosen(NamedTuple):
-    """A message on its way; with `due_ms` it waits first."""
-
-    topic: Topic
-    queue_id: int
-    item: BatchItem
-    due_ms: int | None
 
 
 class AcksAndSends:
@@ -100,11 +89,9 @@ class AcksAndSends:
         now_s = subscription.last_used_s = self._clock.monotonic_s()
         return self._settler.look_at(subscription, acks, now_s, is_repeatable=False)
 
-    async def _choose(
-        self, sends: Sequence[Send]
-    ) -> tuple[list[_Chosen], list[CurlewError | None]]:
+    async def _choose(self, sends: Sequence[Send]) -> tuple[list[Chosen], list[CurlewError | None]]:
         """Topic and queue of each message, or why there is none."""
-        chosen: list[_Chosen] = []
+        chosen: list[Chosen] = []
         errors: list[CurlewError | None] = []
         for topic_name, item in sends:
             error: CurlewError | None = None
@@ -116,7 +103,7 @@ class AcksAndSends:
                 error = self._sender.check_item(topic, item)
                 if error is None:
                     due_ms = self._delayed.due_ms(item.due)
-                    chosen.append(_Chosen(topic, queue_id, item, due_ms))
+                    chosen.append(Chosen(topic, queue_id, item, due_ms))
             except CurlewError as bad:
                 error = with_outcome(bad, "not_stored")
             errors.append(error)
@@ -127,10 +114,10 @@ class AcksAndSends:
         subscription: Subscription,
         flush: FlushMode,
         looked: Acks,
-        chosen: Sequence[_Chosen],
-    ) -> "_Step":
+        chosen: Sequence[Chosen],
+    ) -> SendStep:
         """The entry of the acks and all messages as one step, and the acks, in this turn."""
-        step = _Step(self._delayed, chosen)
+        step = SendStep(self._delayed, chosen)
         runs = looked.runs()
         entry = self._progress.part(settled_by(subscription, runs))
         modes = {flush, *(each.topic.flush for each in chosen)}
@@ -146,59 +133,6 @@ class AcksAndSends:
         self._settler.take(subscription, looked, runs, now_s, taken)
         step.appended = appended[1:]
         return step
-
-
-class _Step:
-    """The messages of a step by where they go, and what there is to tell about them."""
-
-    def __init__(self, delayed: DelayedSends, chosen: Sequence[_Chosen]) -> None:
-        self.confirmation = Confirmation()
-        self.appended: Sequence[Appended] = ()
-        self._delayed = delayed
-        self._now: dict[tuple[str, int], list[int]] = {}
-        self._later: dict[str, list[int]] = {}
-        topics = {each.topic.name: each.topic for each in chosen}
-        for index, each in enumerate(chosen):
-            if each.due_ms is None:
-                self._now.setdefault((each.topic.name, each.queue_id), []).append(index)
-            else:
-                self._later.setdefault(each.topic.name, []).append(index)
-        self._waiting = {
-            topic: [
-                Delayed(each.item.message, each.queue_id, each.due_ms)
-                for index in indexes
-                if (each := chosen[index]).due_ms is not None
-            ]
-            for topic, indexes in self._later.items()
-        }
-        self.parts = [
-            *(
-                StepPart(
-                    topic,
-                    queue_id,
-                    [chosen[index].item.message for index in indexes],
-                    topics[topic].generation,
-                )
-                for (topic, queue_id), indexes in self._now.items()
-            ),
-            *(delayed.part(topics[topic], sent) for topic, sent in self._waiting.items()),
-        ]
-
-    async def results(self) -> list[SendResult | CurlewError]:
-        """In the order of the request, when the step is safe. Raises what became of it else."""
-        await self.confirmation.wait()
-        found: dict[int, SendResult] = {}
-        parts = iter(self.appended)
-        for (topic, queue_id), indexes in self._now.items():
-            part = next(parts)
-            for place, index in enumerate(indexes):
-                offset, message_id = part.first_queue_offset + place, part.message_ids[place]
-                found[index] = SendResult(message_id, topic, queue_id, offset, part.store_time_ms)
-        for topic, indexes in self._later.items():
-            sent = self._waiting[topic]
-            waiting: Waiting = self._delayed.waiting(topic, sent, next(parts), self.confirmation)
-            found |= zip(indexes, await waiting.results(), strict=True)
-        return [found[index] for index in sorted(found)]
 
 
 def _refused(looked: Acks, errors: Sequence[CurlewError | None]) -> AckedAndSent:

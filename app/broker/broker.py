@@ -119,8 +119,8 @@ class Broker(BrokerLife):
     ) -> list[SendResult | CurlewError]:
         """Store many; one result per entry, in order. An entry that is an error stays one.
 
-        Messages without sharding key go to one queue together, unless `spread`. With `strict` and
-        an invalid entry nothing is stored.
+        Messages without sharding key go to one queue together, unless `spread`. With `strict`
+        all are stored or nothing is: they are one step.
         """
         if self._closed_because:
             raise self._refusal_of_send()

@@ -29,6 +29,11 @@ class Confirmation(Resumable):
     def has_failed(self) -> bool:
         return self._error is not None
 
+    @property
+    def error(self) -> CurlewError | None:
+        """Why it has failed; None also while that is not known."""
+        return self._error and with_outcome(self._error, "unknown")
+
     def done(self, error: CurlewError | None) -> None:
         """The store's callback."""
         self._is_done = True

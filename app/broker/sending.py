@@ -7,7 +7,7 @@ nothing is taken back, and nobody says "not stored" about it. Event loop only.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.broker.batch_parts import (
     DELAYED_A_TURN,
@@ -31,7 +31,7 @@ from app.domain.message import Message, check_message, queue_for_sharding_key
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicType
 from app.runtime.direct import in_task
-from app.store import Appended
+from app.store import Appended, StepPart
 from app.store.formats.batch_frame import parse_request
 
 CHECKED_A_TURN_MAX: Final = 8_000
@@ -43,6 +43,25 @@ LARGE_FRAME_BYTES: Final = 8 * MIB
 
 _TURNS_SPARED: Final = 1_024
 """Turns of deleted topics that may pile up before they are swept out."""
+
+
+class Chosen(NamedTuple):
+    """A message on its way; with `due_ms` it waits first."""
+
+    topic: Topic
+    queue_id: int
+    item: BatchItem
+    due_ms: int | None
+
+
+class _Part(NamedTuple):
+    """Messages of one queue that are being stored."""
+
+    queue_id: int
+    indexes: Sequence[int]
+    """Their places in the batch."""
+    appended: Appended
+    confirmation: Confirmation
 
 
 class Sender:
@@ -172,6 +191,8 @@ class Sender:
         chosen = self._choose_queues(topic, items, results, queue_id, spread)
         if strict and any(error is not None for error in results):
             return _refuse_all(results)
+        if strict:
+            return await self._append_together(topic, items, chosen, flush)
         return await self._append_by_queue(topic, items, chosen, results, flush)
 
     # --- choosing queues
@@ -328,45 +349,71 @@ class Sender:
         """One append per queue, then one wait for each.
 
         No await lies between the first append and the last, so they share one write; but a large
-        batch is appended in several turns of the loop, and others may come between its parts.
+        batch is appended in several turns of the loop, and others may come between its parts. When
+        one part of a queue is refused or fails, so is the rest of that queue: who repeats what was
+        not stored keeps the order.
         """
         results: list[SendResult | CurlewError | None] = list(errors)
-        pending: list[tuple[int, Sequence[int], Appended, Confirmation]] = []
+        pending: list[_Part] = []
+        refusals: dict[int, CurlewError] = {}
         delayed = await self._append_delayed(topic, items, chosen, results, flush)
         for queue_id, indexes, messages, begins_turn in parts_of(items, chosen):
             if begins_turn:
                 await asyncio.sleep(0)
-            confirmation = Confirmation()
-            try:
-                appended = self._store.append(
-                    topic.name,
-                    queue_id,
-                    messages,
-                    flush or topic.flush,
-                    confirmation.done,
-                    topic.generation,
-                )
-            except CurlewError as error:
-                _fill(results, indexes, with_outcome(error, "not_stored"))
-            else:
-                pending.append((queue_id, indexes, appended, confirmation))
-        for queue_id, indexes, appended, confirmation in pending:
-            try:
-                await confirmation.wait()
-            except CurlewError as error:
-                _fill(results, indexes, error)
-                continue
-            first_offset, store_time_ms = appended.first_queue_offset, appended.store_time_ms
-            ids = appended.message_ids
-            for place, index in enumerate(indexes):
-                results[index] = SendResult(
-                    ids[place], topic.name, queue_id, first_offset + place, store_time_ms
-                )
+            refusal = refusals.get(queue_id) or _failure_before(pending, queue_id)
+            if refusal is None:
+                confirmation = Confirmation()
+                try:
+                    appended = self._store.append(
+                        topic.name,
+                        queue_id,
+                        messages,
+                        flush or topic.flush,
+                        confirmation.done,
+                        topic.generation,
+                    )
+                except CurlewError as error:
+                    refusal = with_outcome(error, "not_stored")
+                else:
+                    pending.append(_Part(queue_id, indexes, appended, confirmation))
+            if refusal is not None:
+                refusals[queue_id] = refusal
+                _fill(results, indexes, refusal)
+        for part in pending:
+            await _fill_confirmed(results, topic.name, part)
         for waiting in delayed:
             if len(delayed) > 1:
                 await asyncio.sleep(0)
             await _fill_delayed(results, *waiting)
         return [result for result in results if result is not None]
+
+    async def _append_together(
+        self,
+        topic: Topic,
+        items: Sequence[BatchItem | CurlewError],
+        chosen: dict[int, list[int]],
+        flush: FlushMode | None,
+    ) -> list[SendResult | CurlewError]:
+        """A strict batch as one step, in one turn: all is stored or nothing, also in a crash."""
+        queues = {index: queue_id for queue_id, indexes in chosen.items() for index in indexes}
+        try:
+            step = SendStep(
+                self._delayed,
+                [
+                    Chosen(topic, queues[index], item, self._delayed.due_ms(item.due))
+                    for index, item in enumerate(items)
+                    if isinstance(item, BatchItem)
+                ],
+            )
+            done = step.confirmation.done
+            mode = flush or topic.flush
+            step.appended = self._store.append_step(step.parts, mode, done, is_send=True)
+        except CurlewError as error:
+            return [with_outcome(error, "not_stored")] * len(items)
+        try:
+            return await step.results()
+        except CurlewError as error:
+            return [error] * len(items)
 
     async def _append_delayed(
         self,
@@ -426,11 +473,88 @@ class Sender:
         return await self._lifecycle.ensure_topic(name)
 
 
+class SendStep:
+    """Messages of a step by where they go, and what there is to tell about them."""
+
+    def __init__(self, delayed: DelayedSends, chosen: Sequence[Chosen]) -> None:
+        self.confirmation = Confirmation()
+        self.appended: Sequence[Appended] = ()
+        self._delayed = delayed
+        self._now: dict[tuple[str, int], list[int]] = {}
+        self._later: dict[str, list[int]] = {}
+        topics = {each.topic.name: each.topic for each in chosen}
+        for index, each in enumerate(chosen):
+            if each.due_ms is None:
+                self._now.setdefault((each.topic.name, each.queue_id), []).append(index)
+            else:
+                self._later.setdefault(each.topic.name, []).append(index)
+        self._waiting = {
+            topic: [
+                Delayed(each.item.message, each.queue_id, each.due_ms)
+                for index in indexes
+                if (each := chosen[index]).due_ms is not None
+            ]
+            for topic, indexes in self._later.items()
+        }
+        self.parts = [
+            *(
+                StepPart(
+                    topic,
+                    queue_id,
+                    [chosen[index].item.message for index in indexes],
+                    topics[topic].generation,
+                )
+                for (topic, queue_id), indexes in self._now.items()
+            ),
+            *(delayed.part(topics[topic], sent) for topic, sent in self._waiting.items()),
+        ]
+
+    async def results(self) -> list[SendResult | CurlewError]:
+        """In the order of the request, when the step is safe. Raises what became of it else."""
+        await self.confirmation.wait()
+        found: dict[int, SendResult] = {}
+        parts = iter(self.appended)
+        for (topic, queue_id), indexes in self._now.items():
+            part = next(parts)
+            for place, index in enumerate(indexes):
+                offset, message_id = part.first_queue_offset + place, part.message_ids[place]
+                found[index] = SendResult(message_id, topic, queue_id, offset, part.store_time_ms)
+        for topic, indexes in self._later.items():
+            sent = self._waiting[topic]
+            waiting: Waiting = self._delayed.waiting(topic, sent, next(parts), self.confirmation)
+            found |= zip(indexes, await waiting.results(), strict=True)
+        return [found[index] for index in sorted(found)]
+
+
+def _failure_before(pending: Sequence[_Part], queue_id: int) -> CurlewError | None:
+    """Why the part before in the same queue has failed; None: it has not, or is the first."""
+    if not pending or pending[-1].queue_id != queue_id:
+        return None
+    return pending[-1].confirmation.error
+
+
 def _fill(
     results: list[SendResult | CurlewError | None], indexes: Sequence[int], error: CurlewError
 ) -> None:
     for index in indexes:
         results[index] = error
+
+
+async def _fill_confirmed(
+    results: list[SendResult | CurlewError | None], topic: str, part: _Part
+) -> None:
+    queue_id, indexes, appended, confirmation = part
+    try:
+        await confirmation.wait()
+    except CurlewError as error:
+        _fill(results, indexes, error)
+        return
+    first_offset, store_time_ms = appended.first_queue_offset, appended.store_time_ms
+    ids = appended.message_ids
+    for place, index in enumerate(indexes):
+        results[index] = SendResult(
+            ids[place], topic, queue_id, first_offset + place, store_time_ms
+        )
 
 
 async def _fill_delayed(

@@ -1,12 +1,15 @@
 """Sending: queue choice, batches, outcomes of failures, cancellation."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from app.broker.config import BrokerConfig
 from app.broker.results import BatchItem, SendResult
+from app.domain.delays import Due
 from app.domain.errors import (
     BatchTooLarge,
     BodyTooLarge,
@@ -24,7 +27,8 @@ from app.domain.errors import (
 from app.domain.limits import Limits
 from app.domain.message import Message, queue_for_sharding_key
 from app.domain.positions import FlushMode
-from tests.support.brokers import IDLE, TOPIC, running
+from app.store import Appended, StepPart
+from tests.support.brokers import IDLE, TOPIC, World, running
 from tests.support.memory_store import Held
 from tests.support.waiting import until
 
@@ -230,6 +234,105 @@ async def test_a_strict_batch_is_all_or_nothing() -> None:
         )
         assert not world.store.queues
         placed(await world.broker.send_batch(TOPIC, [good, good], strict=True))
+
+
+LARGE = 9_000
+"""Messages of one batch: several parts, in several turns."""
+
+
+def large(queues: int = 1) -> list[BatchItem | CurlewError]:
+    """Messages whose body is their number, by turns for each queue."""
+    return [BatchItem(Message(b"%05d" % n), queue_id=n % queues) for n in range(LARGE)]
+
+
+def in_queue(world: World, queue_id: int) -> list[bytes]:
+    records = world.store.queues[TOPIC, queue_id].records
+    return [world.store.decode(memoryview(record)).body for record in records if record]
+
+
+async def test_behind_a_refused_part_nothing_of_that_queue_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who repeats what was not stored has the order that a sharding key promises."""
+    async with running(queues=2) as world:
+        append = world.store.append
+        calls: list[int] = []
+
+        def refused_once(topic: str, queue_id: int, *rest: Any) -> Appended:
+            calls.append(queue_id)
+            if calls == [0, 0]:
+                raise TooManyRequests("too much waits")
+            return append(topic, queue_id, *rest)
+
+        monkeypatch.setattr(world.store, "append", refused_once)
+        items = large(queues=2)
+        results = await world.broker.send_batch(TOPIC, items)
+        failed = [n for n, result in enumerate(results) if isinstance(result, CurlewError)]
+        assert {type(results[n]) for n in failed} == {TooManyRequests}
+        first = failed[0]
+        assert first > 0
+        assert failed == list(range(first, LARGE, 2)), "all behind it in queue 0, and no others"
+        assert calls.count(0) == 2
+        assert calls.count(1) > 1
+        await world.broker.send_batch(TOPIC, [items[n] for n in failed])
+        for queue_id in (0, 1):
+            assert in_queue(world, queue_id) == [b"%05d" % n for n in range(queue_id, LARGE, 2)]
+
+
+async def test_behind_a_part_that_failed_nothing_of_that_queue_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was taken, and its write fails before the next part's turn."""
+    async with running() as world:
+        append = world.store.append
+
+        def fails_at_first(*call: Any) -> Appended:
+            appended = append(*call)
+            world.store.failure = None
+            return appended
+
+        world.store.failure = DiskFull("no room", outcome="not_stored")
+        monkeypatch.setattr(world.store, "append", fails_at_first)
+        results = await world.broker.send_batch(TOPIC, large())
+        assert {type(result) for result in results} == {DiskFull}
+        assert (TOPIC, 0) not in world.store.queues or in_queue(world, 0) == []
+
+
+@pytest.mark.parametrize("count", [2, LARGE])
+async def test_a_strict_batch_is_one_step(count: int) -> None:
+    async with running(queues=2) as world:
+        steps: list[int] = []
+        append_step = world.store.append_step
+
+        def one_step(parts: Sequence[StepPart], *rest: Any, **options: Any) -> list[Appended]:
+            steps.append(sum(len(part.messages) for part in parts))
+            if len(steps) == 1:
+                raise TooManyRequests("too much waits")
+            assert options == {"is_send": True}
+            return append_step(parts, *rest, **options)
+
+        world.store.append_step = one_step  # type: ignore[method-assign]
+        items = large(queues=2)[:count]
+        refused = await world.broker.send_batch(TOPIC, items, strict=True)
+        assert not world.store.queues
+        assert {type(result) for result in refused} == {TooManyRequests}
+        world.store.failure = DiskFull("no room", outcome="not_stored")
+        failed = await world.broker.send_batch(TOPIC, items, strict=True)
+        assert {type(result) for result in failed} == {DiskFull}
+        world.store.failure = None
+        results = await world.broker.send_batch(TOPIC, items, strict=True)
+        assert steps == [count] * 3
+        assert placed(results) == [(n % 2, n // 2) for n in range(count)]
+
+
+async def test_a_strict_batch_may_have_messages_for_later() -> None:
+    async with running() as world:
+        later = BatchItem(Message(b"later"), due=Due(60, is_delay=True))
+        now = BatchItem(Message(b"now"))
+        results = await world.broker.send_batch(TOPIC, [later, now], strict=True)
+        offsets = [each.queue_offset for each in results if isinstance(each, SendResult)]
+        assert offsets == [-1, 0]
+        assert in_queue(world, 0) == [b"now"]
 
 
 async def test_a_batch_that_fails_to_be_written_says_so_per_entry() -> None:

@@ -223,6 +223,7 @@ class GroupPositions:
                 return effects
             if is_fenced():
                 await self._commit_under(group, commit.offsets, commit.fence)
+            await self._groups.until_left(group, commit.topic.name)
             written = self._groups.commit(commit.group, commit.topic, commit.rows)
         await written.wait()
         return effects
@@ -381,6 +382,8 @@ class GroupPositions:
             )
 
         async def log() -> None:
+            for topic in {row.topic for row in offsets}:
+                await self._groups.until_left(group.name, topic)
             for topic, generation in {(row.topic, row.topic_generation) for row in offsets}:
                 view = self._metadata.snapshot.topics.get(topic)
                 if view is None or view.generation != generation:

@@ -9,7 +9,8 @@ then all entries behind that one are applied again as well.
 Encoding: MessagePack arrays; runs of offsets as (distance from the end of the run before, length).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -168,18 +169,51 @@ class _Row(Struct, array_like=True):
 
 NO_QUEUE: Final = -1
 """The queue id of such a row."""
+_epochs: Final = itertools.count(1)
 
 encode_entry: Final = msgspec.msgpack.Encoder().encode
 _decode_entry: Final = msgspec.msgpack.Decoder(Entry).decode
 _decode_rows: Final = msgspec.msgpack.Decoder(list[_Row]).decode
 
 
-class QueueState:
-    """Acks and deliveries of one queue and group."""
+class Move:
+    """A reset or a commit of one queue that the log has not confirmed, and what it replaced."""
 
-    __slots__ = ("deliveries", "parked", "progress")
+    __slots__ = ("before", "is_new", "is_restart", "offset")
+
+    def __init__(self, before: "QueueState", offset: int, is_restart: bool, is_new: bool) -> None:
+        self.before = before
+        self.offset = offset
+        self.is_restart = is_restart
+        self.is_new = is_new
+        """Nothing was known of the queue before."""
+
+    def without(self, state: "QueueState") -> "QueueState":
+        """A later state as it were without this move. Nothing outlives a reset, but what was done
+        from a committed offset on does."""
+        copy = self.before.copy()
+        if not self.is_restart:
+            start = self.offset
+            copy.progress.add_acks_of(state.progress, start)
+            copy.deliveries.update(item for item in state.deliveries.items() if item[0] >= start)
+            copy.parked.update(item for item in state.parked.items() if item[0] >= start)
+            copy.drop_acked()
+        return copy
+
+
+class QueueState:
+    """Acks and deliveries of one queue and group.
+
+    Moves are undone when the log refuses them, and so are the acks of `reopen`, in any order.
+    """
+
+    __slots__ = ("deliveries", "epoch", "moves", "parked", "progress")
 
     def __init__(self, offset: int) -> None:
+        self.epoch = 0
+        """Another one after each reset: what was done before is void then, and so is its undo."""
+        self.moves: list[Move] = []
+        """Those that are not confirmed, oldest first."""
         self.progress = QueueProgress(offset)
         self.deliveries: dict[int, int] = {}
         """Offset → how often it was handed out, for messages that are not done."""
@@ -207,6 +241,74 @@ class QueueState:
             for offset in range(start, end) if self.deliveries else ():
                 forget(offset, None)
         self._drop_done_parked()
+
+    def copy(self) -> "QueueState":
+        """As it is now, without moves."""
+        twin = QueueState(0)
+        twin._become(self)
+        twin.progress = self.progress.copy()
+        twin.deliveries, twin.parked = dict(self.deliveries), dict(self.parked)
+        return twin
+
+    def _become(self, other: "QueueState") -> None:
+        self.progress.become(other.progress)
+        self.deliveries, self.parked, self.epoch = other.deliveries, other.parked, other.epoch
+
+    def drop_acked(self) -> None:
+        for known in [known for known in self.deliveries if self.progress.is_acked(known)]:
+            del self.deliveries[known]
+        self._drop_done_parked()
+
+    def begin_move(self, offset: int, is_restart: bool, is_new: bool) -> Move:
+        """The state is about to be set to `offset`; `confirm` or `undo` is to follow."""
+        move = Move(self.copy(), offset, is_restart, is_new)
+        self.moves.append(move)
+        return move
+
+    def confirm(self, move: Move) -> None:
+        """The log has it."""
+        self.moves.remove(move)
+
+    def undo(self, move: Move) -> bool:
+        """The log has refused it. Later moves and what was done since stay. False: nothing is
+        known of the queue."""
+        at = self.moves.index(move)
+        del self.moves[at]
+        if move.is_new and self.moves:
+            self.moves[0].is_new = True
+        done_end = 0
+        for later in self.moves[at:]:
+            later.before = move.without(later.before)
+            later.before.skip_to(done_end)
+            if later.is_restart:
+                return True
+            done_end = max(done_end, later.offset)
+        self._become(move.without(self))
+        self.skip_to(done_end)
+        return not move.is_new or bool(self.moves)
+
+    def reopen(
+        self, epoch: int, deliveries: Mapping[int, int], parked: Iterable[ParkedMessage]
+    ) -> None:
+        """Undo acks of an epoch that the log has refused; offset → deliveries so far. What was
+        committed since stays done, unless that is undone as well."""
+        parked = list(parked)
+        done_end = 0
+        for move in self.moves:
+            if move.before.epoch == epoch:
+                move.before._reopen(deliveries, parked, done_end)
+            done_end = 0 if move.is_restart else max(done_end, move.offset)
+        if self.epoch == epoch:
+            self._reopen(deliveries, parked, done_end)
+
+    def _reopen(
+        self, deliveries: Mapping[int, int], parked: Sequence[ParkedMessage], done_end: int
+    ) -> None:
+        known = {offset: times for offset, times in deliveries.items() if offset >= done_end}
+        if known:
+            self.progress.reopen(known)
+            self.deliveries |= known
+            self.parked.update((each.offset, each) for each in parked if each.offset in known)
 
     def _drop_done_parked(self) -> None:
         for offset in list(self.parked) if self.parked else ():
@@ -245,6 +347,7 @@ class QueueState:
 
     def restart(self, offset: int) -> None:
         """Begin anew at `offset`."""
+        self.epoch = next(_epochs)
         self.progress.restart(offset)
         self.deliveries.clear()
         self.parked.clear()

@@ -6,11 +6,12 @@ group's `start` says. What was decided is committed, so that a restart does not 
 Event loop only.
 """
 
+import contextlib
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Executor
 
 from app.broker.confirming import Confirmation
-from app.broker.group_progress import QueueState
+from app.broker.group_progress import Key, Placed, QueueState, Skipped
 from app.broker.leases import InFlight
 from app.broker.lifecycle import Lifecycle
 from app.broker.offset_book import OffsetBook
@@ -22,7 +23,7 @@ from app.broker.row_faults import RowFaults
 from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
 from app.broker.topics import check_current
 from app.domain.effects import GroupFacts
-from app.domain.errors import GroupNotFound, OffsetOutOfRange
+from app.domain.errors import CurlewError, GroupNotFound, OffsetOutOfRange
 from app.domain.limits import Limits
 from app.domain.names import check_group, nearest, retry_topic
 from app.domain.positions import CommittedOffset, FlushMode
@@ -59,6 +60,8 @@ class Groups:
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         """Group → topic → subscription."""
         self._in_flight: dict[str, InFlight] = {}
+        self._leaving: dict[tuple[str, str], Confirmation] = {}
+        """(group, topic) → a deletion of the progress that is being written down."""
         self._followed = metadata.snapshot
         """The settings that parked receives have seen."""
         self.faults = RowFaults("failed deliveries")
@@ -105,6 +108,8 @@ class Groups:
 
         Raises `TopicNotFound` or `GroupNotFound` when one was deleted since it was looked up.
         """
+        if self._leaving:
+            await self.until_left(group.name, topic.name)
         check_current(self._metadata, topic, group)
         subscription = self.find(group.name, topic.name)
         if subscription is not None and subscription.is_ordered != _is_ordered(group):
@@ -260,22 +265,18 @@ class Groups:
     def commit(self, group: Group, topic: Topic, rows: Sequence[QueuePosition]) -> Confirmation:
         """Everything below these offsets is done; lower ones change nothing. On its way to the
         log; `OffsetBook` brings it to SQL. Raises `TopicNotFound` or `GroupNotFound` when one was
-        deleted since it was looked up."""
+        deleted since it was looked up. `until_left` before."""
         check_current(self._metadata, topic, group)
         self._book.check_room(group, topic, self._limits)
         places = [(topic.name, queue_id, offset) for queue_id, offset in rows]
         self._progress.bind(group, topic)
-        written = self._progress.skip(group.name, places, topic.flush)
+        entry = Skipped(group.name, places)
+        written = self._progress.move(entry, topic.flush, self._moved)
         subscription = self.find(group.name, topic.name)
-        for queue_id, _ in rows:
-            if subscription is not None and queue_id < len(subscription.queues):
-                queue = subscription.queues[queue_id]
-                queue.follow()
-                self._book.track(queue)
-            else:
-                key = (group.name, topic.name, queue_id)
-                self._book.advance(key, self._progress.queue(key).progress.committed)
         if subscription is not None:
+            for queue_id, _ in rows:
+                if queue_id < len(subscription.queues):
+                    subscription.queues[queue_id].follow()
             self.wake_all(group.name)
         return written
 
@@ -287,6 +288,32 @@ class Groups:
         progress = state.progress.copy()
         progress.skip_to(offset)
         return progress.committed
+
+    def _moved(self, key: Key, committed: int, error: CurlewError | None) -> None:
+        """The log has a commit or a reset, or has refused it. SQL hears of none before."""
+        if error is None:
+            self._book.advance(key, committed)
+            return
+        group, topic, queue_id = key
+        state, subscription = self._progress.find(key), self.find(group, topic)
+        if subscription is not None:
+            if state is None:  # what the group begins with is to be decided anew
+                del self._subscriptions[group][topic]
+                subscription.close()
+            elif queue_id < len(subscription.queues):
+                subscription.queues[queue_id].start_over(self._lease_ids.next)
+                subscription.line.wake_one()
+        if state is not None and self._book.committed(group, topic).get(queue_id, 0) > (
+            state.progress.committed
+        ):
+            self._book.correct(key, state.progress.committed)
+
+    async def until_left(self, group: str, topic: str) -> None:
+        """A deletion of the group's progress in the topic is over, or was refused."""
+        leaving = self._leaving.get((group, topic))
+        if leaving is not None:
+            with contextlib.suppress(CurlewError):
+                await leaving.wait()
 
     def check_room(self, group: Group, topic: Topic) -> None:
         """Raise `StateConflict` when the group may not begin in one more topic."""
@@ -300,12 +327,12 @@ class Groups:
     async def begin_again(self, group: str, rows: Sequence[CommittedOffset]) -> None:
         """Set offsets in the log, drop what is leased there, go on. Nothing is changed when the log
         does not take it."""
-        places = [(row.topic, row.queue_id, row.offset) for row in rows]
-        written = self._progress.place(group, places, FlushMode.SYNC)
+        places = [(row.topic, row.queue_id, int(row.offset)) for row in rows]
+        written = self._progress.move(Placed(group, places), FlushMode.SYNC, self._reset)
         for row in rows:
             subscription = self.find(group, row.topic)
             if subscription is not None and row.queue_id < len(subscription.queues):
-                subscription.queues[row.queue_id].reset(row.offset, self._lease_ids.next)
+                subscription.queues[row.queue_id].start_over(self._lease_ids.next)
         self.wake_all(group)
         await written.wait()
 
@@ -316,13 +343,27 @@ class Groups:
             subscription.close()
             self.tell_of_room(subscription.in_flight, group)
 
+    def _reset(self, key: Key, committed: int, error: CurlewError | None) -> None:
+        if error is not None:  # else the book is told by who resets
+            self._moved(key, committed, error)
+
     async def unsubscribe(self, group: str, topic: str) -> None:
         """Forget what the group has done in the topic; what is leased is void."""
-        written = self._progress.unsubscribe(group, topic)
+
+        def left(error: CurlewError | None) -> None:
+            del self._leaving[group, topic]
+            if error is None:
+                self._delete_retries(group, topic)
+                return
+            for name, queue_id, state in self._progress.of_group(group):
+                if name == topic and queue_id != RETRY_QUEUE_ID:
+                    self._book.correct((group, topic, queue_id), state.progress.committed)
+
+        await self.until_left(group, topic)
+        written = self._leaving[group, topic] = self._progress.unsubscribe(group, topic, left)
         subscription = self._subscriptions.get(group, {}).pop(topic, None)
         if subscription is not None:
             subscription.close()
-        self._delete_retries(group, topic)
         await written.wait()
 
     def _check_commit(self, topic: str, queue_id: int, offset: int) -> None:

@@ -150,6 +150,18 @@ class QueueProgress:
         twin._pages = dict(self._pages)
         return twin
 
+    def become(self, other: "QueueProgress") -> None:
+        """Take over the acks of another, which is not used again."""
+        self.committed, self._pages = other.committed, other._pages
+
+    def add_acks_of(self, other: "QueueProgress", start: int) -> None:
+        """Take over what another has acked from `start` on."""
+        if start < other.committed:
+            self.ack_range(start, other.committed)
+        for first, end in list(other.runs()):
+            if end > start:
+                self.ack_range(max(first, start), end)
+
     def pack(self) -> Iterator[PackedPages]:
         """The acks above `committed`, for `unpack`. Full pages in a row cost one entry."""
         pages = sorted(self._pages.items())

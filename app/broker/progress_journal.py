@@ -9,7 +9,7 @@ Invariant: memory takes a change in the turn in which its entry is appended (`jo
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from itertools import groupby
 from operator import itemgetter
@@ -26,6 +26,7 @@ from app.broker.group_progress import (
     HandedOut,
     HeldTo,
     Key,
+    Move,
     Placed,
     QueueState,
     Skipped,
@@ -48,6 +49,9 @@ _LOG: Final = logging.getLogger(__name__)
 _SHOWN: Final = 20
 """Queues that one line of the log lists."""
 
+Moved = Callable[[Key, int, CurlewError | None], None]
+"""What became of a move of a queue to a committed offset."""
+
 
 class ProgressJournal:
     """One per broker. `load` before use."""
@@ -56,6 +60,10 @@ class ProgressJournal:
         self._store = store
         self._state = GroupProgress()
         self._journal = Journal(store, PROGRESS_TOPIC, self._state, readers)
+        self._unbound: dict[tuple[str, str], Bound] = {}
+        """(group, topic) → what the log has refused; written before any other entry of the pair."""
+        self._unforgotten: set[tuple[str, str]] = set()
+        """(group, topic) pairs that were deleted, which the log has refused to hear; told again."""
 
     async def load(self, book: OffsetBook, snapshot: Snapshot) -> None:
         """Replay the log; then log, book and queues know the same.
@@ -136,18 +144,33 @@ class ProgressJournal:
         generations = group.generation, topic.generation
         before = self._state.generations.get(pair)
         if before == generations:
+            self._write_unbound([pair])
             return
         if before is not None:
             self._delete_retries(*pair)
-
-        def done(error: CurlewError | None) -> None:
-            if error is not None and self._state.generations.get(pair) == generations:
-                del self._state.generations[pair]  # the next one writes it again
-
         is_early = before is None and any(key[:2] == pair for key in self._state.queues)
         entry = Bound(*pair, generations, keeps=is_early)
-        self._store.append_step((self.part(entry),), FlushMode.ASYNC, done)
+        self._append_bound(entry)
         self._state.take(entry)
+        self._unforgotten.discard(pair)  # it forgets what was before
+
+    def _append_bound(self, entry: Bound) -> None:
+        pair = entry.group, entry.topic
+
+        def done(error: CurlewError | None) -> None:
+            if error is not None and self._state.generations.get(pair) == entry.generations:
+                self._unbound[pair] = entry
+
+        self._store.append_step((self._journal.entry(encode_entry(entry)),), FlushMode.ASYNC, done)
+        self._unbound.pop(pair, None)
+
+    def _write_unbound(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """What the log has refused comes before anything else of the pair: a later one would take
+        back all that is written before it."""
+        for pair in pairs:
+            entry = self._unbound.get(pair)
+            if entry is not None:
+                self._append_bound(entry)
 
     def find(self, key: Key) -> QueueState | None:
         return self._state.queues.get(key)
@@ -194,7 +217,12 @@ class ProgressJournal:
     # --- entries
 
     def part(self, entry: Entry) -> StepPart:
-        """The part of a step that writes `entry` down; the caller makes the change in this turn."""
+        """The part of a step that writes `entry` down; the caller makes the change in this turn.
+
+        Raises what `Store.append` raises.
+        """
+        if self._unbound and not isinstance(entry, Forgotten | Unsubscribed):
+            self._write_unbound([pair for pair in self._unbound if pair[0] == entry.group])
         return self._journal.entry(encode_entry(entry))
 
     def append(self, entry: Entry, flush: FlushMode, settled: Done | None = None) -> Confirmation:
@@ -216,14 +244,46 @@ class ProgressJournal:
     def place(
         self, group: str, rows: Iterable[tuple[str, int, int]], flush: FlushMode
     ) -> Confirmation:
-        """Let the group begin (anew) at (topic, queue id, offset) each."""
+        """Let the group begin at (topic, queue id, offset) each. Stays when the log refuses it: the
+        caller writes it again."""
         return self.change(Placed(group, list(rows)), flush)
 
     def skip(
         self, group: str, rows: Iterable[tuple[str, int, int]], flush: FlushMode
     ) -> Confirmation:
-        """Everything below (topic, queue id, offset) each is done for the group."""
+        """Everything below (topic, queue id, offset) each is done for the group; as above."""
         return self.change(Skipped(group, list(rows)), flush)
+
+    def move(self, entry: Placed | Skipped, flush: FlushMode, moved: Moved) -> Confirmation:
+        """A reset or a commit by a client, which is undone when the log refuses it.
+
+        `moved` is called for each queue that is known still, before the confirmation tells anybody.
+        """
+        moves: list[tuple[Key, QueueState, Move]] = []
+        committed: list[int] = []
+
+        def settled(error: CurlewError | None) -> None:
+            for (key, state, move), offset in zip(moves, committed, strict=True):
+                is_known = True
+                if error is None:
+                    state.confirm(move)
+                else:
+                    is_known = state.undo(move)
+                if self.find(key) is state:
+                    if not is_known:
+                        del self._state.queues[key]
+                    moved(key, offset, error)
+
+        confirmation = self.append(entry, flush, settled)
+        for topic, queue_id, offset in entry.rows:
+            key = entry.group, topic, queue_id
+            is_new = key not in self._state.queues
+            state = self.queue(key)
+            is_restart = isinstance(entry, Placed)
+            moves.append((key, state, state.begin_move(offset, is_restart, is_new)))
+        self._state.take(entry)
+        committed += [state.progress.committed for _, state, _ in moves]
+        return confirmation
 
     def hand_out(self, subscription: Subscription, leased: Sequence[Held]) -> Confirmation:
         """Messages were leased once more each."""
@@ -260,19 +320,60 @@ class ProgressJournal:
         self._state.take(entry)
         return written
 
-    def unsubscribe(self, group: str, topic: str) -> Confirmation:
-        """The group's progress in the topic is deleted."""
-        return self.change(Unsubscribed(group, topic), FlushMode.SYNC)
+    def unsubscribe(self, group: str, topic: str, left: Done) -> Confirmation:
+        """The group's progress in the topic is deleted; when the log refuses it, all is as it was.
+        `left` is told, before the confirmation tells anybody."""
+        pair = group, topic
+        before = {key: state for key, state in self._state.queues.items() if key[:2] == pair}
+        generations, unbound = self._state.generations.get(pair), self._unbound.get(pair)
+        consumption = self._state.consumptions.get(pair)
+
+        def settled(error: CurlewError | None) -> None:
+            if error is not None:
+                self._state.queues |= before
+                if generations is not None:
+                    self._state.generations[pair] = generations
+                if consumption is not None:
+                    self._state.consumptions[pair] = consumption
+                if unbound is not None:
+                    self._unbound[pair] = unbound
+            left(error)
+
+        confirmation = self.append(Unsubscribed(group, topic), FlushMode.SYNC, settled)
+        self._unbound.pop(pair, None)
+        self._state.take(Unsubscribed(group, topic))
+        return confirmation
 
     def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
         """A topic or a group was deleted. Not waited for: the metadata says so as well."""
         self._change_if_possible(Forgotten(group, topic))
 
     def _change_if_possible(self, entry: Forgotten | Unsubscribed) -> None:
-        """What was deleted is forgotten also when the log takes nothing now."""
-        with contextlib.suppress(CurlewError):
-            self.append(entry, FlushMode.ASYNC)
+        """What was deleted is forgotten also when the log takes nothing now; it is told again."""
+        if isinstance(entry, Unsubscribed):
+            gone = {(entry.group, entry.topic)}
+        else:
+            known = {*(key[:2] for key in self._state.queues), *self._state.generations}
+            gone = {pair for pair in known if pair[0] == entry.group or pair[1] == entry.topic}
+
+        def settled(error: CurlewError | None) -> None:
+            if error is not None:
+                self._unforgotten |= gone - self._state.generations.keys()
+
+        try:
+            self.append(entry, FlushMode.ASYNC, settled)
+        except CurlewError:
+            self._unforgotten |= gone
+        for pair in gone:
+            self._unbound.pop(pair, None)
         self._state.take(entry)
+
+    def _forget_again(self) -> None:
+        """What the log has refused to forget, and what was not made again since."""
+        for pair in list(self._unforgotten):
+            self._unforgotten.discard(pair)
+            if pair not in self._state.generations:
+                self._change_if_possible(Unsubscribed(*pair))
 
     def change(self, entry: Entry, flush: FlushMode) -> Confirmation:
         """Write an entry down that belongs to no message, and make its change."""
@@ -281,5 +382,7 @@ class ProgressJournal:
         return confirmation
 
     async def turn(self) -> None:
-        """Write a snapshot when one is due. A service's turn."""
+        """Say again what was refused; write a snapshot when one is due. A service's turn."""
+        if self._unforgotten:
+            self._forget_again()
         await self._journal.turn()

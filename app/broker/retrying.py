@@ -348,7 +348,8 @@ class Retrier:
             subscription.line.wake_one()
         elif queue.leases is step.table:
             for _, offset, lease in step.items:
-                step.table.keep_failing(offset, lease)
+                if not queue.progress.is_acked(offset):  # by a commit since
+                    step.table.keep_failing(offset, lease)
 
 
 def _runs(

@@ -298,7 +298,8 @@ class Taken:
                 queue.start_over(self._lease_ids.next)
             elif queue.leases is known.table:
                 for offset, lease in leases.items():
-                    queue.leases.restore(offset, lease)
+                    if not queue.progress.is_acked(offset):  # by a commit since
+                        queue.leases.restore(offset, lease)
         self._subscription.line.wake_one()
 
 

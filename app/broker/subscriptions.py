@@ -48,7 +48,6 @@ class LeasedQueue:
 
     __slots__ = (
         "_in_flight",
-        "epoch",
         "fetch_offset",
         "first_lease_id",
         "is_being_read",
@@ -82,8 +81,6 @@ class LeasedQueue:
         self.stored_queue_id = 0 if self.is_retry else queue_id
         """Where the messages lie in the store."""
         self._in_flight = in_flight
-        self.epoch = 0
-        """Rises with each reset by a client: what was done before is void, and so is its undo."""
         self.is_being_read = False
         """A reader thread reads for this queue; others pass it by."""
         self.state = state
@@ -140,19 +137,13 @@ class LeasedQueue:
         else:
             self.leases.park_unseen(turn.offset, parked.attempts)
 
-    def reset(self, offset: int, first_lease_id: int) -> None:
-        """Begin again at `offset`, backwards or forwards; all handles become void."""
-        self.epoch += 1
-        self.state.restart(offset)
-        self.start_over(first_lease_id)
-
     def known_of(self, offsets: Collection[int]) -> "Known":
         """What `finish` is about to forget and `reopen` needs. A retry counts the deliveries of
         its original in the attempt of its lease, so its own are kept beside."""
         deliveries, parked = self.state.deliveries, self.state.parked
         return Known(
             self.leases,
-            self.epoch,
+            self.state.epoch,
             {each: deliveries.get(each, 0) for each in offsets} if self.is_retry else {},
             [parked[each] for each in offsets if each in parked] if parked else [],
         )
@@ -164,12 +155,14 @@ class LeasedQueue:
         is in order and others may have had their turn: `start_over` is to follow, or messages
         below `fetch_offset` would never come again. Nothing is undone after a reset.
         """
-        if self.epoch != known.epoch or not leases:
+        if not leases:
             return True
-        self.progress.reopen(leases)
-        for offset, lease in leases.items():
-            self.state.deliveries[offset] = known.deliveries.get(offset, lease.attempt)
-        self.state.parked.update((parked.offset, parked) for parked in known.parked)
+        deliveries = {
+            offset: known.deliveries.get(offset, lease.attempt) for offset, lease in leases.items()
+        }
+        self.state.reopen(known.epoch, deliveries, known.parked)
+        if self.state.epoch != known.epoch:
+            return True
         return self.leases is known.table and self.order is None
 
     def start_over(self, first_lease_id: int) -> None:

@@ -222,7 +222,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(offset=st.integers(0, 30))
     def reset(self, offset: int) -> None:
-        self.queue.reset(offset, self.ids.next)
+        self.queue.state.restart(offset)
+        self.queue.start_over(self.ids.next)
         self.floor = self.ids.next
         self.rows.clear()
         self.attempts.clear()

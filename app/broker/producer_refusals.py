@@ -1,6 +1,14 @@
 """What is said to producers whose requests are not stored, or were before. Pure."""
 
-from app.domain.errors import AlreadyStored, ProducerSealed, RequestInProgress, TooManyRequests
+from app.domain.errors import (
+    AlreadyStored,
+    IdempotencyKeyReused,
+    ProducerFenced,
+    ProducerSealed,
+    RequestInProgress,
+    SequenceOutOfOrder,
+    TooManyRequests,
+)
 
 
 def in_progress() -> RequestInProgress:
@@ -42,4 +50,33 @@ def stored_before(producer_id: str, seq: int, count: int, expected_seq: int) -> 
         hint="take it as a success",
         fields={"expected_seq": expected_seq},
         outcome="stored",
+    )
+
+
+def too_far(producer_id: str, seq: int, expected_seq: int) -> SequenceOutOfOrder:
+    """Messages between the last stored one and `seq` are missing."""
+    return SequenceOutOfOrder(
+        f"producer {producer_id!r} sends {seq}; the next one is {expected_seq}",
+        hint=f"send on from {expected_seq}, or begin a new epoch at 0",
+        fields={"expected_seq": expected_seq},
+        outcome="not_stored",
+    )
+
+
+def fenced(producer_id: str, epoch: int, known_epoch: int) -> ProducerFenced:
+    """A later epoch has begun."""
+    return ProducerFenced(
+        f"producer {producer_id!r} has epoch {known_epoch}; {epoch} is over",
+        hint="another instance of this producer has taken over",
+        fields={"epoch": known_epoch},
+        outcome="not_stored",
+    )
+
+
+def reused(key: str) -> IdempotencyKeyReused:
+    """A key came with two requests."""
+    return IdempotencyKeyReused(
+        f"idempotency key {key!r} came with another request before",
+        hint="use a new key for each message, and the same one only to repeat a request",
+        outcome="not_stored",
     )

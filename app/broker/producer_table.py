@@ -12,16 +12,16 @@ A topic is named by `topic_key`, name and generation, throughout.
 Bounds: `producers_max` producers and seals for `producer_window_ms` after their last use, with the
 last `producer_results_max` results of each sequence; `idempotency_keys_max` keys for
 `idempotency_window_ms`. Over a bound, new ones are refused: to forget one early would break the
-promise silently.
+promise silently. What a seal or a deletion ends, or time, is forgotten in slices of
+`FORGOTTEN_AT_ONCE`, and counts for nobody from the entry on.
 """
 
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from hashlib import blake2b
-from itertools import chain
-from typing import Any, Final, NamedTuple
+from itertools import chain, islice
+from operator import length_hint
+from typing import Any, Final
 
 from app.broker.claims import (
     Claim,
@@ -33,57 +33,42 @@ from app.broker.claims import (
     with_generation,
 )
 from app.broker.epoch_plans import EpochPlans, Plan
-from app.broker.producer_refusals import closed, full, in_progress, stored_before
-from app.domain.errors import (
-    IdempotencyKeyReused,
-    ProducerFenced,
-    SequenceOutOfOrder,
+from app.broker.producer_entries import (
+    DELETED,
+    EPOCH,
+    KEY,
+    PLAN,
+    PRODUCER,
+    SEAL,
+    Fresh,
+    KnownProducer,
+    ProducerState,
+    SequenceNumbers,
+    SequenceState,
+    adopted,
+    chunks_of,
+    digest_of,
+    drop_results,
+    encode,
+    first_result,
+    placed_of,
+    sequence_entry,
+    take_back,
 )
+from app.broker.producer_refusals import closed, fenced, full, in_progress, reused, too_far
 from app.domain.limits import KIB, Limits
 
+FORGOTTEN_AT_ONCE: Final = 1_000
+"""Producers, seals or keys that one call looks at to forget them; some milliseconds."""
+
+COUNTED_AT_ONCE: Final = 10_000
+"""Producers whose messages are counted in one turn."""
+
 _CHUNK_BYTES: Final = 128 * KIB
-_PRODUCER, _KEY, _SEAL, _SEQUENCE, _PLAN, _DELETED, _EPOCH = "p", "k", "s", "q", "n", "d", "e"
+_KEY_BYTES_AT_ONCE: Final = 64 * KIB
 
 EndOf = Callable[[str, int], int]
 """Topic and queue to one past the last readable offset."""
-
-
-class Fresh(NamedTuple):
-    """To be stored, but for the first `skip` messages, which a crash has left of it in a queue."""
-
-    skip: int = 0
-    queue_id: int | None = None
-
-
-@dataclass(slots=True)
-class _Sequence:
-    next_seq: int = 0
-    confirmed: int = 0
-    """Below this the messages are safe; between it and `next_seq` they are being written."""
-    results: deque[tuple[int, Placed]] = field(default_factory=deque)
-
-
-@dataclass(slots=True)
-class _Producer:
-    epoch: int
-    used_ms: int
-    sequences: dict[tuple[str, int], _Sequence] = field(default_factory=dict)
-
-
-class SequenceState(NamedTuple):
-    """One sequence of a producer, for whoever asks. `queue_id` None: of the whole topic."""
-
-    topic: str
-    queue_id: int | None
-    next_seq: int
-
-
-class ProducerState(NamedTuple):
-    """What is known of a producer. None: never used, or sealed and forgotten."""
-
-    epoch: int | None
-    sealed_epoch: int | None
-    sequences: list[SequenceState]
 
 
 class ProducerTable:
@@ -91,11 +76,16 @@ class ProducerTable:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._producers: dict[str, _Producer] = {}
+        self._producers: dict[str, KnownProducer] = {}
         """In the order of their last use, as far as `taken` has moved them."""
+        self._closed: dict[str, tuple[int, Iterator[str]]] = {}
+        """Families whose closed producers are still to be forgotten → epoch, ids left to look at.
+        Nobody may take one of them for known: ask by `_find`."""
+        self._gone: dict[str, Iterator[str]] = {}
+        """Deleted topics whose sequences are still to be forgotten → producers left to look at."""
         self._families: dict[str, set[str]] = {}
         self._sequence_count = 0
-        """Of all producers."""
+        """Of all producers, with those that are still to be forgotten."""
         self._seals: dict[str, tuple[int, int]] = {}
         """Family → sealed epoch and when."""
         self._unsafe_seals: dict[str, int] = {}
@@ -118,18 +108,13 @@ class ProducerTable:
         if isinstance(claim, KeyClaim):
             return self._look_for_key(claim, topic, count, now_ms)
         self._check_epoch(claim, now_ms)
-        producer = self._producers.get(claim.producer_id)
+        producer = self._find(claim.producer_id)
         sequence = None
         if producer is not None and producer.epoch == claim.epoch:
             sequence = producer.sequences.get((topic, scope))
         expected = 0 if sequence is None else sequence.next_seq
         if claim.seq > expected:
-            raise SequenceOutOfOrder(
-                f"producer {claim.producer_id!r} sends {claim.seq}; the next one is {expected}",
-                hint=f"send on from {expected}, or begin a new epoch at 0",
-                fields={"expected_seq": expected},
-                outcome="not_stored",
-            )
+            raise too_far(claim.producer_id, claim.seq, expected)
         if sequence is None:
             if producer is None or producer.epoch == claim.epoch or not producer.sequences:
                 self._check_room_for_sequence(now_ms)  # a new epoch ends those of the one before
@@ -138,22 +123,17 @@ class ProducerTable:
             return Fresh()
         if claim.seq + count > expected:
             return Fresh(expected - claim.seq)
-        return _first_result(claim, sequence, count)
+        return first_result(claim, sequence, count)
 
     def _check_epoch(self, claim: ProducerClaim, now_ms: int) -> None:
         self._check_open(family_of(claim.producer_id), claim.epoch, claim.producer_id)
-        producer = self._producers.get(claim.producer_id)
+        producer = self._find(claim.producer_id)
         if producer is None:
             self._expire_producers(now_ms)
             if len(self._producers) >= self._limits.producers_max:
                 raise full("producers", self._limits.producers_max)
         elif claim.epoch < producer.epoch:
-            raise ProducerFenced(
-                f"producer {claim.producer_id!r} has epoch {producer.epoch}; {claim.epoch} is over",
-                hint="another instance of this producer has taken over",
-                fields={"epoch": producer.epoch},
-                outcome="not_stored",
-            )
+            raise fenced(claim.producer_id, claim.epoch, producer.epoch)
 
     def _check_room_for_sequence(self, now_ms: int) -> None:
         most = self._limits.producer_sequences_max
@@ -189,22 +169,21 @@ class ProducerTable:
 
     def _look_for_key(self, claim: KeyClaim, topic: str, count: int, now_ms: int) -> Fresh | Placed:
         self._expire_keys(now_ms)
-        digest = _digest(topic, claim.key)
+        digest = digest_of(topic, claim.key)
         entry = self._keys.get(digest)
+        if entry is not None and self._is_key_over(digest, entry, now_ms):
+            del self._keys[digest]
+            entry = None
         if entry is None:
             if len(self._keys) >= self._limits.idempotency_keys_max:
                 raise full("idempotency keys", self._limits.idempotency_keys_max)
             return Fresh()
         _, _, _, fingerprint, _, placed = json.loads(entry)
         if fingerprint != claim.fingerprint:
-            raise IdempotencyKeyReused(
-                f"idempotency key {claim.key!r} came with another request before",
-                hint="use a new key for each message, and the same one only to repeat a request",
-                outcome="not_stored",
-            )
+            raise reused(claim.key)
         if digest in self._unsafe_keys:
             raise in_progress()
-        found = _placed(placed)
+        found = placed_of(placed)
         if found.size < count:
             return Fresh(found.size, found.queues[0])
         return found
@@ -212,7 +191,7 @@ class ProducerTable:
     def state(self, producer_id: str) -> ProducerState:
         """What is known of a producer."""
         sealed = self._seals.get(family_of(producer_id)) or self._seals.get(producer_id)
-        producer = self._producers.get(producer_id)
+        producer = self._find(producer_id)
         sequences = [] if producer is None else sorted(producer.sequences.items())
         return ProducerState(
             None if producer is None else producer.epoch,
@@ -222,6 +201,7 @@ class ProducerTable:
                     read_topic_key(topic)[0], queue if queue >= 0 else None, each.next_seq
                 )
                 for (topic, queue), each in sequences
+                if topic not in self._gone
             ],
         )
 
@@ -233,42 +213,41 @@ class ProducerTable:
         """Whether the log has it: not while it is being written, nor when that has failed."""
         return family not in self._unsafe_seals
 
-    def check_complete(self, family: str, epoch: int, messages: int) -> None:
-        """Raise `SequenceOutOfOrder` unless the family has stored so many in this epoch."""
-        members = [self._producers[each] for each in self._families.get(family, ())]
-        stored = sum(
-            sequence.confirmed
-            for producer in members
-            if producer.epoch == epoch
-            for sequence in producer.sequences.values()
-        )
-        if stored < messages:
-            raise SequenceOutOfOrder(
-                f"of {messages} messages of epoch {epoch} of producer {family!r} {stored} are"
-                " stored; a crash may have taken the others before they were synced",
-                hint="send the epoch again from its beginning; what is stored is passed over",
-                fields={"stored": stored},
-            )
+    def stored(self, family: str, epoch: int) -> Iterator[int]:
+        """How many messages the family has stored in this epoch, more and more of them counted:
+        a number after each `COUNTED_AT_ONCE`, the last one for all."""
+        count = looked_at = 0
+        for producer_id in list(self._families.get(family, ())):
+            if looked_at >= COUNTED_AT_ONCE:
+                yield count
+                looked_at = 0
+            producer = self._find(producer_id)
+            if producer is not None and producer.epoch == epoch:
+                for (topic, _), sequence in producer.sequences.items():
+                    count += 0 if topic in self._gone else sequence.confirmed
+                looked_at += len(producer.sequences)
+            looked_at += 1
+        yield count
 
     # --- changing: the entry is appended in the same turn
 
     def entry(self, claim: Claim, topic: str, scope: int, placed: Placed, now_ms: int) -> bytes:
         """The entry of a request that is being stored."""
         if isinstance(claim, KeyClaim):
-            return _encode(_KEY, topic, claim.key, claim.fingerprint, now_ms, placed)
-        return _encode(_PRODUCER, *claim, topic, scope, now_ms, placed)
+            return encode(KEY, topic, claim.key, claim.fingerprint, now_ms, placed)
+        return encode(PRODUCER, *claim, topic, scope, now_ms, placed)
 
     def seal_entry(self, family: str, epoch: int, now_ms: int) -> bytes:
         """The entry of a seal."""
-        return _encode(_SEAL, family, epoch, now_ms)
+        return encode(SEAL, family, epoch, now_ms)
 
     def plan_entry(self, plan: Plan) -> bytes:
         """The entry of a plan."""
-        return _encode(_PLAN, *plan)
+        return encode(PLAN, *plan)
 
     def deleted_entry(self, topic: str) -> bytes:
         """The entry of a topic's deletion."""
-        return _encode(_DELETED, topic)
+        return encode(DELETED, topic)
 
     def taken(self, entry: bytes) -> Callable[[bool], None]:
         """Take an entry that has just been appended.
@@ -279,21 +258,21 @@ class ProducerTable:
 
     def _apply(self, fields: list[Any], entry: bytes) -> Callable[[bool], None]:
         kind = fields[0]
-        if kind == _PRODUCER:
+        if kind == PRODUCER:
             _, producer_id, epoch, seq, topic, scope, now_ms, placed = fields
             claim = ProducerClaim(producer_id, epoch, seq)
-            return self._apply_claim(claim, topic, scope, now_ms, _placed(placed))
-        if kind == _KEY:
+            return self._apply_claim(claim, topic, scope, now_ms, placed_of(placed))
+        if kind == KEY:
             return self._apply_key(fields, entry)
-        if kind == _SEAL:
+        if kind == SEAL:
             return self._apply_seal(*fields[1:])
-        if kind == _PLAN:
+        if kind == PLAN:
             return self._apply_plan(Plan(*fields[1:]))
         self._last = None
-        if kind == _DELETED:
+        if kind == DELETED:
             self._forget_topic(fields[1])
-        elif kind == _EPOCH:
-            self._use(*fields[1:])
+        elif kind == EPOCH:
+            self._known(*fields[1:])
         else:
             self._apply_sequence(*fields[1:])
         return lambda _: None
@@ -303,7 +282,7 @@ class ProducerTable:
     ) -> Callable[[bool], None]:
         self._last = claim, topic, scope, placed
         sequence = self._sequence(claim.producer_id, claim.epoch, topic, scope, now_ms)
-        _drop_results(sequence, claim.seq)  # a snapshot may hold them, and those behind, already
+        drop_results(sequence, claim.seq)  # a snapshot may hold them, and those behind, already
         sequence.results.append((claim.seq, placed))
         if len(sequence.results) > self._limits.producer_results_max:
             sequence.results.popleft()
@@ -313,26 +292,30 @@ class ProducerTable:
             if is_safe:
                 sequence.confirmed = max(sequence.confirmed, end)
             else:
-                _take_back(sequence, claim.seq)
+                take_back(sequence, claim.seq)
 
         return settle
 
     def _sequence(
         self, producer_id: str, epoch: int, topic: str, scope: int, now_ms: int
-    ) -> _Sequence:
-        producer = self._use(producer_id, epoch, now_ms)
+    ) -> SequenceNumbers:
+        if topic in self._gone:
+            self._forget_all()
+        producer = self._known(producer_id, epoch, now_ms)
         sequence = producer.sequences.get((topic, scope))
         if sequence is None:
-            sequence = producer.sequences[topic, scope] = _Sequence()
+            sequence = producer.sequences[topic, scope] = SequenceNumbers()
             self._sequence_count += 1
         return sequence
 
-    def _use(self, producer_id: str, epoch: int, now_ms: int) -> _Producer:
-        """The producer, in this epoch and as of now the last that was used."""
+    def _known(self, producer_id: str, epoch: int, now_ms: int) -> KnownProducer:
+        """The producer in this epoch, used now; what it did in another one is forgotten."""
+        if self._closed and epoch <= self._closed.get(family_of(producer_id), (-1,))[0]:
+            self._forget_all()
         producer = self._producers.pop(producer_id, None)
         if producer is None or producer.epoch != epoch:
             self._sequence_count -= len(producer.sequences) if producer is not None else 0
-            producer = _Producer(epoch, now_ms)
+            producer = KnownProducer(epoch, now_ms)
             self._families.setdefault(family_of(producer_id), set()).add(producer_id)
         producer.used_ms = now_ms
         self._producers[producer_id] = producer
@@ -340,13 +323,13 @@ class ProducerTable:
 
     def _apply_key(self, fields: list[Any], entry: bytes) -> Callable[[bool], None]:
         _, topic, key, fingerprint, now_ms, placed = fields
-        digest = _digest(topic, key)
-        where = _placed(placed)
+        digest = digest_of(topic, key)
+        where = placed_of(placed)
         self._last = KeyClaim(key, fingerprint), topic, now_ms, where
         if not where.size:  # a crash has left nothing of it
             self._keys.pop(digest, None)
             return lambda _: None
-        before = self._keys.get(digest)  # what a crash has left of the same request
+        before = self._keys.pop(digest, None)  # what a crash has left of the same request
         self._keys[digest] = entry
         self._unsafe_keys.add(digest)
 
@@ -379,9 +362,9 @@ class ProducerTable:
             self._seals.pop(family, None)
             self._seals[family] = epoch, now_ms
         self._plans.drop_sealed(family, epoch)
-        for producer_id in list(self._families.get(family, ())):
-            if self._producers[producer_id].epoch <= epoch:
-                self._forget(producer_id)
+        if members := self._families.get(family):
+            closed_before = self._closed.pop(family, (epoch, None))[0]
+            self._closed[family] = max(epoch, closed_before), iter(list(members))
         return settle
 
     def _apply_sequence(
@@ -396,16 +379,14 @@ class ProducerTable:
     ) -> None:
         sequence = self._sequence(producer_id, epoch, topic, scope, now_ms)
         sequence.next_seq = sequence.confirmed = next_seq
-        sequence.results = deque((seq, _placed(placed)) for seq, placed in results)
+        sequence.results = deque((seq, placed_of(placed)) for seq, placed in results)
 
     def _forget_topic(self, topic: str) -> None:
         """Its messages do not count any more for who asks how many are stored. Its keys can meet
         no request; they go when their time is over. A producer without a sequence keeps its epoch,
         which fences older instances in every topic."""
-        for producer in self._producers.values():
-            for key in [key for key in producer.sequences if key[0] == topic]:
-                del producer.sequences[key]
-                self._sequence_count -= 1
+        if self._producers:
+            self._gone[topic] = iter(list(self._producers))
         self._plans.drop_topic(topic)
 
     def _forget(self, producer_id: str) -> None:
@@ -419,19 +400,22 @@ class ProducerTable:
     def topics(self) -> set[str]:
         """Those that sequences count in."""
         return {
-            topic for producer in self._producers.values() for topic, _ in producer.sequences
+            topic
+            for producer in self._producers.values()
+            for topic, _ in producer.sequences
+            if topic not in self._gone
         } | {plan.topic for plan in self._plans}
 
     def adopt(self, generation_of: Callable[[str], int]) -> bool:
         """Give what an earlier version has kept by names alone to the topics of those names;
         whether there was any. It is to be written down as a snapshot then."""
         lines = [line for chunk in self.dump() for line in chunk.splitlines()]
-        adopted = [_adopted(line, generation_of) for line in lines]
-        if adopted == lines:
+        with_generations = [adopted(line, generation_of) for line in lines]
+        if with_generations == lines:
             return False
         last, unsafe = self._last, dict(self._unsafe_seals)
         self.clear()
-        for line in adopted:
+        for line in with_generations:
             self.apply(line)
         if last is not None:  # what `repair` asks about has the same name as the rest
             last = last[0], with_generation(last[1], generation_of), *last[2:]
@@ -440,32 +424,96 @@ class ProducerTable:
 
     # --- expiring
 
+    def _find(self, producer_id: str) -> KnownProducer | None:
+        """What is known of a producer; nothing when a seal has closed its epoch."""
+        producer = self._producers.get(producer_id)
+        if producer is None or not self._closed:
+            return producer
+        if producer.epoch > self._closed.get(family_of(producer_id), (-1,))[0]:
+            return producer
+        self._forget(producer_id)
+        return None
+
+    def forget_some(self) -> bool:
+        """Forget some of the producers that seals have closed and of the sequences of deleted
+        topics. Return whether there are more."""
+        looked_at = 0
+        while self._closed and looked_at < FORGOTTEN_AT_ONCE:
+            family, (epoch, members) = next(iter(self._closed.items()))
+            for producer_id in islice(members, FORGOTTEN_AT_ONCE - looked_at):
+                looked_at += 1
+                producer = self._producers.get(producer_id)
+                if producer is not None and producer.epoch <= epoch:
+                    looked_at += len(producer.sequences)
+                    self._forget(producer_id)
+                if looked_at >= FORGOTTEN_AT_ONCE:
+                    break
+            if not length_hint(members):
+                del self._closed[family]
+        while self._gone and looked_at < FORGOTTEN_AT_ONCE:
+            topic, producers = next(iter(self._gone.items()))
+            for producer_id in islice(producers, FORGOTTEN_AT_ONCE - looked_at):
+                looked_at += 1 + self._forget_sequences(producer_id, topic)
+                if looked_at >= FORGOTTEN_AT_ONCE:
+                    break
+            if not length_hint(producers):
+                del self._gone[topic]
+        return bool(self._closed or self._gone)
+
+    def _forget_sequences(self, producer_id: str, topic: str) -> int:
+        """Forget those in a topic; how many were looked at."""
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return 0
+        looked_at = list(producer.sequences)
+        for key in looked_at:
+            if key[0] == topic:
+                del producer.sequences[key]
+                self._sequence_count -= 1
+        return len(looked_at)
+
+    def _forget_all(self) -> None:
+        while self.forget_some():
+            pass
+
     def _expire_producers(self, now_ms: int) -> None:
+        self.forget_some()
         oldest_ms = now_ms - self._limits.producer_window_ms
-        while self._producers:
-            producer_id, producer = next(iter(self._producers.items()))
-            if producer.used_ms >= oldest_ms:
+        for _ in range(FORGOTTEN_AT_ONCE):
+            producer_id, producer = next(iter(self._producers.items()), ("", None))
+            if producer is None or producer.used_ms >= oldest_ms:
                 break
             self._forget(producer_id)
-        while self._seals:
-            family, (_, sealed_ms) = next(iter(self._seals.items()))
+        for _ in range(FORGOTTEN_AT_ONCE):
+            family, (_, sealed_ms) = next(iter(self._seals.items()), ("", (0, oldest_ms)))
             if sealed_ms >= oldest_ms:
                 break
             del self._seals[family]
             self._unsafe_seals.pop(family, None)
 
     def _expire_keys(self, now_ms: int) -> None:
-        oldest_ms = now_ms - self._limits.idempotency_window_ms
-        while self._keys:
-            digest, entry = next(iter(self._keys.items()))
-            if json.loads(entry)[4] >= oldest_ms or digest in self._unsafe_keys:
+        looked_at = 0
+        for _ in range(FORGOTTEN_AT_ONCE):
+            if not self._keys or looked_at > _KEY_BYTES_AT_ONCE:
                 break
+            digest, entry = next(iter(self._keys.items()))
+            if not self._is_key_over(digest, entry, now_ms):
+                break
+            looked_at += len(entry)
             del self._keys[digest]
+
+    def _is_key_over(self, digest: bytes, entry: bytes, now_ms: int) -> bool:
+        if digest in self._unsafe_keys:
+            return False
+        taken_ms: int = json.loads(entry)[4]
+        return taken_ms < now_ms - self._limits.idempotency_window_ms
 
     # --- as a journaled state
 
     def clear(self) -> None:
         self._producers.clear()
+        self._closed.clear()
+        self._gone.clear()
         self._sequence_count = 0
         self._families.clear()
         self._seals.clear()
@@ -482,18 +530,12 @@ class ProducerTable:
 
     def apply(self, entry: bytes) -> None:
         self._apply(json.loads(entry), entry)(True)
+        if self._closed or self._gone:
+            self._forget_all()
 
     def dump(self) -> Iterable[bytes]:
-        lines: list[bytes] = []
-        size = 0
-        for line in chain(self._dump_keys(), self._dump_seals(), self._dump_sequences()):
-            if size + len(line) > _CHUNK_BYTES:
-                yield b"\n".join(lines)
-                lines, size = [], 0
-            lines.append(line)
-            size += len(line) + 1
-        if lines:
-            yield b"\n".join(lines)
+        rows = chain(self._dump_keys(), self._dump_seals(), self._dump_sequences())
+        return chunks_of(rows, _CHUNK_BYTES)
 
     def _dump_keys(self) -> Iterator[bytes]:
         yield from list(self._keys.values())
@@ -501,18 +543,20 @@ class ProducerTable:
     def _dump_seals(self) -> Iterator[bytes]:
         for family in list(self._seals):
             if family in self._seals:
-                yield _encode(_SEAL, family, *self._seals[family])
+                yield encode(SEAL, family, *self._seals[family])
         for plan in self._plans:
-            yield _encode(_PLAN, *plan)
+            yield encode(PLAN, *plan)
 
     def _dump_sequences(self) -> Iterator[bytes]:
         for producer_id in list(self._producers):
-            producer = self._producers.get(producer_id)
-            if producer is not None:  # else forgotten meanwhile
-                if not producer.sequences:
-                    yield _encode(_EPOCH, producer_id, producer.epoch, producer.used_ms)
-                for where, sequence in list(producer.sequences.items()):
-                    yield _sequence_entry(producer_id, producer, where, sequence)
+            producer = self._find(producer_id)
+            if producer is None:  # forgotten meanwhile
+                continue
+            rows = [row for row in producer.sequences.items() if row[0][0] not in self._gone]
+            for where, sequence in rows:
+                yield sequence_entry(producer_id, producer, where, sequence)
+            if not rows:  # its topics are deleted; instances of earlier epochs stay shut out
+                yield encode(EPOCH, producer_id, producer.epoch, producer.used_ms)
 
     def repair(self, end_of: EndOf) -> bytes | None:
         """After a replay: take back what the last entry promises and the queues do not have.
@@ -536,65 +580,12 @@ class ProducerTable:
         short = placed._replace(size=kept)
         if isinstance(claim, ProducerClaim):
             sequence = self._producers[claim.producer_id].sequences[topic, scope]
-            _take_back(sequence, claim.seq)
+            take_back(sequence, claim.seq)
             if kept:
                 sequence.results.append((claim.seq, short))
             sequence.next_seq = sequence.confirmed = claim.seq + kept
             producer = self._producers[claim.producer_id]
-            return _sequence_entry(claim.producer_id, producer, (topic, scope), sequence)
+            return sequence_entry(claim.producer_id, producer, (topic, scope), sequence)
         entry = self.entry(claim, topic, scope, short, scope)  # `scope` is the time of a key
         self.apply(entry)
         return entry
-
-
-def _sequence_entry(
-    producer_id: str, producer: _Producer, where: tuple[str, int], sequence: _Sequence
-) -> bytes:
-    row = *where, producer.used_ms, sequence.next_seq, list(sequence.results)
-    return _encode(_SEQUENCE, producer_id, producer.epoch, *row)
-
-
-def _first_result(claim: ProducerClaim, sequence: _Sequence, count: int) -> Placed:
-    if claim.seq + count > sequence.confirmed:
-        raise in_progress()
-    for seq, placed in sequence.results:
-        if seq == claim.seq and placed.size == count:
-            return placed
-    raise stored_before(claim.producer_id, claim.seq, count, sequence.next_seq)
-
-
-def _take_back(sequence: _Sequence, seq: int) -> None:
-    """Forget `seq` and what came after it; it is not stored."""
-    sequence.next_seq = min(sequence.next_seq, seq)
-    _drop_results(sequence, seq)
-
-
-def _drop_results(sequence: _Sequence, seq: int) -> None:
-    while sequence.results and sequence.results[-1][0] >= seq:
-        sequence.results.pop()
-
-
-def _digest(topic: str, key: str) -> bytes:
-    return blake2b(f"{topic}\n{key}".encode(), digest_size=16).digest()
-
-
-def _adopted(line: bytes, generation_of: Callable[[str], int]) -> bytes:
-    """An entry of a snapshot whose topic has a generation, if one is known for its name."""
-    fields = json.loads(line)
-    place = {_KEY: 1, _SEQUENCE: 3, _PLAN: 3}.get(fields[0])
-    if place is None:
-        return line
-    named = with_generation(fields[place], generation_of)
-    if named == fields[place]:
-        return line
-    fields[place] = named
-    return _encode(*fields)
-
-
-def _encode(*fields: object) -> bytes:
-    return json.dumps(fields, separators=(",", ":")).encode()
-
-
-def _placed(fields: list[Any]) -> Placed:
-    count, queues, firsts = fields
-    return Placed(count, tuple(queues), tuple((queue, first) for queue, first in firsts))

@@ -29,7 +29,8 @@ from app.broker.delayed_sends import Delayed, DelayedSends, Waiting
 from app.broker.epoch_plans import Plan
 from app.broker.journal import Journal
 from app.broker.ports import Store, Topic
-from app.broker.producer_table import Fresh, ProducerState, ProducerTable
+from app.broker.producer_entries import Fresh, ProducerState
+from app.broker.producer_table import ProducerTable
 from app.broker.reading import DiskAccess
 from app.broker.results import BatchItem, FrameResult, SendResult
 from app.broker.sending import LARGE_FRAME_BYTES, Sender
@@ -91,6 +92,7 @@ class Producers:
         self._readers = readers
         self._check_open = check_open
         self._table = ProducerTable(limits)
+        self._is_forgetting = False
         self.journal = Journal(store, PRODUCER_TOPIC, self._table, readers)
 
     async def start(self) -> None:
@@ -117,6 +119,18 @@ class Producers:
         with contextlib.suppress(CurlewError):
             self._store.append_step((self.journal.entry(entry),), FlushMode.ASYNC, _ignore)
         self._table.taken(entry)
+        self._forget_on()
+
+    def _forget_on(self) -> None:
+        """Have what a seal or a deletion has ended forgotten, a slice in each turn."""
+        if not self._is_forgetting:
+            self._is_forgetting = True
+            asyncio.get_running_loop().call_soon(self._forget_some)
+
+    def _forget_some(self) -> None:
+        self._is_forgetting = False
+        if self._table.forget_some():
+            self._forget_on()
 
     # --- sending
 
@@ -420,14 +434,33 @@ class Producers:
         """
         self._check_open()
         check_producer(family)
+        if messages and epoch > self._table.sealed_epoch(family):
+            await self._check_complete(family, epoch, messages)
         sealed = self._table.sealed_epoch(family)
-        if epoch > sealed:
-            self._table.check_complete(family, epoch, messages)
+        if epoch > sealed:  # from here to the entry in one turn
             self._table.check_room_for_seal(family, self._clock.now_ms())
         if epoch > sealed or not self._table.is_seal_safe(family):
             entry = self._table.seal_entry(family, max(epoch, sealed), self._clock.now_ms())
+            self._forget_on()
             await self._write(entry, FlushMode.SYNC)
         return self._table.sealed_epoch(family)
+
+    async def _check_complete(self, family: str, epoch: int, messages: int) -> None:
+        """Raise `SequenceOutOfOrder` unless the family has stored so many in this epoch.
+
+        They are counted in several turns of the event loop: what is stored stays stored.
+        """
+        stored = 0
+        for stored in self._table.stored(family, epoch):
+            if stored >= messages or epoch <= self._table.sealed_epoch(family):
+                return
+            await asyncio.sleep(0)
+        raise SequenceOutOfOrder(
+            f"of {messages} messages of epoch {epoch} of producer {family!r} {stored} are"
+            " stored; a crash may have taken the others before they were synced",
+            hint="send the epoch again from its beginning; what is stored is passed over",
+            fields={"stored": stored},
+        )
 
     async def _write(self, entry: bytes, flush: FlushMode) -> None:
         """Write an entry that belongs to no message, and take it in this turn."""

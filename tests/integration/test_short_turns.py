@@ -14,6 +14,7 @@ from app.broker.producer_table import ProducerTable
 from app.broker.results import BatchItem
 from app.cluster import migrate
 from app.config import Config
+from app.domain.errors import SequenceOutOfOrder
 from app.domain.limits import MIB, Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
@@ -23,6 +24,7 @@ from app.node import Node
 from tests.support.asgi import Answer, call
 from tests.support.frames import request_frame
 from tests.support.loop_turns import TurnWatch
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
 QUEUES = Limits().queues_per_topic_max
@@ -160,6 +162,49 @@ async def test_a_large_batch_that_is_stored_once(tmp_path: Path, turn_watch: Tur
         assert again.json() == first.json()
         stored = [node.store.bounds("orders", queue_id).max_offset for queue_id in range(4)]
         assert sum(stored) == 10_001
+
+
+async def test_sealing_and_forgetting_many_producers(tmp_path: Path, turn_watch: TurnWatch) -> None:
+    limits = Limits()
+    async with open_node(tmp_path) as node:
+        await node.broker.put_topic("orders", TopicSettings(queues=1))
+        producers = node.broker.producers
+        await producers.seal("other", 1)  # warm
+        for number in range(limits.producers_max):
+            claim = ProducerClaim(f"producer:{number}", 1, 0)
+            placed = Placed.in_one_queue(0, number, 1)
+            producers._table.taken(producers._table.entry(claim, "orders#1", -1, placed, 10**13))(
+                True
+            )
+        with turn_watch.short_turns():
+            with pytest.raises(SequenceOutOfOrder) as short:
+                await producers.seal("producer", 1, limits.producers_max + 1)
+            assert short.value.fields == {"stored": limits.producers_max}
+            assert producers.state("producer:7").epoch == 1
+            await producers.seal("producer", 1, limits.producers_max)
+            assert producers.state(f"producer:{limits.producers_max - 1}").epoch is None
+            await until(lambda: not producers._table._closed)
+        assert not producers._table._producers
+        assert not producers._table._sequence_count
+
+
+async def test_the_topic_of_many_producers_is_deleted(
+    tmp_path: Path, turn_watch: TurnWatch
+) -> None:
+    async with open_node(tmp_path) as node:
+        producers = node.broker.producers
+        for number in range(Limits().producers_max):
+            claim = ProducerClaim(f"producer:{number}", 1, 0)
+            placed = Placed.in_one_queue(0, number, 1)
+            producers._table.taken(producers._table.entry(claim, "orders#7", -1, placed, 10**13))(
+                True
+            )
+        with turn_watch.short_turns():
+            producers.forget_topic("orders", 7)
+            assert producers.state("producer:99999").sequences == []
+            await until(lambda: not producers._table._gone)
+        known = producers._table._producers
+        assert not any(each.sequences for each in known.values())
 
 
 def batch_of(entry: object, count: int) -> bytes:

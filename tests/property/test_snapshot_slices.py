@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from app.broker import dead_letters, group_progress, producer_table, transaction_table
-from app.broker.claims import KeyClaim, Placed, ProducerClaim
+from app.broker.claims import KeyClaim, Placed, ProducerClaim, family_of
 from app.broker.epoch_plans import Plan
 from app.broker.group_progress import (
     Forgotten,
@@ -37,6 +37,7 @@ from app.broker.group_progress import (
 )
 from app.broker.group_progress import Placed as Begun
 from app.broker.journal import Journal, JournaledState
+from app.broker.producer_entries import KnownProducer, SequenceNumbers
 from app.broker.producer_table import ProducerTable
 from app.broker.transaction_table import Transaction, TransactionState, TransactionTable
 from app.domain.errors import CurlewError, DiskFull, ProducerFenced, TooManyRequests
@@ -47,6 +48,7 @@ from tests.support.memory_store import MemoryQueue, MemoryStore
 
 TOPIC = "rmq_sys_progress"
 Op = tuple[int, int, int, int]
+SequenceRow = tuple[tuple[str, int], SequenceNumbers]
 OPS = st.lists(
     st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(0, 9), st.integers(1, 4)),
     min_size=5,
@@ -73,7 +75,8 @@ def _settled(_is_safe: bool) -> None:
 
 
 class ProducersAtWork:
-    """Sends by sequence and by key, seals, plans."""
+    """Sends by sequence and by key, seals, plans, deletions of topics; what these end is forgotten
+    slice by slice, some time later or before the kill."""
 
     can_fail = False
     results_max = 3
@@ -90,14 +93,15 @@ class ProducersAtWork:
         placed = Placed.in_one_queue(what % 2, 10 * what, count)
         if kind < 5:
             claim = ProducerClaim(f"{family}:{what % 2}", what // 5, 0)
-            scope = what % 2
+            scope, topic = what % 2, f"t{count % 2}"
             known = table.state(claim.producer_id)
             if claim.epoch < (known.epoch or 0) or claim.epoch <= (known.sealed_epoch or -1):
                 return None
             if claim.epoch == known.epoch:
-                found = [each.next_seq for each in known.sequences if each.queue_id == scope]
+                where = topic, scope
+                found = [each.next_seq for each in known.sequences if each[:2] == where]
                 claim = claim._replace(seq=max(found, default=0))
-            entry = table.entry(claim, "t", scope, placed, self._now_ms)
+            entry = table.entry(claim, topic, scope, placed, self._now_ms)
         elif kind == 5:
             entry = table.entry(KeyClaim(f"k{what}", "f"), "t", self._now_ms, placed, self._now_ms)
         elif kind == 6:
@@ -110,7 +114,10 @@ class ProducersAtWork:
             except ProducerFenced:
                 return None
             entry = table.plan_entry(plan)
+        elif kind == 8:
+            entry = table.deleted_entry(f"t{what % 2}")
         else:
+            table.forget_some()
             return None
         return entry, lambda: table.taken(entry)
 
@@ -121,18 +128,30 @@ class ProducersAtWork:
                 name,
                 each.epoch,
                 each.used_ms,
-                {where: (row.next_seq, list(row.results)) for where, row in each.sequences.items()},
+                {where: (row.next_seq, list(row.results)) for where, row in rows},
             )
-            for name, each in table._producers.items()
+            for name, each, rows in self.known()
         ]
-        families = {name: set(members) for name, members in table._families.items()}
+        assert table._sequence_count == sum(
+            len(each.sequences) for each in table._producers.values()
+        )
         return (
             producers,
-            families,
             dict(table._seals),
             list(table._plans),
             list(table._keys.items()),
         )
+
+    def known(self) -> Iterator[tuple[str, KnownProducer, list[SequenceRow]]]:
+        """Producers and sequences that no seal and no deletion has ended."""
+        table = self.table
+        members = {name for family in table._families.values() for name in family}
+        assert members == set(table._producers)
+        for name, each in table._producers.items():
+            closed, _ = table._closed.get(family_of(name), (-1, None))
+            if each.epoch > closed:
+                rows = each.sequences.items()
+                yield name, each, [row for row in rows if row[0][0] not in table._gone]
 
 
 class FailingProducers(ProducersAtWork):
@@ -151,8 +170,8 @@ class FailingProducers(ProducersAtWork):
     def picture(self) -> object:
         sequences = {
             (name, where): (row.next_seq, list(row.results))
-            for name, each in self.table._producers.items()
-            for where, row in each.sequences.items()
+            for name, _, rows in self.known()
+            for where, row in rows
             if row.next_seq
         }
         table = self.table
@@ -367,6 +386,7 @@ def small_chunks() -> Iterator[None]:
     with ExitStack() as stack:
         for module, name in (
             (producer_table, "_CHUNK_BYTES"),
+            (producer_table, "FORGOTTEN_AT_ONCE"),
             (group_progress, "CHUNK_BYTES"),
             (group_progress, "_ROW_PAGES_MAX"),
             (group_progress, "_ROW_DELIVERIES_MAX"),
@@ -390,6 +410,10 @@ def test_what_is_replayed_is_what_was(make: Callable[[], Any], ops: list[Op]) ->
     run(make, ops).check()
 
 
+def _with_closed(table: ProducerTable, producer_id: str) -> KnownProducer | None:
+    return table._producers.get(producer_id)
+
+
 def _without_entries(journal: Journal, snapshot: Any) -> None:
     snapshot.entries.clear()
     _load(journal, snapshot)
@@ -398,7 +422,8 @@ def _without_entries(journal: Journal, snapshot: Any) -> None:
 _load = Journal._load
 BROKEN: list[tuple[Any, object, str, object]] = [
     (GroupsAtWork, Journal, "_load", _without_entries),  # entries between chunks are lost
-    (ProducersAtWork, producer_table, "_drop_results", lambda *_: None),  # or applied twice
+    (ProducersAtWork, producer_table, "drop_results", lambda *_: None),  # or applied twice
+    (ProducersAtWork, ProducerTable, "_find", _with_closed),  # or what was ended is written down
     (ProducersAtWork, Journal, "_append_chunk", AsyncMock()),  # or chunks are missing
 ]
 

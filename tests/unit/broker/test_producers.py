@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.broker.claims import KeyClaim, ProducerClaim
+from app.broker.claims import KeyClaim, Placed, ProducerClaim
 from app.broker.journal import Journal
 from app.broker.producer_table import ProducerTable
 from app.broker.producers import Once
@@ -27,6 +27,7 @@ from app.domain.errors import (
 )
 from app.domain.limits import Limits
 from app.domain.message import Message
+from app.domain.settings import TopicSettings
 from tests.support.brokers import TOPIC, World, running
 from tests.support.frames import request_frame
 from tests.support.waiting import until
@@ -247,6 +248,42 @@ async def test_everything_is_known_after_a_restart(snapshot: bool) -> None:
             await send(world, b"a", claim(2, 3))
         assert not (await send(world, b"a", claim(2, 4))).is_repeated
         assert stored(world) == 4
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+async def test_the_epoch_of_a_producer_outlives_its_topic(snapshot: bool) -> None:
+    async with running() as world:
+        await send(world, b"a", claim(0, 4))
+        await world.broker.delete_topic(TOPIC)
+        for _ in range(3):
+            assert world.broker.producers.state("spark:q1:0") == (4, None, [])
+            if snapshot:
+                await world.broker.producers.journal.write_snapshot()
+            await world.restart()
+        await world.broker.put_topic(TOPIC, TopicSettings(queues=1))
+        with pytest.raises(ProducerFenced):
+            await send(world, b"a", claim(0, 3))
+        assert not (await send(world, b"a", claim(0, 4))).is_repeated
+
+
+async def test_what_a_seal_ends_is_counted_until_it_is_forgotten() -> None:
+    limits = Limits(producers_max=2_001, producer_sequences_max=2_001)
+    async with running(limits=limits) as world:
+        producers = world.broker.producers
+        table = producers._table
+        for number in range(2_001):
+            what, placed = claim(0, 1, f"p:{number}"), Placed.in_one_queue(0, number, 1)
+            table.taken(table.entry(what, "old#1", 0, placed, world.clock.now_ms()))(True)
+        with pytest.raises(TooManyRequests, match="2001 producers are"):
+            await send(world, b"a", claim(0, 1, "q:0"))
+        assert await producers.seal("p", 1, 2_001) == 1
+        assert producers.state("p:1000") == (None, 1, [])
+        await send(world, b"a", claim(0, 2, "p:1999"))
+        await send(world, b"a", claim(0, 1, "q:0"))
+        await until(lambda: not table._closed)
+        assert set(table._producers) == {"p:1999", "q:0"}
+        assert table._sequence_count == 2
+        assert producers.state("p:1999")[:2] == (2, 1)
 
 
 @pytest.mark.parametrize("due", [None, Due(10, is_delay=True)])

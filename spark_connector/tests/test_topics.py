@@ -28,7 +28,7 @@ def test_a_real_topic_made_anew_has_another_generation(tmp_path: Path) -> None:
         assert client.queue_count("orders") == 2
         assert client.topic_names() == ["orders"]
         anew = client.positions(["orders"])
-        assert anew.topics["orders"].generation > first.topics["orders"].generation
+        assert anew.topics["orders"].generation != first.topics["orders"].generation
         queue = anew.topics["orders"].queues[0]
         assert (queue.min_offset, queue.max_offset) == (2, 2), "no offset is given again"
 

@@ -15,6 +15,7 @@ from app.broker.results import QueuePosition
 from app.domain.delays import Due
 from app.domain.errors import (
     CurlewError,
+    DiskFull,
     MetadataUnavailable,
     StoreFailed,
     TooManyRequests,
@@ -198,6 +199,16 @@ async def test_a_deletion_that_the_store_refuses_is_carried_out_before_the_name_
         await world.broker.put_topic(TOPIC, TopicSettings())
         assert world.metadata.pending == []
         assert await readable(world) == []
+
+
+async def test_a_deletion_that_a_full_disk_has_not_written_keeps_its_tombstone() -> None:
+    async with running() as world:
+        world.store.failure = DiskFull("no room", outcome="not_stored")
+        await world.broker.delete_topic(TOPIC)
+        assert len(world.metadata.pending) == 1
+        world.store.failure = None
+        await world.kill()
+        assert world.metadata.pending == []
 
 
 async def test_a_tombstone_that_stays_leaves_the_successor_alone() -> None:

@@ -13,7 +13,7 @@ from app.domain.names import FLOORS_TOPIC
 from app.domain.positions import FlushMode
 from app.store import StepPart, paths
 from app.store.topic_floors import ENTRIES_MAX
-from tests.support.simulated_files import SimulatedFiles
+from tests.support.simulated_files import NOTHING, CrashPlan, SimulatedFiles
 from tests.support.stores import OpenStore, open_store
 
 OLD, NEW = 7_001, 5_002
@@ -164,6 +164,18 @@ def test_killed_after_the_deletion(checkpoints: str, *, is_used: bool) -> None:
         with pytest.raises(TopicNotFound):
             append(opened, b"late", OLD)
         files = kill(opened)
+
+
+def test_a_confirmed_deletion_survives_a_loss_of_power() -> None:
+    opened = life()
+    told: list[CurlewError | None] = []
+    opened.store.delete_topic("orders", OLD, told.append)
+    opened.turns.run()
+    assert told == [None]
+    assert isinstance(opened.files, SimulatedFiles)
+    again = open_store(opened.files.crash(CrashPlan(0, {}, NOTHING)), threads=False)
+    assert again.store.is_gone("orders", OLD)
+    assert again.bodies() == []
 
 
 def test_killed_before_the_deletion_was_written_nothing_is_lost() -> None:

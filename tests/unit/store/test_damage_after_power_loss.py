@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.positions import FlushMode
-from tests.support.simulated_files import SimulatedFiles
+from tests.support.simulated_files import Fault, SimulatedFiles
 from tests.support.stores import OpenStore, open_store
 
 SEGMENT = f"commitlog/{0:020d}"
@@ -56,3 +56,28 @@ def test_a_record_behind_proves_damage(
     assert opened.send(b"d ").first_queue_offset == len(left)
     assert bodies(opened)[-1] == b"d "
     opened.store.close()
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_cut_that_is_interrupted_leaves_no_segment_missing_between_others(nth: int) -> None:
+    files = SimulatedFiles()
+    opened = open_store(files)
+    for _ in range(8):
+        opened.send(b"x" * 1900, flush=FlushMode.ASYNC)
+    after = files.kill()
+    opened.store.fail("gone")
+    opened.store.close()
+    after._boots += 1
+    for name, inode in after.names.items():
+        if name.startswith("commitlog/"):
+            inode.sync()
+    inode = after.names[SEGMENT]
+    for content in (inode.seen, inode.safe):
+        content[2100] ^= 0x10
+    after.fault = Fault("unlink", nth)
+    with pytest.raises(OSError, match="EIO"):
+        open_store(after)
+    again = open_store(after.kill())
+    assert [body[:1] for body in again.bodies()] == [b"x"]
+    assert again.store.status().segments == 1
+    again.store.close()

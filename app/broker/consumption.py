@@ -105,6 +105,8 @@ class Consumptions:
         kind, since_ms = self._progress.consumption(group, topic) or (None, 0)
         if kind is Consumption.LEASE and self._is_leasing(group, topic, now_s):
             return ConsumptionState(topic, kind, since_ms)
+        if kind is None and self._has_come_late(group, topic):
+            return ConsumptionState(topic, Consumption.LEASE, None)
         if self._assignments().readers(group, topic):
             if kind is not Consumption.ASSIGNED:
                 since_ms = self._assignments().joined_ms(group, topic)
@@ -140,6 +142,11 @@ class Consumptions:
             if not subscription.line.is_empty:
                 return True
         return now_s - used_s < self._silence_s or any(self._unsettled(group, topic))
+
+    def _has_come_late(self, group: str, topic: str) -> bool:
+        """Whether a receive that had begun before the kind was given up has leased after it."""
+        subscription = self._groups.find(group, topic)
+        return subscription is not None and subscription.held_count > 0
 
     def _unsettled(self, group: str, topic: str) -> Unsettled:
         subscription = self._groups.find(group, topic)

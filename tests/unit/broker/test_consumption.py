@@ -2,7 +2,9 @@
 
 import asyncio
 import random
+import threading
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -27,10 +29,13 @@ from app.domain.limits import CONSUMERS_SHOWN_MAX, Limits
 from app.domain.membership import Profile, TopicSubscription
 from app.domain.names import retry_topic
 from app.domain.settings import GroupMode, GroupSettings, TopicSettings
+from app.store import ReadResult
 from tests.support.brokers import GROUP, TOPIC, World, never_gone, running
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
+SECONDS = 60
 LEASE_S = Limits().member_lease_ms // 1_000
 ORDERS = Profile((TopicSubscription(TOPIC),))
 
@@ -255,6 +260,36 @@ async def test_the_kind_stays_while_something_is_not_done(waits: str) -> None:
         await world.broker.consumptions.turn()
         with pytest.raises(ConsumptionConflict):
             await world.commit(1)
+
+
+async def test_a_receive_that_comes_late_is_no_reader_beside_members(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has waited for the disk for longer than it takes to give the kind up."""
+    async with running() as world:
+        await world.send(b"a")
+        world.store.cold.add((TOPIC, 0))
+        is_read, may_go_on = threading.Event(), threading.Event()
+        read = world.store.read
+
+        def slow_read(*args: Any, wait_for_disk: bool = False, **more: Any) -> ReadResult:
+            found = read(*args, wait_for_disk=wait_for_disk, **more)
+            if wait_for_disk:
+                is_read.set()
+                assert may_go_on.wait(SECONDS)
+            return found
+
+        monkeypatch.setattr(world.store, "read", slow_read)
+        late = asyncio.ensure_future(world.receive())
+        await until(is_read.is_set)
+        world.clock.advance(s=LEASE_S)
+        await world.broker.consumptions.turn()
+        assert kind(world) is None
+        may_go_on.set()
+        [delivery] = await late
+        with pytest.raises(ConsumptionConflict):
+            await beat(world)
+        assert await world.ack(delivery) == [None]
 
 
 async def test_the_kind_survives_a_kill_and_then_its_end_does() -> None:

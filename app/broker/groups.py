@@ -197,7 +197,8 @@ class Groups:
                 is_ordered=subscription.is_ordered,
             )
             subscription.add(queue)
-            self._book.advance(key, queue.committed)
+            if not state.moves:  # else the log may refuse where it stands
+                self._book.advance(key, queue.committed)
 
     async def _start_offsets(self, group: Group, topic: Topic) -> list[int]:
         committed = self._book.committed(group.name, topic.name)

@@ -35,20 +35,20 @@ async def test_a_refused_commit_or_reset_hides_nothing(force: bool, end: str) ->
         await world.retry_at_once()
         await world.send(*(b"m%d" % number for number in range(6)))
         assert await world.ack(*(await world.receive(2))) == [None, None]
-        await refused(world, world.commit(5, force=force))
+        await refused(world, world.commit(5, force=force, take_over=True))
         await world.broker._book.write()
         assert world.metadata.offsets[GROUP, TOPIC, 0] == 2, "SQL hears of nothing refused"
         assert world.committed() == {0: 2}
         if end != "now":
             await killed(world, snapshot=end == "snapshot")
-        assert bodies(await world.receive()) == [b"m2", b"m3", b"m4", b"m5"]
+        assert bodies(await world.receive(force=True)) == [b"m2", b"m3", b"m4", b"m5"]
 
 
 async def test_a_refused_reset_backwards_repeats_nothing() -> None:
     async with running() as world:
         await world.send(b"a", b"b", b"c")
         assert await world.ack(*(await world.receive(2))) == [None, None]
-        await refused(world, world.commit(0, force=True))
+        await refused(world, world.commit(0, force=True, take_over=True))
         assert bodies(await world.receive()) == [b"c"]
         await killed(world, snapshot=True)
         assert bodies(await world.receive()) == [b"c"]
@@ -67,21 +67,29 @@ async def test_acks_and_moves_that_are_refused_together(
         await refused(
             world,
             world.ack(deliveries[0]),
-            world.commit(3, force=forces[0]),
-            world.commit(4, force=forces[1]),
+            world.commit(3, force=forces[0], take_over=True),
+            world.commit(4, force=forces[1], take_over=True),
         )
         await killed(world, snapshot=snapshot)
-        assert bodies(await world.receive()) == [b"m0", b"m2", b"m3", b"m4", b"m5"]
+        rest = bodies(await world.receive(force=True))
+        assert rest == [b"m0", b"m2", b"m3", b"m4", b"m5"]
 
 
 async def test_a_group_whose_first_commit_was_refused_begins_where_it_says() -> None:
     async with running() as world:
         await world.group(GroupSettings(start="latest"))
         await world.send(b"a", b"b")
-        await refused(world, world.commit(1))
-        assert await world.receive() == []
+        await refused(world, world.commit(1, take_over=True))
+        assert await world.receive(force=True) == []
         await world.send(b"c")
         assert bodies(await world.receive()) == [b"c"]
+
+
+async def test_a_group_that_begins_beside_a_refused_commit_begins_where_it_says() -> None:
+    async with running() as world:
+        await world.send(b"a", b"b")
+        await refused(world, world.commit(1, force=True), world.receive(1))
+        assert bodies(await world.receive()) == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("is_deletion_refused", [False, True])

@@ -142,8 +142,9 @@ def test_a_migration_that_fails_leaves_nothing_behind(databases: Databases, look
     with look(url).begin() as connection:
         # In the way of the last table, so that all others have been made when it fails.
         connection.execute(text("CREATE TABLE metadata_version (id INTEGER)"))
-    with pytest.raises(MetadataUnavailable, match="metadata_version"):
+    with pytest.raises(MetadataUnavailable) as failed:
         migrate(url)
+    assert "metadata_version" in (failed.value.for_log or "")
     assert tables(look(url)) == {"metadata_version"}
 
 

@@ -80,7 +80,7 @@ class World:
             "log": store.written_end,
             "queues": [
                 broker._store.bounds(topic, queue_id)
-                for topic in ("orders", "made", dead_letter_topic("work"))
+                for topic in ("orders", "made", dead_letter_topic("billing"))
                 for queue_id in range(2)
             ],
             "lists": [await self._listed(path) for path in lists],
@@ -88,7 +88,7 @@ class World:
                 (each.operation_id, each.is_cancelled) for each in broker.operations.newest_first()
             ],
             "leases": {
-                group: broker._groups.facts(group) for group in ("work", "inorder", "readers")
+                group: broker._groups.facts(group) for group in ("billing", "inorder", "readers")
             },
         }
 
@@ -133,7 +133,7 @@ async def fill(world: World) -> None:
         world.seen[name] = half.json()["transaction_id"]
     await world.call("PUT", "/v1/groups/inorder", {"order": "fifo", "on_exhausted": "park"})
     await world.call("PATCH", "/v1/groups/inorder", {"max_attempts": 1})
-    for group, action, count in (("work", "dead_letters", 6), ("inorder", "nacks", 1)):
+    for group, action, count in (("billing", "dead_letters", 6), ("inorder", "nacks", 1)):
         base = f"/v1/topics/orders/groups/{group}/messages"
         received = (await world.call("POST", f"{base}:receive", {"max_messages": count}))[
             "messages"
@@ -148,7 +148,7 @@ async def fill(world: World) -> None:
     await world.call("PUT", "/v1/groups/done/snapshots/first")
     await world.call("PUT", "/v1/schedules/nightly", SCHEDULE)
     selection = {"offsets": [0, 1], "rate_per_s": 0.001}
-    running = await world.call("POST", "/v1/groups/work/dlq/messages:redrive", selection)
+    running = await world.call("POST", "/v1/groups/billing/dlq/messages:redrive", selection)
     world.seen["operation"] = running["operation_id"]
     operation = world.served.node.broker.operations.find(running["operation_id"])
     await until(lambda: operation.done == 1)
@@ -164,11 +164,11 @@ OPERATIONS: list[tuple[str, str, str, object]] = [
     ("put_topic", "PUT", "/v1/topics/orders", {"retention": "1h"}),
     ("put_topic", "PUT", "/v1/topics/made", {"queues": 3}),
     ("patch_topic", "PATCH", "/v1/topics/orders", {"queues": 2}),
-    ("put_group", "PUT", "/v1/groups/work", {"order": "fifo"}),
+    ("put_group", "PUT", "/v1/groups/billing", {"order": "fifo"}),
     ("put_group", "PUT", "/v1/groups/made", {}),
-    ("patch_group", "PATCH", "/v1/groups/work", {"max_attempts": 5}),
-    ("pause_group", "POST", "/v1/groups/work:pause", None),
-    ("resume_group", "POST", "/v1/groups/work:resume", None),
+    ("patch_group", "PATCH", "/v1/groups/billing", {"max_attempts": 5}),
+    ("pause_group", "POST", "/v1/groups/billing:pause", None),
+    ("resume_group", "POST", "/v1/groups/billing:resume", None),
     ("put_schedule", "PUT", "/v1/schedules/hourly", SCHEDULE),
     ("patch_schedule", "PATCH", "/v1/schedules/nightly", {"paused": True}),
     ("delete_schedule", "DELETE", "/v1/schedules/nightly", None),
@@ -195,17 +195,17 @@ OPERATIONS: list[tuple[str, str, str, object]] = [
     (
         "redrive_dead_letters",
         "POST",
-        "/v1/groups/work/dlq/messages:redrive",
+        "/v1/groups/billing/dlq/messages:redrive",
         {"offsets": [2]},
     ),
-    ("purge_dead_letters", "POST", "/v1/groups/work/dlq/messages:purge", {"offsets": [3]}),
+    ("purge_dead_letters", "POST", "/v1/groups/billing/dlq/messages:purge", {"offsets": [3]}),
     ("cancel_operation", "POST", "/v1/operations/{operation}:cancel", None),
     ("move_scheduled_message", "PATCH", "/v1/topics/orders/scheduled/{move}", {"delay": "3h"}),
     ("cancel_scheduled_message", "DELETE", "/v1/topics/orders/scheduled/{cancel}", None),
     ("deliver_scheduled_message", "POST", "/v1/topics/orders/scheduled/{deliver}:deliver", None),
     ("commit_transaction", "POST", "/v1/transactions/{commit}:commit", None),
     ("rollback_transaction", "POST", "/v1/transactions/{rollback}:rollback", None),
-    ("delete_group", "DELETE", "/v1/groups/work", None),
+    ("delete_group", "DELETE", "/v1/groups/billing", None),
     ("delete_topic", "DELETE", "/v1/topics/orders", None),
 ]
 
@@ -280,8 +280,8 @@ async def test_a_dry_run_changes_nothing_and_the_real_one_does_what_it_said(worl
             {"topic": "orders", "queue_id": 0, "queue_offset": 77, "action": "skip"},
             404,
         ),
-        ("POST", "/v1/groups/work/dlq/messages:redrive", {"all": True, "to_topic": "no"}, 404),
-        ("POST", "/v1/groups/work/dlq/messages:purge", {"filter": "sql:(", "topic": "x"}, 400),
+        ("POST", "/v1/groups/billing/dlq/messages:redrive", {"all": True, "to_topic": "no"}, 404),
+        ("POST", "/v1/groups/billing/dlq/messages:purge", {"filter": "sql:(", "topic": "x"}, 400),
         ("POST", "/v1/operations/nothing:cancel", None, 404),
         ("DELETE", "/v1/topics/orders/scheduled/{broken}", None, 400),
         ("PATCH", "/v1/topics/orders/scheduled/{move}", {"delay": "99d"}, 400),
@@ -312,8 +312,8 @@ async def test_it_refuses_what_the_real_one_refuses(
         (f"{DONE}/offsets/orders:reset", {"to": "earliest"}),
         (f"{DONE}/offsets:reset", {"to": "earliest"}),
         (f"{DONE}/snapshots/first:restore", {}),
-        ("/v1/groups/work/dlq/messages:redrive", {"offsets": [4]}),
-        ("/v1/groups/work/dlq/messages:purge", {"offsets": [4]}),
+        ("/v1/groups/billing/dlq/messages:redrive", {"offsets": [4]}),
+        ("/v1/groups/billing/dlq/messages:purge", {"offsets": [4]}),
     ],
 )
 async def test_the_member_of_the_body_stays_and_may_not_contradict(

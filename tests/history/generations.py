@@ -52,6 +52,24 @@ def lives_of(events: Iterable[Event]) -> list[Life]:
     return lives
 
 
+def stored_in(life: Life, events: Iterable[Event]) -> list[SentTo]:
+    """The sends that were acknowledged in the life for certain, in the order of their answers."""
+    sent = (event for event in events if isinstance(event, SentTo))
+    return sorted(
+        (each for each in sent if each.outcome == "ok" and life.holds(each)),
+        key=lambda each: each.ended_s,
+    )
+
+
+def readings_of(life: Life, events: Iterable[Event]) -> list[Seen]:
+    """The readings of all that were made in the life for certain, in order."""
+    seen = (event for event in events if isinstance(event, Seen))
+    return sorted(
+        (each for each in seen if each.is_whole and life.holds(each)),
+        key=lambda each: each.began_s,
+    )
+
+
 def check_generations(events: Iterable[Event]) -> dict[str, list[str]]:
     """The violations of each kind; kinds without any are left out."""
     events = list(events)
@@ -77,11 +95,10 @@ def _foreign(lives: list[Life], sent: dict[str, SentTo], seen: list[Seen]) -> li
 
 
 def _missing(life: Life, sent: Iterable[SentTo], seen: list[Seen]) -> list[str]:
-    stored = [each for each in sent if each.outcome == "ok" and life.holds(each)]
+    stored = stored_in(life, sent)
     return [
         f"{each.body} at {reading.began_s:.3f}"
-        for reading in seen
-        if reading.is_whole and life.holds(reading)
+        for reading in readings_of(life, seen)
         for each in stored
         if each.ended_s < reading.began_s and each.body not in reading.bodies
     ]

@@ -101,6 +101,15 @@ class Load:
             if self._file(name).exists()
         )
 
+    def so_far(self) -> list[Event]:
+        """What the workers have written so far."""
+        return [
+            event
+            for name in self._workers
+            if self._file(name).exists()
+            for event in decode_events(self._file(name).read_bytes())
+        ]
+
     def stop_past_lease(self, name: str) -> None:
         """Freeze a worker until every lease that it holds is over."""
         process = self._workers[name]
@@ -180,9 +189,7 @@ class Load:
             cursor = f"&cursor={answer.document['next_cursor']}"
         found = [*self._events, DeadLetters(began_s, monotonic(), letters)]
         found.append(Drained(began_s, monotonic()))
-        for name in self._workers:
-            found += decode_events(self._file(name).read_bytes())
-        return found
+        return found + self.so_far()
 
     def close(self) -> None:
         """End everything."""

@@ -6,24 +6,59 @@ promise; both must be noticed.
 """
 
 from collections.abc import Callable
+from math import inf
 
 import msgspec
 import pytest
 
 from tests.history.events import Deleted, Event, Made, Seen, SentTo
-from tests.history.generations import check_generations, lives_of
+from tests.history.generations import (
+    Life,
+    check_generations,
+    lives_of,
+    readings_of,
+    stored_in,
+)
 from tests.history.load import Load, running_load
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.crash
 WORKERS = {"m": "remake", "s1": "send", "s2": "send", "r": "read", "t": "take"}
-STEP_EVENTS = 400
-"""Events between one fault and the next."""
+LIVES_BETWEEN_FAULTS = 4
+SENDS_A_LIFE = 5
+"""Of those lives: sends that are certain, and seen by a later reading of all."""
 
 
-def go_on(load: Load) -> None:
-    wanted = load.recorded() + STEP_EVENTS
-    wait_until(lambda: load.recorded() >= wanted, within_s=60)
+EVENTS_BETWEEN_LOOKS = 50
+GO_ON_SECONDS = 120
+
+
+def full_lives(events: list[Event]) -> list[Life]:
+    """Those in which readings certainly had to show `SENDS_A_LIFE` messages."""
+    found = []
+    for life in lives_of(events):
+        stored = stored_in(life, events)
+        whole = readings_of(life, events)
+        if whole and sum(each.ended_s < whole[-1].began_s for each in stored) >= SENDS_A_LIFE:
+            found.append(life)
+    return found
+
+
+def go_on(load: Load, *, is_last: bool = False) -> None:
+    """Until there are some more full lives; or until the last one, which has no end, is full."""
+    wanted = len(full_lives(load.so_far())) + LIVES_BETWEEN_FAULTS
+
+    looked_at = load.recorded()
+
+    def is_enough() -> bool:
+        nonlocal looked_at
+        if load.recorded() < looked_at + EVENTS_BETWEEN_LOOKS:
+            return False
+        looked_at = load.recorded()
+        full = full_lives(load.so_far())
+        return full[-1].to_s == inf if is_last else len(full) >= wanted
+
+    wait_until(is_enough, within_s=GO_ON_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -37,50 +72,38 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> list[Event]:
             load.kill_node()
             go_on(load)
         load.end_workers("m")
-        go_on(load)
+        go_on(load, is_last=True)
         load.end_workers()
         return load.events()
 
 
 def test_each_message_is_in_its_own_generation_alone(history: list[Event]) -> None:
-    lives = lives_of(history)
+    full = full_lives(history)
+    print(f"{len(lives_of(history))} lives, {len(full)} of them full")
     assert check_generations(history) == {}
-    certain = [
-        event
-        for event in history
-        if isinstance(event, SentTo) and any(life.holds(event) for life in lives)
-    ]
-    print(f"{len(lives)} lives, {len(certain)} of them sent in one for certain")
-    assert len(lives) > 3
-    assert len(certain) > STEP_EVENTS
 
 
 def show_an_old_one(history: list[Event]) -> list[Event]:
-    """The second life's first reading of all shows a message of the first as well."""
-    first, second = lives_of(history)[:2]
-    old = next(event for event in history if isinstance(event, SentTo) and first.holds(event))
-    return changed(history, second.holds, lambda bodies: [old.body, *bodies])
+    """The last reading of all shows a message that an earlier life has lost."""
+    earlier, *_, later = full_lives(history)
+    old = stored_in(earlier, history)[0]
+    reading = readings_of(later, history)[-1]
+    return replaced(history, reading, [old.body, *reading.bodies])
 
 
 def lose_one(history: list[Event]) -> list[Event]:
-    """A reading of all of a successor lacks its first message."""
-    second = lives_of(history)[1]
-    return changed(history, second.holds, lambda bodies: bodies[1:])
+    """A reading of all lacks a message that was acknowledged in its life before."""
+    life = full_lives(history)[-1]
+    lost = stored_in(life, history)[0].body
+    reading = readings_of(life, history)[-1]
+    return replaced(history, reading, [body for body in reading.bodies if body != lost])
 
 
-def changed(
-    history: list[Event],
-    is_meant: Callable[[Seen], bool],
-    change: Callable[[list[str]], list[str]],
-) -> list[Event]:
-    """With the last reading of all that is meant, and is not empty, changed."""
-    found = list(history)
-    for index in reversed(range(len(found))):
-        event = found[index]
-        if isinstance(event, Seen) and event.is_whole and event.bodies and is_meant(event):
-            found[index] = msgspec.structs.replace(event, bodies=change(event.bodies))
-            return found
-    raise AssertionError("there is no such reading")
+def replaced(history: list[Event], reading: Seen, bodies: list[str]) -> list[Event]:
+    """With other bodies in a reading."""
+    assert bodies != reading.bodies
+    changed = msgspec.structs.replace(reading, bodies=bodies)
+    return [changed if event is reading else event for event in history]
 
 
 @pytest.mark.parametrize(("breaks", "kind"), [(show_an_old_one, "foreign"), (lose_one, "missing")])

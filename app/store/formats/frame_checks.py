@@ -261,10 +261,15 @@ def _tag_hashes(text: bytes, starts: Ints, separators: Ints, ends: Ints) -> Ints
 
 
 def _keys(text: bytes, starts: Ints, separators: Ints, ends: Ints) -> list[tuple[int, str]]:
-    """UNIQ_KEY and the words of KEYS of each record that has them."""
+    """The keys of each record that has any, as `record_keys` finds them in its properties.
+
+    UNIQ_KEY stands before the words of KEYS, wherever the two are; of a property that a record has
+    twice the later one counts.
+    """
     if b"KEYS\x01" not in text and b"UNIQ_KEY\x01" not in text:
         return []
-    found: list[tuple[int, str]] = []
+    uniques: dict[int, str] = {}
+    words: dict[int, str] = {}
     lengths = separators - starts
     chosen = np.flatnonzero((lengths == 4) | (lengths == 8))
     records = np.searchsorted(ends, starts[chosen], "right").tolist()
@@ -272,7 +277,10 @@ def _keys(text: bytes, starts: Ints, separators: Ints, ends: Ints) -> list[tuple
     for start, separator, record in rows:
         name = text[start:separator]
         if name in (b"KEYS", b"UNIQ_KEY"):
-            value = text[separator + 1 : text.index(2, separator)].decode()
-            words = value.split(" ") if name == b"KEYS" else [value]
-            found += [(record, word) for word in words if word]
+            values = words if name == b"KEYS" else uniques
+            values[record] = text[separator + 1 : text.index(2, separator)].decode()
+    found: list[tuple[int, str]] = []
+    for record in sorted(uniques.keys() | words.keys()):
+        keys = [uniques.get(record, ""), *words.get(record, "").split(" ")]
+        found += [(record, key) for key in keys if key]
     return found

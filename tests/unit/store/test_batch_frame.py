@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from app.domain.errors import BatchTooLarge, BodyTooLarge, CurlewError, MalformedFrame
 from app.domain.limits import Limits
 from app.domain.message import Message, java_hash
+from app.store.dispatching import record_keys
 from app.store.formats import batch_frame
-from app.store.formats.record import encode_properties, encode_record
+from app.store.formats.record import decode_properties, encode_properties, encode_record
 
 LIMITS = Limits(body_bytes_max=1000, batch_messages_max=50)
 HOST = b"\x7f\0\0\1\0\0\x22\x06"
@@ -235,3 +236,20 @@ def test_a_last_pair_without_separator_is_refused_whatever_its_length(length: in
     with pytest.raises(MalformedFrame) as caught:
         batch_frame.parse_request(request_frame([GOOD[0], bad]), topic="orders", limits=LIMITS)
     assert caught.value.fields["index"] == 1
+
+
+pairs = st.lists(
+    st.tuples(st.sampled_from(("KEYS", "UNIQ_KEY", "TAGS", "own")), st.sampled_from(("a b", "c"))),
+    max_size=5,
+)
+
+
+@given(st.lists(pairs, min_size=1, max_size=4) | st.builds(lambda one: [one] * 3, pairs))
+def test_keys_are_those_that_verify_expects_in_any_order(
+    records: list[list[tuple[str, str]]],
+) -> None:
+    strings = ["".join(f"{name}\x01{value}\x02" for name, value in each) for each in records]
+    frame = request_frame([with_properties(text.encode()) for text in strings])
+    keyed = batch_frame.parse_request(frame, topic="orders", limits=LIMITS).keyed
+    expected = [record_keys(decode_properties(text.encode())) for text in strings]
+    assert keyed == [(number, key) for number, keys in enumerate(expected) for key in keys]

@@ -354,18 +354,27 @@ class Groups:
         def left(error: CurlewError | None) -> None:
             del self._leaving[group, topic]
             if error is None:
-                self._delete_retries(group, topic)
-                return
-            for name, queue_id, state in self._progress.of_group(group):
-                if name == topic and queue_id != RETRY_QUEUE_ID:
-                    self._book.correct((group, topic, queue_id), state.progress.committed)
+                self._progress.delete_retries(group, topic)
+            else:
+                self._remember(group, topic)
 
         await self.until_left(group, topic)
-        written = self._leaving[group, topic] = self._progress.unsubscribe(group, topic, left)
+        try:
+            written = self._progress.unsubscribe(group, topic, left)
+        except CurlewError:
+            self._remember(group, topic)
+            raise
+        self._leaving[group, topic] = written
         subscription = self._subscriptions.get(group, {}).pop(topic, None)
         if subscription is not None:
             subscription.close()
         await written.wait()
+
+    def _remember(self, group: str, topic: str) -> None:
+        """The log has refused to forget the group's progress: the book knows it again."""
+        for name, queue_id, state in self._progress.of_group(group):
+            if name == topic and queue_id != RETRY_QUEUE_ID:
+                self._book.correct((group, topic, queue_id), state.progress.committed)
 
     def _check_commit(self, topic: str, queue_id: int, offset: int) -> None:
         bounds = self._store.bounds(topic, queue_id)
@@ -479,15 +488,9 @@ class Groups:
             self._in_flight.pop(group, None)
         for retried_group, retried_topic in self._progress.retried():
             if retried_group == group or retried_topic == topic:
-                self._delete_retries(retried_group, retried_topic)
+                self._progress.delete_retries(retried_group, retried_topic)
         self._progress.forget(topic=topic, group=group)
         self._book.forget(topic=topic, group=group)
-
-    def _delete_retries(self, group: str, topic: str) -> None:
-        """Or who begins anew would begin with them, acked ones too."""
-        name = retry_topic(group, topic)
-        if any(self._store.bounds(name, 0)):
-            self._store.delete_topic(name)
 
 
 def _is_ordered(group: Group) -> bool:

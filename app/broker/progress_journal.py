@@ -105,13 +105,16 @@ class ProgressJournal:
 
         Written down, or it would come back with the next start for one made again by then.
         """
-        self._delete_retries(group, topic)
+        self.delete_retries(group, topic)
         self._change_if_possible(Unsubscribed(group, topic))
 
-    def _delete_retries(self, group: str, topic: str) -> None:
+    def delete_retries(self, group: str, topic: str) -> None:
+        """Or who begins anew would begin with them, acked ones too. Those that are on their way are
+        nobody's either. What cannot be written down now is unreadable all the same."""
         retries = retry_topic(group, topic)
-        if any(self._store.bounds(retries, 0)):
-            self._store.delete_topic(retries)
+        if self._store.next_offset(retries, 0):
+            with contextlib.suppress(CurlewError):
+                self._store.delete_topic(retries)
 
     async def _hold_to_ends(self) -> None:
         """Once, before anybody stores or reads."""
@@ -147,7 +150,7 @@ class ProgressJournal:
             self._write_unbound([pair])
             return
         if before is not None:
-            self._delete_retries(*pair)
+            self.delete_retries(*pair)
         is_early = before is None and any(key[:2] == pair for key in self._state.queues)
         entry = Bound(*pair, generations, keeps=is_early)
         self._append_bound(entry)

@@ -30,6 +30,7 @@ from app.domain.errors import (
 from app.domain.limits import Limits
 from app.domain.message import (
     PROPERTY_DUE,
+    PROPERTY_GENERATION,
     PROPERTY_REAL_QUEUE,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER,
@@ -100,7 +101,7 @@ class Scheduled:
         self, topic: str, page_size: int, page_token: str | None = None
     ) -> ScheduledPage:
         """Delayed messages of a topic. Looks at `scheduled_scan_max` waiting ones at most."""
-        find_topic(self._metadata, topic)
+        generation = find_topic(self._metadata, topic).generation
         await self._be_up_to_date()
         after = NOTHING if page_token is None else _timer_of(page_token)
         timers = self._delays.timers
@@ -112,7 +113,7 @@ class Scheduled:
         for timer in waiting:
             scanned += 1
             message = await self._delays.read(timer)
-            if message is not None and message.system.get(PROPERTY_REAL_TOPIC) == topic:
+            if message is not None and _is_for(message, topic, generation):
                 found.append(self._scheduled(message))
                 if len(found) == page_size:
                     break
@@ -129,7 +130,7 @@ class Scheduled:
                 is_waiting = await self._delays.timers.is_waiting(timer)
             if is_waiting:
                 message = await self._delays.read(timer)
-                if message is not None:
+                if message is not None and self._is_for_present(message, topic):
                     return self._scheduled(message)
         raise await self._absence(recall)
 
@@ -171,13 +172,18 @@ class Scheduled:
         raise await self._absence(recall)
 
     async def _claim_and_read(self, recall: RecallHandle) -> tuple[Timer, StoredMessage]:
-        """One that is damaged is as good as gone."""
+        """One that is damaged, or for a topic that was deleted, is as good as gone."""
         timer = await self._claim(recall)
         message = await self._delays.read_claimed(timer)
-        if message is None:
+        if message is None or not self._is_for_present(message, recall.topic):
             self._delays.timers.release([timer])
             raise await self._absence(recall)
         return timer, message
+
+    def _is_for_present(self, message: StoredMessage, topic: str) -> bool:
+        """Whether it waits for the topic that has this name now."""
+        view = self._metadata.snapshot.topics.get(topic)
+        return view is not None and _is_for(message, topic, view.generation)
 
     async def _places(self, recall: RecallHandle) -> list[Timer]:
         """Where the message may wait: where it began to, and where it was moved to last."""
@@ -244,6 +250,14 @@ class Scheduled:
             int(system[PROPERTY_DUE]) if due_ms is None else due_ms,
             self._signer.issue(handle),
         )
+
+
+def _is_for(waiting: StoredMessage, topic: str, generation: int) -> bool:
+    """Whether a message waits for this generation of a topic; none is named by early versions."""
+    system = waiting.system
+    if system.get(PROPERTY_REAL_TOPIC) != topic:
+        return False
+    return int(system.get(PROPERTY_GENERATION, 0)) in (0, generation)
 
 
 @contextmanager

@@ -225,8 +225,13 @@ class OffsetBook:
 
     def _forget_deleted(self, left_out: Iterable[CommittedOffset]) -> None:
         """Another node has deleted the group or the topic; what is left here must not pile up, nor
-        count for one that is made again under the name."""
-        names = {(row.group, row.topic) for row in left_out if not row.topic.startswith("%")}
+        count for one that is made again under the name. If it was made again here since, what is
+        there is the successor's."""
+        names = {
+            (row.group, row.topic)
+            for row in left_out
+            if not row.topic.startswith("%") and not self._has_successor(row)
+        }
         if names:
             self._forget(lambda *key: key in names)
 
@@ -247,19 +252,28 @@ class OffsetBook:
         """What SQL is to hold, of what has these names now."""
         group, topic, queue = key
         offset = QueueOffset(self._offsets[group, topic][queue])
-        snapshot = self._metadata.snapshot
-        topic_now, group_now = snapshot.topics.get(topic), snapshot.groups.get(group)
+        of_group, of_topic = self._generations(group, topic)
         return CommittedOffset(
-            group,
-            topic,
-            queue,
-            offset,
-            topic_generation=0 if topic_now is None else topic_now.generation,
-            group_generation=0 if group_now is None else group_now.generation,
+            group, topic, queue, offset, topic_generation=of_topic, group_generation=of_group
         )
 
+    def _generations(self, group: str, topic: str) -> tuple[int, int]:
+        """Of what has these names now; 0: nothing."""
+        snapshot = self._metadata.snapshot
+        topic_now, group_now = snapshot.topics.get(topic), snapshot.groups.get(group)
+        return (
+            0 if group_now is None else group_now.generation,
+            0 if topic_now is None else topic_now.generation,
+        )
+
+    def _has_successor(self, row: CommittedOffset) -> bool:
+        """Whether there are a group and a topic of these names, and not those of the row."""
+        now = self._generations(row.group, row.topic)
+        return 0 not in now and now != (row.group_generation, row.topic_generation)
+
     def _keep(self, keys: Iterable[Key], forced: Iterable[Key]) -> None:
-        self._dirty.update(key for key in keys if (key[0], key[1]) in self._offsets)
+        """What was not written is dirty again, unless it was deleted meanwhile."""
+        self._dirty.update(key for key in keys if key[2] in self._offsets.get(key[:2], ()))
         self._forced.update(self._dirty.intersection(forced))
 
 

@@ -1,6 +1,7 @@
 """Where groups begin, how far they are, and what the metadata hears of it."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from app.domain.errors import (
     ReceiptHandleExpired,
     TopicNotFound,
 )
+from app.domain.message import Message
 from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.settings import GroupSettings, TopicSettings
 from tests.support.brokers import GROUP, IDLE, TOPIC, World, offsets, running
@@ -331,6 +333,40 @@ async def test_a_deleted_topic_takes_its_messages_and_offsets_along() -> None:
         assert await world.ack(*held) == [ReceiptHandleExpired] * 2
         await world.send(b"new")
         assert offsets(await world.receive()) == [3]
+
+
+@pytest.mark.parametrize("is_database_down", [False, True])
+async def test_what_is_being_written_of_a_deleted_topic_does_not_count_for_its_successor(
+    is_database_down: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(queues=2) as world:
+        await world.group(GroupSettings(start="latest"))
+        for queue_id in range(2):
+            await world.broker.send(TOPIC, Message(b"old"), queue_id=queue_id)
+            await world.commit(1, queue_id=queue_id)
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def slow(
+            rows: Sequence[CommittedOffset], *, force: bool = False
+        ) -> list[CommittedOffset]:
+            await answer
+            if is_database_down:
+                raise MetadataUnavailable("the database does not answer")
+            return list(rows)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(world.metadata, "commit_offsets", slow)
+            writing = asyncio.ensure_future(world.broker._book.write())
+            await until(lambda: not world.broker._book._dirty)
+            await world.broker.delete_topic(TOPIC)
+            await world.broker.put_topic(TOPIC, TopicSettings(queues=2))
+            await world.send(b"new")
+            await world.commit(2)
+            answer.set_result(None)
+            await writing
+        assert world.committed() == {0: 2}
+        await write(world)
+        assert world.metadata.committed(GROUP, TOPIC) == {0: 2}
 
 
 async def test_deleting_a_group_frees_its_room_and_ends_its_waits() -> None:

@@ -3,11 +3,11 @@ memory or written again, so that neither a snapshot nor a kill makes another his
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from app.domain.errors import DiskFull, GroupNotFound
+from app.domain.errors import DiskFull, GroupNotFound, TooManyRequests
 from app.domain.settings import GroupSettings
 from tests.support.brokers import GROUP, TOPIC, World, bodies, running
 
@@ -146,3 +146,25 @@ async def test_a_deletion_of_offsets_that_was_refused_takes_nothing_away() -> No
         assert world.metadata.offsets[GROUP, TOPIC, 0] == 2
         await killed(world, snapshot=True)
         assert sorted(bodies(await world.receive())) == [b"b", b"c"], "the retry is there still"
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+async def test_a_deletion_of_offsets_that_is_refused_at_once_takes_nothing_away(
+    start: Literal["earliest", "latest"],
+) -> None:
+    async with running() as world:
+        await world.group(GroupSettings(start=start))
+        await world.send(b"a", b"b", b"c")
+        await world.commit(1)
+        world.store.refusal = TooManyRequests("busy")
+        with pytest.raises(TooManyRequests):
+            await world.broker.group_positions.delete(GROUP, TOPIC)
+        world.store.refusal = None
+        assert world.committed() == {0: 1}
+        await world.broker._book.write()
+        assert world.metadata.offsets[GROUP, TOPIC, 0] == 1
+        group, topic = (
+            world.metadata.snapshot.groups[GROUP],
+            world.metadata.snapshot.topics[TOPIC],
+        )
+        assert await world.broker._groups.positions(group, topic) == [1]

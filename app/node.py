@@ -79,6 +79,8 @@ class Node:
         self.node_id = store.store_id.hex()
         self._stack = stack
         self._disk_was_low = False
+        self._has_deletions = False
+        """Perhaps: a change was seen, and deletions could not be looked for since."""
 
     @classmethod
     async def open(
@@ -217,8 +219,10 @@ class Node:
 
     async def _refresh(self) -> None:
         try:
-            if await self.metadata.refresh():
+            if await self.metadata.refresh() or self._has_deletions:
+                self._has_deletions = True
                 await self.broker.lifecycle.carry_out_deletions()
+                self._has_deletions = False
         except CurlewError as error:
             problem = f"the metadata is not refreshed: {error.detail}"
             if problem != self.broker.health.metadata_problem:

@@ -65,7 +65,7 @@ class Lifecycle:
             terms = await self._with_generation(Kind.TOPIC, name, terms)
             changed = await self._metadata.change_topic(name, named, terms)
             if not terms.is_dry_run:
-                self._begin(name, changed.after.generation)
+                await self._begin(Kind.TOPIC, name, changed.after.generation)
             return changed
 
     async def ensure_topic(self, name: str) -> Topic:
@@ -73,7 +73,7 @@ class Lifecycle:
         async with self._turn_of(Kind.TOPIC, name):
             generation = await self._generation_to_take(Kind.TOPIC, name)
             topic = await self._metadata.ensure_topic(name, generation=generation)
-            self._begin(name, topic.generation)
+            await self._begin(Kind.TOPIC, name, topic.generation)
             return topic
 
     async def change_group(self, name: str, named: Named, terms: Terms) -> Changed[Group]:
@@ -82,7 +82,7 @@ class Lifecycle:
             terms = await self._with_generation(Kind.GROUP, name, terms)
             changed = await self._metadata.change_group(name, named, terms)
             if not terms.is_dry_run:
-                self._begin(dead_letter_topic(name), changed.after.generation)
+                await self._begin(Kind.GROUP, name, changed.after.generation)
             return changed
 
     async def ensure_group(self, name: str) -> Group:
@@ -90,7 +90,7 @@ class Lifecycle:
         async with self._turn_of(Kind.GROUP, name):
             generation = await self._generation_to_take(Kind.GROUP, name)
             group = await self._metadata.ensure_group(name, generation=generation)
-            self._begin(dead_letter_topic(name), group.generation)
+            await self._begin(Kind.GROUP, name, group.generation)
             return group
 
     async def _with_generation(self, kind: Kind, name: str, terms: Terms) -> Terms:
@@ -107,9 +107,16 @@ class Lifecycle:
             await self._carry_out_all(kind, name)
         return self._store.generation(_stored(kind, name))
 
-    def _begin(self, stored: str, generation: int) -> None:
-        """So that the store knows it also when nothing is sent to it."""
+    async def _begin(self, kind: Kind, name: str, generation: int) -> None:
+        """So that the store knows it also when nothing is sent to it.
+
+        The store may still know its predecessor: the answer to that one's deletion was lost, so it
+        was in the snapshot up to now.
+        """
+        stored = _stored(kind, name)
         try:
+            if self._store.generation(stored) not in (0, generation):
+                await self._carry_out_all(kind, name)
             self._store.begin_topic(stored, generation)
         except CurlewError as error:  # the first send tries again
             _LOG.debug("%s has not begun: %s", stored, error.detail)
@@ -154,9 +161,11 @@ class Lifecycle:
         stored = _stored(kind, name)
         was_gone = self._store.is_gone(stored, generation)
         written = Confirmation()
-        is_new = False
         try:
             is_new = self._store.delete_topic(stored, generation, written.done)
+        except DiskFull as error:
+            is_new = True
+            written.done(error)
         finally:
             if not was_gone and self._is_started:
                 self._forget(deletion)
@@ -226,7 +235,7 @@ class Lifecycle:
                 "deleted that" if self._store.is_gone(stored, lives) else f"generation {lives}",
             )
             await self._metadata.set_generation(kind, name, lives)
-            self._begin(stored, lives)
+            await self._begin(kind, name, lives)
 
     # --- turns
 

@@ -93,7 +93,8 @@ class ProgressJournal:
         ):
             self._finish_deletion(group, topic)
         elif group_now is not None and topic_now is not None:
-            self.bind(group_now, topic_now)
+            with contextlib.suppress(DiskFull):  # the next use of the two binds them
+                self.bind(group_now, topic_now)
 
     def _is_gone(self, stored: str, generation: int, now: Group | Topic | None) -> bool:
         if now is not None and generation in (0, now.generation):

@@ -126,6 +126,27 @@ async def test_metadata_that_is_gone(
     assert await look(http) == (200, [], [])
 
 
+async def test_a_deletion_that_was_seen_and_not_found_is_carried_out_later(server: Served) -> None:
+    """By another connection, and the database fails between two looks at it."""
+    node, url = server.node, server.node.config.database
+    assert node.store.generation("orders")
+    for statement in (
+        "INSERT INTO tombstones SELECT 'topic', name, generation, 0 FROM topics"
+        " WHERE name = 'orders'",
+        "DELETE FROM topics WHERE name = 'orders'",
+        "UPDATE metadata_version SET version = version + 1",
+        "ALTER TABLE tombstones RENAME TO lost",
+    ):
+        execute(url, statement)
+    await node._refresh()
+    assert "orders" not in node.metadata.snapshot.topics
+    assert node.store.generation("orders")
+    execute(url, "ALTER TABLE lost RENAME TO tombstones")
+    await node._refresh()
+    assert not node.store.generation("orders")
+    assert await node.metadata.deletions() == []
+
+
 async def test_timers_that_are_read_back(server: Served, http: httpx.AsyncClient) -> None:
     await server.node.broker.delays.service.stop()  # its next turn would mend it
     server.node.broker.delays.timers.damage = "a run has a wrong checksum"

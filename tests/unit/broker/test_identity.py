@@ -12,6 +12,7 @@ from app.broker.claims import KeyClaim, ProducerClaim
 from app.broker.dead_letters import Selection
 from app.broker.delays import MISSING_MS
 from app.broker.results import QueuePosition
+from app.domain.changes import Terms
 from app.domain.delays import Due
 from app.domain.errors import (
     CurlewError,
@@ -24,6 +25,7 @@ from app.domain.errors import (
 )
 from app.domain.identity import Kind
 from app.domain.limits import GENERATION_MAX
+from app.domain.merging import Named
 from app.domain.message import Message
 from app.domain.names import dead_letter_topic, retry_topic
 from app.domain.settings import GroupSettings, TopicSettings
@@ -202,14 +204,80 @@ async def test_a_deletion_that_the_store_refuses_is_carried_out_before_the_name_
         assert await readable(world) == []
 
 
-async def test_a_deletion_that_a_full_disk_has_not_written_keeps_its_tombstone() -> None:
+@pytest.mark.parametrize("kind", list(Kind))
+async def test_a_successor_begins_although_nobody_heard_that_the_deletion_was_done(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the connection breaks after the commit: the name is in the snapshot still."""
     async with running() as world:
-        world.store.failure = DiskFull("no room", outcome="not_stored")
-        await world.broker.delete_topic(TOPIC)
-        assert len(world.metadata.pending) == 1
-        world.store.failure = None
+        await world.group(GroupSettings(max_attempts=1))
+        await world.send(b"old")
+        await world.nack(*await world.receive(1))
+        await world.kill()
+        stale, metadata = world.metadata.snapshot, world.metadata
+        is_topic = kind is Kind.TOPIC
+        await (metadata.delete_topic(TOPIC) if is_topic else metadata.delete_group(GROUP))
+        true, metadata.snapshot = metadata.snapshot, stale
+        change = metadata.change_topic if is_topic else metadata.change_group
+
+        async def changed(name: str, named: Named, terms: Terms) -> object:
+            metadata.snapshot = true
+            return await change(name, named, terms)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(metadata, f"change_{kind.value}", changed)
+            if is_topic:
+                await world.broker.put_topic(TOPIC, TopicSettings(queues=1))
+            else:
+                await world.broker.put_group(GROUP, GroupSettings(max_attempts=1))
+        assert metadata.pending == []
+        await world.send(b"new")
+        assert (await readable(world))[-1] == b"new"
+        if is_topic:
+            assert await readable(world) == [b"new"]
+        else:
+            assert world.broker.dead_letters.count(GROUP) == 0
+            number = metadata.snapshot.groups[GROUP].generation
+            assert world.store.generation(dead_letter_topic(GROUP)) == number
+
+
+@pytest.mark.parametrize("is_refused_at_once", [False, True])
+@pytest.mark.parametrize("kind", list(Kind))
+async def test_a_deletion_that_a_full_disk_has_not_written_keeps_its_tombstone(
+    kind: Kind, is_refused_at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither does it keep the node from starting."""
+    async with running() as world:
+        await world.retry_at_once()
+        await world.send(b"old")
+        await world.nack(*await world.receive(1))
+        full = DiskFull("no room", outcome="not_stored")
+        delete = world.store.delete_topic
+
+        def refuse(topic: str, generation: int = 0, done: Done | None = None) -> bool:
+            delete(topic, generation, done)
+            raise full
+
+        with monkeypatch.context() as patched:
+            if is_refused_at_once:
+                world.store.refusal = full
+                patched.setattr(world.store, "delete_topic", refuse)
+            else:
+                world.store.failure = full
+            if kind is Kind.TOPIC:
+                await world.broker.delete_topic(TOPIC)
+            else:
+                await world.broker.delete_group(GROUP)
+            assert len(world.metadata.pending) == 1
+            world.store.failure = None
+            await world.kill()
+            assert len(world.metadata.pending) == is_refused_at_once
+            world.store.refusal = None
         await world.kill()
         assert world.metadata.pending == []
+        await world.broker.put_topic(TOPIC, TopicSettings(queues=1))
+        await world.broker.put_group(GROUP, GroupSettings(start="latest"))
+        assert await world.receive() == []
 
 
 async def test_a_tombstone_that_stays_leaves_the_successor_alone() -> None:

@@ -92,6 +92,8 @@ class Consumptions:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._used_s: dict[_Names, float] = {}
         """When a heartbeat or a commit was last taken."""
+        self._tentative: dict[_Names, int] = {}
+        """Commits that the log has not confirmed, where the first of them has set the kind."""
         self._to_look_at: list[_Names] = []
         """By the next turns."""
         self._started_s = clock.monotonic_s()
@@ -232,6 +234,26 @@ class Consumptions:
             self._used_s |= {(group, topic): now_s for topic in topics}
             for written in [self._set(group, topic, Consumption.ASSIGNED) for topic in topics]:
                 await _wait_for(written)
+
+    def depend_on(self, group: str, topic: str, written: Confirmation) -> None:
+        """In the body of `assigning`: the group reads the topic so only if the log takes the commit
+        that is on its way. When it refuses all that are, the kind is given up again."""
+        names = group, topic
+        if self._is_assigned(group, topic) and names not in self._tentative:
+            return
+
+        def decide() -> None:
+            left = self._tentative.pop(names, 0) - 1
+            if left < 0 or not written.has_failed:
+                return
+            if left > 0:
+                self._tentative[names] = left
+            elif self._is_assigned(group, topic) and not self._assignments().readers(group, topic):
+                self._used_s.pop(names, None)
+                self._give_up(group, topic)
+
+        self._tentative[names] = self._tentative.get(names, 0) + 1
+        written.then(decide)
 
     async def preview_assigning(
         self, group: str, topic: str, *, force: bool

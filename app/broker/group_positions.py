@@ -225,6 +225,7 @@ class GroupPositions:
                 await self._commit_under(group, commit.offsets, commit.fence)
             await self._groups.until_left(group, commit.topic.name)
             written = self._groups.commit(commit.group, commit.topic, commit.rows)
+            self._consumptions.depend_on(group, commit.topic.name, written)
         await written.wait()
         return effects
 

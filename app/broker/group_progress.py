@@ -310,6 +310,21 @@ class QueueState:
             self.deliveries |= known
             self.parked.update((each.offset, each) for each in parked if each.offset in known)
 
+    def unpark(self, message: ParkedMessage) -> bool:
+        """The log has refused that it is parked. True: it was until now."""
+        was_parked = self.parked.get(message.offset) is message
+        for state in [*[move.before for move in self.moves], self]:
+            if state.parked.get(message.offset) is message:
+                del state.parked[message.offset]
+        return was_parked
+
+    def park_again(self, epoch: int, message: ParkedMessage, deliveries: int) -> None:
+        """The log has refused to release it: as it was in that epoch."""
+        for state in [*[move.before for move in self.moves], self]:
+            if state.epoch == epoch and not state.progress.is_acked(message.offset):
+                state.parked[message.offset] = message
+                state.deliveries[message.offset] = deliveries
+
     def _drop_done_parked(self) -> None:
         for offset in list(self.parked) if self.parked else ():
             if self.progress.is_acked(offset):

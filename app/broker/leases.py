@@ -408,6 +408,15 @@ class LeaseTable:
         lease.attempt = 0
         self._return(offset, lease)
 
+    def fail_parked(self, offset: int) -> None:
+        """The log has refused that it is parked: parked → failing."""
+        self._failing[offset] = self._parked.pop(offset)
+        self._in_flight.count += 1
+
+    def drop_parked(self, offset: int) -> None:
+        """It was not fetched yet, and is to be found when it is."""
+        del self._parked[offset]
+
     def move_parked(self, offset: int, failure: Failure) -> Lease:
         """parked → moving: it is given up."""
         lease = self._moving[offset] = self._parked.pop(offset)

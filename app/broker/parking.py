@@ -8,7 +8,7 @@ message. Event loop only.
 from enum import StrEnum
 from typing import NamedTuple
 
-from app.broker.group_progress import ParkedMessage, Released
+from app.broker.group_progress import ParkedMessage
 from app.broker.groups import Groups
 from app.broker.ports import Group, Metadata
 from app.broker.progress_journal import ProgressJournal
@@ -18,7 +18,6 @@ from app.broker.subscriptions import LeasedQueue, Subscription
 from app.broker.topics import find_topic
 from app.domain.errors import CurlewError, GroupNotFound, MessageNotFound
 from app.domain.names import check_group
-from app.domain.positions import FlushMode
 
 
 class Release(StrEnum):
@@ -91,15 +90,10 @@ class Parking:
         assert queue is not None, "a topic never loses queues"
         if offset not in queue.state.parked or queue.leases.state_of(offset) is not None:
             raise _not_parked(group, queue_id, offset)  # another call was quicker
-        is_known = queue.leases.is_parked(offset)  # else nobody has looked since a restart
         if how is Release.RETRY:
-            released = Released(group, topic, queue_id, offset)
-            written = self._progress.change(released, FlushMode.SYNC)
-            if is_known:
-                queue.leases.unpark(offset)
-            await written.wait()
+            await self._retries.release(subscription, queue, message)
         else:
-            if not is_known:
+            if not queue.leases.is_parked(offset):  # nobody has looked since a restart
                 queue.leases.park_unseen(offset, message.attempts)
             await self._give_up(subscription, settings, queue, offset, how)
         subscription.line.wake_one()

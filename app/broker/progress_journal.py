@@ -64,6 +64,8 @@ class ProgressJournal:
         """(group, topic) → what the log has refused; written before any other entry of the pair."""
         self._unforgotten: set[tuple[str, str]] = set()
         """(group, topic) pairs that were deleted, which the log has refused to hear; told again."""
+        self._untold: set[tuple[str, str]] = set()
+        """(group, topic) pairs whose kind of consumption the log has refused; told again."""
 
     async def load(self, book: OffsetBook, snapshot: Snapshot) -> None:
         """Replay the log; then log, book and queues know the same.
@@ -314,15 +316,37 @@ class ProgressJournal:
     def set_consumption(
         self, group: Group, topic: Topic, kind: Consumption | None, now_ms: int
     ) -> Confirmation | None:
-        """From now on the group consumes the topic so. None: the disk is full; then a crash would
-        forget it, as it would forget deliveries."""
+        """From now on the group consumes the topic so. None: the disk is full. What the log has
+        refused it is told again (`turn`); a crash before would forget it, as it would forget
+        deliveries."""
         entry = ConsumptionSet(group.name, topic.name, kind, now_ms)
         written: Confirmation | None = None
-        with contextlib.suppress(DiskFull):
+        try:
             self.bind(group, topic)
-            written = self.append(entry, FlushMode.ASYNC)
+            written = self._append_kind(entry)
+        except DiskFull:
+            self._untold.add((group.name, topic.name))
         self._state.take(entry)
         return written
+
+    def _append_kind(self, entry: ConsumptionSet) -> Confirmation:
+        pair = entry.group, entry.topic
+
+        def settled(error: CurlewError | None) -> None:
+            if error is not None:
+                self._untold.add(pair)
+
+        return self.append(entry, FlushMode.ASYNC, settled)
+
+    def _tell_kinds_again(self) -> None:
+        """Those of now, whatever was refused; who is not bound has begun nothing."""
+        untold, self._untold = self._untold, set()
+        for pair in untold & self._state.generations.keys():
+            kind, since_ms = self._state.consumptions.get(pair, (None, 0))
+            try:
+                self._append_kind(ConsumptionSet(*pair, kind, since_ms))
+            except CurlewError:
+                self._untold.add(pair)
 
     def unsubscribe(self, group: str, topic: str, left: Done) -> Confirmation:
         """The group's progress in the topic is deleted; when the log refuses it, all is as it was.
@@ -379,9 +403,9 @@ class ProgressJournal:
             if pair not in self._state.generations:
                 self._change_if_possible(Unsubscribed(*pair))
 
-    def change(self, entry: Entry, flush: FlushMode) -> Confirmation:
+    def change(self, entry: Entry, flush: FlushMode, settled: Done | None = None) -> Confirmation:
         """Write an entry down that belongs to no message, and make its change."""
-        confirmation = self.append(entry, flush)
+        confirmation = self.append(entry, flush, settled)
         self._state.take(entry)
         return confirmation
 
@@ -389,4 +413,6 @@ class ProgressJournal:
         """Say again what was refused; write a snapshot when one is due. A service's turn."""
         if self._unforgotten:
             self._forget_again()
+        if self._untold:
+            self._tell_kinds_again()
         await self._journal.turn()

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from app.broker.confirming import Confirmation
 from app.broker.delays import Delays, retry_identity
-from app.broker.group_progress import Parked, ParkedMessage, Settled, runs_of
+from app.broker.group_progress import Parked, ParkedMessage, Released, Settled, runs_of
 from app.broker.leases import Lease, LeaseTable
 from app.broker.offset_book import OffsetBook
 from app.broker.origins import dead_letter, retry_copy
@@ -211,10 +211,50 @@ class Retrier:
         message = ParkedMessage(
             offset, queue.order.key_of(offset), lease.attempt, reason, self._clock.now_ms()
         )
-        key = (subscription.group, subscription.topic, queue.queue_id)
-        confirmation = self._progress.change(Parked(*key, message), FlushMode.SYNC)
-        queue.leases.park(offset)
+        state, table = queue.state, queue.leases
+
+        def settled(error: CurlewError | None) -> None:
+            if error is not None and state.unpark(message):
+                if queue.leases is table and table.is_parked(offset):
+                    table.fail_parked(offset)
+                else:
+                    self._start_over(subscription, queue)
+
+        entry = Parked(*queue.key, message)
+        confirmation = self._progress.change(entry, FlushMode.SYNC, settled)
+        table.park(offset)
         await confirmation.wait()
+
+    async def release(
+        self, subscription: Subscription, queue: LeasedQueue, message: ParkedMessage
+    ) -> None:
+        """Let a parked message be delivered again, its attempts counted anew, as soon as that is
+        written down. Raises the store's error; then it is parked as before."""
+        state, table, offset = queue.state, queue.leases, message.offset
+        epoch, deliveries = state.epoch, state.deliveries.get(offset, message.attempts)
+        if not table.is_parked(offset):  # nobody has looked since a restart
+            table.park_unseen(offset, message.attempts)
+
+        def settled(error: CurlewError | None) -> None:
+            is_same = queue.leases is table and table.is_parked(offset)
+            if error is not None:
+                state.park_again(epoch, message, deliveries)
+                if not is_same and offset in state.parked:
+                    self._start_over(subscription, queue)
+            elif is_same and offset >= queue.fetch_offset:
+                table.drop_parked(offset)
+            elif is_same:
+                table.unpark(offset)
+                subscription.line.wake_one()
+
+        entry = Released(*queue.key, offset)
+        await self._progress.change(entry, FlushMode.SYNC, settled).wait()
+
+    def _start_over(self, subscription: Subscription, queue: LeasedQueue) -> None:
+        """What the queue was told since is not so."""
+        if not subscription.is_closed:
+            queue.start_over(self._lease_ids.next)
+            subscription.line.wake_one()
 
     async def _deal_with_some(
         self,
@@ -341,12 +381,9 @@ class Retrier:
         keys' turns were passed on, so the queue begins again where it is committed."""
         queue = step.queue
         is_same = queue.reopen(known, {offset: lease for _, offset, lease in step.items})
-        if subscription.is_closed:
-            return
         if not is_same:
-            queue.start_over(self._lease_ids.next)
-            subscription.line.wake_one()
-        elif queue.leases is step.table:
+            self._start_over(subscription, queue)
+        elif queue.leases is step.table and not subscription.is_closed:
             for _, offset, lease in step.items:
                 if not queue.progress.is_acked(offset):  # by a commit since
                     step.table.keep_failing(offset, lease)

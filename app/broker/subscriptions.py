@@ -130,8 +130,11 @@ class LeasedQueue:
             self.state.ack_runs(runs)
 
     def give_turn(self, turn: Turn) -> None:
-        """It is this message's turn: it is ready, unless it was parked before a restart."""
+        """It is this message's turn: it is ready, unless it was parked before a restart, and is
+        not to be delivered before the log has its release."""
         parked = self.state.parked.get(turn.offset)
+        if self.leases.is_parked(turn.offset):
+            return
         if parked is None:
             self.leases.make_ready(turn.offset, turn.earlier)
         else:

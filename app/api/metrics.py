@@ -40,6 +40,8 @@ class Sources(NamedTuple):
     metadata: Metadata
     traffic: Traffic
     connections: ConnectionCounts | None
+    dead_letters: int
+    """Of all groups."""
 
 
 class _Family(NamedTuple):
@@ -135,7 +137,7 @@ def _state(sources: Sources) -> Iterator[_Family]:
     )
     yield _one("rocketmq_topic_number", "gauge", "Topics.", len(snapshot.topics))
     yield _one("rocketmq_consumer_group_number", "gauge", "Groups.", len(snapshot.groups))
-    yield from _waiting(broker, snapshot.groups)
+    yield from _waiting(broker, sources.dead_letters)
     yield _one(
         "rocketmq_storage_size",
         "gauge",
@@ -159,7 +161,7 @@ def _state(sources: Sources) -> Iterator[_Family]:
     )
 
 
-def _waiting(broker: Broker, groups: Iterable[str]) -> Iterator[_Family]:
+def _waiting(broker: Broker, dead_letters: int) -> Iterator[_Family]:
     yield _one(
         "rocketmq_timing_messages",
         "gauge",
@@ -176,7 +178,7 @@ def _waiting(broker: Broker, groups: Iterable[str]) -> Iterator[_Family]:
         "curlew_dead_letters",
         "gauge",
         "Dead letters of all groups.",
-        sum(broker.dead_letters.count(group) for group in groups),
+        dead_letters,
     )
 
 

@@ -1,5 +1,7 @@
 """What is heavy at the limits takes no long turn of the event loop, on a real node and disk."""
 
+import asyncio
+import dataclasses
 import json
 from collections import deque
 from collections.abc import AsyncIterator
@@ -11,14 +13,15 @@ import pytest
 from app.api.exchange import AsgiApp
 from app.broker.claims import Placed, ProducerClaim
 from app.broker.producer_table import ProducerTable
-from app.broker.results import BatchItem
+from app.broker.results import BatchItem, QueuePosition
 from app.cluster import migrate
 from app.config import Config
 from app.domain.errors import SequenceOutOfOrder
-from app.domain.limits import MIB, Limits
+from app.domain.limits import MIB, NAME_CHARS_MAX, Limits
 from app.domain.message import Message
+from app.domain.names import nearest
 from app.domain.positions import FlushMode
-from app.domain.settings import TopicSettings
+from app.domain.settings import GroupSettings, TopicSettings
 from app.main import create_app
 from app.node import Node
 from tests.support.asgi import Answer, call
@@ -209,10 +212,71 @@ async def test_the_topic_of_many_producers_is_deleted(
         assert not any(each.sequences for each in known.values())
 
 
+async def test_a_trace_and_a_queue_for_a_large_batch(tmp_path: Path, turn_watch: TurnWatch) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    properties = {f"name-{number}": "x" for number in range(100)}
+    async with open_node(tmp_path) as node:
+        await node.broker.put_topic("orders", TopicSettings(queues=4, flush=FlushMode.ASYNC))
+        app = create_app(node)
+        body = batch_of({"text": "x", "properties": properties}, 10_000)
+        for _ in range(2):  # the first time to warm
+            with turn_watch.measured():
+                answer = await post(app, body, {b"traceparent": trace.encode()}, b"queue_id=2")
+            assert {each["queue_id"] for each in answer.json()["results"]} == {2}
+        turn_watch.check()
+        read = node.store.read("orders", 2, 10_000, max_messages=1, max_bytes=MIB)
+        assert node.store.decode(read.records[0]).properties == {**properties, "traceparent": trace}
+
+
+async def test_the_figures_of_many_groups(tmp_path: Path, turn_watch: TurnWatch) -> None:
+    async with open_node(tmp_path) as node:
+        app = create_app(node)
+        await call(app, "GET", "/metrics")  # warm
+        await node.broker.put_group("workers", GroupSettings())
+        snapshot = node.metadata.snapshot
+        group = snapshot.groups["workers"]
+        groups = {f"workers-{number}": group for number in range(Limits().groups_max)}
+        node.metadata._snapshot = dataclasses.replace(snapshot, groups=groups)
+        with turn_watch.short_turns():
+            await asyncio.sleep(0)
+            answer = await call(app, "GET", "/metrics")
+            await asyncio.sleep(0)
+        assert b"\nrocketmq_consumer_group_number 10000\n" in answer.body
+        assert b"\ncurlew_dead_letters 0\n" in answer.body
+
+
+async def test_the_lag_over_many_topics(tmp_path: Path, turn_watch: TurnWatch) -> None:
+    async with open_node(tmp_path) as node:
+        app = create_app(node)
+        for topic in [f"orders-{number}" for number in range(8)]:
+            await node.broker.put_topic(topic, TopicSettings(queues=QUEUES))
+            rows = [QueuePosition(queue_id, 0) for queue_id in range(QUEUES)]
+            await node.broker.commit_offsets("workers", topic, rows)
+        await call(app, "GET", "/v1/groups/workers/lag", query=b"topic=orders-1")  # warm
+        with turn_watch.short_turns():
+            answer = await call(app, "GET", "/v1/groups/workers/lag")
+        assert answer.json()["ready"] == 0
+        assert [len(each["queues"]) for each in answer.json()["topics"]] == [QUEUES] * 8
+
+
+async def test_a_hint_at_one_of_many_names(turn_watch: TurnWatch) -> None:
+    tenant = "the-orders-of-a-tenant-with-a-long-name-" * 3
+    names = [f"{tenant}{number:07}" for number in range(Limits().topics_max)]
+    with turn_watch.short_turns():
+        await asyncio.sleep(0)
+        assert nearest(names[77].replace("tenant", "tennat", 1), names) == names[77]
+        await asyncio.sleep(0)
+        assert nearest("x" * NAME_CHARS_MAX, names) is None
+        await asyncio.sleep(0)
+
+
 def batch_of(entry: object, count: int) -> bytes:
     return f'{{"messages":[{",".join([json.dumps(entry)] * count)}]}}'.encode()
 
 
-async def post(app: AsgiApp, body: bytes, more: dict[bytes, bytes] | None = None) -> Answer:
+async def post(
+    app: AsgiApp, body: bytes, more: dict[bytes, bytes] | None = None, query: bytes = b""
+) -> Answer:
     headers = {b"content-type": b"application/json", **(more or {})}
-    return await call(app, "POST", "/v1/topics/orders/messages:batch", body, headers=headers)
+    path = "/v1/topics/orders/messages:batch"
+    return await call(app, "POST", path, body, headers=headers, query=query)

@@ -59,6 +59,10 @@ class TurnWatch:
         """Fail when a turn within the block takes longer than it may."""
         with self.measured():
             yield
+        self.check()
+
+    def check(self) -> None:
+        """Fail when a turn of the last block took longer than it may."""
         assert self.turns, "no turn began and ended within the block"
         took = f"a turn of the event loop took {self.longest_s * 1000:.0f} ms of processor time"
         assert self.longest_s <= TURN_SECONDS_MAX, took

@@ -260,21 +260,19 @@ class Sending:
                 )
             await self._send_frame(exchange, topic, frame, options, wishes)
             return
+        if spread and options.queue_id is not None:
+            raise InvalidRequest(
+                "spread and queue_id contradict each other", hint="leave one of them out"
+            )
         body = await self._read(exchange, self._limits.batch_bytes_max, batch_too_large, packing)
-        work = partial(_entries_of, kind, body, line_type, self._limits.batch_messages_max)
+        for_all = read_trace(headers), options.queue_id
+        limit = self._limits.batch_messages_max
+        work = partial(_entries_of, kind, body, line_type, limit, *for_all)
         if len(body) <= _DECODED_INLINE_BYTES_MAX:
             entries = work()
         else:
             entries = await asyncio.get_running_loop().run_in_executor(None, work)
-        if trace := read_trace(headers):
-            entries = [traced(entry, trace) for entry in entries]
         claim = await claim_of(options, exchange, body)
-        if options.queue_id is not None:
-            if spread:
-                raise InvalidRequest(
-                    "spread and queue_id contradict each other", hint="leave one of them out"
-                )
-            entries = [_of_queue(entry, options.queue_id) for entry in entries]
         await self._send_entries(exchange, topic, entries, options, spread, wishes, claim)
 
     async def _read_frame(
@@ -465,6 +463,23 @@ def _position_headers(result: SendResult) -> Headers:
 
 
 def _entries_of(
+    kind: media.BatchKind,
+    body: bytes,
+    line_type: str | None,
+    count_max: int,
+    trace: dict[str, str],
+    queue_id: int | None,
+) -> list[Entry]:
+    """The entries with what the request says for all of them. Any thread."""
+    entries = _decoded(kind, body, line_type, count_max)
+    if trace:
+        entries = [traced(entry, trace) for entry in entries]
+    if queue_id is not None:
+        entries = [_of_queue(entry, queue_id) for entry in entries]
+    return entries
+
+
+def _decoded(
     kind: media.BatchKind, body: bytes, line_type: str | None, count_max: int
 ) -> list[Entry]:
     """At most `count_max`, or `BatchTooLarge`: small faults must not become large errors."""

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from app.api.dependencies import WithServices
 from app.api.documentation import problem_responses
 from app.api.group_documents import consumption_states
+from app.api.large_documents import answer_of
 from app.api.schemas import AnswerModel, ConsumptionDocument
 from app.broker.lag import GroupLag, QueueLag, TopicLag
 from app.broker.whereabouts import Standing, Whereabouts
@@ -125,16 +126,17 @@ class DeliveryDocument(AnswerModel):
     "/v1/groups/{group}/lag",
     operation_id="get_lag",
     summary="How far a consumer group is behind",
+    response_model=GroupLagDocument,
     responses=problem_responses(404),
 )
 async def get_lag(
     group: str,
     services: WithServices,
     topic: Annotated[str | None, Query(description="this topic only")] = None,
-) -> GroupLagDocument:
+) -> Response:
     """Per queue and in all: ready, in flight, retrying, delayed, dead, and the oldest of them."""
     lag = await services.broker.lag.group_lag(group, topic=topic)
-    return GroupLagDocument.of(lag, consumption_states(services, group))
+    return await answer_of(GroupLagDocument.of, lag, consumption_states(services, group))
 
 
 @router.get(

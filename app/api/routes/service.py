@@ -69,7 +69,9 @@ async def get_readiness(services: WithServices, response: Response) -> Readiness
 )
 async def get_metrics(services: WithServices) -> PlainTextResponse:
     """Aggregates in the Prometheus text format; names are RocketMQ 5's where it has one."""
-    sources = Sources(services.broker, services.metadata, services.traffic, services.connections)
+    broker, metadata = services.broker, services.metadata
+    dead_letters = await broker.dead_letters.count_all(list(metadata.snapshot.groups))
+    sources = Sources(broker, metadata, services.traffic, services.connections, dead_letters)
     return PlainTextResponse(render_metrics(sources), media_type=CONTENT_TYPE)
 
 

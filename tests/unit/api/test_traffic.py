@@ -22,7 +22,7 @@ class Counts:
 
 def rendered(traffic: Traffic) -> dict[str, float]:
     world = World()
-    text = render_metrics(Sources(world.broker, world.metadata, traffic, Counts()))
+    text = render_metrics(Sources(world.broker, world.metadata, traffic, Counts(), 0))
     assert text.endswith("\n")
     values = {}
     families: set[str] = set()
@@ -82,7 +82,7 @@ def test_the_node_behind_is_described() -> None:
     world = World()
     world.store.state.start, world.store.state.written_end = 100, 700
     world.store.state.flushed_end, world.store.state.pending_bytes = 600, 40
-    text = render_metrics(Sources(world.broker, world.metadata, Traffic(), Counts()))
+    text = render_metrics(Sources(world.broker, world.metadata, Traffic(), Counts(), 0))
     assert "\nrocketmq_storage_size 600\n" in text
     assert "\nrocketmq_storage_flush_behind_bytes 100\n" in text
     assert "\ncurlew_storage_pending_bytes 40\n" in text
@@ -94,7 +94,7 @@ def test_the_node_behind_is_described() -> None:
 
 def test_a_server_without_a_guard_has_no_connections_to_count() -> None:
     world = World()
-    text = render_metrics(Sources(world.broker, world.metadata, Traffic(), None))
+    text = render_metrics(Sources(world.broker, world.metadata, Traffic(), None, 0))
     assert "connections" not in text
 
 
@@ -103,7 +103,7 @@ def test_the_lag_of_the_event_loop_is_told() -> None:
     for late_s in (0.001, 0.06, 0.04):
         world.broker.loop_lag.note(late_s)
     first, second = (
-        render_metrics(Sources(world.broker, world.metadata, Traffic(), None)) for _ in range(2)
+        render_metrics(Sources(world.broker, world.metadata, Traffic(), None, 0)) for _ in range(2)
     )
     assert "\ncurlew_event_loop_lag_max_seconds 0.06\n" in first
     assert "\ncurlew_event_loop_lag_max_seconds 0\n" in second

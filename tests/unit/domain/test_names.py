@@ -13,6 +13,7 @@ from app.domain.names import (
     check_topic,
     dead_letter_topic,
     is_system_topic,
+    nearest,
     retry_topic,
 )
 
@@ -37,3 +38,18 @@ def test_system_topics_are_closed_to_clients() -> None:
         with pytest.raises(IllegalTopic, match="reserved"):
             check_topic(name)
     assert not is_system_topic("orders")
+
+
+@pytest.mark.parametrize("count", [100, 10_000])
+def test_the_nearest_of_few_and_of_many_names(count: int) -> None:
+    names = [f"orders-{number:05}" for number in range(count)]
+    for typo in ("ordres-00077", "orders-x00077", "rders-00077", "orders_00077", "orders-00077x"):
+        assert nearest(typo, iter(names)) == "orders-00077"
+    assert nearest("payments", names) is None
+    assert nearest("", names) is None
+
+
+def test_the_nearest_of_long_names_is_not_the_first_one() -> None:
+    names = ["a-name-of-many-words-" * 5 + f"{number:05}" for number in range(120)]
+    assert nearest(names[77].replace("many", "mnay", 1), names) == names[77]
+    assert nearest("orders", ["o" * 127, "orders-"]) == "orders-"

@@ -123,7 +123,7 @@ class AcksAndSends:
         modes = {flush, *(each.topic.flush for each in chosen)}
         strictest = FlushMode.SYNC if FlushMode.SYNC in modes else FlushMode.ASYNC
         now_s = self._clock.monotonic_s()
-        taken = Taken(subscription, self._book, self._lease_ids)
+        taken = Taken(subscription, self._book, self._progress, self._lease_ids)
 
         def done(error: CurlewError | None) -> None:
             taken.settled(error)

@@ -131,12 +131,13 @@ class OffsetBook:
     ) -> None:
         """Set offsets, backwards too: `prepare` in SQL, then `log`; SQL's copy follows.
 
-        No commit and no look at SQL comes in between. What the two raise changes no offset.
+        No commit and no look at SQL comes in between. What the two raise changes no offset, and
+        those of what is deleted meanwhile are no offsets of a successor.
         """
         async with self._writing:
             await prepare()
             await log()
-            for row in rows:
+            for row in filter(self._is_of_present, rows):
                 self._offsets.setdefault((row.group, row.topic), {})[row.queue_id] = row.offset
                 key = row.group, row.topic, row.queue_id
                 self._dirty.add(key)
@@ -151,7 +152,7 @@ class OffsetBook:
         """Move forward, by `store` in SQL first; what it raises changes nothing."""
         async with self._writing:
             await store(rows)
-            for row in rows:
+            for row in filter(self._is_of_present, rows):
                 key = (row.group, row.topic, row.queue_id)
                 is_dirty = key in self._dirty
                 self.advance(key, row.offset)
@@ -265,6 +266,11 @@ class OffsetBook:
             0 if group_now is None else group_now.generation,
             0 if topic_now is None else topic_now.generation,
         )
+
+    def _is_of_present(self, row: CommittedOffset) -> bool:
+        """Whether the group and the topic of a row have these names still."""
+        of_group, of_topic = self._generations(row.group, row.topic)
+        return row.group_generation == of_group and row.topic_generation == of_topic
 
     def _has_successor(self, row: CommittedOffset) -> bool:
         """Whether there are a group and a topic of these names, and not those of the row."""

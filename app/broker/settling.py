@@ -119,7 +119,7 @@ class Settler:
         if not looked.acked:
             return None
         runs = looked.runs()
-        taken = Taken(subscription, self._book, self._lease_ids)
+        taken = Taken(subscription, self._book, self._progress, self._lease_ids)
         entry = settled_by(subscription, runs)
         written = self._progress.append(entry, flush, taken.settled)
         self.take(subscription, looked, runs, now_s, taken)
@@ -269,11 +269,18 @@ class Settler:
 class Taken:
     """What acks have changed in memory until the log has them: kept then, undone else."""
 
-    __slots__ = ("_book", "_lease_ids", "_subscription", "parts")
+    __slots__ = ("_book", "_lease_ids", "_progress", "_subscription", "parts")
 
-    def __init__(self, subscription: Subscription, book: OffsetBook, lease_ids: LeaseIds) -> None:
+    def __init__(
+        self,
+        subscription: Subscription,
+        book: OffsetBook,
+        progress: ProgressJournal,
+        lease_ids: LeaseIds,
+    ) -> None:
         self._subscription = subscription
         self._book = book
+        self._progress = progress
         self._lease_ids = lease_ids
         self.parts: list[tuple[LeasedQueue, Known, dict[int, Lease], int]] = []
         """Each queue, what it knew before, its leases that ended, by offset, and what was committed
@@ -287,7 +294,7 @@ class Taken:
         """
         if error is None:
             for queue, known, _, committed in self.parts:
-                if queue.leases is known.table and not queue.is_retry:
+                if queue.leases is known.table and not queue.is_retry and self._counts(queue):
                     self._book.advance(queue.key, committed)
             return
         for queue, known, leases, _ in self.parts:
@@ -301,6 +308,10 @@ class Taken:
                     if not queue.progress.is_acked(offset):  # by a commit since
                         queue.leases.restore(offset, lease)
         self._subscription.line.wake_one()
+
+    def _counts(self, queue: LeasedQueue) -> bool:
+        """Whether it is that of a group and a topic that were not deleted since."""
+        return self._progress.find(queue.key) is queue.state
 
 
 def settled_by(subscription: Subscription, runs: Mapping[LeasedQueue, list[int]]) -> Settled:

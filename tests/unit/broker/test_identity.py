@@ -17,7 +17,6 @@ from app.domain.delays import Due
 from app.domain.errors import (
     CurlewError,
     DiskFull,
-    MessageNotFound,
     MetadataUnavailable,
     StoreFailed,
     TooManyRequests,
@@ -378,74 +377,6 @@ async def test_a_retry_that_waits_is_not_for_a_successor(kind: Kind) -> None:
             await world.commit(1)
         await world.lapse(s=60)
         assert world.broker.delays.timers.count == 0
-        assert await world.receive() == []
-
-
-async def test_what_waits_for_a_deleted_topic_is_not_shown_with_its_successor() -> None:
-    async with running() as world:
-        later = Due(60_000, is_delay=True)
-        old = (await world.broker.send(TOPIC, Message(b"old"), due=later)).recall_handle
-        assert old is not None
-        await make_again(world)
-        new = (await world.broker.send(TOPIC, Message(b"new"), due=later)).recall_handle
-        scheduled = world.broker.scheduled
-        page = await scheduled.page(TOPIC, 10)
-        assert [each.message.body for each in page.messages] == [b"new"]
-        assert page.messages[0].recall_handle == new
-        for act in (
-            scheduled.get(TOPIC, old),
-            scheduled.move(TOPIC, old, later),
-            scheduled.deliver(TOPIC, old),
-        ):
-            with pytest.raises(MessageNotFound):
-                await act
-        await world.lapse(s=61)
-        assert await readable(world) == [b"new"]
-        assert world.broker.delays.timers.count == 0
-
-
-@pytest.mark.parametrize("kind", list(Kind))
-async def test_a_first_retry_that_is_on_its_way_is_not_for_a_successor(kind: Kind) -> None:
-    async with running() as world:
-        await world.retry_at_once()
-        await world.send(b"old")
-        leased = await world.receive(1)
-        world.store.held = []
-        nacking = asyncio.ensure_future(world.nack(*leased))
-        await until(lambda: world.store.next_offset(retry_topic(GROUP, TOPIC), 0) == 1)
-        if kind is Kind.TOPIC:
-            await make_again(world)
-        else:
-            await world.broker.delete_group(GROUP)
-            await world.broker.put_group(GROUP, GroupSettings(start="latest"))
-        world.store.confirm()
-        await asyncio.gather(nacking, return_exceptions=True)
-        assert await world.receive() == []
-        await world.kill()
-        assert await world.receive() == []
-
-
-async def test_retries_whose_deletion_is_refused_keep_nothing_else_from_being_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with running() as world:
-        await world.retry_at_once()
-        await world.send(b"old", b"older")
-        await world.nack(*await world.receive(1))
-        await world.commit(1, take_over=True)
-        delete = world.store.delete_topic
-
-        def refuse(topic: str, generation: int = 0, done: Done | None = None) -> bool:
-            is_new = delete(topic, generation, done)
-            if not generation:
-                raise TooManyRequests("busy")
-            return is_new
-
-        with monkeypatch.context() as patched:
-            patched.setattr(world.store, "delete_topic", refuse)
-            await make_again(world)
-        assert world.committed() == {}
-        assert world.broker.progress.topics(GROUP) == set()
         assert await world.receive() == []
 
 

@@ -413,11 +413,11 @@ class GroupPositions:
         if not self._book.committed(group, topic):
             await self._book.refresh(group)
         offsets = self._groups.committed(group, topic)
+        if not offsets:
+            raise SubscriptionNotFound(f"group {group!r} has no offsets in topic {topic!r}")
         if not is_dry_run:
             await self._book.delete(group, topic)
             await self._groups.unsubscribe(group, topic)
-        if not offsets:
-            raise SubscriptionNotFound(f"group {group!r} has no offsets in topic {topic!r}")
         return offsets
 
     # --- snapshots

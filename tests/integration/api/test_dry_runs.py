@@ -83,6 +83,7 @@ class World:
                 for topic in ("orders", "made", dead_letter_topic("billing"))
                 for queue_id in range(2)
             ],
+            "progress": list(broker.progress._state.dump()),
             "lists": [await self._listed(path) for path in lists],
             "operations": [
                 (each.operation_id, each.is_cancelled) for each in broker.operations.newest_first()
@@ -304,6 +305,176 @@ async def test_it_refuses_what_the_real_one_refuses(
         problem.pop("request_id")
     assert said == was
     assert await world.state() == before
+
+
+MESSAGES = "/v1/topics/orders/groups/billing/messages"
+OFFSETS = {"offsets": [{"queue_id": 0, "offset": 1}]}
+REFUSED: list[tuple[str, str, str, object]] = [
+    ("put_topic", "PUT", "/v1/topics/orders", {"queues": 0}),
+    ("put_topic", "PUT", "/v1/topics/a.b", {}),
+    ("patch_topic", "PATCH", "/v1/topics/nothing", {"queues": 2}),
+    ("delete_topic", "DELETE", "/v1/topics/nothing", None),
+    ("put_group", "PUT", "/v1/groups/readers", {"mode": "broadcast"}),
+    ("patch_group", "PATCH", "/v1/groups/nothing", {"max_attempts": 2}),
+    ("delete_group", "DELETE", "/v1/groups/nothing", None),
+    ("pause_group", "POST", "/v1/groups/nothing:pause", None),
+    ("resume_group", "POST", "/v1/groups/nothing:resume", None),
+    ("put_schedule", "PUT", "/v1/schedules/s", {**SCHEDULE, "topic": "nothing"}),
+    ("patch_schedule", "PATCH", "/v1/schedules/nothing", {"paused": True}),
+    ("delete_schedule", "DELETE", "/v1/schedules/nothing", None),
+    ("commit_group_offsets", "PUT", "/v1/groups/nobody/offsets/nothing", OFFSETS),
+    ("commit_group_offsets", "PUT", "/v1/groups/billing/offsets/orders", OFFSETS),
+    ("commit_group_offsets", "PUT", "/v1/groups/readers/offsets/orders", OFFSETS),
+    (
+        "commit_group_offsets",
+        "PUT",
+        "/v1/groups/nobody/offsets/orders",
+        {"offsets": [{"queue_id": 0, "offset": 999}]},
+    ),
+    (
+        "commit_group_offsets",
+        "PUT",
+        "/v1/groups/nobody/offsets/orders",
+        {**OFFSETS, "client_id": "m", "generation": 7},
+    ),
+    ("reset_group_offsets", "POST", f"{DONE}/offsets/nothing:reset", {"to": "earliest"}),
+    ("reset_group_offsets", "POST", "/v1/groups/nothing/offsets/orders:reset", {"to": "latest"}),
+    ("reset_all_group_offsets", "POST", "/v1/groups/nothing/offsets:reset", {"to": "latest"}),
+    ("put_snapshot", "PUT", "/v1/groups/nothing/snapshots/a", None),
+    ("put_snapshot", "PUT", f"{DONE}/snapshots/first", None),
+    ("restore_snapshot", "POST", f"{DONE}/snapshots/nothing:restore", None),
+    ("delete_snapshot", "DELETE", f"{DONE}/snapshots/nothing", None),
+    ("delete_group_offsets", "DELETE", "/v1/groups/nothing/offsets/orders", None),
+    ("delete_group_offsets", "DELETE", f"{DONE}/offsets/nothing", None),
+    ("delete_group_offsets", "DELETE", f"{DONE}/offsets/empty", None),
+    ("delete_group_offsets", "DELETE", "/v1/groups/readers/offsets/orders", None),
+    ("delete_member", "DELETE", "/v1/groups/readers/members/nobody", None),
+    ("delete_member", "DELETE", "/v1/groups/nothing/members/m", None),
+    (
+        "release_parked",
+        "POST",
+        "/v1/groups/inorder/parked:release",
+        {"topic": "orders", "queue_id": 0, "queue_offset": 77, "action": "skip"},
+    ),
+    (
+        "release_parked",
+        "POST",
+        "/v1/groups/done/parked:release",
+        {"topic": "orders", "queue_id": 0, "queue_offset": 0, "action": "retry"},
+    ),
+    (
+        "redrive_dead_letters",
+        "POST",
+        "/v1/groups/billing/dlq/messages:redrive",
+        {"all": True, "to_topic": "nothing"},
+    ),
+    (
+        "redrive_dead_letters",
+        "POST",
+        "/v1/groups/nothing/dlq/messages:redrive",
+        {"all": True},
+    ),
+    ("purge_dead_letters", "POST", "/v1/groups/nothing/dlq/messages:purge", {"all": True}),
+    ("cancel_operation", "POST", "/v1/operations/nothing:cancel", None),
+    ("move_scheduled_message", "PATCH", "/v1/topics/orders/scheduled/{move}", {"delay": "99d"}),
+    ("move_scheduled_message", "PATCH", "/v1/topics/empty/scheduled/{move}", {"delay": "1h"}),
+    ("cancel_scheduled_message", "DELETE", "/v1/topics/empty/scheduled/{cancel}", None),
+    ("deliver_scheduled_message", "POST", "/v1/topics/empty/scheduled/{deliver}:deliver", None),
+    ("commit_transaction", "POST", "/v1/transactions/nothing:commit", None),
+    ("rollback_transaction", "POST", "/v1/transactions/nothing:rollback", None),
+    ("send_message", "POST", "/v1/topics/a.b/messages", None),
+    ("send_message", "POST", "/v1/topics/orders/messages?queue_id=99", None),
+    ("send_message", "POST", "/v1/topics/orders/messages?delay=99d", None),
+    ("send_batch", "POST", "/v1/topics/orders/messages:batch", {"messages": []}),
+    (
+        "send_batch",
+        "POST",
+        "/v1/topics/orders/messages:batch?queue_id=99",
+        {"messages": [{"text": "a"}]},
+    ),
+    ("request_reply", "POST", "/v1/topics/orders/messages:request?queue_id=99", {"text": "a"}),
+    ("reply_to_request", "POST", "/v1/replies/nothing", None),
+    ("receive_messages", "POST", "/v1/topics/nothing.x/groups/billing/messages:receive", {}),
+    ("receive_messages", "POST", "/v1/topics/orders/groups/readers/messages:receive", {}),
+    ("receive_messages", "POST", "/v1/topics/orders/groups/a.b/messages:receive", {}),
+    ("receive_messages", "POST", f"{MESSAGES}:receive", {"filter": "sql:("}),
+    ("receive_messages", "POST", f"{MESSAGES}:receive", {"invisible": "99d"}),
+    ("settle_messages", "POST", f"{MESSAGES}:settle", {"acks": ["nothing"]}),
+    (
+        "settle_messages",
+        "POST",
+        f"{MESSAGES}:settle",
+        {"acks": ["nothing"], "sends": [{"topic": "orders", "text": "a"}]},
+    ),
+    ("ack_messages", "POST", f"{MESSAGES}:ack", {"receipt_handles": ["nothing"]}),
+    ("nack_messages", "POST", f"{MESSAGES}:nack", {"receipt_handles": ["nothing"]}),
+    (
+        "extend_messages",
+        "POST",
+        f"{MESSAGES}:extend",
+        {"receipt_handles": ["nothing"], "invisible": "1m"},
+    ),
+    ("dead_letter_messages", "POST", f"{MESSAGES}:dead-letter", {"receipt_handles": ["nothing"]}),
+    ("ack_receipt", "DELETE", "/v1/receipts/nothing", None),
+    ("change_receipt", "PATCH", "/v1/receipts/nothing", {"action": "nack"}),
+    (
+        "put_member",
+        "PUT",
+        "/v1/groups/billing/members/m",
+        {"subscriptions": [{"topic": "orders"}], "generation": 0},
+    ),
+    (
+        "put_member",
+        "PUT",
+        "/v1/groups/nobody/members/m",
+        {"subscriptions": [{"topic": "a.b"}], "generation": 0},
+    ),
+    (
+        "put_member",
+        "PUT",
+        "/v1/groups/readers/members/m",
+        {"subscriptions": [{"topic": "orders"}], "generation": 99},
+    ),
+    (
+        "lock_queues",
+        "POST",
+        "/v1/groups/readers/queues:lock",
+        {"client_id": "nobody", "generation": 1, "queues": [{"topic": "orders", "queue_id": 0}]},
+    ),
+    (
+        "unlock_queues",
+        "POST",
+        "/v1/groups/nothing/queues:unlock",
+        {"client_id": "nobody", "generation": 1, "queues": [{"topic": "orders", "queue_id": 0}]},
+    ),
+    ("plan_epoch", "POST", "/v1/producers:plan", {"prefix": "a", "epoch": -1}),
+    ("seal_producer", "POST", "/v1/producers:seal", {"prefix": "", "epoch": -1}),
+    (
+        "receive_transactions",
+        "POST",
+        "/v1/producer-groups/a.b/transactions:receive",
+        {},
+    ),
+]
+"""Each operation with a name that nobody has, or a state that it does not fit."""
+
+
+def test_every_operation_is_refused_once() -> None:
+    operations = control_operations(build_document()) | DATA_PLANE
+    assert {each[0] for each in REFUSED} == operations
+
+
+async def test_what_is_refused_changes_nothing(world: World) -> None:
+    await world.call("PUT", "/v1/topics/empty", {"queues": 1})
+    before = await world.state()
+    for operation, method, path, body in REFUSED:
+        answer = await world.http.request(method, path.format(**world.seen), json=body)
+        refused = [answer.status_code]
+        if answer.status_code == 200:  # one status for each handle
+            refused = [each["error"]["status"] for each in answer.json()["results"]]
+        assert refused, operation
+        assert all(400 <= status < 500 for status in refused), f"{operation}: {answer.text}"
+        assert await world.state() == before, f"{operation} {path}: {answer.text}"
 
 
 @pytest.mark.parametrize(

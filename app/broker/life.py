@@ -208,6 +208,7 @@ class BrokerLife:
             self._clock,
             groups=self._groups,
             progress=self.progress,
+            consumptions=self.consumptions,
             delays=self.delays,
             dead_letters=self.dead_letters,
             trails=self.trails,

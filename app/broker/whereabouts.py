@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from app.broker.consumption import Consumptions
 from app.broker.dead_letters import DeadLetters, Selection
 from app.broker.delays import Delays
 from app.broker.group_progress import ParkedMessage
@@ -21,6 +22,7 @@ from app.broker.reading import DiskAccess
 from app.broker.subscriptions import LeasedQueue, Subscription
 from app.broker.trails import TraceKind, Trails
 from app.domain.clock import Clock
+from app.domain.consumption import Consumption
 from app.domain.limits import MIB
 from app.domain.message import StoredMessage
 from app.domain.names import retry_topic
@@ -70,6 +72,7 @@ class WhereaboutsReader:
         *,
         groups: Groups,
         progress: ProgressJournal,
+        consumptions: Consumptions,
         delays: Delays,
         dead_letters: DeadLetters,
         trails: Trails,
@@ -80,6 +83,7 @@ class WhereaboutsReader:
         self._clock = clock
         self._groups = groups
         self._progress = progress
+        self._consumptions = consumptions
         self._delays = delays
         self._dead_letters = dead_letters
         self._trails = trails
@@ -96,6 +100,12 @@ class WhereaboutsReader:
                 "the group is in broadcast mode: each client keeps its own offsets",
             )
         state = self._progress.find((group, origin.topic, origin.queue_id))
+        if state is None and self._is_read_by_offset(group, origin.topic):
+            return Whereabouts(
+                Standing.NOT_BEGUN,
+                f"the group has committed nothing in queue {origin.queue_id} of {origin.topic!r}",
+                f"the member that owns the queue begins at {settings.start!r}, and commits",
+            )
         if state is None:
             return Whereabouts(
                 Standing.NOT_BEGUN,
@@ -110,9 +120,15 @@ class WhereaboutsReader:
         parked = state.parked.get(origin.queue_offset)
         if parked is not None:
             return _parked(parked, group)
+        if self._is_read_by_offset(group, origin.topic):
+            return _before_commit(origin, group, max(state.progress.committed, low))
         subscription = self._groups.find(group, origin.topic)
         queue = subscription.find(origin.queue_id) if subscription else None
         return self._before(origin, settings, subscription, queue)
+
+    def _is_read_by_offset(self, group: str, topic: str) -> bool:
+        """Whether members read and commit, and nobody receives."""
+        return self._consumptions.state(group, topic).consumption is Consumption.ASSIGNED
 
     def _before(
         self,
@@ -247,6 +263,13 @@ class WhereaboutsReader:
         held = subscription.retry.leases.state_of(offset) if subscription else None
         if held is not None and held.state is not LeaseState.RETURNED:
             return self._held(held.state, held.attempt, held.until_s)
+        if self._is_read_by_offset(group, origin.topic):
+            return Whereabouts(
+                Standing.RETRYING,
+                "a delivery failed, and the group has changed to members, which read no retries",
+                "it is delivered when the group receives again, with force=true",
+                attempt=attempt,
+            )
         return Whereabouts(
             Standing.RETRYING,
             "a delivery failed; the next one is ready to be received",
@@ -288,6 +311,18 @@ class WhereaboutsReader:
             "reset, or before the offset where the group began",
             f"see its trail: GET /v1/topics/{origin.topic}/messages/{origin.message_id}/trace",
         )
+
+
+def _before_commit(origin: Origin, group: str, first: int) -> Whereabouts:
+    """Its group reads by offset; all below `first` is done or gone."""
+    queue = f"queue {origin.queue_id} of {origin.topic!r}"
+    return Whereabouts(
+        Standing.READY,
+        f"the group reads by offset, and has committed {first} in {queue}",
+        f"it is done when the queue's reader commits {origin.queue_offset + 1}; "
+        f"who that is: GET /v1/groups/{group}/members",
+        max(origin.queue_offset - first, 0),
+    )
 
 
 def _parked(message: ParkedMessage, group: str) -> Whereabouts:

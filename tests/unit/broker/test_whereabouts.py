@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from app.broker.dead_letters import Selection
+from app.broker.group_positions import Committer
 from app.broker.parking import Release
-from app.broker.results import Nack, SendResult
+from app.broker.results import Nack, QueuePosition, SendResult
 from app.broker.whereabouts import Standing, Whereabouts
 from app.domain.errors import GroupNotFound
 from app.domain.limits import Limits
@@ -19,6 +20,7 @@ from app.domain.settings import (
 )
 from tests.support.brokers import GROUP, TOPIC, World, running
 from tests.support.waiting import until
+from tests.unit.broker.test_consumption import beat
 
 pytestmark = pytest.mark.anyio
 
@@ -146,6 +148,40 @@ async def test_what_a_commit_skipped_is_done() -> None:
         await world.receive(1)
         await world.commit(1, take_over=True)
         assert (await look(world, sent)).standing is Standing.DONE
+
+
+async def test_a_group_that_reads_by_offset_is_not_told_to_receive() -> None:
+    async with running(queues=2) as world:
+        first, second, third = await world.send(b"a", b"b", b"c")
+        await beat(world)
+        begun = await look(world, first)
+        assert (begun.standing, begun.hint) == (
+            Standing.NOT_BEGUN,
+            "the member that owns the queue begins at 'earliest', and commits",
+        )
+        await world.broker.commit_offsets(
+            GROUP, TOPIC, [QueuePosition(0, 1)], committer=Committer("m", 1)
+        )
+        assert (await look(world, first)).standing is Standing.DONE
+        for sent, ahead in ((second, 0), (third, 1)):
+            found = await look(world, sent)
+            assert (found.standing, found.ahead) == (Standing.READY, ahead)
+            assert "reads by offset, and has committed 1" in found.reason
+            assert found.hint is not None
+            assert "receive" not in found.hint
+            assert f"commits {ahead + 2}; who that is: GET /v1/groups/{GROUP}/members" in found.hint
+
+
+async def test_a_retry_of_a_group_that_has_changed_to_members_says_so() -> None:
+    async with running() as world:
+        await world.retry_at_once()
+        [sent] = await world.send(b"a")
+        await world.nack(*await world.receive())
+        await beat(world, force=True)
+        found = await look(world, sent)
+        assert (found.standing, found.attempt) == (Standing.RETRYING, 2)
+        assert "members, which read no retries" in found.reason
+        assert found.hint == "it is delivered when the group receives again, with force=true"
 
 
 async def test_groups_that_keep_no_offsets_or_are_not_there() -> None:

@@ -1,7 +1,7 @@
 """Small real disks for fault tests: loop-mounted images whose power can be cut, and tmpfs.
 
-Needs root and loop devices. `why_not` says what is missing; a test then reports itself as not run.
-A missing program is another matter: `tests/install_servers.sh` sees to it, and the test fails.
+Needs root, the right to mount and, for all but tmpfs, loop devices. `why_not` says what is missing
+and how to come by it; a test then fails with that (`need`), as it does when a program is missing.
 """
 
 import fcntl
@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from app.domain.limits import MIB
 from app.store import OsFiles
@@ -65,10 +67,22 @@ def may_mount() -> bool:
 def why_not(kind: Kind | None = None) -> str:
     """Why such a disk cannot be used here; empty when it can. Without a kind: tmpfs."""
     if not may_mount():
-        return "not run: mounting needs root (CAP_SYS_ADMIN)"
+        return (
+            "tests that mount disks need root with CAP_SYS_ADMIN: run them as root, in a container "
+            "with --privileged"
+        )
     if kind is not None and not LOOP_CONTROL.exists():
-        return "not run: no loop devices"
+        return (
+            "tests that mount file systems need loop devices: modprobe loop, and give a container "
+            "/dev/loop-control, as --privileged does"
+        )
     return ""
+
+
+def need(kind: Kind | None = None) -> None:
+    """Fail, with what to do, where such a disk cannot be used."""
+    if reason := why_not(kind):
+        pytest.fail(reason)
 
 
 class Disk:

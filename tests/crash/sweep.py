@@ -93,7 +93,7 @@ def power(lives: int) -> Part:
     broken: list[str] = []
     for kind in KINDS:
         if reason := why_not(kind):
-            rows.append(f"| Power cuts, {kind.name} | {reason} |")
+            rows.append(f"| Power cuts, {kind.name} | not run: {reason} |")
             continue
         total = lost_total = 0
         for flush in ("sync", "async"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.limits import KIB, MIB
-from tests.crash.disks import fill, mounted_tmpfs, why_not
+from tests.crash.disks import fill, mounted_tmpfs, need
 from tests.support.node import RunningNode, run_node
 from tests.support.waiting import wait_until
 
@@ -22,8 +22,7 @@ SEGMENT_MIB = "8"
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    if reason := why_not():
-        pytest.skip(reason)
+    need()
     with mounted_tmpfs(96 * MIB, tmp_path / "disk") as root:
         (root / "data.log").symlink_to(tmp_path / "data.log")  # the log has room
         yield root

@@ -1,8 +1,7 @@
 """G2, G2b, G3, G4 on real file systems: power cut, write-back errors, a full disk.
 
 A driver works on a loop-mounted disk when the power is cut under it (the shutdown ioctl); then the
-driver is killed, the disk mounted again, and everything is read. Needs root and loop devices; where
-they are missing these tests are reported as not run, and nothing else stops them.
+driver is killed, the disk mounted again, and everything is read. Needs root and loop devices.
 
 Positive controls: a process that does not sync, and one that tries a failed sync again.
 """
@@ -24,18 +23,13 @@ from tests.crash.disks import (
     fill,
     mounted_disk,
     mounted_tmpfs,
-    why_not,
+    need,
 )
 from tests.crash.driver import CONFIG
 from tests.crash.power import fail_write_back, lose_power
 from tests.support.stores import open_store
 
 pytestmark = pytest.mark.powerloss
-
-
-def need(kind: Kind | None) -> None:
-    if reason := why_not(kind):
-        pytest.skip(reason)
 
 
 @pytest.mark.parametrize("flag", [DROP_JOURNAL, FLUSH_JOURNAL], ids=["drop", "flush"])

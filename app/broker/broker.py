@@ -87,6 +87,7 @@ class Broker(BrokerLife):
             members=self.members,
             waiters=self._waiters,
             lifecycle=self.lifecycle,
+            limits=limits,
         )
 
     # --- sending

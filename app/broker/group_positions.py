@@ -184,7 +184,6 @@ class GroupPositions:
             rebalancing.check_owner(Membership(group), *committer, ())
         settings = await self._groups.find_or_create_group(group)
         refuse_broadcast(settings)
-        self._groups.check_room(settings, view)
         offsets = [
             CommittedOffset(
                 group,
@@ -196,11 +195,12 @@ class GroupPositions:
             )
             for queue_id, offset in rows
         ]
-        if force and not take_over:
-            await self._set(settings, offsets)
-            return ()
-        commit = _Commit(settings, view, rows, offsets, committer, is_reset=force)
-        return await self._commit_as_reader(commit, take_over=take_over)
+        with self._groups.room(settings, (view,)):  # until the offsets are there
+            if force and not take_over:
+                await self._set(settings, offsets)
+                return ()
+            commit = _Commit(settings, view, rows, offsets, committer, is_reset=force)
+            return await self._commit_as_reader(commit, take_over=take_over)
 
     async def _commit_as_reader(
         self, commit: _Commit, *, take_over: bool
@@ -393,7 +393,10 @@ class GroupPositions:
                 self._groups.bind(group, view)
             await self._groups.begin_again(group.name, offsets)
 
-        await self._book.force(offsets, fence, log)
+        known = self._metadata.snapshot.topics
+        topics = sorted({row.topic for row in offsets if row.topic in known})
+        with self._groups.room(group, [known[topic] for topic in topics]):
+            await self._book.force(offsets, fence, log)
         self._members.take_note(made[0])
         return made[0]
 

@@ -7,13 +7,15 @@ Event loop only.
 """
 
 import contextlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
 
 from app.broker.confirming import Confirmation
 from app.broker.group_progress import Key, Placed, QueueState, Skipped
 from app.broker.leases import InFlight
 from app.broker.lifecycle import Lifecycle
+from app.broker.name_room import NameRoom
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Metadata, Store, Topic
 from app.broker.progress_journal import ProgressJournal
@@ -45,6 +47,7 @@ class Groups:
         book: OffsetBook,
         progress: ProgressJournal,
         lifecycle: Lifecycle,
+        name_room: NameRoom,
         limits: Limits,
         auto_create: bool = True,
     ) -> None:
@@ -55,6 +58,7 @@ class Groups:
         self._book = book
         self._progress = progress
         self._lifecycle = lifecycle
+        self._name_room = name_room
         self._limits = limits
         self._auto_create = auto_create
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
@@ -122,7 +126,7 @@ class Groups:
             # Another first use may have been quicker while this one read.
             subscription = self.find(group.name, topic.name)
             if subscription is None:
-                self._book.check_room(group, topic, self._limits)
+                self.check_room(group, topic)
                 subscription = self._make(group, topic, offsets)
         if len(subscription.queues) < topic.queues:
             added = range(len(subscription.queues), topic.queues)
@@ -218,7 +222,7 @@ class Groups:
         check_current(self._metadata, topic, group)
         known = self._book.committed(group.name, topic.name)
         if any(queue_id not in known for queue_id in range(topic.queues)):
-            self._book.check_room(group, topic, self._limits)
+            self.check_room(group, topic)
             for queue_id, offset in enumerate(offsets):
                 self._book.advance((group.name, topic.name, queue_id), offset)
             await self._book.write()
@@ -268,7 +272,7 @@ class Groups:
         log; `OffsetBook` brings it to SQL. Raises `TopicNotFound` or `GroupNotFound` when one was
         deleted since it was looked up. `until_left` before."""
         check_current(self._metadata, topic, group)
-        self._book.check_room(group, topic, self._limits)
+        self.check_room(group, topic)
         places = [(topic.name, queue_id, offset) for queue_id, offset in rows]
         self._progress.bind(group, topic)
         entry = Skipped(group.name, places)
@@ -317,8 +321,24 @@ class Groups:
                 await leaving.wait()
 
     def check_room(self, group: Group, topic: Topic) -> None:
-        """Raise `StateConflict` when the group may not begin in one more topic."""
-        self._book.check_room(group, topic, self._limits)
+        """Raise `StateConflict` when the group may not begin in one more topic. To be called in the
+        turn in which it begins."""
+        if not self._book.has_begun(group.name, topic.name):
+            with self.room(group, (topic,)):
+                pass
+
+    @contextmanager
+    def room(self, group: Group, topics: Iterable[Topic]) -> Iterator[None]:
+        """Keep room for the group to begin in all of the topics, or raise `StateConflict`."""
+        is_kept = group.mode is not GroupMode.BROADCAST
+        with ExitStack() as held:
+            for topic in topics:
+                if not is_kept or self._book.has_begun(group.name, topic.name):
+                    continue
+                if not self._book.begins(group.name, topic.name):
+                    self._name_room.check_retries(group.name, topic.name)
+                held.enter_context(self._book.room(group.name, topic, self._limits))
+            yield
 
     def bind(self, group: Group, topic: Topic) -> None:
         """Before the log is told of offsets: they are of these generations."""

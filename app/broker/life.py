@@ -22,6 +22,7 @@ from app.broker.health import Health
 from app.broker.lag import LagReader
 from app.broker.lifecycle import Lifecycle
 from app.broker.members import Members
+from app.broker.name_room import NameRoom
 from app.broker.offset_book import OffsetBook
 from app.broker.operations import Operations
 from app.broker.parking import Parking
@@ -84,7 +85,8 @@ class BrokerLife:
         self._waiters = Waiters(limits.waiters_max)
         self._readers = ThreadPoolExecutor(config.reader_threads, "broker-reader")
         self._book = OffsetBook(metadata)
-        self.lifecycle = Lifecycle(store, metadata, self._forget)
+        self._name_room = NameRoom(store, metadata, limits)
+        self.lifecycle = Lifecycle(store, metadata, self._name_room, self._forget)
         self.progress = ProgressJournal(store, self._readers)
         self._lease_ids = LeaseIds(clock.now_ms())
         self.delays = Delays(store, metadata, clock, config, self._readers)
@@ -137,6 +139,7 @@ class BrokerLife:
             book=self._book,
             progress=self.progress,
             lifecycle=self.lifecycle,
+            name_room=self._name_room,
             limits=self.limits,
             auto_create=config.auto_create_groups,
         )

@@ -19,12 +19,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from app.broker.confirming import Confirmation
+from app.broker.name_room import NameRoom
 from app.broker.ports import Group, Metadata, Store, Topic
 from app.domain.changes import Changed, Terms
 from app.domain.errors import CurlewError, DiskFull, TopicNotFound
 from app.domain.identity import Deletion, Kind, new_generation
 from app.domain.merging import Named
-from app.domain.names import dead_letter_topic
+from app.domain.names import check_group, check_topic, dead_letter_topic
 
 _LOG: Final = logging.getLogger(__name__)
 _SHOWN: Final = 20
@@ -46,9 +47,14 @@ class Lifecycle:
     """One per broker. `start` before anything that knows topics or groups is read back."""
 
     def __init__(
-        self, store: Store, metadata: Metadata, forget: Callable[[Deletion], None]
+        self,
+        store: Store,
+        metadata: Metadata,
+        room: NameRoom,
+        forget: Callable[[Deletion], None],
     ) -> None:
         """`forget` is called in the turn in which a topic or group ends in the store."""
+        self._room = room
         self._forget = forget
         self._store = store
         self._metadata = metadata
@@ -60,8 +66,12 @@ class Lifecycle:
     # --- making
 
     async def change_topic(self, name: str, named: Named, terms: Terms) -> Changed[Topic]:
-        """Make a topic, or merge what is named into it. Raises as `Metadata.change_topic`."""
+        """Make a topic, or merge what is named into it. Raises as `Metadata.change_topic`, and
+        `StateConflict` when the store has no room for the name or its queues."""
+        check_topic(name)
         async with self._turn_of(Kind.TOPIC, name):
+            if not terms.must_exist or name in self._metadata.snapshot.topics:
+                self._room.check_topic(name, named)
             terms = await self._with_generation(Kind.TOPIC, name, terms)
             changed = await self._metadata.change_topic(name, named, terms)
             if not terms.is_dry_run:
@@ -70,15 +80,21 @@ class Lifecycle:
 
     async def ensure_topic(self, name: str) -> Topic:
         """The topic; made with the defaults when there is none."""
+        check_topic(name)
         async with self._turn_of(Kind.TOPIC, name):
+            self._room.check_topic(name, {})
             generation = await self._generation_to_take(Kind.TOPIC, name)
             topic = await self._metadata.ensure_topic(name, generation=generation)
             await self._begin(Kind.TOPIC, name, topic.generation)
             return topic
 
     async def change_group(self, name: str, named: Named, terms: Terms) -> Changed[Group]:
-        """Make a group, or merge what is named into it. Raises as `Metadata.change_group`."""
+        """Make a group, or merge what is named into it. Raises as `Metadata.change_group`, and
+        `StateConflict` when the store has no room for the name."""
+        check_group(name)
         async with self._turn_of(Kind.GROUP, name):
+            if not terms.must_exist:
+                self._room.check_group(name)
             terms = await self._with_generation(Kind.GROUP, name, terms)
             changed = await self._metadata.change_group(name, named, terms)
             if not terms.is_dry_run:
@@ -87,7 +103,9 @@ class Lifecycle:
 
     async def ensure_group(self, name: str) -> Group:
         """The group; made with the defaults when there is none."""
+        check_group(name)
         async with self._turn_of(Kind.GROUP, name):
+            self._room.check_group(name)
             generation = await self._generation_to_take(Kind.GROUP, name)
             group = await self._metadata.ensure_group(name, generation=generation)
             await self._begin(Kind.GROUP, name, group.generation)

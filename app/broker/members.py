@@ -19,6 +19,7 @@ from app.broker.bells import Bells
 from app.broker.consumption import Consumptions
 from app.broker.filters import parse_filter
 from app.broker.groups import Groups
+from app.broker.member_room import MemberRoom
 from app.broker.ports import Group, Metadata, Topic
 from app.broker.row_faults import RowFaults
 from app.broker.silence import Silence
@@ -150,6 +151,7 @@ class Members:
         self._locks: Silence[QueueName, QueueLock] = Silence()
         self._last: dict[str, Membership] = {}
         """As last seen; may be older than SQL by a turn."""
+        self._room = MemberRoom(self._last, limits)
         self._looked_s = clock.monotonic_s()
         self._is_deaf = False
         """A sign of life could not be written: nobody is silent yet."""
@@ -174,13 +176,18 @@ class Members:
         await self._metadata.refresh()
         self._check_profile(beat.profile)
         settings = await self._find_or_create_group(group, client_id, beat)
-        for subscription in beat.profile.subscriptions:
-            topic = self._metadata.snapshot.topics.get(subscription.topic)
-            if topic is not None:
-                self._groups.check_room(settings, topic)
+        present = self._metadata.snapshot.topics
+        reads = [present[name] for name in beat.profile.topics if name in present]
+        with self._groups.room(settings, reads):  # until it has begun in those it gets
+            return await self._stay(settings, client_id, beat, gone)
+
+    async def _stay(
+        self, settings: Group, client_id: str, beat: Heartbeat, gone: Callable[[], bool]
+    ) -> MemberShare:
+        group = settings.name
 
         def step(membership: Membership) -> Membership:
-            self._check_room(membership, client_id)
+            self._room.check_group(membership, client_id)
             self._check_new_topics(membership, client_id, beat.profile)
             return rebalancing.heartbeat(
                 membership, client_id, beat.profile, beat.generation, self._surroundings(settings)
@@ -190,10 +197,11 @@ class Members:
             step(await self._metadata.members.read(group))
 
         topics = () if settings.mode is GroupMode.BROADCAST else beat.profile.topics
-        async with self._consumptions.assigning(
-            group, topics, force=beat.force, check=check
-        ) as effects:
-            membership = await self._change(group, step)
+        with self._room.one(group, client_id):
+            async with self._consumptions.assigning(
+                group, topics, force=beat.force, check=check
+            ) as effects:
+                membership = await self._change(group, step)
         assignment = assignment_of(membership, client_id, self._surroundings(settings))
         known = beat.assignment_id
         if known is None and beat.generation == assignment.generation:
@@ -441,7 +449,7 @@ class Members:
         """The group was deleted, with its members."""
         self._beats.observe(group, {}, 0.0)
         self._locks.observe(group, {}, 0.0)
-        self._last.pop(group, None)
+        self._room.note(self._last.pop(group, None), None)
         self.bells.ring(group)
 
     # --- inside
@@ -460,6 +468,7 @@ class Members:
         last = self._last.get(group)
         if last is not None and membership.counter < last.counter:
             return  # read before a newer change of this node
+        self._room.note(last, membership)
         self._last[group] = replace(membership, new_history=())
         beats = {k: member.beat for k, member in membership.members.items()}
         self._beats.observe(group, beats, now_s)
@@ -502,15 +511,6 @@ class Members:
                 f"consumer group {name!r} does not exist", hint="a group is made by its first use"
             )
         return group
-
-    def _check_room(self, membership: Membership, client_id: str) -> None:
-        most = self._limits.members_per_group_max
-        if client_id not in membership.members and len(membership.members) >= most:
-            raise StateConflict(
-                f"group {membership.group!r} has {most} members; more are not taken",
-                hint="let each process read more queues, or split the group",
-                fields={"limit": most},
-            )
 
     def _check_new_topics(self, membership: Membership, client_id: str, profile: Profile) -> None:
         """A topic that somebody begins to read must exist; one that was deleted is reported."""

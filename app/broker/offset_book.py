@@ -9,15 +9,16 @@ Invariant: an offset goes back only through `force` and `correct`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
-from app.broker.ports import Group, Metadata, Topic
+from app.broker.ports import Metadata, Topic
 from app.domain.errors import CurlewError, StateConflict
 from app.domain.limits import Limits
 from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.receipt import RETRY_QUEUE_ID
-from app.domain.settings import GroupMode
 
 Key = tuple[str, str, int]
 
@@ -46,12 +47,31 @@ class OffsetBook:
         self._forced: set[Key] = set()
         """Those of the dirty ones that may go back."""
         self._tracked: set[Tracked] = set()
+        self._readers: Counter[str] = Counter()
+        """Topic → groups that have an offset in it."""
+        self._held: Counter[tuple[str, str]] = Counter()
+        """(group, topic) for which room is kept, and how many keep it."""
+        self._raised: dict[str, int] = {}
+        """Topic → queues that it is about to have."""
         self._writing = asyncio.Lock()
         self._deletions = 0
 
     async def load(self) -> None:
         for row in await self._metadata.load_offsets():
-            self._offsets.setdefault((row.group, row.topic), {})[row.queue_id] = row.offset
+            self._of(row.group, row.topic)[row.queue_id] = row.offset
+
+    def _of(self, group: str, topic: str) -> dict[int, int]:
+        queues = self._offsets.get((group, topic))
+        if queues is None:
+            queues = self._offsets[group, topic] = {}
+            self._readers[topic] += 1
+        return queues
+
+    def _drop(self, group: str, topic: str) -> None:
+        if self._offsets.pop((group, topic), None) is not None:
+            self._readers[topic] -= 1
+            if not self._readers[topic]:
+                del self._readers[topic]
 
     def rows(self) -> list[tuple[Key, int]]:
         """Everything that is known."""
@@ -71,25 +91,82 @@ class OffsetBook:
         self._collect()
         return sorted(topic for name, topic in self._offsets if name == group)
 
-    def check_room(self, group: Group, topic: Topic, limits: Limits) -> None:
-        """Raise `StateConflict` when the group may not begin in one more topic. To be called in the
-        turn in which it begins."""
-        if group.mode is GroupMode.BROADCAST or (group.name, topic.name) in self._offsets:
-            return
-        topics = sum(name == group.name for name, _ in self._offsets)
+    # --- room
+
+    def has_begun(self, group: str, topic: str) -> bool:
+        """Whether the group has an offset in the topic."""
+        return (group, topic) in self._offsets
+
+    def begins(self, group: str, topic: str) -> bool:
+        """Whether room is kept for the group to begin in the topic."""
+        return (group, topic) in self._held
+
+    @contextmanager
+    def room(self, group: str, topic: Topic, limits: Limits) -> Iterator[None]:
+        """Keep room for the group to begin in one more topic until it has, so that of many that
+        begin at once no more do than may. Raises `StateConflict`."""
+        pair = group, topic.name
+        if pair not in self._offsets and pair not in self._held:
+            self._check_topics(group, limits)
+            self._check_queues(self._queues_to_be() + topic.queues, topic.queues, limits)
+        self._held[pair] += 1
+        try:
+            yield
+        finally:
+            self._held[pair] -= 1
+            if not self._held[pair]:
+                del self._held[pair]
+
+    @contextmanager
+    def room_for_queues(self, topic: str, queues: int, limits: Limits) -> Iterator[None]:
+        """Keep room for the groups that read a topic while it gets so many queues. Raises
+        `StateConflict`."""
+        before = self._raised.get(topic)
+        known = self._metadata.snapshot.topics.get(topic)
+        added = queues - max(before or 0, 0 if known is None else known.queues)
+        if added > 0:
+            self._raised[topic] = queues
+        try:
+            readers = self._readers[topic]
+            if added > 0 and readers:
+                self._check_queues(self._queues_to_be(), readers * added, limits)
+            yield
+        finally:
+            if self._raised.get(topic) == queues:
+                del self._raised[topic]
+
+    def _check_topics(self, group: str, limits: Limits) -> None:
+        topics = sum(name == group for name, _ in self._offsets)
+        topics += sum(pair[0] == group and pair not in self._offsets for pair in self._held)
         if topics >= limits.subscriptions_per_group_max:
             raise _no_room(
-                f"group {group.name!r} has begun in {topics} topics, and may begin in no more",
+                f"group {group!r} has begun in {topics} topics, and may begin in no more",
                 "subscriptions_per_group_max",
                 limits.subscriptions_per_group_max,
             )
-        queues = sum(len(offsets) for offsets in self._offsets.values())
-        if queues + topic.queues > limits.subscribed_queues_max:
+
+    def _check_queues(self, queues: int, added: int, limits: Limits) -> None:
+        if queues > limits.subscribed_queues_max:
             raise _no_room(
-                f"the groups have begun in {queues} queues; there is no room for {topic.queues}",
+                f"the groups have begun in {queues - added} queues; there is no room for {added}",
                 "subscribed_queues_max",
                 limits.subscribed_queues_max,
             )
+
+    def _queues_to_be(self) -> int:
+        """All queues of all topics that the groups have begun in, whether or not there is an
+        offset for each yet."""
+        topics = self._metadata.snapshot.topics
+        readers = self._readers + Counter(
+            topic for group, topic in self._held if (group, topic) not in self._offsets
+        )
+        count = 0
+        for name, groups in readers.items():
+            queues = topics[name].queues if name in topics else 1
+            count += groups * max(queues, self._raised.get(name, 0))
+        return count
+
+    # --- who reads
 
     def readers(self, topic: str) -> list[str]:
         """Groups that have committed anything in the topic, by name."""
@@ -107,7 +184,7 @@ class OffsetBook:
     def advance(self, key: Key, offset: int) -> None:
         """Move forward; a lower offset changes nothing."""
         group, topic, queue_id = key
-        queues = self._offsets.setdefault((group, topic), {})
+        queues = self._of(group, topic)
         if queues.get(queue_id, -1) < offset:
             queues[queue_id] = offset
             self._dirty.add(key)
@@ -115,7 +192,7 @@ class OffsetBook:
     def correct(self, key: Key, offset: int) -> None:
         """Set an offset to what the log says, backwards too; SQL follows with the next write."""
         group, topic, queue_id = key
-        queues = self._offsets.setdefault((group, topic), {})
+        queues = self._of(group, topic)
         before = queues.get(queue_id)
         if before != offset:
             queues[queue_id] = offset
@@ -138,7 +215,7 @@ class OffsetBook:
             await prepare()
             await log()
             for row in filter(self._is_of_present, rows):
-                self._offsets.setdefault((row.group, row.topic), {})[row.queue_id] = row.offset
+                self._of(row.group, row.topic)[row.queue_id] = row.offset
                 key = row.group, row.topic, row.queue_id
                 self._dirty.add(key)
                 self._forced.add(key)
@@ -172,9 +249,10 @@ class OffsetBook:
                     if (*names, queue_id) in self._dirty:
                         theirs[queue_id] = offset
                 if theirs:
+                    self._of(*names)
                     self._offsets[names] = theirs
                 else:
-                    self._offsets.pop(names, None)
+                    self._drop(*names)
 
     async def _load_present(self, group: str) -> list[CommittedOffset]:
         """What SQL has; read again when something was deleted here meanwhile."""
@@ -239,7 +317,7 @@ class OffsetBook:
     def _forget(self, is_gone: Callable[[str, str], bool]) -> None:
         self._deletions += 1
         for names in [names for names in self._offsets if is_gone(*names)]:
-            del self._offsets[names]
+            self._drop(*names)
         self._dirty = {key for key in self._dirty if not is_gone(key[0], key[1])}
         self._forced &= self._dirty
         self._tracked = {one for one in self._tracked if not is_gone(one.key[0], one.key[1])}

@@ -74,10 +74,36 @@ class Frame(Protocol):
     def count(self) -> int: ...
 
 
+class StoredNames(Protocol):
+    """The names of topics that a store knows: those that live, and those that were deleted."""
+
+    @property
+    def deleted_names(self) -> int:
+        """Names of which nothing lives."""
+        ...
+
+    @property
+    def deleted_queues(self) -> int:
+        """Their queues that ever had a message."""
+        ...
+
+    @property
+    def queue_total(self) -> int:
+        """Queues of all names that ever had a message."""
+        ...
+
+    def queue_count(self, topic: str) -> int | None:
+        """The same of one name; None: not known."""
+        ...
+
+
 class Store(Protocol):
     """The local log. Event loop only, but for reads with `wait_for_disk`."""
 
     on_arrival: Callable[[str, int], object]
+
+    @property
+    def names(self) -> StoredNames: ...
 
     @property
     def pins(self) -> Pins:
@@ -213,7 +239,8 @@ class Store(Protocol):
         ...
 
     def begin_topic(self, topic: str, generation: int) -> None:
-        """Let a generation begin, before its first message."""
+        """Let a generation begin, before its first message. 0: a deleted retry topic is used
+        again."""
         ...
 
     def generation(self, topic: str) -> int:

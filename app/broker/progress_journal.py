@@ -154,6 +154,8 @@ class ProgressJournal:
             return
         if before is not None:
             self.delete_retries(*pair)
+        with contextlib.suppress(CurlewError):  # the store tells the log with its next checkpoint
+            self._store.begin_topic(retry_topic(*pair), 0)
         is_early = before is None and any(key[:2] == pair for key in self._state.queues)
         entry = Bound(*pair, generations, keeps=is_early)
         self._append_bound(entry)

@@ -19,8 +19,9 @@ from app.domain.effects import (
     effects_on_group,
     effects_on_topic,
 )
+from app.domain.limits import Limits
 from app.domain.merging import DEFAULT, Named
-from app.domain.settings import GroupMode
+from app.domain.settings import GroupMode, default_topic_settings
 
 
 class SettingsChanges:
@@ -36,6 +37,7 @@ class SettingsChanges:
         members: Members,
         waiters: Waiters,
         lifecycle: Lifecycle,
+        limits: Limits,
     ) -> None:
         self._store = store
         self._metadata = metadata
@@ -44,6 +46,7 @@ class SettingsChanges:
         self._members = members
         self._waiters = waiters
         self._lifecycle = lifecycle
+        self._limits = limits
 
     # --- topics
 
@@ -51,7 +54,8 @@ class SettingsChanges:
         """Make a topic, or merge what is named into it. Raises `TopicNotFound` when it must exist,
         `PreconditionFailed`, `IllegalSetting`, or `StateConflict` for fewer queues."""
         facts = self._topic_facts(name)
-        changed: Changed[Topic] = await self._lifecycle.change_topic(name, named, terms)
+        with self._book.room_for_queues(name, self._queues_wanted(named), self._limits):
+            changed: Changed[Topic] = await self._lifecycle.change_topic(name, named, terms)
         before, after = changed.before, changed.after
         if not terms.is_dry_run and after is not before:
             self._waiters.wake_topic(name)
@@ -66,6 +70,11 @@ class SettingsChanges:
         if not terms.is_dry_run:
             await self._members.follow_topics()
         return SettingsChange(topic, topic, effects, terms.is_dry_run)
+
+    def _queues_wanted(self, named: Named) -> int:
+        """0: nothing is said of them."""
+        queues = named.get("queues", 0)
+        return queues if isinstance(queues, int) else default_topic_settings(self._limits).queues
 
     def _topic_facts(self, name: str) -> TopicFacts:
         topic = self._metadata.snapshot.topics.get(name)

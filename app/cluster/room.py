@@ -8,7 +8,7 @@ there is more of it than the bound allows.
 from sqlalchemy import Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster.tables import consumer_groups, schedules, topics
+from app.cluster.tables import consumer_groups, schedules, tombstones, topics
 from app.domain.errors import StateConflict
 from app.domain.limits import Limits
 from app.domain.settings import GroupSettings, TopicSettings
@@ -20,6 +20,7 @@ async def for_topic(
     """Raise `StateConflict` when a topic is one too many, or its new queues are."""
     if was is None:
         await _for_one_more(connection, topics, "topics", limits.topics_max)
+        await _for_one_deletion(connection, limits)
     added = to_be.queues - (0 if was is None else was.queues)
     if added <= 0:
         return
@@ -40,6 +41,7 @@ async def for_group(
     """Raise `StateConflict` when a group is one too many."""
     if was is None:
         await _for_one_more(connection, consumer_groups, "groups", limits.groups_max)
+        await _for_one_deletion(connection, limits)
 
 
 async def for_schedule(connection: AsyncConnection, limits: Limits) -> None:
@@ -47,11 +49,26 @@ async def for_schedule(connection: AsyncConnection, limits: Limits) -> None:
     await _for_one_more(connection, schedules, "schedules", limits.schedules_max)
 
 
+async def _for_one_deletion(connection: AsyncConnection, limits: Limits) -> None:
+    """What is made can be deleted, and the deletion noted until the store carries it out."""
+    count, most = await _count(connection, tombstones), limits.deleted_names_max
+    if count >= most:
+        raise StateConflict(
+            f"{count} topics and groups were deleted in the metadata database and not in the store",
+            hint="look why the store writes nothing, or let the operator raise deleted_names_max",
+            fields={"limit": most, "bound": "deleted_names_max"},
+        )
+
+
 async def _for_one_more(connection: AsyncConnection, table: Table, noun: str, limit: int) -> None:
-    count = int(await connection.scalar(select(func.count()).select_from(table)) or 0)
+    count = await _count(connection, table)
     if count >= limit:
         raise StateConflict(
             f"there are {count} {noun}; more than {limit} are not kept",
             hint=f"delete {noun} that nobody needs, or let the operator raise {noun}_max",
             fields={"limit": limit, "bound": f"{noun}_max"},
         )
+
+
+async def _count(connection: AsyncConnection, table: Table) -> int:
+    return int(await connection.scalar(select(func.count()).select_from(table)) or 0)

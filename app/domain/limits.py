@@ -156,6 +156,8 @@ class Limits:
     queues_max: int = 65_536
     topics_max: int = 10_000
     groups_max: int = 10_000
+    deleted_names_max: int = 65_536
+    deleted_queues_max: int = 131_072
     pull_messages_max: int = 10_000
     pull_bytes_max: int = 8 * MIB
     in_place_messages_max: int = 20_000
@@ -221,6 +223,7 @@ class Limits:
     transactions_remembered_max: int = 100_000
     member_lease_ms: int = 30_000
     members_per_group_max: int = 1_000
+    members_max: int = 20_000
     subscriptions_per_group_max: int = 1_000
     subscribed_queues_max: int = 262_144
     subscriptions_per_member_max: int = 64

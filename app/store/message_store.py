@@ -118,7 +118,7 @@ class MessageStore:
             mender.source.known,
         )
         self._appender.start(recovery, meta.segment_bytes)
-        self._floors = TopicFloors(queues)
+        self.names = self._floors = TopicFloors(queues)
         self.floor_journal = FloorJournal(self._floors, self._appender, queues)
         self._appender.bind = self.floor_journal.bind
         self._closed = False
@@ -558,7 +558,7 @@ class MessageStore:
             marks.confirmed,
             len(self._log.bases),
             self._writer.pending_bytes,
-            sum(1 for _ in self._queues),
+            len(self._queues),
             self._recovery,
             self.shortages.now(),
             self._mender.damages.counts(),

@@ -1,6 +1,6 @@
 """All consume queues of a store, by topic and queue id. Event loop only."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from app.store.consume_queue import ConsumeQueue, Repair
 from app.store.file_cache import OPEN_FILES_MAX, FileCache
@@ -17,6 +17,7 @@ class QueueTable:
         self.cache = FileCache(files, open_files_max)
         self._file_units = file_units
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._of_topic: dict[str, list[ConsumeQueue]] = {}
         self.repair: Repair = lambda _queue, _first, _end: None
         """Called for a block of units that is not what the checkpoint says."""
         self.fault: str | None = None
@@ -24,6 +25,14 @@ class QueueTable:
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self._queues.values())
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    @property
+    def topics(self) -> Iterable[str]:
+        """Names of topics that have ever had a message."""
+        return self._of_topic.keys()
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, or None when no message was ever stored in it."""
@@ -49,15 +58,16 @@ class QueueTable:
         assert not queue.number
         queue.number = len(self._queues) + 1
         self._queues[queue.topic, queue.queue_id] = queue
+        self._of_topic.setdefault(queue.topic, []).append(queue)
 
     def fail(self, tell: Callable[[str], object], reason: str) -> None:
         """Take note that confirmed messages are not in their queue, and tell the store."""
         self.fault = reason
         tell(reason)
 
-    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+    def of_topic(self, topic: str) -> Sequence[ConsumeQueue]:
         """The queues of a topic that have ever had a message."""
-        return [queue for queue in self._queues.values() if queue.topic == topic]
+        return self._of_topic.get(topic, ())
 
     def _repair(self, queue: ConsumeQueue, first: int, end: int) -> None:
         self.repair(queue, first, end)

@@ -8,8 +8,11 @@ of a generation. So the log alone tells after any crash what was deleted and wha
 checkpoints only spare the work.
 
 A generation is a positive integer. 0 stands for a name without generations: the broker's own
-topics and retry topics. Of those only the floors are kept. Bounds: one state for each topic that
-ever had a message here, as there are queues. Event loop only.
+topics and retry topics. Of those only the floors are kept, and whether they live.
+
+A name that was deleted is remembered: its floors say where the next generation begins. So there is
+one state for each name that ever was, and `deleted_names` and `deleted_queues` are what whoever
+makes names has to bound. Event loop only.
 """
 
 from collections import OrderedDict
@@ -57,6 +60,10 @@ class TopicFloors:
         """Ended in this life of the store, so that late appends are refused; the newest ones."""
         self.unwritten: dict[str, None] = {}
         """Topics whose newest state is not in the log: it could not be written."""
+        self.deleted_names = 0
+        """Names that are remembered though nothing of them lives."""
+        self.deleted_queues = 0
+        """Their queues that ever had a message."""
 
     def __len__(self) -> int:
         return len(self._states)
@@ -88,11 +95,26 @@ class TopicFloors:
 
         Not the broker's own, and no retry topics, which go with their group.
         """
-        names = {each.topic for each in self._states.values() if each.generation}
-        names |= {queue.topic for queue in self._queues if queue.min_offset < queue.max_offset}
-        names -= {each.topic for each in self._states.values() if each.is_ended}
         own = (SYSTEM_TOPIC_PREFIX, RETRY_PREFIX)
-        return sorted(name for name in names.difference(known) if not name.startswith(own))
+        names = {*self._states, *self._queues.topics}.difference(known)
+        return sorted(name for name in names if not name.startswith(own) and self._lives(name))
+
+    def _lives(self, name: str) -> bool:
+        state = self._states.get(name)
+        if state is not None and (state.is_ended or state.generation):
+            return not state.is_ended
+        queues = self._queues.of_topic(name)
+        return any(queue.min_offset < queue.max_offset for queue in queues)
+
+    @property
+    def queue_total(self) -> int:
+        """Queues of all names, living and deleted."""
+        return len(self._queues)
+
+    def queue_count(self, topic: str) -> int | None:
+        """Queues of a name that ever had a message; None: the name is not known here."""
+        queues = self._queues.of_topic(topic)
+        return len(queues) if queues or topic in self._states else None
 
     def states(self) -> Iterator[TopicState]:
         """Every topic's."""
@@ -104,18 +126,19 @@ class TopicFloors:
         """Let a generation live in the topic's queues; None when nothing changes.
 
         Where nothing was deleted before, what is in the queues belongs to it. Raises
-        `TopicNotFound` when this generation is gone.
+        `TopicNotFound` when this generation is gone. Generation 0: a retry topic is in use again.
         """
         state = self._states.get(topic)
+        if not generation and (state is None or not state.is_ended):
+            return None
         if state is not None and state.generation == generation and not state.is_ended:
             return state if topic in self.unwritten else None
         is_taken = state is not None and state.generation and not state.is_ended
-        is_ended = state is not None and state.generation == generation
+        is_ended = state is not None and 0 != state.generation == generation
         if is_taken or is_ended or (topic, generation) in self._ended:
             raise _gone(topic)
         floors = state.floors if state is not None else []
-        self._states[topic] = begun = TopicState(topic, generation, False, floors)
-        return begun
+        return self._keep(TopicState(topic, generation, False, floors))
 
     def end(self, topic: str, generation: int) -> TopicState | None:
         """Make everything of a generation unreadable, also what is not confirmed yet.
@@ -134,8 +157,16 @@ class TopicFloors:
             queue.generation = UNBOUND if generation else 0
             if queue.next_offset:
                 floors.append((queue.queue_id, queue.next_offset))
-        self._states[topic] = ended = TopicState(topic, generation, True, floors)
-        return ended
+        return self._keep(TopicState(topic, generation, True, floors))
+
+    def _keep(self, state: TopicState) -> TopicState:
+        before = self._states.get(state.topic)
+        for each, by in ((before, -1), (state, 1)):
+            if each is not None and each.is_ended:
+                self.deleted_names += by
+                self.deleted_queues += by * len(each.floors)
+        self._states[state.topic] = state
+        return state
 
     def _note_ended(self, topic: str, generation: int) -> None:
         self._ended[topic, generation] = None
@@ -165,7 +196,7 @@ class TopicFloors:
 
     def take(self, state: TopicState) -> None:
         """An entry of the log, in order."""
-        self._states[state.topic] = state
+        self._keep(state)
         for queue_id, floor in state.floors:
             queue = self._queues.get_or_make(state.topic, queue_id, first_offset=floor)
             queue.expire_below(floor)

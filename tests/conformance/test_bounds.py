@@ -159,6 +159,22 @@ async def test_what_is_over_the_bound_already_stays_and_works(open_node: OpenNod
             await metadata.ensure_topic("f")
 
 
+async def test_deletions_that_no_store_carries_out_have_a_bound(open_node: OpenNode) -> None:
+    """The same name again and again while the store cannot write."""
+    async with open_node(Limits(deleted_names_max=BOUND)) as metadata:
+        for _ in range(BOUND):
+            await metadata.ensure_topic("orders")
+            await metadata.delete_topic("orders")
+        for maker in (_put_topic, _ensure_topic, _change_group, _ensure_group):
+            with pytest.raises(StateConflict, match="3 topics and groups were deleted") as caught:
+                await maker(metadata, "orders")
+            assert caught.value.fields == {"limit": BOUND, "bound": "deleted_names_max"}
+        left = await metadata.deletions()
+        assert len(left) == BOUND
+        await metadata.carried_out(left[0])
+        await metadata.ensure_topic("orders")
+
+
 async def test_of_the_nodes_that_registered_the_last_seen_are_kept(
     metadata: Metadata, clock: FakeClock
 ) -> None:

@@ -372,6 +372,10 @@ class MemoryStore:
         lives, is_ended = self.generations.get(topic, (0, False))
         if (lives, is_ended) == (generation, False):
             return
+        if not generation:
+            if is_ended:
+                self.generations[topic] = (0, False)
+            return
         if (topic, generation) in self.ended or lives == generation or (lives and not is_ended):
             raise TopicNotFound(f"topic {topic!r} was deleted", outcome="not_stored")
         self.generations[topic] = (generation, False)
@@ -385,6 +389,26 @@ class MemoryStore:
         if not generation or not lives:
             return is_ended and lives > 0
         return (topic, generation) in self.ended or is_ended or lives != generation
+
+    @property
+    def names(self) -> "MemoryStore":
+        return self
+
+    @property
+    def deleted_names(self) -> int:
+        return sum(is_ended for _, is_ended in self.generations.values())
+
+    @property
+    def deleted_queues(self) -> int:
+        return sum(self.generations.get(topic, (0, False))[1] for topic, _ in self.queues)
+
+    @property
+    def queue_total(self) -> int:
+        return len(self.queues)
+
+    def queue_count(self, topic: str) -> int | None:
+        count = sum(name == topic for name, _ in self.queues)
+        return count if count or topic in self.generations else None
 
     def hidden_topics(self, known: Iterable[str]) -> list[str]:
         names = {name for name, (_, is_ended) in self.generations.items() if not is_ended}

@@ -1,5 +1,6 @@
 """A client that gives a new name with every request makes nothing grow without end."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -7,10 +8,12 @@ import pytest
 from app.broker.claims import ProducerClaim
 from app.broker.members import Heartbeat
 from app.broker.results import QueuePosition, ReceiveRequest
-from app.domain.errors import StateConflict, TooManyRequests
+from app.domain.changes import Terms
+from app.domain.errors import DiskFull, StateConflict, TooManyRequests
 from app.domain.limits import Limits
 from app.domain.membership import Profile, TopicSubscription
 from app.domain.message import Message
+from app.domain.settings import GroupSettings
 from tests.support.brokers import GROUP, TOPIC, World, never_gone, running
 
 pytestmark = pytest.mark.anyio
@@ -82,6 +85,97 @@ async def test_all_groups_begin_in_so_many_queues(begin: Begin) -> None:
         assert len(world.broker._book.rows()) == 2 * MOST
         await world.broker.delete_group("g0")
         await begin(world, "g-next", name)
+
+
+@pytest.mark.parametrize("begin", [receive, commit, force, join])
+async def test_of_many_that_begin_at_once_no_more_do_than_may(begin: Begin) -> None:
+    async with running(limits=FEW) as world:
+        await world.group(GroupSettings())
+        names = await topics(world, 10 * MOST)
+        results = await asyncio.gather(
+            *(begin(world, GROUP, name) for name in names), return_exceptions=True
+        )
+        refused = [result for result in results if isinstance(result, StateConflict)]
+        begun = {topic for group, topic in world.broker._book._offsets if group == GROUP}
+        assert len(begun) <= MOST
+        assert len(world.broker.progress._state.generations) <= MOST
+        assert len(refused) >= 9 * MOST
+        assert all(result is None or result in refused for result in results)
+        assert not world.broker._book._held
+
+
+async def test_a_commit_that_fails_gives_its_room_back() -> None:
+    async with running(limits=FEW) as world:
+        names = await topics(world, 2 * MOST)
+        world.store.refusal = DiskFull("full")
+        for name in names[:MOST]:
+            with pytest.raises(DiskFull):
+                await commit(world, GROUP, name)
+        world.store.refusal = None
+        assert not world.broker._book._held
+        for name in names[MOST:]:
+            await commit(world, GROUP, name)
+
+
+async def test_queues_are_not_added_beyond_what_all_groups_may_read() -> None:
+    async with running(limits=FEW) as world:
+        (name,) = await topics(world, 1)
+        for group in ("a", "b"):
+            await commit(world, group, name)
+        change = world.broker.settings_changes.change_topic
+        with pytest.raises(StateConflict, match="have begun in 2 queues") as caught:
+            await change(name, {"queues": MOST + 1}, Terms())
+        assert caught.value.fields == {"limit": 2 * MOST, "bound": "subscribed_queues_max"}
+        await change(name, {"queues": MOST}, Terms())
+        with pytest.raises(StateConflict, match="have begun in 8 queues"):
+            await commit(world, "c", name)  # before the others have an offset in each
+        assert not world.broker._book._raised
+        await change("nobody-reads-it", {"queues": 100}, Terms())
+
+
+async def test_of_two_that_add_queues_at_once_one_may() -> None:
+    async with running(limits=FEW) as world:
+        names = await topics(world, 2)
+        for name in names:
+            await commit(world, GROUP, name)
+        change = world.broker.settings_changes.change_topic
+        results = await asyncio.gather(
+            *(change(name, {"queues": 2 * MOST - 1}, Terms()) for name in names),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(result, StateConflict) for result in results) == 1
+
+
+async def test_members_of_all_groups_have_a_bound() -> None:
+    async with running(limits=Limits(members_max=MOST)) as world:
+        members = world.broker.members
+
+        async def beat(group: str, client_id: str) -> None:
+            profile = Profile((TopicSubscription(TOPIC),))
+            await members.heartbeat(group, client_id, Heartbeat(profile), never_gone)
+
+        joins = [beat(f"g{number % 2}", f"c{number}") for number in range(10 * MOST)]
+        results = await asyncio.gather(*joins, return_exceptions=True)
+        refused = [result for result in results if result is not None]
+        assert len(refused) == 9 * MOST
+        for result in refused:
+            assert isinstance(result, StateConflict)
+            assert result.fields == {"limit": MOST, "bound": "members_max"}
+        joined = [number for number, result in enumerate(results) if result is None]
+        await world.restart()
+        members = world.broker.members
+        with pytest.raises(StateConflict, match="have 4 members together"):
+            await beat("g3", "c")
+        for number in joined:
+            await beat(f"g{number % 2}", f"c{number}")
+        await members.leave(f"g{joined[0] % 2}", f"c{joined[0]}")
+        await beat("g3", "c")
+        with pytest.raises(StateConflict):
+            await beat("g4", "c")
+        for group in ("g0", "g1", "g3"):
+            await world.broker.delete_group(group)
+        for number in range(MOST):
+            await beat("g4", f"c{number}")
 
 
 async def test_producers_and_their_sequences_have_a_bound() -> None:

@@ -243,3 +243,49 @@ def test_a_send_that_comes_two_generations_late_is_refused() -> None:
     opened.turns.run()
     assert opened.store.generation("orders") == 0
     assert opened.bodies() == []
+
+
+def test_names_that_were_deleted_are_counted_also_after_a_crash() -> None:
+    files = SimulatedFiles()
+    opened = open_store(files, threads=False)
+    names = opened.store.names
+    for topic in ("a", "b", "c"):
+        for queue_id in (0, 1):
+            opened.store.append(
+                topic, queue_id, [Message(b"x")], FlushMode.SYNC, opened.outcomes.append, OLD
+            )
+    opened.store.begin_topic("never-sent-to", OLD)
+    assert names.queue_count("unheard-of") is None
+    assert names.queue_count("never-sent-to") == 0
+    for topic in ("a", "b", "never-sent-to"):
+        opened.store.delete_topic(topic, OLD)
+    opened.turns.run()
+    assert (names.deleted_names, names.deleted_queues) == (3, 4)
+    opened.store.begin_topic("a", NEW)
+    opened.store.delete_topic("b", OLD)  # once more
+    opened.turns.run()
+    for _ in range(2):
+        assert (names.deleted_names, names.deleted_queues) == (2, 2)
+        assert names.queue_count("b") == names.queue_count("c") == 2
+        files = files.crash(CrashPlan(0, {}, NOTHING))
+        opened = open_store(files, threads=False)
+        names = opened.store.names
+
+
+def test_a_retry_topic_counts_as_deleted_until_it_is_used_again() -> None:
+    files = SimulatedFiles()
+    opened = open_store(files, threads=False)
+    retries = "%RETRY%billing+orders"
+    opened.store.begin_topic(retries, 0)
+    assert opened.store.names.queue_count(retries) is None
+    opened.send(b"again", topic=retries)
+    for deleted in (1, 0, 1):
+        if deleted:
+            opened.store.delete_topic(retries)
+        else:
+            opened.store.begin_topic(retries, 0)
+        opened.turns.run()
+        assert opened.store.names.deleted_names == deleted
+        reopened = open_store(files.crash(CrashPlan(0, {}, NOTHING)), threads=False)
+        assert reopened.store.names.deleted_names == deleted
+        assert reopened.bodies(retries) == []

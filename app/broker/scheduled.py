@@ -136,7 +136,12 @@ class Scheduled:
 
     async def cancel(self, topic: str, handle: str) -> None:
         """Take a message back; errors as `get`. It will never be delivered."""
-        timer = await self._claim(self._read_handle(topic, handle))
+        recall = self._read_handle(topic, handle)
+        timer = await self._claim(recall)
+        message = await self._delays.read_claimed(timer)
+        if message is not None and not self._is_for_present(message, topic):
+            self._delays.timers.release([timer])
+            raise await self._absence(recall)
         await self._delays.end({timer: topic}, [])
 
     async def deliver(self, topic: str, handle: str) -> None:

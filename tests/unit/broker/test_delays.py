@@ -219,6 +219,28 @@ async def test_a_delivery_that_meets_a_cancel_in_progress_leaves_it_alone(world:
     assert await outcome(world.broker.scheduled.cancel(TOPIC, handle)) is MessageNotFound
 
 
+async def test_a_topic_that_is_made_again_shows_none_of_what_waited_for_the_one_before(
+    world: World,
+) -> None:
+    handle = await send_later(world, b"before", HOUR)
+    await world.broker.delete_topic(TOPIC)
+    await world.metadata.put_topic(TOPIC, TopicSettings(queues=2))
+    mine = await send_later(world, b"mine", HOUR)
+    scheduled = world.broker.scheduled
+    page = await scheduled.page(TOPIC, 10, None)
+    assert [each.message.body for each in page.messages] == [b"mine"]
+    due = Due(1, is_delay=True)
+    for act in (
+        scheduled.get(TOPIC, handle),
+        scheduled.move(TOPIC, handle, due),
+        scheduled.preview_move(TOPIC, handle, due),
+        scheduled.deliver(TOPIC, handle),
+        scheduled.cancel(TOPIC, handle),
+    ):
+        assert await outcome(act) is MessageNotFound
+    await scheduled.cancel(TOPIC, mine)
+
+
 @pytest.mark.parametrize("flush", list(FlushMode))
 async def test_a_cancel_is_as_durable_as_the_topic(world: World, flush: FlushMode) -> None:
     await world.metadata.put_topic(TOPIC, TopicSettings(queues=2, flush=flush))

@@ -11,7 +11,7 @@ delivery is up to the group. Event loop only.
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from app.broker.confirming import Confirmation
@@ -56,6 +56,16 @@ class FailedDelivery(NamedTuple):
     queue: LeasedQueue
     offset: int
     lease: Lease
+
+
+@dataclass(slots=True)
+class _Course:
+    """How dealing with some messages went, but for those that all went well with."""
+
+    bad: list[tuple[FailedDelivery, Exception]] = field(default_factory=list)
+    """Cannot be dealt with, each for itself."""
+    ended: list[FailedDelivery] = field(default_factory=list)
+    """Nothing was done: a commit, a reset, a deletion or another order ended the lease before."""
 
 
 @dataclass(slots=True)
@@ -127,29 +137,31 @@ class Retrier:
 
     async def deal_with(
         self, subscription: Subscription, group: Group, items: Sequence[FailedDelivery]
-    ) -> None:
+    ) -> list[FailedDelivery]:
         """Do what the group's policy says; return when it is written down.
 
+        Returns those with which nothing was done, since something else ended their leases first.
         Raises the store's error; then the messages that were not dealt with are failing again. So
         is a message that cannot be dealt with for itself; the others are, and its fault is raised.
         """
-        bad: list[tuple[FailedDelivery, Exception]] = []
+        course = _Course()
         left = sorted(items, key=lambda item: (item.queue.queue_id, item.offset))
         try:
             if subscription.is_ordered:
-                left = await self._deal_in_place(subscription, group, left)
+                left = await self._deal_in_place(subscription, group, left, course)
             for queue, run in _runs(list(left)):
                 start = 0
                 while start < len(run):
-                    done = await self._try_some(subscription, group, queue, run[start:], bad)
+                    done = await self._try_some(subscription, group, queue, run[start:], course)
                     start += done
                     del left[:done]
         finally:
-            for queue, offset, lease in [*left, *(item for item, _ in bad)]:
+            for queue, offset, lease in [*left, *(item for item, _ in course.bad)]:
                 if queue.leases.is_moving(offset, lease):
                     queue.leases.keep_failing(offset, lease)
-        if bad:
-            raise bad[0][1]
+        if course.bad:
+            raise course.bad[0][1]
+        return course.ended
 
     async def _try_some(
         self,
@@ -157,22 +169,26 @@ class Retrier:
         group: Group,
         queue: LeasedQueue,
         run: Sequence[FailedDelivery],
-        bad: list[tuple[FailedDelivery, Exception]],
+        course: _Course,
     ) -> int:
         """Deal with the first messages of a run, or with the first alone when that fails; return
-        with how many. One that fails alone is put into `bad`, but for the last that it takes."""
+        with how many. One that fails alone is noted in `course`, but for the last that it takes."""
         try:
-            return await self._deal_with_some(subscription, group, queue, run)
+            return await self._deal_with_some(subscription, group, queue, run, course)
         except Exception as error:
-            if not is_of_message(error) or len(bad) >= FAULTS_MAX:
+            if not is_of_message(error) or len(course.bad) >= FAULTS_MAX:
                 raise
             if len(run) == 1:
-                bad.append((run[0], error))
+                course.bad.append((run[0], error))
                 return 1
-        return await self._try_some(subscription, group, queue, run[:1], bad)
+        return await self._try_some(subscription, group, queue, run[:1], course)
 
     async def _deal_in_place(
-        self, subscription: Subscription, group: Group, items: list[FailedDelivery]
+        self,
+        subscription: Subscription,
+        group: Group,
+        items: list[FailedDelivery],
+        course: _Course,
     ) -> list[FailedDelivery]:
         """In a group in order a message stays where it is and blocks its key, until the last
         delivery. Returns those that are to go to the dead letters."""
@@ -194,7 +210,8 @@ class Retrier:
         subscription.expire(now_s)
         for item, reason in given_up:
             if not item.queue.leases.is_moving(item.offset, item.lease):
-                continue  # a commit, reset or deletion was quicker, while another was written
+                course.ended.append(item)  # while another was written
+                continue
             if group.on_exhausted is WhenExhausted.SKIP:
                 await self.skip(subscription, item)
             else:
@@ -262,6 +279,7 @@ class Retrier:
         group: Group,
         queue: LeasedQueue,
         run: Sequence[FailedDelivery],
+        course: _Course,
     ) -> int:
         """Deal with the first messages of a run; return how many."""
         run = run[:STEP_MESSAGES]
@@ -271,8 +289,11 @@ class Retrier:
             for offset, record in zip(read.queue_offsets, read.records, strict=True)
         }
         some = [item for item in run if item.offset < max(read.next_offset, run[0].offset + 1)]
-        live = [item for item in some if queue.leases.is_moving(item.offset, item.lease)]
-        if live and not subscription.is_closed:
+        live: list[FailedDelivery] = []
+        for item in some:
+            is_live = not subscription.is_closed and queue.leases.is_moving(item.offset, item.lease)
+            (live if is_live else course.ended).append(item)
+        if live:
             step = _Step(queue, queue.leases, live, [])
             step.parts = self._parts(subscription, group, live, messages)
             await self._write(subscription, step)

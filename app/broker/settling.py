@@ -11,6 +11,8 @@ Acks that are one step with sends go through `acks_and_sends`, by `look_at` and 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from app.broker.confirming import Confirmation
 from app.broker.group_progress import Settled, offsets_of, runs_of
 from app.broker.groups import Groups
@@ -97,9 +99,10 @@ class Settler:
             written = self._ack_all(subscription, flush, acks, results, now_s)
         failed = self._fail_all(subscription, "nack", nacks, results, now_s)
         results += [self._extend(subscription, extend, now_s) for extend in extends]
-        failed += self._fail_all(subscription, "dead_letter", dead_letters, results, now_s)
+        failed |= self._fail_all(subscription, "dead_letter", dead_letters, results, now_s)
         if failed:
-            await self._retrier.deal_with(subscription, group, failed)
+            ended = await self._retrier.deal_with(subscription, group, list(failed.values()))
+            _tell_of_ended(results, failed, ended)
         self._groups.tell_of_room(subscription.in_flight, subscription.group)
         if written is not None:
             await written.wait()
@@ -197,9 +200,12 @@ class Settler:
         nacks: Iterable[Nack],
         results: list[SettleResult],
         now_s: float,
-    ) -> list[FailedDelivery]:
-        """End the leases of what is given back or given up; what follows is up to the retrier."""
-        failed: list[FailedDelivery] = []
+    ) -> dict[int, FailedDelivery]:
+        """End the leases of what is given back or given up; what follows is up to the retrier.
+
+        Returns them by the places of their results.
+        """
+        failed: dict[int, FailedDelivery] = {}
         for nack in nacks:
             error: CurlewError | None = None
             try:
@@ -208,7 +214,7 @@ class Settler:
                 lease = queue.leases.fail(handle.queue_offset, handle.lease_id, now_s, failure)
                 if lease is None:
                     raise _expired()
-                failed.append(FailedDelivery(queue, handle.queue_offset, lease))
+                failed[len(results)] = FailedDelivery(queue, handle.queue_offset, lease)
             except CurlewError as bad:
                 error = bad
             results.append(SettleResult(nack.receipt_handle, action, error))
@@ -312,6 +318,19 @@ class Taken:
     def _counts(self, queue: LeasedQueue) -> bool:
         """Whether it is that of a group and a topic that were not deleted since."""
         return self._progress.find(queue.key) is queue.state
+
+
+def _tell_of_ended(
+    results: list[SettleResult],
+    failed: Mapping[int, FailedDelivery],
+    ended: Iterable[FailedDelivery],
+) -> None:
+    """Say of dead letters whose leases something else ended meanwhile that there are none. What was
+    to be given back is back."""
+    places = {(item.queue, item.offset) for item in ended}
+    for at, item in failed.items():
+        if results[at].action == "dead_letter" and (item.queue, item.offset) in places:
+            results[at] = replace(results[at], error=_expired())
 
 
 def settled_by(subscription: Subscription, runs: Mapping[LeasedQueue, list[int]]) -> Settled:

@@ -5,11 +5,12 @@ import asyncio
 import pytest
 
 from app.broker.dead_letters import Selection
+from app.broker.group_positions import ResetRequest
 from app.broker.results import Delivery, Nack
 from app.domain.errors import DiskFull, ReceiptHandleExpired, StoreFailed
 from app.domain.message import Message
 from app.domain.names import dead_letter_topic, retry_topic
-from app.domain.settings import CustomizedRetry, GroupSettings
+from app.domain.settings import CustomizedRetry, DeliveryOrder, GroupSettings
 from tests.support.brokers import GROUP, TOPIC, World, bodies, offsets, running
 from tests.support.waiting import until
 
@@ -346,3 +347,39 @@ async def test_a_group_that_left_a_topic_does_not_begin_with_its_old_retries() -
         assert (bodies(again), await world.ack(*again)) == ([b"acked"], [None])
         await world.broker.group_positions.delete(GROUP, TOPIC)
         assert await world.receive() == []
+
+
+@pytest.mark.parametrize("how", ["another order", "a reset"])
+async def test_a_dead_letter_whose_lease_ends_before_it_is_written_is_no_success(how: str) -> None:
+    async with running() as world:
+        await world.group(GroupSettings(retry_policy=CustomizedRetry((0,))))
+        world.store.fill(TOPIC, 0, numbered(4))
+        taken = await world.receive()
+        world.store.held = []
+        letters = [Nack(taken[number].receipt_handle) for number in (0, 2)]  # a step for each
+        async with asyncio.TaskGroup() as tasks:
+            settling = tasks.create_task(
+                world.broker.settle(TOPIC, GROUP, dead_letters=letters, nacks=[])
+            )
+            await until(lambda: bool(world.store.held))
+            if how == "a reset":
+                request = ResetRequest("earliest")
+                tasks.create_task(world.broker.group_positions.reset(GROUP, TOPIC, request))
+            else:
+                settings = GroupSettings(
+                    order=DeliveryOrder.FIFO, retry_policy=CustomizedRetry((0,))
+                )
+                await world.group(settings)
+                tasks.create_task(world.receive(1))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            world.store.confirm()
+        errors = [type(result.error) for result in settling.result()]
+        assert errors == [type(None), ReceiptHandleExpired]
+        assert len(await dead_letters(world)) == 1
+        await world.lapse(s=60)
+        came: list[bytes] = []
+        while again := await world.receive():
+            came += bodies(again)
+            await world.ack(*again)
+        assert sorted(came)[-3:] == [b"1", b"2", b"3"]

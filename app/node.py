@@ -219,9 +219,10 @@ class Node:
 
     async def _refresh(self) -> None:
         try:
-            if await self.metadata.refresh() or self._has_deletions:
+            lifecycle = self.broker.lifecycle
+            if await self.metadata.refresh() or self._has_deletions or lifecycle.is_behind:
                 self._has_deletions = True
-                await self.broker.lifecycle.carry_out_deletions()
+                await lifecycle.carry_out_deletions()
                 self._has_deletions = False
         except CurlewError as error:
             problem = f"the metadata is not refreshed: {error.detail}"

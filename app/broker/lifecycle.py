@@ -60,6 +60,8 @@ class Lifecycle:
         self._metadata = metadata
         self._is_started = False
         """Before, there is nothing to forget: what is read back then asks the store."""
+        self.is_behind = False
+        """A tombstone stayed: what it says is to be carried out again."""
         self._lines: dict[tuple[Kind, str], _Line] = {}
         self._deleting: set[asyncio.Task[Any]] = set()
 
@@ -191,15 +193,23 @@ class Lifecycle:
             try:
                 await written.wait()
             except DiskFull:
-                return  # each checkpoint tries again, and the tombstone stays until the next start
+                self.is_behind = True
+                return  # each checkpoint tries again, and the tombstone stays until then
         try:
             await self._metadata.carried_out(deletion)
         except CurlewError as error:
+            self.is_behind = True
             _LOG.info("the tombstone of %s %s stays: %s", kind.value, name, error.detail)
 
     async def carry_out_deletions(self) -> None:
-        """Carry out what was deleted and not finished, here or through another connection."""
+        """Carry out what was deleted and not finished, here or through another connection.
+
+        The first that stays ends it, but for the start: there is no room, or no database.
+        """
+        self.is_behind = False
         for deletion in await self._metadata.deletions():
+            if self.is_behind and self._is_started:
+                return
             async with self._turn_of(deletion.kind, deletion.name):
                 await self._carry_out(deletion)
 

@@ -81,8 +81,11 @@ class ProducerTable:
         self._closed: dict[str, tuple[int, Iterator[str]]] = {}
         """Families whose closed producers are still to be forgotten → epoch, ids left to look at.
         Nobody may take one of them for known: ask by `_find`."""
-        self._gone: dict[str, Iterator[str]] = {}
-        """Deleted topics whose sequences are still to be forgotten → producers left to look at."""
+        self._gone: dict[str, bool] = {}
+        """Deleted topics whose sequences are still to be forgotten → whether `_sweep` looks for
+        them from its beginning on."""
+        self._sweep: Iterator[str] = iter(())
+        """Producers left to look at, for all of the topics."""
         self._families: dict[str, set[str]] = {}
         self._sequence_count = 0
         """Of all producers, with those that are still to be forgotten."""
@@ -386,7 +389,7 @@ class ProducerTable:
         no request; they go when their time is over. A producer without a sequence keeps its epoch,
         which fences older instances in every topic."""
         if self._producers:
-            self._gone[topic] = iter(list(self._producers))
+            self._gone[topic] = False
         self._plans.drop_topic(topic)
 
     def _forget(self, producer_id: str) -> None:
@@ -451,23 +454,28 @@ class ProducerTable:
             if not length_hint(members):
                 del self._closed[family]
         while self._gone and looked_at < FORGOTTEN_AT_ONCE:
-            topic, producers = next(iter(self._gone.items()))
-            for producer_id in islice(producers, FORGOTTEN_AT_ONCE - looked_at):
-                looked_at += 1 + self._forget_sequences(producer_id, topic)
+            for producer_id in islice(self._sweep, FORGOTTEN_AT_ONCE - looked_at):
+                looked_at += 1 + self._forget_sequences(producer_id)
                 if looked_at >= FORGOTTEN_AT_ONCE:
                     break
-            if not length_hint(producers):
-                del self._gone[topic]
+            if not length_hint(self._sweep):
+                self._sweep_anew()
         return bool(self._closed or self._gone)
 
-    def _forget_sequences(self, producer_id: str, topic: str) -> int:
-        """Forget those in a topic; how many were looked at."""
+    def _sweep_anew(self) -> None:
+        """Look at all producers again for topics that were deleted during the last sweep."""
+        left = [topic for topic, is_swept in self._gone.items() if not is_swept]
+        self._gone = dict.fromkeys(left, True)
+        self._sweep = iter(list(self._producers) if left else ())
+
+    def _forget_sequences(self, producer_id: str) -> int:
+        """Forget those in deleted topics; how many were looked at."""
         producer = self._producers.get(producer_id)
         if producer is None:
             return 0
         looked_at = list(producer.sequences)
         for key in looked_at:
-            if key[0] == topic:
+            if key[0] in self._gone:
                 del producer.sequences[key]
                 self._sequence_count -= 1
         return len(looked_at)
@@ -514,6 +522,7 @@ class ProducerTable:
         self._producers.clear()
         self._closed.clear()
         self._gone.clear()
+        self._sweep = iter(())
         self._sequence_count = 0
         self._families.clear()
         self._seals.clear()
@@ -530,7 +539,7 @@ class ProducerTable:
 
     def apply(self, entry: bytes) -> None:
         self._apply(json.loads(entry), entry)(True)
-        if self._closed or self._gone:
+        if self._closed:  # what is gone waits for the first sweep
             self._forget_all()
 
     def dump(self) -> Iterable[bytes]:

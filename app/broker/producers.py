@@ -98,6 +98,7 @@ class Producers:
     async def start(self) -> None:
         """Bring back what was known before."""
         await self.journal.replay()
+        self._forget_on()
         bounds = self._store.bounds
         is_adopted = self._table.adopt(self._store.generation)
         entry = self._table.repair(lambda topic, queue_id: bounds(topic, queue_id).max_offset)

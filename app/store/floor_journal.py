@@ -6,6 +6,7 @@ loop only.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final, Protocol
 
 from app.domain.errors import CurlewError
@@ -29,6 +30,9 @@ from app.store.writer import Done
 
 _READ_MESSAGES: Final = 4_096
 _READ_BYTES: Final = 4 * MIB
+
+_STATES_A_TURN: Final = 2_048
+"""States that are written in one turn when all are; 5 to 10 ms."""
 
 _STEP_BYTES: Final = 64 * 1024
 """Aim for the size of a step of entries, where segments are not smaller."""
@@ -64,6 +68,11 @@ class FloorJournal:
         self._written_at = 0
         """End of the log when all states were written last."""
         self._is_writing = False
+        self._is_closed = False
+
+    def close(self) -> None:
+        """The writer is about to stop: go on with nothing."""
+        self._is_closed = True
 
     def start(self, records: Records) -> None:
         """Take the entries of the log, before anything is readable.
@@ -116,23 +125,19 @@ class FloorJournal:
         """
         if not self._is_due() or self._is_writing:
             return False
-        try:
-            self._write_all(done)
-        except CurlewError:
-            return False
+        self._write_all(done)
         return True
 
     def turn(self) -> None:
         """Write again what could not be written, and all states when many lie in the log."""
         try:
-            names = self.floors.unwritten
-            unwritten = [each for each in self.floors.states() if each.topic in names]
+            unwritten = [*map(self.floors.state, self.floors.unwritten)]
             if unwritten:
                 self._append(unwritten, _ignore)
-            if self._is_due() and not self._is_writing:
-                self._write_all(_ignore)
         except CurlewError:
             return  # no room, or too much is waiting: the next turn tries again
+        if self._is_due() and not self._is_writing:
+            self._write_all(_ignore)
 
     def _is_due(self) -> bool:
         if not self._entries:
@@ -141,24 +146,33 @@ class FloorJournal:
         return is_long or self._appender.end - self._written_at > self._appender.segment_bytes
 
     def _write_all(self, told: Done) -> None:
-        """The states as they are, then let go of the entries before them."""
+        """The states as they are, some in each turn, then let go of the entries before them. One
+        that changes meanwhile has a newer entry, which says the same or is written after it."""
         queue = self._queues.get_or_make(FLOORS_TOPIC, QUEUE)
-        first, end = queue.next_offset, self._appender.end
+        first, before = queue.next_offset, (self._entries, self._written_at)
+        names = iter([state.topic for state in self.floors.states()])
         self._is_writing = True
+        self._entries, self._written_at = 0, self._appender.end
 
-        def done(error: CurlewError | None) -> None:
+        def go_on(error: CurlewError | None) -> None:
+            if self._is_closed:
+                return
+            if error is None:
+                try:
+                    states = [*map(self.floors.state, islice(names, _STATES_A_TURN))]
+                    if states:
+                        self._append(states, go_on)
+                        return
+                except CurlewError as refused:
+                    error = refused
             self._is_writing = False
             if error is None:
                 queue.expire_below(min(first, queue.max_offset))
+            else:  # the next turn tries again
+                self._entries, self._written_at = self._entries + before[0], before[1]
             told(error)
 
-        self._entries = 0
-        self._written_at = end
-        try:
-            self._append(list(self.floors.states()), done)
-        except CurlewError:
-            self._is_writing = False
-            raise
+        go_on(None)
 
     def _append(self, states: Sequence[TopicState], done: Done) -> None:
         """In steps; `done` hears of the last one, which fails when one before it does."""

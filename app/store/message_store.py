@@ -582,6 +582,7 @@ class MessageStore:
         if self._closed:
             return
         self._closed = True
+        self.floor_journal.close()
         try:
             if self._writer.failed is None:
                 self.flush(lambda _error: None)

@@ -95,14 +95,18 @@ class TopicFloors:
 
         Not the broker's own, and no retry topics, which go with their group.
         """
-        own = (SYSTEM_TOPIC_PREFIX, RETRY_PREFIX)
-        names = {*self._states, *self._queues.topics}.difference(known)
-        return sorted(name for name in names if not name.startswith(own) and self._lives(name))
+        states, own = self._states, (SYSTEM_TOPIC_PREFIX, RETRY_PREFIX)
+        lives = [
+            name
+            for name, state in states.items()
+            if not state.is_ended and (state.generation or self._has_messages(name))
+        ]
+        lives += [
+            name for name in self._queues.topics if name not in states and self._has_messages(name)
+        ]
+        return sorted(name for name in set(lives).difference(known) if not name.startswith(own))
 
-    def _lives(self, name: str) -> bool:
-        state = self._states.get(name)
-        if state is not None and (state.is_ended or state.generation):
-            return not state.is_ended
+    def _has_messages(self, name: str) -> bool:
         queues = self._queues.of_topic(name)
         return any(queue.min_offset < queue.max_offset for queue in queues)
 
@@ -115,6 +119,10 @@ class TopicFloors:
         """Queues of a name that ever had a message; None: the name is not known here."""
         queues = self._queues.of_topic(topic)
         return len(queues) if queues or topic in self._states else None
+
+    def state(self, topic: str) -> TopicState:
+        """Of a topic that has one."""
+        return self._states[topic]
 
     def states(self) -> Iterator[TopicState]:
         """Every topic's."""

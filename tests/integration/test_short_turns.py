@@ -16,14 +16,15 @@ from app.broker.producer_table import ProducerTable
 from app.broker.results import BatchItem, QueuePosition
 from app.cluster import migrate
 from app.config import Config
-from app.domain.errors import SequenceOutOfOrder
+from app.domain.errors import SequenceOutOfOrder, StateConflict
 from app.domain.limits import MIB, NAME_CHARS_MAX, Limits
 from app.domain.message import Message
-from app.domain.names import nearest
+from app.domain.names import FLOORS_TOPIC, nearest
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, TopicSettings
 from app.main import create_app
 from app.node import Node
+from app.store.topic_floors import TopicState
 from tests.support.asgi import Answer, call
 from tests.support.frames import request_frame
 from tests.support.loop_turns import TurnWatch
@@ -210,6 +211,33 @@ async def test_the_topic_of_many_producers_is_deleted(
             await until(lambda: not producers._table._gone)
         known = producers._table._producers
         assert not any(each.sequences for each in known.values())
+
+
+async def test_as_many_deleted_names_as_are_remembered(
+    tmp_path: Path, turn_watch: TurnWatch
+) -> None:
+    limits = Limits()
+    count = limits.deleted_names_max + limits.topics_max + limits.groups_max
+    async with open_node(tmp_path) as node:
+        for number in range(count):
+            state = TopicState(f"a-topic-of-some-{number}", number + 1, True, [(0, 9), (1, 9)])
+            node.store.names._keep(state)
+        journal, told = node.store.floor_journal, asyncio.Event()
+        journal._entries = count  # as after their deletion
+        journal._written_at = -2 * journal._appender.segment_bytes
+        with turn_watch.short_turns():
+            await asyncio.sleep(0)  # the turns are measured from the next one on
+            assert journal.renew(lambda _error: told.set())
+            await told.wait()
+            await asyncio.sleep(0)
+            assert node.store.hidden_topics(()) == []
+            await asyncio.sleep(0)
+            with pytest.raises(StateConflict):
+                await node.broker.put_topic("new", TopicSettings(queues=1))
+        low, high = node.store.bounds(FLOORS_TOPIC, 0)
+        assert high - low == count
+    async with open_node(tmp_path) as node:
+        assert node.store.names.deleted_names == count
 
 
 async def test_a_trace_and_a_queue_for_a_large_batch(tmp_path: Path, turn_watch: TurnWatch) -> None:

@@ -15,6 +15,7 @@ from app.domain.membership import Profile, TopicSubscription
 from app.domain.message import Message
 from app.domain.settings import GroupSettings
 from tests.support.brokers import GROUP, TOPIC, World, never_gone, running
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -102,6 +103,21 @@ async def test_of_many_that_begin_at_once_no_more_do_than_may(begin: Begin) -> N
         assert len(refused) >= 9 * MOST
         assert all(result is None or result in refused for result in results)
         assert not world.broker._book._held
+
+
+@pytest.mark.parametrize("begin", [receive, commit, force, join])
+async def test_of_many_groups_that_begin_at_once_no_more_do_than_may(begin: Begin) -> None:
+    async with running(limits=FEW) as world:
+        (name,) = await topics(world, 1)
+        for number in range(20 * MOST):
+            await world.group(GroupSettings(), f"g{number}")
+        results = await asyncio.gather(
+            *(begin(world, f"g{number}", name) for number in range(20 * MOST)),
+            return_exceptions=True,
+        )
+        assert len(world.broker._book.rows()) == 2 * MOST
+        assert sum(isinstance(result, StateConflict) for result in results) == 18 * MOST
+        assert len(world.broker.progress._state.generations) == 2 * MOST
 
 
 async def test_a_commit_that_fails_gives_its_room_back() -> None:
@@ -244,3 +260,32 @@ async def test_deleted_topics_leave_nothing_in_memory() -> None:
             await world.broker.send(f"t{number}", Message(b"x"))
             await world.broker.delete_topic(f"t{number}")
         assert len(world.broker._sender._turns) <= 1_030
+
+
+async def test_topics_that_are_deleted_fast_share_one_look_at_all_producers() -> None:
+    async with running() as world:
+        table = world.broker.producers._table
+        names = await topics(world, 30)
+        for name in names:
+            claim = ProducerClaim(f"p-{name}", 0, 0)
+            await world.broker.producers.send(name, Message(b"x"), claim, queue_id=0)
+        looks = 0
+        forget = table._forget_sequences
+
+        def look(producer_id: str) -> int:
+            nonlocal looks
+            looks += 1
+            return forget(producer_id)
+
+        table._forget_sequences = look  # type: ignore[method-assign]
+        for name in names:
+            generation = world.metadata.snapshot.topics[name].generation
+            world.broker.producers.forget_topic(name, generation)
+        await until(lambda: not table._gone)
+        assert table._sequence_count == 0
+        assert looks <= 2 * len(names)
+        await world.restart()
+        table = world.broker.producers._table
+        await until(lambda: not table._gone)
+        assert table._sequence_count == 0
+        assert len(table._producers) == len(names)

@@ -279,6 +279,35 @@ async def test_a_deletion_that_a_full_disk_has_not_written_keeps_its_tombstone(
         assert await world.receive() == []
 
 
+async def test_deletions_that_found_no_room_are_carried_out_when_there_is_some() -> None:
+    async with running() as world:
+        names = [f"t{number}" for number in range(5)]
+        tried: list[str] = []
+        delete = world.store.delete_topic
+
+        def note(topic: str, generation: int = 0, done: Done | None = None) -> bool:
+            tried.append(topic)
+            world.store.ended.discard((topic, generation))
+            world.store.generations[topic] = (generation, False)  # as what is not written
+            return delete(topic, generation, done)
+
+        world.store.failure = DiskFull("no room", outcome="not_stored")
+        for name in names:
+            await world.topic(1, name)
+            await world.broker.delete_topic(name)
+        lifecycle = world.broker.lifecycle
+        world.store.delete_topic = note  # type: ignore[method-assign]
+        for _ in range(3):
+            assert lifecycle.is_behind
+            await lifecycle.carry_out_deletions()
+            assert len(world.metadata.pending) == 5
+        assert tried == [names[0]] * 3
+        world.store.failure = None
+        await lifecycle.carry_out_deletions()
+        assert world.metadata.pending == []
+        assert not lifecycle.is_behind
+
+
 async def test_a_tombstone_that_stays_leaves_the_successor_alone() -> None:
     async with running() as world:
         await world.send(b"old")

@@ -11,8 +11,8 @@ from app.domain.errors import CurlewError, DiskFull, TopicNotFound
 from app.domain.message import Message
 from app.domain.names import FLOORS_TOPIC
 from app.domain.positions import FlushMode
-from app.store import StepPart, paths
-from app.store.topic_floors import ENTRIES_MAX
+from app.store import StepPart, floor_journal, paths
+from app.store.topic_floors import ENTRIES_MAX, TopicState
 from tests.support.simulated_files import NOTHING, CrashPlan, SimulatedFiles
 from tests.support.stores import OpenStore, open_store
 
@@ -243,6 +243,89 @@ def test_a_send_that_comes_two_generations_late_is_refused() -> None:
     opened.turns.run()
     assert opened.store.generation("orders") == 0
     assert opened.bodies() == []
+
+
+def states_of(opened: OpenStore) -> dict[str, TopicState]:
+    return {state.topic: state for state in opened.store._floors.states()}
+
+
+def many(monkeypatch: pytest.MonkeyPatch) -> OpenStore:
+    """Eleven topics, of which three are deleted, and two states written in each turn."""
+    monkeypatch.setattr(floor_journal, "_STATES_A_TURN", 2)
+    opened = open_store(SimulatedFiles(), threads=False)
+    for number in range(11):
+        opened.store.begin_topic(f"t{number}", OLD + number)
+    for number in range(3):
+        opened.store.delete_topic(f"t{number}", OLD + number)
+    opened.turns.run()
+    return opened
+
+
+def test_states_that_are_written_over_many_turns_are_whole_wherever_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = 0
+    told: list[CurlewError | None] = []
+    while not told:
+        opened = many(monkeypatch)
+        opened.store.floor_journal._write_all(told.append)
+        for _ in range(steps):
+            assert opened.turns.run_one()
+        opened.store.begin_checkpoint().run()
+        again = open_store(kill(opened), threads=False)
+        assert states_of(again) == states_of(opened)
+        steps += 1
+        if told:
+            low, high = opened.store.bounds(FLOORS_TOPIC, 0)
+            assert high - low == 11
+    assert steps > 5 * 3
+
+
+def test_what_changes_while_all_states_are_written_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = many(monkeypatch)
+    told: list[CurlewError | None] = []
+    opened.store.floor_journal._write_all(told.append)
+    opened.store.begin_topic("t0", NEW)  # which is being written
+    opened.store.delete_topic("t10", OLD + 10)  # which is not yet
+    opened.store.begin_topic("new", NEW)
+    opened.turns.run()
+    assert told == [None]
+    assert isinstance(opened.files, SimulatedFiles)
+    for files in (kill(opened), opened.files.crash(CrashPlan(0, {}, NOTHING))):
+        again = open_store(files, threads=False)
+        assert states_of(again) == states_of(opened)
+        assert again.store.generation("t0") == again.store.generation("new") == NEW
+        assert again.store.is_gone("t10", OLD + 10)
+
+
+def test_a_store_that_closes_meanwhile_stops_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = many(monkeypatch)
+    opened.store.floor_journal._write_all(lambda _error: None)
+    opened.turns.run_one()
+    opened.store.close()
+    assert opened.store.status().failed is None
+    again = open_store(opened.files, threads=False)
+    assert again.store.status().recovery.scanned_records == 0
+    assert states_of(again) == states_of(opened)
+
+
+def test_what_finds_no_room_while_all_are_written_lets_go_of_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = many(monkeypatch)
+    before = opened.store.bounds(FLOORS_TOPIC, 0).min_offset
+    entries = opened.store.floor_journal._entries
+    told: list[CurlewError | None] = []
+    opened.store.floor_journal._write_all(told.append)
+    opened.store._appender.hold_because("full")
+    opened.turns.run()
+    assert [type(error) for error in told] == [DiskFull]
+    assert opened.store.bounds(FLOORS_TOPIC, 0).min_offset == before
+    assert opened.store.floor_journal._entries == entries + 2
+    again = open_store(kill(opened), threads=False)
+    assert states_of(again) == states_of(opened)
 
 
 def test_names_that_were_deleted_are_counted_also_after_a_crash() -> None:

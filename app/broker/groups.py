@@ -9,7 +9,8 @@ Event loop only.
 import contextlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Final
 
 from app.broker.confirming import Confirmation
 from app.broker.group_progress import Key, Placed, QueueState, Skipped
@@ -32,6 +33,8 @@ from app.domain.positions import CommittedOffset, FlushMode
 from app.domain.receipt import RETRY_QUEUE_ID
 from app.domain.settings import DeliveryOrder, GroupMode, StartPosition
 from app.store import QueueBounds
+
+_ROOM_ENOUGH: Final = nullcontext()
 
 
 class Groups:
@@ -323,21 +326,24 @@ class Groups:
     def check_room(self, group: Group, topic: Topic) -> None:
         """Raise `StateConflict` when the group may not begin in one more topic. To be called in the
         turn in which it begins."""
-        if not self._book.has_begun(group.name, topic.name):
-            with self.room(group, (topic,)):
-                pass
+        with self.room(group, (topic,)):
+            pass
+
+    def room(self, group: Group, topics: Iterable[Topic]) -> AbstractContextManager[None]:
+        """Keep room for the group to begin in all of the topics, or raise `StateConflict` when it
+        is entered. Costs little where the group has begun."""
+        begins = [each for each in topics if not self._book.has_begun(group.name, each.name)]
+        if not begins or group.mode is GroupMode.BROADCAST:
+            return _ROOM_ENOUGH
+        return self._room(group.name, begins)
 
     @contextmanager
-    def room(self, group: Group, topics: Iterable[Topic]) -> Iterator[None]:
-        """Keep room for the group to begin in all of the topics, or raise `StateConflict`."""
-        is_kept = group.mode is not GroupMode.BROADCAST
+    def _room(self, group: str, topics: Iterable[Topic]) -> Iterator[None]:
         with ExitStack() as held:
             for topic in topics:
-                if not is_kept or self._book.has_begun(group.name, topic.name):
-                    continue
-                if not self._book.begins(group.name, topic.name):
-                    self._name_room.check_retries(group.name, topic.name)
-                held.enter_context(self._book.room(group.name, topic, self._limits))
+                if not self._book.begins(group, topic.name):
+                    self._name_room.check_retries(group, topic.name)
+                held.enter_context(self._book.room(group, topic, self._limits))
             yield
 
     def bind(self, group: Group, topic: Topic) -> None:

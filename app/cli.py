@@ -62,6 +62,8 @@ _HELP: Final = {
     "log_cache_mib": "newest MiB of the log to keep in memory, and up to as many older ones"
     " that are read again and again; 0: all that the kernel keeps (0; 1/16 of the memory where"
     " the machine gives free memory back to its host)",
+    "store_time_from_clock": "true: let store times begin anew at the node's clock, after a wrong"
+    " jump of it that is set right (false); see CLOCK_BEHIND",
     "auto_create_topics": "true: a first send makes the topic (true in dev)",
     "auto_create_groups": "false: who receives, streams, commits or joins makes no group (true)",
     "insecure_anonymous": "serve other machines without authentication",

@@ -42,6 +42,8 @@ class Config:
     log_cache_mib: int | None = None
     """The newest MiB of the log that stay in memory. 0: as many as the kernel keeps. None: as many,
     but a sixteenth of the memory where the machine gives free memory back to its host."""
+    store_time_from_clock: bool = False
+    """Begin store times anew at the clock, after a wrong jump of it."""
     auto_create_topics: bool = False
     auto_create_groups: bool = True
     """A receive, stream, commit or heartbeat makes the group that it names."""
@@ -141,6 +143,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "flush": lambda text: FlushMode(_choice("sync", "async")(text)),
     "segment_mib": _number(SEGMENT_MIB_MIN, 4_096),
     "log_cache_mib": _number_or_zero(LOG_CACHE_MIB_MIN, LOG_CACHE_MIB_MAX),
+    "store_time_from_clock": _boolean,
     "auto_create_topics": _boolean,
     "auto_create_groups": _boolean,
     "insecure_anonymous": _boolean,

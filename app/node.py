@@ -263,6 +263,7 @@ def _open_store(config: Config, limits: Limits, clock: Clock) -> MessageStore:
             segment_bytes=config.segment_bytes,
             record_bytes_max=min(limits.body_bytes_max + MIB // 16, config.segment_bytes - MIB),
             log_cache_bytes=log_cache_bytes(config),
+            store_time_from_clock=config.store_time_from_clock,
         )
         loop = asyncio.get_running_loop()
         return MessageStore.open(OsFiles(root), store_config, clock, loop, limits)

@@ -32,6 +32,7 @@ class ConditionCode(StrEnum):
     SYSTEM_BUSY = "SYSTEM_BUSY"
     STORE_DAMAGED = "STORE_DAMAGED"
     CLOCK_BEHIND = "CLOCK_BEHIND"
+    CLOCK_AHEAD = "CLOCK_AHEAD"
     METADATA_UNAVAILABLE = "METADATA_UNAVAILABLE"
     TIMERS_NOT_READY = "TIMERS_NOT_READY"
     DELIVERY_FAILING = "DELIVERY_FAILING"
@@ -43,6 +44,7 @@ TROUBLES: Final = (
     ConditionCode.SYSTEM_BUSY,
     ConditionCode.STORE_DAMAGED,
     ConditionCode.CLOCK_BEHIND,
+    ConditionCode.CLOCK_AHEAD,
     ConditionCode.METADATA_UNAVAILABLE,
     ConditionCode.TIMERS_NOT_READY,
     ConditionCode.DELIVERY_FAILING,
@@ -69,7 +71,10 @@ _HINTS: Final = {
     ConditionCode.STORE_DAMAGED: "requests are served from what is good; the log of the node names "
     "each finding; stop the node and run `curlew store verify`, look at the disk",
     ConditionCode.CLOCK_BEHIND: "store times stand still until the clock has passed them, for "
-    "search by time and retention by age too; see which of the two is wrong, the clock now or then",
+    "search by time and retention by age too; see which of the two is wrong, the clock now or "
+    "then; if it was then, start the node once with --store-time-from-clock true",
+    ConditionCode.CLOCK_AHEAD: "messages grow old as if it had not for a day; set the clock right "
+    "before, or what is older by it expires then; a restart believes the clock at once",
     ConditionCode.METADATA_UNAVAILABLE: "messages go on by what the node knows, changes of topics "
     "and groups fail; look at the database",
     ConditionCode.TIMERS_NOT_READY: "delayed messages are delivered late until they are read back "
@@ -149,6 +154,9 @@ class Health:
             lead_s = status.clock_lead_ms // 1000
             detail = f"the newest message was stored {lead_s} s ahead of the clock"
             found.append(_condition(ConditionCode.CLOCK_BEHIND, detail))
+        if status.clock_jump_ms:
+            detail = f"the clock has jumped ahead by {status.clock_jump_ms // 1000} s"
+            found.append(_condition(ConditionCode.CLOCK_AHEAD, detail))
         found += [
             _condition(ConditionCode.METADATA_UNAVAILABLE, problem)
             for problem in (self.metadata_problem, self._book.problem)

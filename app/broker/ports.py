@@ -62,6 +62,11 @@ class StoreStatus(Protocol):
         ...
 
     @property
+    def clock_jump_ms(self) -> int:
+        """How far the clock has jumped ahead of the time by which messages grow old."""
+        ...
+
+    @property
     def damages(self) -> Mapping[str, int]:
         """What was found damaged since the start, by kind; kinds without any are left out."""
         ...

@@ -2,13 +2,14 @@
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from app.broker.claims import Placed, ProducerClaim, with_generation
 from app.broker.producer_refusals import in_progress, stored_before
+from app.domain.limits import KIB, STORE_TIME_LEAD_MS_MAX
 
 PRODUCER: Final = "p"
 KEY: Final = "k"
@@ -18,6 +19,11 @@ PLAN: Final = "n"
 EPOCH: Final = "e"
 DELETED: Final = "d"
 """Kinds of entries: the first field of each."""
+
+_KEY_BYTES_AT_ONCE: Final = 64 * KIB
+
+_TAKEN_MS_AT: Final = 4
+"""Field of a key's entry: when it was taken."""
 
 
 @dataclass(slots=True)
@@ -127,6 +133,52 @@ def adopted(line: bytes, generation_of: Callable[[str], int]) -> bytes:
 def encode(*fields: object) -> bytes:
     """An entry."""
     return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def kept(key_entry: bytes, oldest_ms: int, now_ms: int) -> bytes | None:
+    """A key's entry as it is kept: itself, or as if it was taken now when it is ahead of the clock,
+    which was set back; None: its window is over."""
+    fields = json.loads(key_entry)
+    if fields[_TAKEN_MS_AT] > now_ms + STORE_TIME_LEAD_MS_MAX:
+        fields[_TAKEN_MS_AT] = now_ms
+        return encode(*fields)
+    return key_entry if fields[_TAKEN_MS_AT] >= oldest_ms else None
+
+
+def expire_seals(
+    seals: dict[str, tuple[int, int]], oldest_ms: int, now_ms: int, at_most: int
+) -> list[str]:
+    """Drop the first seals, family → epoch and when, whose window is over, and return whose they
+    were; one that is ahead of the clock has its window from now on."""
+    over: list[str] = []
+    for _ in range(at_most):
+        family, (epoch, sealed_ms) = next(iter(seals.items()), ("", (0, oldest_ms)))
+        if oldest_ms <= sealed_ms <= now_ms + STORE_TIME_LEAD_MS_MAX:
+            break
+        del seals[family]
+        if sealed_ms < oldest_ms:
+            over.append(family)
+        else:
+            seals[family] = epoch, now_ms
+    return over
+
+
+def expire_keys(
+    keys: dict[bytes, bytes], unsafe: Container[bytes], oldest_ms: int, now_ms: int, at_most: int
+) -> None:
+    """The same for the first keys, digest → entry, but for those that are being written."""
+    looked_at = 0
+    for _ in range(at_most):
+        if not keys or looked_at > _KEY_BYTES_AT_ONCE:
+            break
+        digest, entry = next(iter(keys.items()))
+        known = entry if digest in unsafe else kept(entry, oldest_ms, now_ms)
+        if known is entry:
+            break
+        looked_at += len(entry)
+        del keys[digest]
+        if known is not None:
+            keys[digest] = known
 
 
 def placed_of(fields: list[Any]) -> Placed:

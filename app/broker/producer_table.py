@@ -50,13 +50,16 @@ from app.broker.producer_entries import (
     digest_of,
     drop_results,
     encode,
+    expire_keys,
+    expire_seals,
     first_result,
+    kept,
     placed_of,
     sequence_entry,
     take_back,
 )
 from app.broker.producer_refusals import closed, fenced, full, in_progress, reused, too_far
-from app.domain.limits import KIB, Limits
+from app.domain.limits import KIB, STORE_TIME_LEAD_MS_MAX, Limits
 
 FORGOTTEN_AT_ONCE: Final = 1_000
 """Producers, seals or keys that one call looks at to forget them; some milliseconds."""
@@ -65,7 +68,6 @@ COUNTED_AT_ONCE: Final = 10_000
 """Producers whose messages are counted in one turn."""
 
 _CHUNK_BYTES: Final = 128 * KIB
-_KEY_BYTES_AT_ONCE: Final = 64 * KIB
 
 EndOf = Callable[[str, int], int]
 """Topic and queue to one past the last readable offset."""
@@ -174,7 +176,7 @@ class ProducerTable:
         self._expire_keys(now_ms)
         digest = digest_of(topic, claim.key)
         entry = self._keys.get(digest)
-        if entry is not None and self._is_key_over(digest, entry, now_ms):
+        if entry is not None and self._kept(digest, entry, now_ms) is None:
             del self._keys[digest]
             entry = None
         if entry is None:
@@ -489,32 +491,24 @@ class ProducerTable:
         oldest_ms = now_ms - self._limits.producer_window_ms
         for _ in range(FORGOTTEN_AT_ONCE):
             producer_id, producer = next(iter(self._producers.items()), ("", None))
-            if producer is None or producer.used_ms >= oldest_ms:
+            newest_ms = now_ms + STORE_TIME_LEAD_MS_MAX
+            if producer is None or oldest_ms <= producer.used_ms <= newest_ms:
                 break
-            self._forget(producer_id)
-        for _ in range(FORGOTTEN_AT_ONCE):
-            family, (_, sealed_ms) = next(iter(self._seals.items()), ("", (0, oldest_ms)))
-            if sealed_ms >= oldest_ms:
-                break
-            del self._seals[family]
+            if producer.used_ms < oldest_ms:
+                self._forget(producer_id)
+            else:  # the clock was set back: its window is from now on
+                producer.used_ms = now_ms
+                self._producers[producer_id] = self._producers.pop(producer_id)
+        for family in expire_seals(self._seals, oldest_ms, now_ms, FORGOTTEN_AT_ONCE):
             self._unsafe_seals.pop(family, None)
 
     def _expire_keys(self, now_ms: int) -> None:
-        looked_at = 0
-        for _ in range(FORGOTTEN_AT_ONCE):
-            if not self._keys or looked_at > _KEY_BYTES_AT_ONCE:
-                break
-            digest, entry = next(iter(self._keys.items()))
-            if not self._is_key_over(digest, entry, now_ms):
-                break
-            looked_at += len(entry)
-            del self._keys[digest]
+        oldest_ms = now_ms - self._limits.idempotency_window_ms
+        expire_keys(self._keys, self._unsafe_keys, oldest_ms, now_ms, FORGOTTEN_AT_ONCE)
 
-    def _is_key_over(self, digest: bytes, entry: bytes, now_ms: int) -> bool:
-        if digest in self._unsafe_keys:
-            return False
-        taken_ms: int = json.loads(entry)[4]
-        return taken_ms < now_ms - self._limits.idempotency_window_ms
+    def _kept(self, digest: bytes, entry: bytes, now_ms: int) -> bytes | None:
+        oldest_ms = now_ms - self._limits.idempotency_window_ms
+        return entry if digest in self._unsafe_keys else kept(entry, oldest_ms, now_ms)
 
     # --- as a journaled state
 

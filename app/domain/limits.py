@@ -63,6 +63,12 @@ STORE_TIME_LEAD_MS_MAX = 60_000
 """How far the newest store time may be ahead of the wall clock before the node says so: a clock is
 set back by less every day."""
 
+CLOCK_JUMP_MS_MAX = 3_600_000
+"""How far the wall clock may jump ahead and make messages older at once."""
+
+CLOCK_JUMP_HELD_S = 86_400
+"""How long retention goes on as if it had not jumped further; then the clock is believed."""
+
 DAMAGE_WARNINGS_PER_KIND_MAX = 10
 """Findings of one kind of damage that a store warns of one by one in the log; then at each power of
 ten. All are counted at `/metrics`."""

@@ -25,6 +25,9 @@ class StoreConfig:
     key_probes_max: int = 10_000
     """Index entries that one look-up by key follows at most."""
 
+    store_time_from_clock: bool = False
+    """Begin store times anew at the wall clock, though the newest message has a later one."""
+
     store_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x22\x06"
     """IPv4 address and port (8710) that RocketMQ's format keeps in every record."""
 

@@ -6,12 +6,15 @@ offsets have expired. Runs on the event loop or on one thread beside it.
 
 from dataclasses import dataclass, field
 
+from app.domain.clock import Clock
+from app.domain.limits import STORE_TIME_LEAD_MS_MAX
 from app.domain.names import is_system_topic
+from app.store.age_clock import AgeClock
 from app.store.checking import Source
 from app.store.commit_log import CommitLog
 from app.store.files import FileSystem
 from app.store.key_index import KeyIndex
-from app.store.lookups import offset_for_time
+from app.store.lookups import first_kept
 from app.store.pins import Held, Pins
 from app.store.queue_table import QueueTable
 from app.store.retention import FOREVER_MS, LogState, RetentionPolicy, Verdict, decide
@@ -38,19 +41,26 @@ class Expiring:
     """Retention of one store."""
 
     def __init__(
-        self, files: FileSystem, source: Source, queues: QueueTable, index: KeyIndex, pins: Pins
+        self,
+        files: FileSystem,
+        source: Source,
+        queues: QueueTable,
+        index: KeyIndex,
+        pins: Pins,
+        clock: Clock,
     ) -> None:
+        self.clock = AgeClock(clock)
         self._files = files
         self._source = source
         self._queues = queues
         self._index = index
         self._pins = pins
 
-    def apply(self, policy: RetentionPolicy, *, now_ms: int, end: int) -> RetentionReport:
+    def apply(self, policy: RetentionPolicy, *, end: int) -> RetentionReport:
         """One pass; `end` is that of the confirmed log. Blocks. Raises `OSError`."""
         log = self._source.log
         report = RetentionReport()
-        self._expire_by_age(policy, now_ms, report)
+        self._expire_by_age(policy, self.clock.now_ms(), report)
         held = self._held(policy)
         verdict = self._decide(policy, end, None if held is None else held.physical_offset)
         report.warn, report.refuse_writes = verdict.warn, verdict.refuse_writes
@@ -90,11 +100,12 @@ class Expiring:
         return min(found, key=lambda held: held.physical_offset, default=None)
 
     def _expire_by_age(self, policy: RetentionPolicy, now_ms: int, report: RetentionReport) -> None:
+        newest_ms = now_ms + self.clock.ahead_ms + STORE_TIME_LEAD_MS_MAX
         for queue in list(self._queues):
             if queue.min_offset >= queue.max_offset or policy.topic_ms(queue.topic) >= now_ms:
                 continue
             oldest_ms = now_ms - policy.topic_ms(queue.topic)
-            first = offset_for_time(self._source, queue, oldest_ms, wait_for_disk=True)
+            first = first_kept(self._source, queue, oldest_ms, newest_ms)
             pinned = self._pins.of_topic(queue.topic)
             if pinned is not None and first > queue.min_offset:
                 first = min(first, queue.first_at_or_behind(pinned))

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from app.domain.limits import STORE_TIME_LEAD_MS_MAX
 from app.store import paths
 from app.store.damage import DamageKind, Damages
 from app.store.file_cache import FileCache
@@ -129,7 +130,9 @@ class KeyIndex:
         """
         last = self._files[-1] if self._files else None
         if last is not None and last.appendable and last.room >= count:
-            return last
+            is_in_order = item.store_time_ms + STORE_TIME_LEAD_MS_MAX >= last.end_ms
+            if is_in_order:  # else store times were begun anew: a file has one range of times
+                return last
         time_ms = item.store_time_ms
         while self._files and paths.index_name(time_ms) <= self._files[-1].name:
             time_ms += 1

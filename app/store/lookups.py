@@ -1,5 +1,6 @@
 """Finding single records: by physical offset, by key, by store time. Bounded; any thread."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from app.domain.message import PROPERTY_KEYS, PROPERTY_UNIQUE_KEY, StoredMessage
@@ -194,14 +195,47 @@ def offset_for_time(
     source: Source, queue: ConsumeQueue, time_ms: int, *, wait_for_disk: bool
 ) -> int:
     """The first queue offset stored at `time_ms` or later, the end when there is none. Bisects."""
-    low, high = queue.min_offset, queue.max_offset
+    return _first(
+        source, queue, queue.min_offset, lambda at_ms: at_ms >= time_ms, wait_for_disk=wait_for_disk
+    )
+
+
+def first_kept(source: Source, queue: ConsumeQueue, oldest_ms: int, newest_ms: int) -> int:
+    """The first queue offset stored at `oldest_ms` or later. Blocks.
+
+    Messages with a time beyond `newest_ms` were stored before the clock was set back: they are as
+    old as the ones behind them, where there are any that are too old.
+    """
+    kept = offset_for_time(source, queue, oldest_ms, wait_for_disk=True)
+    while kept < queue.max_offset:
+        found = _store_time(source, queue, kept, wait_for_disk=True)
+        if found is None or found <= newest_ms:
+            break
+        behind = _first(source, queue, kept, lambda at_ms: at_ms <= newest_ms, wait_for_disk=True)
+        after = _first(source, queue, behind, lambda at_ms: at_ms >= oldest_ms, wait_for_disk=True)
+        if after == behind:
+            break
+        kept = after
+    return kept
+
+
+def _first(
+    source: Source,
+    queue: ConsumeQueue,
+    low: int,
+    is_wanted: Callable[[int], bool],
+    *,
+    wait_for_disk: bool,
+) -> int:
+    """The first offset from `low` on whose store time is wanted, when all behind it are, too."""
+    high = queue.max_offset
     while low < high:
         middle = (low + high) // 2
         probe, found = middle, None
         while found is None and probe < min(high, middle + _DAMAGED_STEPS_MAX):
             found = _store_time(source, queue, probe, wait_for_disk=wait_for_disk)
             probe += 1
-        if found is not None and found >= time_ms:
+        if found is not None and is_wanted(found):
             high = middle
         else:
             low = probe

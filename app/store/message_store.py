@@ -117,14 +117,15 @@ class MessageStore:
             self._arrived,
             mender.source.known,
         )
+        if config.store_time_from_clock:
+            recovery.store_time_ms = min(recovery.store_time_ms, clock.now_ms())
         self._appender.start(recovery, meta.segment_bytes)
         self.names = self._floors = TopicFloors(queues)
         self.floor_journal = FloorJournal(self._floors, self._appender, queues)
         self._appender.bind = self.floor_journal.bind
         self._closed = False
         self._lookups = Lookups(self.store_id, self._source, queues, index, config)
-        self._expiring = Expiring(files, self._source, queues, index, self.pins)
-        self._clock = clock
+        self._expiring = Expiring(files, self._source, queues, index, self.pins, clock)
 
     @classmethod
     def open(
@@ -486,9 +487,7 @@ class MessageStore:
         Blocks; on the event loop or on one thread beside it, and soon followed by a checkpoint.
         Raises `OSError`.
         """
-        report = self._expiring.apply(
-            policy, now_ms=self._clock.now_ms(), end=self._writer.watermarks.confirmed
-        )
+        report = self._expiring.apply(policy, end=self._writer.watermarks.confirmed)
         if report.refuse_writes:
             reason = f"the disk is {report.disk_used_ratio:.0%} full"
             self.shortages.begins(_NEARLY_FULL, Shortage.ROOM, f"messages are refused: {reason}")
@@ -563,6 +562,7 @@ class MessageStore:
             self.shortages.now(),
             self._mender.damages.counts(),
             self._appender.clock_lead_ms,
+            self._expiring.clock.ahead_ms,
         )
 
     def _stop_clean(self) -> None:

@@ -37,3 +37,5 @@ class StoreStatus(NamedTuple):
     clock_lead_ms: int = 0
     """How far the newest store time is ahead of the wall clock, beyond `STORE_TIME_LEAD_MS_MAX`;
     0: it is not."""
+    clock_jump_ms: int = 0
+    """How far the wall clock has jumped ahead of the time by which messages grow old."""

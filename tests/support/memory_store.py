@@ -63,6 +63,7 @@ class MemoryStatus:
     pending_bytes: int = 0
     lacks: tuple[Lack, ...] = ()
     clock_lead_ms: int = 0
+    clock_jump_ms: int = 0
     damages: dict[str, int] = field(default_factory=dict)
 
 

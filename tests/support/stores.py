@@ -102,9 +102,13 @@ class OpenStore:
 
 
 def open_store(
-    files: FileSystem, config: StoreConfig = SMALL, *, threads: bool = True
+    files: FileSystem,
+    config: StoreConfig = SMALL,
+    *,
+    threads: bool = True,
+    clock: FakeClock | None = None,
 ) -> OpenStore:
-    turns, clock = ManualTurns(), FakeClock()
+    turns, clock = ManualTurns(), clock or FakeClock()
     workers = WriterThread if threads else inline(turns)
     store = MessageStore.open(files, config, clock, turns, workers=workers)
     return OpenStore(files, store, turns, clock)

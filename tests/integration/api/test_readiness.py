@@ -167,6 +167,7 @@ def test_the_codes_mean_the_same_as_in_the_table_of_errors() -> None:
         ConditionCode.STARTING,
         ConditionCode.STORE_DAMAGED,
         ConditionCode.CLOCK_BEHIND,
+        ConditionCode.CLOCK_AHEAD,
         ConditionCode.DELIVERY_FAILING,
         ConditionCode.SERVICE_FAILING,
     }

@@ -91,12 +91,17 @@ def _clock_set_back(world: World) -> None:
     world.store.state.clock_lead_ms = 3_600_500
 
 
+def _clock_jumped(world: World) -> None:
+    world.store.state.clock_jump_ms = 7_200_500
+
+
 TROUBLE_MAKERS: list[tuple[Callable[[World], None], ConditionCode, str]] = [
     (_disk_full, ConditionCode.DISK_FULL, "no messages are taken: the disk is 91% full"),
     (_no_checkpoint, ConditionCode.DISK_FULL, "has no room: no checkpoint is written"),
     (_no_descriptors, ConditionCode.SYSTEM_BUSY, "no more files can be opened: no checkpoint"),
     (_damaged, ConditionCode.STORE_DAMAGED, "by kind: tail 1, queue 12"),
     (_clock_set_back, ConditionCode.CLOCK_BEHIND, "3600 s ahead of the clock"),
+    (_clock_jumped, ConditionCode.CLOCK_AHEAD, "has jumped ahead by 7200 s"),
     (_not_refreshed, ConditionCode.METADATA_UNAVAILABLE, "the metadata is not refreshed"),
     (_not_committed, ConditionCode.METADATA_UNAVAILABLE, "committed offsets"),
     (_timers_behind, ConditionCode.TIMERS_NOT_READY, f"{BEHIND_MAX + 1} entries"),

@@ -6,17 +6,19 @@ last version has written, and that today's node writes otherwise.
 """
 
 import json
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
+import sqlalchemy
 
+from app.cluster import migrate
 from app.store import paths
+from tests.support.databases import Databases, SqliteDatabases, sync_engine
 from tests.support.last_version import QUEUE_FIELDS, REVISION, age_database
 from tests.support.node import RunningNode, start_node
 from tests.support.waiting import wait_until
@@ -101,9 +103,13 @@ def sequence(seq: int) -> dict[str, str]:
 
 
 @contextmanager
-def living(directory: Path, *, module: str = "app.cli", ends: str = "kill") -> Iterator[Client]:
+def living(
+    directory: Path, url: str, *, module: str = "app.cli", ends: str = "kill"
+) -> Iterator[Client]:
     """A node's life, which ends with a kill -9 or a stop in order."""
-    node: RunningNode = start_node(directory, module=module)
+    node: RunningNode = start_node(
+        directory, module=module, environment={"CURLEW_DATABASE_URL": url}
+    )
     try:
         with httpx.Client(base_url=node.url, timeout=TIMEOUT, verify=False) as http:
             yield Client(http)
@@ -220,15 +226,16 @@ def second_life_of_this_version(client: Client) -> None:
 
 @pytest.mark.parametrize("ends", ["kill", "stop"])
 def test_a_store_and_a_database_of_the_last_version_keep_what_they_held(
-    tmp_path: Path, ends: str
+    tmp_path: Path, databases: Databases, ends: str
 ) -> None:
-    directory = tmp_path / "data"
-    with living(directory, module=LAST, ends=ends) as client:
+    directory, url = tmp_path / "data", databases.migrated()
+    with living(directory, url, module=LAST, ends=ends) as client:
         fill(client)
     kept = client.kept
-    age_database(directory / "metadata.db")
+    age_database(url)
+    migrate(url)
     for life in (first_life_of_this_version, second_life_of_this_version):
-        with living(directory) as client:
+        with living(directory, url) as client:
             client.kept = kept
             life(client)
 
@@ -239,11 +246,14 @@ def log_of(directory: Path) -> bytes:
 
 
 @pytest.mark.parametrize("module", ["app.cli", LAST])
-def test_the_bytes_are_those_of_the_last_version(tmp_path: Path, module: str) -> None:
+def test_the_bytes_are_those_of_the_last_version(
+    tmp_path: Path, sqlite_databases: SqliteDatabases, module: str
+) -> None:
     """The marks of today's entries: floors, bound progress, producers' topics, and generations in
     two delayed messages and today also in three halves, one retry and two dead letters."""
     is_today = module != LAST
-    with living(tmp_path / "data", module=module, ends="stop") as client:
+    url = sqlite_databases.migrated()
+    with living(tmp_path / "data", url, module=module, ends="stop") as client:
         fill(client)
     log = log_of(tmp_path / "data")
     for mark in (b"rmq_sys_floors", b"\x95\x09\xa4acks", b'"once#'):
@@ -254,14 +264,19 @@ def test_the_bytes_are_those_of_the_last_version(tmp_path: Path, module: str) ->
     assert fields == {QUEUE_FIELDS + is_today}
 
 
-def test_the_rows_are_those_of_the_last_version(tmp_path: Path) -> None:
-    with living(tmp_path / "data", module=LAST, ends="stop") as client:
+def test_the_rows_are_those_of_the_last_version(tmp_path: Path, databases: Databases) -> None:
+    url = databases.migrated()
+    with living(tmp_path / "data", url, module=LAST, ends="stop") as client:
         fill(client)
-    path = tmp_path / "data" / "metadata.db"
-    age_database(path)
-    with closing(sqlite3.connect(path)) as database:
-        rows = database.execute("SELECT version_num FROM alembic_version").fetchall()
-        assert rows == [(REVISION,)]
-        assert database.execute("SELECT DISTINCT generation FROM topics").fetchall() == [(1,)]
-        ((offsets,),) = database.execute("SELECT offsets FROM offset_snapshots").fetchall()
-    assert {len(row) for row in json.loads(offsets)} == {3}
+    age_database(url)
+    engine = sync_engine(url)
+    with engine.connect() as database:
+
+        def rows(query: str) -> list[tuple[object, ...]]:
+            return [tuple(row) for row in database.execute(sqlalchemy.text(query))]
+
+        assert rows("SELECT version_num FROM alembic_version") == [(REVISION,)]
+        assert rows("SELECT DISTINCT generation FROM topics") == [(1,)]
+        ((offsets,),) = rows("SELECT offsets FROM offset_snapshots")
+    engine.dispose()
+    assert {len(row) for row in json.loads(str(offsets))} == {3}

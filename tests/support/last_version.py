@@ -9,14 +9,12 @@ looks at the bytes.
     python -m tests.support.last_version ARGUMENTS OF curlew
 """
 
-import sqlite3
 import sys
 from collections.abc import Sequence
-from contextlib import closing
-from pathlib import Path
 from typing import Final
 
 import msgspec
+from sqlalchemy import column, select, table, update
 
 from app import cli
 from app.broker import delays, lifecycle, producers, retrying, transactions
@@ -31,20 +29,24 @@ from app.store import Done, StepPart, checkpoints
 from app.store.floor_journal import FloorJournal
 from app.store.formats import state_file
 from app.store.topic_floors import TopicState
+from tests.support.databases import sync_engine
 
 REVISION: Final = "0005"
 QUEUE_FIELDS: Final = 6
 """Of a queue in a checkpoint: topic, id, bounds, sums and where they begin."""
 
 
-def age_database(path: Path) -> None:
-    """Make a SQLite database one of the last version. No node may have it open."""
-    downgrade(f"sqlite:///{path}", REVISION)
-    with closing(sqlite3.connect(path)) as database, database:
-        for key, text in database.execute("SELECT rowid, offsets FROM offset_snapshots").fetchall():
+def age_database(url: str) -> None:
+    """Make a database one of the last version. No node may have it open."""
+    downgrade(url, REVISION)
+    engine = sync_engine(url)
+    snapshots = table("offset_snapshots", column("name"), column("offsets"))
+    with engine.begin() as database:
+        for name, text in database.execute(select(snapshots.c.name, snapshots.c.offsets)).all():
             rows = [row[:3] for row in msgspec.json.decode(text)]
-            new = msgspec.json.encode(rows).decode()
-            database.execute("UPDATE offset_snapshots SET offsets = ? WHERE rowid = ?", (new, key))
+            new = {"offsets": msgspec.json.encode(rows).decode()}
+            database.execute(update(snapshots).where(snapshots.c.name == name).values(new))
+    engine.dispose()
 
 
 def _first() -> int:

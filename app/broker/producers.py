@@ -33,7 +33,7 @@ from app.broker.producer_entries import Fresh, ProducerState
 from app.broker.producer_table import ProducerTable
 from app.broker.reading import DiskAccess
 from app.broker.results import BatchItem, FrameResult, SendResult
-from app.broker.sending import LARGE_FRAME_BYTES, Sender
+from app.broker.sending import Sender
 from app.domain.clock import Clock
 from app.domain.delays import Due
 from app.domain.errors import (
@@ -49,7 +49,7 @@ from app.domain.message import Message
 from app.domain.names import PRODUCER_TOPIC
 from app.domain.positions import FlushMode
 from app.store import Appended, ReadResult, StepPart
-from app.store.formats.batch_frame import RequestFrame, parse_request
+from app.store.formats.batch_frame import RequestFrame
 
 _READ_BYTES: Final = 4 * MIB
 _READ_MESSAGES: Final = 500
@@ -199,9 +199,7 @@ class Producers:
             topic = await self._sender.find_or_create(topic_name)
             key = topic_key(topic_name, topic.generation)
             chosen = self._sender.choose_one(topic, queue_id)
-            frame = parse_request(body, topic=topic_name, limits=self._limits)
-            if len(body) > LARGE_FRAME_BYTES:
-                await asyncio.sleep(0)  # checking it was a turn's work
+            frame = await self._sender.checked_frame(topic_name, body)
             scope = ANY_QUEUE if queue_id is None else queue_id
             now_ms = self._clock.now_ms()
             found = self._table.look(claim, key, scope, frame.count, now_ms)

@@ -45,12 +45,11 @@ from app.store.formats.record import (
 )
 from app.store.formats.record_block import Ints
 from app.store.frame_sums import FrameSums
-from app.store.key_index import KeyIndex
+from app.store.key_index import Keyed, KeyIndex
 from app.store.known_blocks import Known, Noted
 from app.store.publishing import (
     Audience,
     FramePublication,
-    Keyed,
     Publication,
     StepPublication,
 )
@@ -418,16 +417,14 @@ class Appender:
             store_host=self._store_host,
             synced_end=self._writer.watermarks.flushed,
         )
-        keyed: dict[int, list[str]] = {}
-        for number, key in frame.keyed:
-            keyed.setdefault(int(positions[number]), []).append(key)
+        keyed = [(int(positions[number]), keys) for number, keys in frame.keyed]
         units = frame.units(positions)
         noted: list[Noted] = []
         is_summed = len(placement.stretches) == 1
         if is_summed:
             noted = self._sums.of(queue.number, frame, units, first, int(positions[0]))
         frame_publication = FramePublication(
-            self._audience, queue, first, units, list(keyed.items()), now, done, noted
+            self._audience, queue, first, units, keyed, now, done, noted
         )
         publication: Done = frame_publication
         records: list[bytes] = []

@@ -14,6 +14,7 @@ from typing import Final
 
 import google_crc32c
 import numpy as np
+from numpy.typing import NDArray
 
 from app.store import paths
 from app.store.file_cache import FileCache
@@ -25,6 +26,7 @@ from app.store.formats.key_index import (
     SLOT_BYTES,
     IndexHeader,
     chain_heads,
+    chained,
     encode_header,
     entry_at,
     file_bytes,
@@ -35,6 +37,10 @@ from app.store.formats.state_file import IndexFileState
 
 PAGE_SLOTS: Final = 1024
 """Slots that are written together: 4 KiB."""
+
+
+KeyedRecord = tuple[int, int, Sequence[str]]
+"""Physical offset and store time of a record, and its keys."""
 
 
 class IndexDamaged(Exception):
@@ -85,24 +91,32 @@ class IndexFile:
         """False for a sealed file, also for one that came to be the last by the loss of another."""
         return self._heads is not None
 
-    def append(self, physical_offset: int, store_time_ms: int, hashes: Sequence[int]) -> None:
-        """Add the keys of one record; its offset is not below that of the one before."""
+    def append(self, records: Sequence[KeyedRecord], hashes: NDArray[np.int64]) -> None:
+        """Add the keys of some records, of which none is below the one before; `hashes` are those
+        of all their keys, in order."""
         heads = self._heads
         assert heads is not None
+        offsets, times_ms, keys = zip(*records, strict=True)
+        counts = [len(each) for each in keys]
         if self.next_entry == 1:
-            self.begin_ms, self.begin_offset = store_time_ms, physical_offset
-        seconds = seconds_since(self.begin_ms, store_time_ms)
-        number, slots, tail = self.next_entry, self._slots, self._tail[1]
-        for hashed in hashes:
-            slot = hashed % slots
-            previous = heads[slot]
-            self._slots_used += not previous
-            tail += ENTRY.pack(hashed, physical_offset, seconds, previous)
-            heads[slot] = number
-            self._dirty.add(slot // PAGE_SLOTS)
-            number += 1
-        self.next_entry = number
-        self.end_ms, self.end_offset = store_time_ms, physical_offset
+            self.begin_ms, self.begin_offset = times_ms[0], offsets[0]
+        seconds = [seconds_since(self.begin_ms, time_ms) for time_ms in times_ms]
+        slots = hashes % self._slots
+        numbers = np.arange(self.next_entry, self.next_entry + len(hashes), dtype=np.int32)
+        slot_heads = np.frombuffer(heads, np.int32)
+        previous = chained(slot_heads, slots, numbers)
+        entries = np.empty(len(hashes), ENTRIES)
+        entries["hash"] = hashes
+        entries["physical_offset"] = np.repeat(offsets, counts)
+        entries["seconds"] = np.repeat(seconds, counts)
+        entries["previous"] = previous
+        tail = self._tail[1]
+        tail += entries.tobytes()  # before the slots: `chain` follows them meanwhile
+        slot_heads[slots] = numbers
+        self._slots_used += int(np.count_nonzero(previous == 0))
+        self._dirty.update(np.unique(slots // PAGE_SLOTS).tolist())
+        self.next_entry += len(hashes)
+        self.end_ms, self.end_offset = times_ms[-1], offsets[-1]
 
     def flush(self) -> None:
         """Write what is in memory only; the cache then counts the file as dirty."""

@@ -1,49 +1,82 @@
 """The key index: which records have a key, by topic and time.
 
-Keys of confirmed records are collected (`add`, a list append) and hashed many at a time. The index
+Keys of confirmed records are collected (`add`, a list append) and hashed many at a time, in slices
+when they are very many: so a look-up may have to wait for the hashing as for the disk. The index
 has its own watermark in the checkpoint; what was added behind it is taken off again at opening and
 dispatched anew, so an entry is there once. Files that are missing or damaged are dropped with all
 behind them and made again from the log.
 
-`add` belongs to the event loop, `flush` to a thread that writes a checkpoint, `drop_below` to the
-thread of retention; `candidates` may run in reader threads. The event loop never waits for those.
+`add` and `add_some` belong to the event loop, `flush` to a thread that writes a checkpoint,
+`drop_below` to the thread of retention; `candidates` may run in reader threads. The event loop
+never waits for those.
 """
 
+import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from app.domain.limits import STORE_TIME_LEAD_MS_MAX
 from app.store import paths
 from app.store.damage import DamageKind, Damages
 from app.store.file_cache import FileCache
 from app.store.files import ColdRead
-from app.store.formats.key_index import index_key, key_hashes
+from app.store.formats.key_index import hashed_together, index_key, key_hashes, topic_hash
 from app.store.formats.state_file import IndexFileState
-from app.store.index_file import IndexDamaged, IndexFile
+from app.store.index_file import IndexDamaged, IndexFile, KeyedRecord
+
+_LOG: Final = logging.getLogger(__name__)
 
 PENDING_MAX: Final = 512
-"""Records whose keys wait to be hashed; hashing them takes about half a millisecond."""
+"""Parts that wait to be hashed."""
+
+PART_RECORDS_MAX: Final = 128
+"""Records of one part."""
+
+KEYS_A_TURN: Final = 8_192
+"""Keys that one turn of the event loop hashes, if it is more than one part: some milliseconds."""
+
+BEHIND_TURNS_MAX: Final = 32
+"""Turns in which all is hashed that waits, however many keys come in a turn."""
+
+Keyed = Sequence[tuple[int, Sequence[str]]]
+"""Physical offsets of records with keys, and those keys."""
 
 
-class _Keyed(NamedTuple):
-    physical_offset: int
-    store_time_ms: int
+class _Part(NamedTuple):
+    """Records of one topic and store time with their keys."""
+
     topic: str
-    keys: Sequence[str]
+    store_time_ms: int
+    keyed: Keyed
+
+    @property
+    def key_count(self) -> int:
+        return sum([len(keys) for _, keys in self.keyed])
 
 
 class KeyIndex:
     """All index files of a store, oldest first; keys go into the last one."""
 
-    def __init__(self, cache: FileCache, slots: int, entries: int, damages: Damages) -> None:
+    def __init__(
+        self,
+        cache: FileCache,
+        slots: int,
+        entries: int,
+        damages: Damages,
+        call_soon: Callable[[Callable[[], object]], object],
+    ) -> None:
         self._fs = cache.files
         self._cache = cache
         self._slots = slots
         self._entries = entries
         self._files: list[IndexFile] = []
-        self._pending: list[_Keyed] = []
+        self._pending: list[_Part] = []
+        self._call_soon = call_soon
+        self._is_hashing_soon = False
         self._lock = threading.Lock()
         self._damages = damages
         self._damaged: set[str] = set()
@@ -57,6 +90,11 @@ class KeyIndex:
     def file_count(self) -> int:
         """Number of files."""
         return len(self._files)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether keys are still to be hashed by the next turns of the event loop."""
+        return self._is_hashing_soon
 
     def load(self, states: Sequence[IndexFileState], indexed_end: int) -> int:
         """Take the files of a checkpoint; the physical offset from which keys must be added."""
@@ -93,47 +131,105 @@ class KeyIndex:
     def add(
         self, physical_offset: int, store_time_ms: int, topic: str, keys: Sequence[str]
     ) -> None:
-        """Note the keys of a confirmed record; offsets rise from call to call."""
-        self._pending.append(_Keyed(physical_offset, store_time_ms, topic, keys))
+        """Note the keys of a record of the log; offsets rise from call to call."""
+        self._pending.append(_Part(topic, store_time_ms, ((physical_offset, keys),)))
         if len(self._pending) >= PENDING_MAX and self._lock.acquire(blocking=False):
             try:
                 self._drain()
             finally:
                 self._lock.release()
 
-    def _drain(self) -> None:
-        """Put what is pending into the last file. The lock is held; `add` may go on meanwhile."""
-        pending = self._pending[:]
+    def add_some(self, store_time_ms: int, topic: str, keyed: Keyed) -> None:
+        """Note the keys of records that become readable now; offsets rise from call to call.
+
+        Hashes nothing: that is for later turns of the event loop.
+        """
+        if len(keyed) <= PART_RECORDS_MAX:
+            self._pending.append(_Part(topic, store_time_ms, keyed))
+            if len(self._pending) < PENDING_MAX:
+                return
+        else:
+            for first in range(0, len(keyed), PART_RECORDS_MAX):
+                part = keyed[first : first + PART_RECORDS_MAX]
+                self._pending.append(_Part(topic, store_time_ms, part))
+        self._hash_soon()
+
+    def _hash_soon(self) -> None:
+        if not self._is_hashing_soon:
+            self._is_hashing_soon = True
+            self._call_soon(self._hash_some)
+
+    def _hash_some(self) -> None:
+        """A turn's work. What a thread holds up is left for the next call of `add_some`."""
+        self._is_hashing_soon = False
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._drain(self._parts_of_turn())
+        except Exception:  # noqa: BLE001 - it costs searches, not messages: they are readable
+            _LOG.exception("keys are not indexed; the next start makes the index again")
+        finally:
+            self._lock.release()
+        if self._pending:
+            self._hash_soon()
+
+    def _parts_of_turn(self) -> int:
+        """How many of the pending parts one turn hashes."""
+        keys = 0
+        for number, part in enumerate(self._pending):
+            keys += part.key_count
+            if number and keys > KEYS_A_TURN:
+                return max(number, len(self._pending) // BEHIND_TURNS_MAX)
+        return len(self._pending)
+
+    def _drain(self, count: int | None = None) -> None:
+        """Put what is pending, or its first parts, into the last file. The lock is held; others may
+        be added meanwhile."""
+        pending = self._pending[:count]
         if not pending:
             return
         del self._pending[: len(pending)]
         try:
             self._hash(pending)
         except BaseException:
-            self._miss_from(pending[0].physical_offset)
+            self._miss_from(pending[0].keyed[0][0])
             raise
 
-    def _hash(self, pending: Sequence[_Keyed]) -> None:
-        hashes = key_hashes([index_key(item.topic, key) for item in pending for key in item.keys])
-        at = 0
-        for item in pending:
-            count = len(item.keys)
-            file = self._file_for(item, count)
-            file.append(item.physical_offset, item.store_time_ms, hashes[at : at + count])
-            at += count
+    def _hash(self, pending: Sequence[_Part]) -> None:
+        rows = [(at, part.store_time_ms, keys) for part in pending for at, keys in part.keyed]
+        topics = {part.topic: topic_hash(part.topic) for part in pending}
+        hashes = hashed_together(
+            [key for _, _, keys in rows for key in keys],
+            np.repeat(
+                np.array([topics[part.topic] for part in pending], np.uint32),
+                [part.key_count for part in pending],
+            ),
+        )
+        first = at = 0
+        while first < len(rows):
+            file = self._file_for(rows[first])
+            end, count = first + 1, len(rows[first][2])
+            while (
+                end < len(rows)
+                and count + len(rows[end][2]) <= file.room
+                and _is_in_order(rows[end - 1][1], rows[end][1])
+            ):
+                count += len(rows[end][2])
+                end += 1
+            file.append(rows[first:end], hashes[at : at + count])
+            first, at = end, at + count
 
-    def _file_for(self, item: _Keyed, count: int) -> IndexFile:
+    def _file_for(self, row: KeyedRecord) -> IndexFile:
         """The last file, or a new one: all keys of a record are in one file.
 
         Writes nothing: it is called where a message is told to be stored, which a full disk must
         not undo. A full file stays in memory until `flush`.
         """
         last = self._files[-1] if self._files else None
-        if last is not None and last.appendable and last.room >= count:
-            is_in_order = item.store_time_ms + STORE_TIME_LEAD_MS_MAX >= last.end_ms
-            if is_in_order:  # else store times were begun anew: a file has one range of times
-                return last
-        time_ms = item.store_time_ms
+        is_fit = last is not None and last.appendable and last.room >= len(row[2])
+        if last is not None and is_fit and _is_in_order(last.end_ms, row[1]):
+            return last
+        time_ms = row[1]
         while self._files and paths.index_name(time_ms) <= self._files[-1].name:
             time_ms += 1
         file = IndexFile(self._cache, paths.index_name(time_ms), self._slots, self._entries)
@@ -165,6 +261,8 @@ class KeyIndex:
         if not self._lock.acquire(blocking=wait_for_disk):
             raise ColdRead
         try:
+            if not wait_for_disk and self._parts_of_turn() < len(self._pending):
+                raise ColdRead
             self._drain()
             files = self._files[::-1]
         finally:
@@ -211,3 +309,8 @@ class KeyIndex:
                     self._fs.remove(path)
                 removed.append(path)
         return removed
+
+
+def _is_in_order(before_ms: int, time_ms: int) -> bool:
+    """Whether store times go on; else they were begun anew, and a file has one range of times."""
+    return time_ms + STORE_TIME_LEAD_MS_MAX >= before_ms

@@ -13,14 +13,11 @@ from typing_extensions import override
 
 from app.domain.errors import CurlewError, StoreFailed
 from app.store.consume_queue import ConsumeQueue
-from app.store.key_index import KeyIndex
+from app.store.key_index import Keyed, KeyIndex
 from app.store.known_blocks import Noted
 from app.store.writer import Done
 
 _LOG: Final = logging.getLogger(__name__)
-
-Keyed = Sequence[tuple[int, Sequence[str]]]
-"""Physical offsets of records with keys, and those keys."""
 
 
 class Audience(msgspec.Struct, frozen=True, eq=False):
@@ -67,12 +64,10 @@ class Publication(msgspec.Struct, eq=False):
 
     def _index(self) -> None:
         """Note the keys. What fails here costs a search, not the messages: they are readable."""
-        index, topic = self.audience.index, self.queue.topic
-        for physical_offset, keys in self.keyed:
-            try:
-                index.add(physical_offset, self.store_time_ms, topic, keys)
-            except Exception:  # noqa: BLE001
-                _LOG.exception("keys are not indexed; the next start makes the index again")
+        try:
+            self.audience.index.add_some(self.store_time_ms, self.queue.topic, self.keyed)
+        except Exception:  # noqa: BLE001
+            _LOG.exception("keys are not indexed; the next start makes the index again")
 
     def announce(self) -> None:
         """Tell who waits for messages of this queue."""

@@ -76,8 +76,8 @@ class RequestFrame:
     """Start of each record in `records`."""
     body_lengths: Ints
     tag_hashes: Ints
-    keyed: list[tuple[int, str]]
-    """Keys for the index, as (number of the record, key), in rising order."""
+    keyed: list[tuple[int, list[str]]]
+    """Keys for the index, as (number of the record, its keys), in rising order."""
     are_alike: bool
     """All have one size, and bodies of one length with the same bytes behind them."""
 
@@ -95,7 +95,7 @@ class RequestFrame:
             self.positions[skip:] - at,
             self.body_lengths[skip:],
             self.tag_hashes[skip:],
-            [(number - skip, key) for number, key in self.keyed if number >= skip],
+            [(number - skip, keys) for number, keys in self.keyed if number >= skip],
             self.are_alike,
         )
 
@@ -266,6 +266,11 @@ def _answer(columns: bytes, flags: int, checksum: int, first: int, sizes: Ints) 
     flags |= FLAG_ANSWER | FLAG_TAG_HASHES
     count, total = len(sizes), int(sizes.sum())
     return HEADER.pack(MAGIC, VERSION, flags, 0, count, checksum, first, total) + columns
+
+
+def promised_count(body: bytes | bytearray | memoryview) -> int:
+    """How many records a request frame says that it has; it has not been checked."""
+    return int.from_bytes(body[8:12])
 
 
 def _check_header(body: bytes | bytearray | memoryview, limits: Limits) -> tuple[int, int, int]:

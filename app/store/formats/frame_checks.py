@@ -168,8 +168,9 @@ def gather_properties(
 
 def look_into(
     properties: Properties, tag_hashes: Ints | None, limits: Limits
-) -> tuple[Ints, list[tuple[int, str]]]:
-    """Check names and values; the tag hash of each record (unless given), and their keys."""
+) -> tuple[Ints, list[tuple[int, list[str]]]]:
+    """Check names and values; the tag hash of each record (unless given), and the keys of those
+    that have any."""
     text, ends = properties.text, properties.ends
     if not text:
         none = np.zeros(properties.count, np.int64)
@@ -182,7 +183,7 @@ def look_into(
             tag_hashes = np.repeat(tag_hashes, properties.count)
     keyed = _keys(text, starts, separators, ends)
     if properties.are_one:
-        keyed = [(record, key) for record in range(properties.count) for _, key in keyed]
+        keyed = [(record, keys) for record in range(properties.count) for _, keys in keyed]
     return tag_hashes, keyed
 
 
@@ -260,7 +261,7 @@ def _tag_hashes(text: bytes, starts: Ints, separators: Ints, ends: Ints) -> Ints
     return hashes
 
 
-def _keys(text: bytes, starts: Ints, separators: Ints, ends: Ints) -> list[tuple[int, str]]:
+def _keys(text: bytes, starts: Ints, separators: Ints, ends: Ints) -> list[tuple[int, list[str]]]:
     """The keys of each record that has any, as `record_keys` finds them in its properties.
 
     UNIQ_KEY stands before the words of KEYS, wherever the two are; of a property that a record has
@@ -279,8 +280,8 @@ def _keys(text: bytes, starts: Ints, separators: Ints, ends: Ints) -> list[tuple
         if name in (b"KEYS", b"UNIQ_KEY"):
             values = words if name == b"KEYS" else uniques
             values[record] = text[separator + 1 : text.index(2, separator)].decode()
-    found: list[tuple[int, str]] = []
+    found: list[tuple[int, list[str]]] = []
     for record in sorted(uniques.keys() | words.keys()):
         keys = [uniques.get(record, ""), *words.get(record, "").split(" ")]
-        found += [(record, key) for key in keys if key]
+        found.append((record, [key for key in keys if key]))
     return found

@@ -21,6 +21,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.message import java_hash
+
 HEADER: Final = struct.Struct(">qqqqii")
 HEADER_BYTES: Final = 40
 SLOT_BYTES: Final = 4
@@ -35,6 +37,7 @@ ENTRIES: Final = np.dtype(
 assert ENTRIES.itemsize == ENTRY_BYTES
 
 SECONDS_MAX: Final = 0x7FFFFFFF
+_U32: Final = 0xFFFFFFFF
 
 
 class IndexHeader(NamedTuple):
@@ -86,17 +89,56 @@ def index_key(topic: str, key: str) -> str:
 
 def key_hashes(texts: Sequence[str]) -> list[int]:
     """The key hash of each text, all computed together."""
-    parts = [text.encode("utf-16-be", "surrogatepass") for text in texts]
-    lengths = np.fromiter((len(part) // 2 for part in parts), np.int64, len(parts))
-    longest = int(lengths.max(initial=0))
-    padded = b"".join([part.ljust(2 * longest, b"\0") for part in parts])
-    units = np.frombuffer(padded, ">u2").reshape(len(parts), longest).astype(np.uint32)
-    values = np.zeros(len(parts), np.uint32)
-    for column in range(longest):
-        values = np.where(lengths > column, values * np.uint32(31) + units[:, column], values)
+    hashes: list[int] = hashed_together(texts).tolist()
+    return hashes
+
+
+def topic_hash(topic: str) -> int:
+    """Java's hash of what stands before the keys of a topic, as an unsigned number."""
+    return java_hash(index_key(topic, "")) & _U32
+
+
+def hashed_together(
+    keys: Sequence[str], topics: NDArray[np.uint32] | None = None
+) -> NDArray[np.int64]:
+    """The key hash of each of `keys`, behind its topic, of which `topics` has the `topic_hash`."""
+    joined = "".join(keys).encode("utf-16-be", "surrogatepass")
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+    if 2 * int(lengths.sum()) != len(joined):  # characters of two units
+        encoded = [len(text.encode("utf-16-be", "surrogatepass")) // 2 for text in keys]
+        lengths = np.array(encoded, np.int64)
+    powers = _powers(int(lengths.max(initial=0)))
+    units = np.frombuffer(joined, ">u2").astype(np.uint32)
+    ends = np.cumsum(lengths)
+    units *= powers[np.repeat(ends, lengths) - 1 - np.arange(len(units))]
+    sums = np.zeros(len(units) + 1, np.uint32)
+    np.cumsum(units, out=sums[1:])
+    values = sums[ends] - sums[ends - lengths]
+    if topics is not None:
+        values += topics * powers[lengths]
     signed = values.view(np.int32).astype(np.int64)
-    absolute: list[int] = np.where(values == 1 << 31, 0, np.abs(signed)).tolist()
-    return absolute
+    return np.where(values == 1 << 31, 0, np.abs(signed))
+
+
+def _powers(highest: int) -> NDArray[np.uint32]:
+    """31 to the power of 0, 1, 2 … `highest`, cut to 32 bits as Java does."""
+    factors = np.full(highest + 1, 31, np.uint32)
+    factors[0] = 1
+    return np.cumprod(factors, dtype=np.uint32)
+
+
+def chained(
+    heads: NDArray[np.int32], slots: NDArray[np.int64], numbers: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """For new entries, by their slots and numbers, the entry before in the same slot; 0: none.
+
+    `heads` are the slots as they are before.
+    """
+    previous = heads[slots]
+    order = np.argsort(slots, kind="stable")
+    follows = np.flatnonzero(slots[order][1:] == slots[order][:-1])
+    previous[order[follows + 1]] = numbers[order[follows]]
+    return previous
 
 
 def chain_heads(entries: NDArray[np.void], slots: int) -> NDArray[np.int32]:

@@ -1,9 +1,11 @@
 """The key index: found by key and time, once each; made again when it is lost; bounded."""
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typing_extensions import override
 
@@ -11,7 +13,16 @@ from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
 from app.store import OsFiles, RetentionPolicy, key_index
 from app.store.file_cache import FileCache
-from app.store.formats.key_index import decode_header, file_bytes
+from app.store.files import ColdRead
+from app.store.formats.key_index import (
+    chained,
+    decode_header,
+    file_bytes,
+    hashed_together,
+    index_key,
+    key_hashes,
+    topic_hash,
+)
 from app.store.index_file import IndexFile
 from tests.support.simulated_files import SimulatedFiles
 from tests.support.stores import SMALL, OpenStore, open_store
@@ -276,14 +287,14 @@ def test_keys_of_records_that_a_power_loss_took_are_gone() -> None:
 def test_a_key_added_while_a_thread_looks_up_is_kept(
     opened: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index, real = opened.store.index, key_index._Keyed
+    index, real = opened.store.index, key_index._Part
 
     def late(*fields: object) -> object:
         list(index.candidates("orders", "other", 0, 1 << 60, wait_for_disk=True))
         return real(*fields)  # type: ignore[arg-type]
 
     send(opened, "first", "k")
-    monkeypatch.setattr(key_index, "_Keyed", late)
+    monkeypatch.setattr(key_index, "_Part", late)
     send(opened, "second", "k")
     assert found(opened, "k") == ["first", "second"]
 
@@ -291,17 +302,89 @@ def test_a_key_added_while_a_thread_looks_up_is_kept(
 def test_an_entry_that_is_being_added_is_no_damage() -> None:
     file = IndexFile(FileCache(SimulatedFiles()), "20261121000000000", 8, 11)
 
-    class Keys(list[int]):
-        """The hashes of a record; a thread looks the first up before the second is added."""
+    class Pages(set[int]):
+        """Told of an entry's slot when the slot points to it; a thread looks it up then."""
 
         @override
-        def __iter__(self) -> Iterator[int]:
-            yield 5
+        def update(self, *others: Iterable[int]) -> None:
             assert [same for same, _, _ in file.chain(5)] == [True]
-            yield 6
 
-    file.append(0, 1, Keys())
+    file._dirty = Pages()
+    file.append([(0, 1, ["k", "l"])], np.array([5, 6]))
     assert file.next_entry == 3
+
+
+def test_many_keys_are_hashed_in_later_turns(tmp_path: Path) -> None:
+    """They are found all the same, by a thread; a look-up on the event loop hands over to it."""
+    opened = open_store(OsFiles(tmp_path))
+    index = opened.store.index
+    several = [
+        Message(b"%d" % number, keys=tuple(f"k{number}-{key}" for key in range(32)))
+        for number in range(1_000)
+    ]
+    opened.append_all(several)
+    while not opened.outcomes:
+        opened.turns.run_one()
+    assert len(index._pending) == -(-1_000 // key_index.PART_RECORDS_MAX)
+    with pytest.raises(ColdRead):
+        opened.store.find_by_key("orders", "k999-31")
+    waiting = [len(index._pending)]
+    while opened.turns.run_one():
+        waiting.append(len(index._pending))
+    keys_a_part = key_index.PART_RECORDS_MAX * 32
+    assert max(np.diff(waiting) * -keys_a_part) <= key_index.KEYS_A_TURN
+    assert waiting[-1] == 0
+    assert len(opened.store.find_by_key("orders", "k999-31")) == 1, "nothing waits any more"
+    opened.append_all(several)
+    while len(opened.outcomes) == 1:
+        opened.turns.run_one()
+    assert index._pending
+    assert found(opened, "k999-31") == ["999", "999"], "a thread hashes all that waits"
+    assert not index._pending
+    opened.turns.run()
+    opened.store.close()
+
+
+def test_hashing_catches_up_however_many_keys_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_index, "KEYS_A_TURN", 1)
+    opened = open_store(OsFiles(tmp_path))
+    index = opened.store.index
+    keyed = [(at, [f"k{at}"]) for at in range(12_800)]
+    for first in range(0, len(keyed), 640):
+        index.add_some(1, "orders", keyed[first : first + 640])
+    assert len(index._pending) == 100
+    opened.turns.run_one()
+    assert len(index._pending) == 100 - 100 // key_index.BEHIND_TURNS_MAX
+    opened.turns.run()
+    assert not index._pending
+    opened.store.close()
+
+
+def test_the_hashes_of_many_keys_are_those_of_java() -> None:
+    letters = random.Random(7)
+    texts = ["", "polygenelubricants"] + [
+        "".join(letters.choices("aZ9-é漢😀\ud800\udc00", k=letters.randint(0, 40)))
+        for _ in range(2_000)
+    ]
+    assert key_hashes(texts) == [key_hash(text) for text in texts]
+    topics = ["orders", "t😀"] * 1_001
+    hashes = hashed_together(texts, np.array([topic_hash(each) for each in topics], np.uint32))
+    pairs = zip(topics, texts, strict=True)
+    assert hashes.tolist() == [key_hash(index_key(topic, key)) for topic, key in pairs]
+
+
+def key_hash(text: str) -> int:
+    hashed = java_hash(text)
+    return 0 if hashed == -(2**31) else abs(hashed)
+
+
+def test_entries_of_one_slot_are_chained_however_many_come_at_once() -> None:
+    heads = np.array([0, 7, 0, 9], np.int32)
+    slots = np.array([1, 3, 1, 0, 1, 3])
+    numbers = np.arange(10, 16, dtype=np.int32)
+    assert chained(heads, slots, numbers).tolist() == [7, 9, 10, 0, 12, 11]
 
 
 def test_a_file_that_retention_removed_meanwhile_is_no_damage(opened: OpenStore) -> None:

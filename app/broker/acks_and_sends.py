@@ -18,7 +18,8 @@ from app.broker.offset_book import OffsetBook
 from app.broker.ports import Store
 from app.broker.progress_journal import ProgressJournal
 from app.broker.results import AckedAndSent, Send
-from app.broker.sending import Chosen, Sender, SendStep
+from app.broker.send_steps import Chosen, SendStep, step_of
+from app.broker.sending import Sender
 from app.broker.settling import Acks, Settler, Taken, settled_by
 from app.broker.subscriptions import LeaseIds, Subscription
 from app.domain.clock import Clock
@@ -75,11 +76,12 @@ class AcksAndSends:
             if any(result.error is not None for result in looked.results):
                 return _refused(looked, [None] * len(sends))  # before topics are made
             chosen, errors = await self._choose(sends)
+            step = await step_of(self._delayed, chosen)
             looked = self._look_at(subscription, acks)
             refused = any(result.error is not None for result in looked.results)
             if refused or any(error is not None for error in errors):
                 return _refused(looked, errors)
-            step = self._append(subscription, flush, looked, chosen)
+            self._append(subscription, flush, looked, chosen, step)
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from error.__cause__
         self._groups.tell_of_room(subscription.in_flight, subscription.group)
@@ -115,9 +117,10 @@ class AcksAndSends:
         flush: FlushMode,
         looked: Acks,
         chosen: Sequence[Chosen],
-    ) -> SendStep:
+        step: SendStep,
+    ) -> None:
         """The entry of the acks and all messages as one step, and the acks, in this turn."""
-        step = SendStep(self._delayed, chosen)
+        step.check()
         runs = looked.runs()
         entry = self._progress.part(settled_by(subscription, runs))
         modes = {flush, *(each.topic.flush for each in chosen)}
@@ -132,7 +135,6 @@ class AcksAndSends:
         appended = self._store.append_step((entry, *step.parts), strictest, done, is_send=True)
         self._settler.take(subscription, looked, runs, now_s, taken)
         step.appended = appended[1:]
-        return step
 
 
 def _refused(looked: Acks, errors: Sequence[CurlewError | None]) -> AckedAndSent:

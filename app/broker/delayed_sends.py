@@ -22,6 +22,7 @@ from app.domain.names import TIMER_TOPIC
 from app.domain.positions import FlushMode
 from app.domain.recall import RecallHandle, RecallSigner
 from app.store import Appended, Done, StepPart
+from app.store.formats.record import encode_properties
 
 
 class Delayed(NamedTuple):
@@ -112,28 +113,39 @@ class DelayedSends:
     def append_after(
         self,
         entry: StepPart,
+        part: StepPart,
         topic: Topic,
         sent: Sequence[Delayed],
         flush: FlushMode | None,
         confirmation: Confirmation,
         done: Done,
     ) -> Waiting:
-        """The same in one step with an entry of a journal; `done` tells `confirmation`."""
-        part = self.part(topic, sent)
+        """The same with their `waiting_part`, in one step with an entry of a journal; `done` tells
+        `confirmation`."""
+        self.check(topic)
         mode = flush or topic.flush
         appended = self._store.append_step((entry, part), mode, done, is_send=True)
         return self.waiting(topic.name, sent, appended[1], confirmation)
 
     def part(self, topic: Topic, sent: Sequence[Delayed]) -> StepPart:
-        """Delayed messages of one topic as a part of a step. Raises `TopicNotFound` when the topic
-        was deleted since it was looked up."""
+        """Delayed messages of one topic as a part of a step. Raises as `check`."""
+        self.check(topic)
+        return self.waiting_part(topic, sent)
+
+    def check(self, topic: Topic) -> None:
+        """Raise `TopicNotFound` when the topic was deleted since it was looked up."""
         if self._store.is_gone(topic.name, topic.generation):
             check_current(self._metadata, topic)
+
+    def waiting_part(self, topic: Topic, sent: Sequence[Delayed]) -> StepPart:
+        """Delayed messages as a part of a step, with their properties; `check` comes first. Any
+        thread."""
         messages = [
             self._delays.part(message, topic.name, queue_id, due_ms, topic.generation).messages[0]
             for message, queue_id, due_ms in sent
         ]
-        return StepPart(TIMER_TOPIC, QUEUE, messages)
+        properties = [encode_properties(message) for message in messages]
+        return StepPart(TIMER_TOPIC, QUEUE, messages, properties=properties)
 
     def waiting(
         self, topic: str, sent: Sequence[Delayed], appended: Appended, confirmation: Confirmation

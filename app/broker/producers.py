@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final, NamedTuple
 
 from app.broker.claims import (
@@ -33,6 +34,7 @@ from app.broker.producer_entries import Fresh, ProducerState
 from app.broker.producer_table import ProducerTable
 from app.broker.reading import DiskAccess
 from app.broker.results import BatchItem, FrameResult, SendResult
+from app.broker.send_steps import encoded_part, fill_in, made
 from app.broker.sending import Sender
 from app.domain.clock import Clock
 from app.domain.delays import Due
@@ -169,16 +171,17 @@ class Producers:
             scope = ANY_QUEUE if queue_id is None else queue_id
             now_ms = self._clock.now_ms()
             found = self._table.look(claim, key, scope, len(items), now_ms)
+            parts: _Parts | None = None
+            if not isinstance(found, Placed):  # what is made for it takes a while
+                parts = await made(partial(self._parts, topic, items, chosen), len(items))
+                now_ms = self._clock.now_ms()
+                found = self._table.look(claim, key, scope, len(items), now_ms)
             if isinstance(found, Placed):
                 return Once(await self._recall(topic_name, found), is_repeated=True)
             if found.skip:
                 raise _overlap(claim, found)
-            dues = self._dues(items)
-            stored: _Stored | Waiting
-            if dues:
-                stored = self._append_delayed(topic, chosen, dues, claim, scope, now_ms, flush)
-            else:
-                stored = self._append(topic, chosen, claim, scope, now_ms, flush)
+            assert parts is not None
+            stored = self._append(topic, parts, claim, scope, now_ms, flush)
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from None
         return Once(await stored.results(), is_repeated=False)
@@ -227,32 +230,63 @@ class Producers:
             limit = self._limits.idempotency_key_chars_max
             raise InvalidRequest(f"an idempotency key has 1 to {limit} characters")
 
+    def _parts(
+        self,
+        topic: Topic,
+        items: Sequence[BatchItem | CurlewError],
+        chosen: dict[int, list[tuple[int, Message]]],
+    ) -> "_Parts":
+        """The parts of the step that stores these. Any thread."""
+        dues = self._dues(items)
+        if not dues:
+            parts = [
+                encoded_part(topic.name, queue, [message for _, message in rows], topic.generation)
+                for queue, rows in chosen.items()
+            ]
+            return _Parts(chosen, parts, [])
+        rows = {
+            index: Delayed(message, queue_id, dues[index])
+            for queue_id, part in chosen.items()
+            for index, message in part
+        }
+        sent = [rows[index] for index in sorted(rows)]
+        return _Parts(chosen, [self._delayed.waiting_part(topic, sent)], sent)
+
     def _append(
         self,
         topic: Topic,
-        chosen: dict[int, list[tuple[int, Message]]],
+        parts: "_Parts",
         claim: Claim,
         scope: int,
         now_ms: int,
         flush: FlushMode | None,
-    ) -> "_Stored":
+    ) -> "_Stored | Waiting":
         """The entry and the messages as one step, in this turn."""
-        queues = {index: queue for queue, rows in chosen.items() for index, _ in rows}
-        order = [queues[index] for index in range(len(queues))]
-        next_offset = self._store.next_offset
+        key = topic_key(topic.name, topic.generation)
+        pending = _Pending()
+        if parts.delayed:  # they have no offsets yet to come back to
+            placed = Placed(len(parts.delayed), (), ())
+            entry = self._table.entry(claim, key, scope, placed, now_ms)
+            waiting = self._delayed.append_after(
+                self.journal.entry(entry),
+                parts.parts[0],
+                topic,
+                parts.delayed,
+                flush,
+                pending.confirmation,
+                pending.done,
+            )
+            pending.settle = self._table.taken(entry)
+            return waiting
+        chosen, next_offset = parts.chosen, self._store.next_offset
+        order = parts.order()
         placed = Placed(
             len(order),
             order if len(chosen) > 1 else order[:1],
             [(queue, next_offset(topic.name, queue)) for queue in chosen],
         )
-        key = topic_key(topic.name, topic.generation)
         entry = self._table.entry(claim, key, scope, placed, now_ms)
-        parts = [
-            StepPart(topic.name, queue, [message for _, message in rows], topic.generation)
-            for queue, rows in chosen.items()
-        ]
-        pending = _Pending()
-        steps = (self.journal.entry(entry), *parts)
+        steps = (self.journal.entry(entry), *parts.parts)
         appended = self._store.append_step(steps, flush or topic.flush, pending.done, is_send=True)
         pending.settle = self._table.taken(entry)
         return _Stored(topic.name, chosen, appended[1:], pending.confirmation)
@@ -269,36 +303,6 @@ class Producers:
             )
         now_ms = self._clock.now_ms()
         return [self._delayed.due_ms(due) or now_ms for due in wishes]
-
-    def _append_delayed(
-        self,
-        topic: Topic,
-        chosen: dict[int, list[tuple[int, Message]]],
-        dues: Sequence[int],
-        claim: Claim,
-        scope: int,
-        now_ms: int,
-        flush: FlushMode | None,
-    ) -> Waiting:
-        """The entry and the messages where they wait. They have no offsets yet to come back to."""
-        key = topic_key(topic.name, topic.generation)
-        entry = self._table.entry(claim, key, scope, Placed(len(dues), (), ()), now_ms)
-        rows = {
-            index: Delayed(message, queue_id, dues[index])
-            for queue_id, part in chosen.items()
-            for index, message in part
-        }
-        pending = _Pending()
-        waiting = self._delayed.append_after(
-            self.journal.entry(entry),
-            topic,
-            [rows[index] for index in sorted(rows)],
-            flush,
-            pending.confirmation,
-            pending.done,
-        )
-        pending.settle = self._table.taken(entry)
-        return waiting
 
     def _append_frame(
         self,
@@ -484,6 +488,23 @@ class _Pending:
         self.confirmation.done(error)
 
 
+class _Parts(NamedTuple):
+    """Messages that are to be stored, as parts of a step."""
+
+    chosen: dict[int, list[tuple[int, Message]]]
+    parts: list[StepPart]
+    delayed: list[Delayed]
+    """In the order of the request; nothing when they are for now."""
+
+    def order(self) -> list[int]:
+        """The queue of each message, in the order of the request."""
+        order = [0] * sum(map(len, self.chosen.values()))
+        for queue, rows in self.chosen.items():
+            for index, _ in rows:
+                order[index] = queue
+        return order
+
+
 class _Stored(NamedTuple):
     """Messages that were appended and wait for their confirmation."""
 
@@ -495,15 +516,10 @@ class _Stored(NamedTuple):
     async def results(self) -> list[SendResult]:
         """What to tell the producer, in the order of the request."""
         await self.confirmation.wait()
-        found: dict[int, SendResult] = {}
+        found: list[SendResult | CurlewError | None] = [None] * sum(map(len, self.chosen.values()))
         for (queue_id, rows), part in zip(self.chosen.items(), self.appended, strict=True):
-            for place, (index, _) in enumerate(rows):
-                offset = part.first_queue_offset + place
-                message_id = part.message_ids[place]
-                found[index] = SendResult(
-                    message_id, self.topic, queue_id, offset, part.store_time_ms
-                )
-        return [found[index] for index in sorted(found)]
+            await fill_in(found, self.topic, queue_id, [index for index, _ in rows], part)
+        return [result for result in found if isinstance(result, SendResult)]
 
 
 def _ignore(_error: CurlewError | None) -> None:

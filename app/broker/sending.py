@@ -24,6 +24,7 @@ from app.broker.lifecycle import Lifecycle
 from app.broker.message_types import check_type
 from app.broker.ports import Metadata, Store, Topic
 from app.broker.results import BatchItem, FrameResult, SendResult
+from app.broker.send_steps import Chosen, SendStep, fill_in, made
 from app.broker.topics import check_queue, find_topic
 from app.domain.delays import Due
 from app.domain.errors import BatchTooLarge, CurlewError, InvalidRequest, TopicNotFound
@@ -32,10 +33,10 @@ from app.domain.message import Message, check_message, queue_for_sharding_key
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicType
 from app.runtime.direct import in_task
-from app.store import Appended, StepPart
+from app.store import Appended
 from app.store.formats.batch_frame import RequestFrame, parse_request, promised_count
 
-CHECKED_A_TURN_MAX: Final = 8_000
+CHECKED_A_TURN_MAX: Final = 4_000
 """Messages of a batch that one turn checks; weighed as for `TURN_MESSAGES_MAX`."""
 
 LARGE_FRAME_BYTES: Final = 8 * MIB
@@ -45,15 +46,6 @@ LARGE_FRAME_MESSAGES: Final = 2_000
 
 _TURNS_SPARED: Final = 1_024
 """Turns of deleted topics that may pile up before they are swept out."""
-
-
-class Chosen(NamedTuple):
-    """A message on its way; with `due_ms` it waits first."""
-
-    topic: Topic
-    queue_id: int
-    item: BatchItem
-    due_ms: int | None
 
 
 class _Part(NamedTuple):
@@ -403,17 +395,22 @@ class Sender:
         chosen: dict[int, list[int]],
         flush: FlushMode | None,
     ) -> list[SendResult | CurlewError]:
-        """A strict batch as one step, in one turn: all is stored or nothing, also in a crash."""
+        """A strict batch as one step: all is stored or nothing, also in a crash. It is appended in
+        one turn; the step of a large one is made before on a thread."""
         queues = {index: queue_id for queue_id, indexes in chosen.items() for index in indexes}
+        due_ms = self._delayed.due_ms
+
+        def made_step() -> SendStep:
+            sent = [
+                Chosen(topic, queues[index], item, due_ms(item.due))
+                for index, item in enumerate(items)
+                if isinstance(item, BatchItem)
+            ]
+            return SendStep(self._delayed, sent)
+
         try:
-            step = SendStep(
-                self._delayed,
-                [
-                    Chosen(topic, queues[index], item, self._delayed.due_ms(item.due))
-                    for index, item in enumerate(items)
-                    if isinstance(item, BatchItem)
-                ],
-            )
+            step = await made(made_step, len(items))
+            step.check()
             done = step.confirmation.done
             mode = flush or topic.flush
             step.appended = self._store.append_step(step.parts, mode, done, is_send=True)
@@ -482,59 +479,6 @@ class Sender:
         return await self._lifecycle.ensure_topic(name)
 
 
-class SendStep:
-    """Messages of a step by where they go, and what there is to tell about them."""
-
-    def __init__(self, delayed: DelayedSends, chosen: Sequence[Chosen]) -> None:
-        self.confirmation = Confirmation()
-        self.appended: Sequence[Appended] = ()
-        self._delayed = delayed
-        self._now: dict[tuple[str, int], list[int]] = {}
-        self._later: dict[str, list[int]] = {}
-        topics = {each.topic.name: each.topic for each in chosen}
-        for index, each in enumerate(chosen):
-            if each.due_ms is None:
-                self._now.setdefault((each.topic.name, each.queue_id), []).append(index)
-            else:
-                self._later.setdefault(each.topic.name, []).append(index)
-        self._waiting = {
-            topic: [
-                Delayed(each.item.message, each.queue_id, each.due_ms)
-                for index in indexes
-                if (each := chosen[index]).due_ms is not None
-            ]
-            for topic, indexes in self._later.items()
-        }
-        self.parts = [
-            *(
-                StepPart(
-                    topic,
-                    queue_id,
-                    [chosen[index].item.message for index in indexes],
-                    topics[topic].generation,
-                )
-                for (topic, queue_id), indexes in self._now.items()
-            ),
-            *(delayed.part(topics[topic], sent) for topic, sent in self._waiting.items()),
-        ]
-
-    async def results(self) -> list[SendResult | CurlewError]:
-        """In the order of the request, when the step is safe. Raises what became of it else."""
-        await self.confirmation.wait()
-        found: dict[int, SendResult] = {}
-        parts = iter(self.appended)
-        for (topic, queue_id), indexes in self._now.items():
-            part = next(parts)
-            for place, index in enumerate(indexes):
-                offset, message_id = part.first_queue_offset + place, part.message_ids[place]
-                found[index] = SendResult(message_id, topic, queue_id, offset, part.store_time_ms)
-        for topic, indexes in self._later.items():
-            sent = self._waiting[topic]
-            waiting: Waiting = self._delayed.waiting(topic, sent, next(parts), self.confirmation)
-            found |= zip(indexes, await waiting.results(), strict=True)
-        return [found[index] for index in sorted(found)]
-
-
 def _failure_before(pending: Sequence[_Part], queue_id: int) -> CurlewError | None:
     """Why the part before in the same queue has failed; None: it has not, or is the first."""
     if not pending or pending[-1].queue_id != queue_id:
@@ -558,12 +502,7 @@ async def _fill_confirmed(
     except CurlewError as error:
         _fill(results, indexes, error)
         return
-    first_offset, store_time_ms = appended.first_queue_offset, appended.store_time_ms
-    ids = appended.message_ids
-    for place, index in enumerate(indexes):
-        results[index] = SendResult(
-            ids[place], topic, queue_id, first_offset + place, store_time_ms
-        )
+    await fill_in(results, topic, queue_id, indexes, appended)
 
 
 async def _fill_delayed(

@@ -21,9 +21,9 @@ import numpy as np
 from typing_extensions import override
 
 from app.domain.clock import Clock
-from app.domain.errors import BodyTooLarge, DiskFull, PropertiesTooLarge, Quota, TooManyRequests
+from app.domain.errors import BodyTooLarge, DiskFull, Quota, TooManyRequests
 from app.domain.limits import STORE_TIME_LEAD_MS_MAX, Limits
-from app.domain.message import PROPERTY_STEP, Message, java_hash
+from app.domain.message import Message
 from app.domain.names import is_system_topic
 from app.domain.positions import FlushMode
 from app.store.commit_log import AppendCursor, Placement
@@ -38,9 +38,7 @@ from app.store.formats.record import (
     PROPERTIES_BYTES_MAX,
     RECORD_OVERHEAD_BYTES,
     encode_properties,
-    encode_record,
     encode_simple_record,
-    record_size,
     topic_part,
 )
 from app.store.formats.record_block import Ints
@@ -54,17 +52,26 @@ from app.store.publishing import (
     StepPublication,
 )
 from app.store.queue_table import QueueTable
+from app.store.record_encoding import (
+    SIMPLE_TOPIC_CHARS_MAX,
+    Part,
+    RecordEncoder,
+    keys_of,
+    part_of,
+    properties_too_large,
+    step_mark,
+)
 from app.store.recovery import Recovery
 from app.store.writer import Block, Done, Write, Writer
 
 _LOG: Final = logging.getLogger(__name__)
 
 _REMEMBERED_MAX = 4096
-_SIMPLE_TOPIC_CHARS_MAX = 127
 _SIMPLE_OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES - 1
 """The length of the topic is in its part."""
 _NO_KEYS: tuple[()] = ()
-_STEP = PROPERTY_STEP.encode()
+ENCODED_HERE_MAX: Final = 512
+"""Records of a step that are encoded on the event loop; those of a larger one by the worker."""
 
 
 class Appended(msgspec.Struct):
@@ -84,19 +91,16 @@ class StepPart(NamedTuple):
     messages: Sequence[Message]
     generation: int = 0
     """Of the topic; see `topic_floors`. 0: a name without generations."""
+    properties: Sequence[bytes] = ()
+    """Those of the messages, if they are encoded already (`encode_properties`)."""
 
 
-class _Part(NamedTuple):
-    """Messages of one queue with their encoded properties and the sizes of their records.
+class _Placed(NamedTuple):
+    """A part whose records go to these places, and what shows them."""
 
-    The queue may be a new one, which is in no table yet; `first` is the queue offset of the first.
-    """
-
-    queue: ConsumeQueue
-    first: int
-    messages: Sequence[Message]
-    properties: list[bytes]
-    sizes: list[int]
+    part: Part
+    positions: Sequence[int]
+    publication: Publication
 
 
 class Appender:
@@ -127,6 +131,7 @@ class Appender:
         self._id_start = ""
         """Of the ids that are given now: all but the place."""
         self._store_host = config.store_host
+        self._encoder = RecordEncoder(config.store_host)
         self._writer = writer
         self._queues = queues
         self._sums = FrameSums(known, config.segment_bytes, config.coalesce_gap_bytes)
@@ -135,7 +140,6 @@ class Appender:
         self._cursor = AppendCursor(0, config.segment_bytes)
         self._segment_bytes = config.segment_bytes
         self._topic_parts: dict[str, bytes] = {}
-        self._tag_hashes: dict[str, int] = {}
         self._has_told_of_lead = False
 
     def start(self, recovery: Recovery, segment_bytes: int) -> None:
@@ -189,7 +193,7 @@ class Appender:
             self.bind(queue, generation)
         now = self._stamp()
         is_simple = len(messages) == 1 and not messages[0].reconsume_times
-        if is_simple and len(topic) <= _SIMPLE_TOPIC_CHARS_MAX:
+        if is_simple and len(topic) <= SIMPLE_TOPIC_CHARS_MAX:
             appended = self._append_one(queue, messages[0], now, flush, done)
             if appended is not None:
                 return appended
@@ -202,7 +206,7 @@ class Appender:
         part = self._topic_parts.get(queue.topic) or self._remember_topic(queue.topic)
         properties = encode_properties(message)
         if len(properties) > PROPERTIES_BYTES_MAX:
-            raise _properties_too_large(len(properties))
+            raise properties_too_large(len(properties))
         body = message.body
         size = _SIMPLE_OVERHEAD_BYTES + len(body) + len(part) + len(properties)
         cursor = self._cursor
@@ -221,11 +225,11 @@ class Appender:
             self._writer.watermarks.flushed,
         )
         assert len(record) == size
-        unit = UNIT.pack(at, size, self._tag_hash(message.tag) if message.tag else 0)
+        unit = UNIT.pack(at, size, self._encoder.tag_hash(message.tag) if message.tag else 0)
         message_id = message.message_id
         keyed: Keyed = _NO_KEYS
         if message.keys or message_id:
-            keyed = ((at, _keys_of(message)),)
+            keyed = ((at, keys_of(message)),)
         publication = Publication(self._audience, queue, offset, unit, keyed, now, done)
         appended = Appended(offset, 1, now, (message_id or f"{self._id_start}{at:012X}",))
         sync = flush is FlushMode.SYNC
@@ -245,10 +249,13 @@ class Appender:
         done: Done,
     ) -> Appended:
         properties = [encode_properties(message) for message in messages]
-        part = _part_of(queue, queue.next_offset, messages, properties)
+        part = part_of(queue, queue.next_offset, messages, properties)
         self._refuse_too_large(max(part.sizes, default=0))
         placement = self._cursor.place(part.sizes)
-        records, publication, appended = self._encode(part, placement.physical_offsets, now, done)
+        positions = placement.physical_offsets
+        publication, appended = self._publication(part, positions, now, done)
+        placed = _Placed(part, positions, publication)
+        records = self._fill((placed,), now, self._writer.watermarks.flushed)
         self._submit(placement, _writes(placement, records), flush, publication)
         self._move(queue, part.first + len(messages))
         return appended
@@ -274,8 +281,8 @@ class Appender:
                 self._bind_part(part)
         if len(parts) == 1 and len(parts[0].messages) == 1:
             # One entry of the broker's own state: as any single message.
-            topic, queue_id, (message,), _ = parts[0]
-            if not message.reconsume_times and len(topic) <= _SIMPLE_TOPIC_CHARS_MAX:
+            topic, queue_id, (message,), *_ = parts[0]
+            if not message.reconsume_times and len(topic) <= SIMPLE_TOPIC_CHARS_MAX:
                 queue = self._queues.find_or_new(topic, queue_id)
                 appended = self._append_one(queue, message, self._stamp(), flush, done)
                 if appended is not None:
@@ -287,25 +294,27 @@ class Appender:
         placement = self._cursor.place_together([size for part in encoded for size in part.sizes])
         return self._submit_step(encoded, placement, now, flush, done)
 
-    def _parts_of_step(self, parts: Sequence[StepPart]) -> list[_Part]:
+    def _parts_of_step(self, parts: Sequence[StepPart]) -> list[Part]:
         """The parts with their offsets; a queue may have several parts, and be a new one."""
         left = sum(len(part.messages) for part in parts)
         is_marked = left > 1
-        encoded: list[_Part] = []
-        last: dict[tuple[str, int], _Part] = {}
-        for topic, queue_id, messages, _ in parts:
+        encoded: list[Part] = []
+        last: dict[tuple[str, int], Part] = {}
+        for topic, queue_id, messages, _, known in parts:
             before = last.get((topic, queue_id))
             if before is None:
                 queue = self._queues.find_or_new(topic, queue_id)
                 first = queue.next_offset
             else:
                 queue, first = before.queue, before.first + len(before.messages)
-            properties: list[bytes] = []
-            for message in messages:
-                left -= 1
-                mark = b"%b\x01%d\x02" % (_STEP, left) if is_marked else b""
-                properties.append(encode_properties(message) + mark)
-            part = last[topic, queue_id] = _part_of(queue, first, messages, properties)
+            properties = known or [encode_properties(message) for message in messages]
+            if is_marked:
+                left -= len(messages)
+                marks = range(left + len(messages) - 1, left - 1, -1)
+                properties = [
+                    text + step_mark(behind) for text, behind in zip(properties, marks, strict=True)
+                ]
+            part = last[topic, queue_id] = part_of(queue, first, messages, properties)
             encoded.append(part)
         return encoded
 
@@ -315,71 +324,46 @@ class Appender:
             self.bind(queue, part.generation)
 
     def _submit_step(
-        self, parts: list[_Part], placement: Placement, now: int, flush: FlushMode, done: Done
+        self, parts: list[Part], placement: Placement, now: int, flush: FlushMode, done: Done
     ) -> list[Appended]:
-        records: list[bytes] = []
-        publications: list[Publication] = []
+        placed: list[_Placed] = []
         results: list[Appended] = []
+        first = 0
         for part in parts:
-            positions = placement.physical_offsets[len(records) : len(records) + len(part.sizes)]
-            encoded, publication, appended = self._encode(part, positions, now, done)
-            records += encoded
-            publications.append(publication)
+            end = first + len(part.sizes)
+            positions = placement.physical_offsets[first:end]
+            publication, appended = self._publication(part, positions, now, done)
+            placed.append(_Placed(part, positions, publication))
             results.append(appended)
-        step = StepPublication(publications, done)
-        self._submit(placement, _writes(placement, records), flush, step)
+            first = end
+        step = StepPublication([each.publication for each in placed], done)
+        fill = partial(self._fill, placed, now, self._writer.watermarks.flushed)
+        if first <= ENCODED_HERE_MAX:
+            self._submit(placement, _writes(placement, fill()), flush, step)
+        else:
+            self._submit_late(placement, fill, sum(map(_bytes_of, parts)), flush, step)
         for each in parts:
             self._move(each.queue, each.first + len(each.messages))
         return results
 
-    def _encode(
-        self, part: _Part, positions: Sequence[int], now: int, done: Done
-    ) -> tuple[list[bytes], Publication, Appended]:
-        """The records, units and ids of messages that go to these places. Changes nothing."""
-        queue, first = part.queue, part.first
-        topic = queue.topic.encode()
-        short_topic = topic_part(topic) if len(topic) <= _SIMPLE_TOPIC_CHARS_MAX else b""
+    def _publication(
+        self, part: Part, positions: Sequence[int], now: int, done: Done
+    ) -> tuple[Publication, Appended]:
+        """What shows messages that go to these places, which `_fill` completes; and their ids."""
+        publication = Publication(self._audience, part.queue, part.first, b"", (), now, done)
+        start = f"{self._id_prefix}{now:012X}"
+        rows = zip(part.messages, positions, strict=True)
+        ids = [message.message_id or f"{start}{at:012X}" for message, at in rows]
+        return publication, Appended(part.first, len(ids), now, ids)
+
+    def _fill(self, placed: Sequence["_Placed"], now: int, synced_end: int) -> list[bytes]:
+        """The records of these parts; their publications are complete then. Any thread."""
         records: list[bytes] = []
-        units: list[bytes] = []
-        ids: list[str] = []
-        keyed: list[tuple[int, list[str]]] = []
-        synced_end = self._writer.watermarks.flushed
-        id_start = f"{self._id_prefix}{now:012X}"
-        rows = zip(part.messages, part.properties, part.sizes, positions, strict=True)
-        for queue_offset, (message, encoded, size, at) in enumerate(rows, first):
-            born = now if message.born_time_ms is None else message.born_time_ms
-            if short_topic and not message.reconsume_times:
-                record = encode_simple_record(
-                    short_topic,
-                    (queue.queue_id, queue_offset, at),
-                    message.body,
-                    encoded,
-                    (born, now),
-                    self._store_host,
-                    synced_end,
-                )
-            else:
-                record = encode_record(
-                    topic=topic,
-                    queue_id=queue.queue_id,
-                    queue_offset=queue_offset,
-                    physical_offset=at,
-                    body=message.body,
-                    properties=encoded,
-                    born_time_ms=born,
-                    store_time_ms=now,
-                    store_host=self._store_host,
-                    reconsume_times=message.reconsume_times,
-                    prepared_offset=synced_end,
-                )
-            assert len(record) == size
-            records.append(record)
-            units.append(UNIT.pack(at, size, self._tag_hash(message.tag) if message.tag else 0))
-            ids.append(message.message_id or f"{id_start}{at:012X}")
-            if message.keys or message.message_id:
-                keyed.append((at, _keys_of(message)))
-        publication = Publication(self._audience, queue, first, b"".join(units), keyed, now, done)
-        return records, publication, Appended(first, len(part.messages), now, ids)
+        for part, positions, publication in placed:
+            encoded = self._encoder.encode(part, positions, now, synced_end)
+            records += encoded.records
+            publication.units, publication.keyed = encoded.units, encoded.keyed
+        return records
 
     def append_frame(
         self,
@@ -430,7 +414,9 @@ class Appender:
         records: list[bytes] = []
         if before is not None:
             at = places[: len(sizes)].tolist()
-            records, entry_publication, _ = self._encode(before, at, now, done)
+            entry_publication, _ = self._publication(before, at, now, done)
+            placed = _Placed(before, at, entry_publication)
+            records = self._fill((placed,), now, self._writer.watermarks.flushed)
             publication = StepPublication([entry_publication, frame_publication], done)
         ids = _DerivedIds(self._store_id, now, positions)
         appended = Appended(first, frame.count, now, ids)
@@ -454,6 +440,26 @@ class Appender:
         assert end == placement.end
         block = Block(placement.end, writes, size, flush is FlushMode.SYNC, publication)
         self._writer.submit(block)
+        self._cursor.end = placement.end
+
+    def _submit_late(
+        self,
+        placement: Placement,
+        fill: Callable[[], list[bytes]],
+        size: int,
+        flush: FlushMode,
+        publication: Done,
+    ) -> None:
+        """The same for a block of so many bytes of records that the worker encodes."""
+
+        def encode() -> list[Write]:
+            writes = _writes(placement, fill())
+            writes.sort(key=_start_of)
+            return writes
+
+        size += sum([len(record) for _, record in placement.closing])
+        sync = flush is FlushMode.SYNC
+        self._writer.submit(Block(placement.end, [], size, sync, publication, encode))
         self._cursor.end = placement.end
 
     def _move(self, queue: ConsumeQueue, next_offset: int) -> None:
@@ -516,35 +522,9 @@ class Appender:
         part = self._topic_parts[topic] = topic_part(topic.encode())
         return part
 
-    def _tag_hash(self, tag: str) -> int:
-        found = self._tag_hashes.get(tag)
-        if found is None:
-            if len(self._tag_hashes) >= _REMEMBERED_MAX:
-                self._tag_hashes.clear()
-            found = self._tag_hashes[tag] = java_hash(tag)
-        return found
 
-
-def _part_of(
-    queue: ConsumeQueue, first: int, messages: Sequence[Message], properties: list[bytes]
-) -> _Part:
-    """Messages with their encoded properties as a part from queue offset `first` on."""
-    overhead = record_size(0, len(queue.topic.encode()), 0)
-    sizes: list[int] = []
-    for message, encoded in zip(messages, properties, strict=True):
-        if len(encoded) > PROPERTIES_BYTES_MAX:
-            raise _properties_too_large(len(encoded))
-        sizes.append(overhead + len(message.body) + len(encoded))
-    return _Part(queue, first, messages, properties, sizes)
-
-
-def _properties_too_large(size: int) -> PropertiesTooLarge:
-    return PropertiesTooLarge(
-        f"the message has {size} bytes of properties, everything included;"
-        f" a record holds {PROPERTIES_BYTES_MAX}",
-        fields={"limit_bytes": PROPERTIES_BYTES_MAX},
-        outcome="not_stored",
-    )
+def _bytes_of(part: Part) -> int:
+    return sum(part.sizes)
 
 
 def _start_of(write: Write) -> int:
@@ -572,11 +552,6 @@ def _frame_writes(
         if buffers:
             writes.append((stretch.start, buffers))
     return writes
-
-
-def _keys_of(message: Message) -> list[str]:
-    """The keys under which a message is indexed, in RocketMQ's order."""
-    return [message.message_id, *message.keys] if message.message_id else list(message.keys)
 
 
 class _DerivedIds(Sequence[str]):

@@ -25,7 +25,7 @@ from app.store.damage import DamageKind, Damages
 from app.store.file_cache import FileCache
 from app.store.files import ColdRead
 from app.store.formats.key_index import hashed_together, index_key, key_hashes, topic_hash
-from app.store.formats.state_file import IndexFileState
+from app.store.formats.state_file import IndexFileState, StoreMeta
 from app.store.index_file import IndexDamaged, IndexFile, KeyedRecord
 
 _LOG: Final = logging.getLogger(__name__)
@@ -64,15 +64,14 @@ class KeyIndex:
     def __init__(
         self,
         cache: FileCache,
-        slots: int,
-        entries: int,
+        meta: StoreMeta,
         damages: Damages,
         call_soon: Callable[[Callable[[], object]], object],
     ) -> None:
         self._fs = cache.files
         self._cache = cache
-        self._slots = slots
-        self._entries = entries
+        self._slots = meta.index_slots
+        self._entries = meta.index_entries
         self._files: list[IndexFile] = []
         self._pending: list[_Part] = []
         self._call_soon = call_soon

@@ -148,9 +148,7 @@ class MessageStore:
             log = CommitLog(files, meta.segment_bytes, limits.store_files_max // 16)
             queues = QueueTable(files, meta.queue_file_units, limits.store_files_max // 4)
             files.make_directory(paths.INDEX)
-            index = KeyIndex(
-                queues.cache, meta.index_slots, meta.index_entries, damages, turns.call_soon
-            )
+            index = KeyIndex(queues.cache, meta, damages, turns.call_soon)
             source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes, nothing_known())
             mender = Mender(source, damages)
             queues.repair = mender.repair

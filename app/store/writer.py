@@ -2,9 +2,10 @@
 
 Blocks are submitted on the event loop. What was submitted during one turn of the loop becomes one
 batch. A batch that needs neither a sync nor a new segment is written inline at the end of the turn;
-any other goes to the writer thread, which writes it, syncs once for all that wait, and reports back
-to the loop. While it works the next batch forms; there is no timer. A flush of what is written
-already is the thread's alone: the loop goes on writing. (docs/adr, "Who writes".)
+any other goes to the writer thread, which encodes large steps, writes it, syncs once for all that
+wait, and reports back to the loop. While it works the next batch forms; there is no timer. A flush
+of what is written already is the thread's alone: the loop goes on writing. (docs/adr, "Who
+writes".)
 
 A block that fails takes everything behind it along, because the log has no holes:
 
@@ -13,6 +14,7 @@ A block that fails takes everything behind it along, because the log has no hole
   told: what was refused must not come back, nor its bytes stand between later ones. The blocks fail
   (not stored), the assignment of positions goes back to what is written, and sending works again
   when there is enough.
+- A block that cannot be encoded, which should not happen, fails as if there was a shortage.
 - Any other failure of a write, and every one of a sync, is sticky. After a failed fsync the kernel
   may have dropped the dirty pages, so a second one that succeeds proves nothing. What was in the
   batch has an unknown outcome, what was waiting is not stored, and nothing is written any more.
@@ -128,6 +130,12 @@ class Block(msgspec.Struct, eq=False):
     size: int
     sync: bool
     done: Done
+    encode: Callable[[], list[Write]] | None = None
+    """Gives the writes of a block that has none yet; for the worker, since it takes long."""
+
+
+class EncodingFailed(Exception):
+    """A block has no writes: nothing of its batch was written."""
 
 
 @dataclass(slots=True)
@@ -284,9 +292,9 @@ class Writer:
         self._worker.wake()
 
     def _must_leave_the_loop(self, batch: list[Block]) -> bool:
-        """Syncing and making a segment take long."""
+        """Syncing, making a segment and encoding take long."""
         for block in batch:  # in a loop of its own: any() makes a generator for each turn
-            if block.sync and block.writes:
+            if block.encode is not None or (block.sync and block.writes):
                 return True
         return not self._log.is_prepared(batch[-1].end)
 
@@ -359,7 +367,7 @@ class Writer:
             self._bound_cache(flush.end)
 
     def _write(self, batch: list[Block]) -> None:
-        attempt = self._attempt(batch, sync=any(block.sync for block in batch))
+        attempt = _encode(batch) or self._attempt(batch, sync=any(block.sync for block in batch))
         if attempt.failure is not None:
             with self._lock:
                 self._halted = True
@@ -468,11 +476,16 @@ class Writer:
             self.watermarks.advance(attempt.batch[-1].end, synced=attempt.synced)
             self._settle(attempt.batch, None)
             return
+        if isinstance(attempt.failure, EncodingFailed):
+            self._roll_back(attempt.batch, _not_encoded(attempt.failure))
+            return
         shortage = shortage_of(attempt.failure)
         if shortage is None or attempt.touched:
             self._fail_after(attempt.failure, attempt.batch)
         else:
-            self._roll_back(attempt.batch, shortage)
+            self._lacking = shortage
+            self._shortages.begins(LACK, shortage, "messages are refused, reading goes on")
+            self._roll_back(attempt.batch, _refused(shortage))
 
     def _has_enough(self) -> None:
         self._lacking = None
@@ -491,17 +504,14 @@ class Writer:
         self._settle(blocks, _store_failed(reason, "unknown"))
         self.fail(reason)
 
-    def _roll_back(self, batch: list[Block], shortage: Shortage) -> None:
-        """Too little of something: forget what was assigned, and go on from what is written."""
+    def _roll_back(self, batch: list[Block], refusal: CurlewError) -> None:
+        """Forget what was assigned, and go on from what is written."""
         with self._lock:
             batch = batch + self._pending
             self._pending = []
             self._halted = self.failed is not None
             if self._flushes:
                 self._worker.wake()
-        self._lacking = shortage
-        self._shortages.begins(LACK, shortage, "messages are refused, reading goes on")
-        refusal = _refused(shortage)
         try:
             self._on_rollback()
         except Exception as fault:  # noqa: BLE001 - whoever waits has to be told
@@ -521,6 +531,19 @@ class Writer:
                 _LOG.exception("telling what became of an append failed; the others are told")
 
 
+def _encode(batch: list[Block]) -> _Attempt | None:
+    """Make the writes that blocks have not got yet. None, or an attempt that has failed."""
+    for block in batch:
+        if block.encode is not None:
+            try:
+                block.writes, block.encode = block.encode(), None
+            except Exception as error:  # noqa: BLE001 - as in _attempt
+                _LOG.exception("messages cannot be made into records")
+                failure = EncodingFailed(_text(error))
+                return _Attempt(batch, synced=False, failure=failure, touched=False)
+    return None
+
+
 def _must_be_taken_back(attempt: _Attempt) -> bool:
     """Whether some of a batch that is not to be there may be in the file."""
     failure = attempt.failure
@@ -534,6 +557,15 @@ def _refused(shortage: Shortage) -> CurlewError:
     return SystemBusy(
         f"the message cannot be written now: {shortage.value}",
         hint=hint,
+        outcome="not_stored",
+        retry_after_s=1,
+    )
+
+
+def _not_encoded(failure: EncodingFailed) -> CurlewError:
+    return SystemBusy(
+        f"the messages could not be made into records: {failure}",
+        hint="the log of the node says more",
         outcome="not_stored",
         retry_after_s=1,
     )

@@ -178,6 +178,64 @@ async def test_a_large_batch_that_is_stored_once(tmp_path: Path, turn_watch: Tur
         assert sum(stored) == 10_001
 
 
+ONE_STEP = {
+    "plain": {"text": "x"},
+    "many properties": BATCHES["many properties"],
+    "delayed": {"text": "x", "delay": "1h"},
+}
+
+
+@pytest.mark.parametrize(
+    ("promise", "kind"),
+    [
+        *(("a claim", kind) for kind in ("many properties", "delayed", "many keys", "many queues")),
+        *(("strict", kind) for kind in ("plain", "many properties")),
+    ],
+)
+async def test_a_large_batch_in_one_step(
+    tmp_path: Path, turn_watch: TurnWatch, promise: str, kind: str
+) -> None:
+    """What is promised to be stored whole is shown whole, and no turn has all of it to do."""
+    if kind == "many keys":
+        entries = [
+            {"text": "x", "keys": [f"{n}-{key}" for key in range(32)]} for n in range(10_000)
+        ]
+        body = json.dumps({"messages": entries}).encode()
+    else:
+        body = batch_of(ONE_STEP.get(kind, {"text": "x"}), 10_000)
+    queues = QUEUES if kind == "many queues" else 4
+    headers = {b"prefer": b"handling=strict"} if promise == "strict" else {b"idempotency-key": b"k"}
+    async with open_node(tmp_path) as node:
+        await node.broker.put_topic("orders", TopicSettings(queues=queues, flush=FlushMode.ASYNC))
+        app = create_app(node)
+        await post(app, batch_of({"text": "x"}, 1_000), {b"idempotency-key": b"warm"})
+
+        def stored() -> int:
+            offsets = [node.store.bounds("orders", queue).max_offset for queue in range(queues)]
+            return sum(offsets) - 1_000
+
+        with turn_watch.short_turns():
+            seen = set()
+            async with asyncio.TaskGroup() as group:
+                sent = group.create_task(post(app, body, headers, b"spread=true"))
+                while not sent.done():
+                    seen.add(stored())
+                    await asyncio.sleep(0)
+            answer = sent.result()
+            await until(lambda: not node.store.index.is_behind)
+        assert answer.status == 200
+        results = answer.json()["results"]
+        assert [each["index"] for each in results] == list(range(10_000))
+        if kind == "delayed":
+            await node.broker.delays.catch_up()
+            assert node.broker.delays.waiting_count("orders") == 10_000
+        else:
+            assert seen <= {0, 10_000}
+            assert stored() == 10_000
+            places = {(each["queue_id"], each["queue_offset"]) for each in results}
+            assert len(places) == 10_000
+
+
 async def test_sealing_and_forgetting_many_producers(tmp_path: Path, turn_watch: TurnWatch) -> None:
     limits = Limits()
     async with open_node(tmp_path) as node:

@@ -112,7 +112,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.opened.settle(len(self.opened.outcomes) + 1)
         assert self.opened.outcomes[-1] is None
         step: set[Key] = set()
-        for (topic, queue_id, [message], _), result in zip(parts, results, strict=True):
+        for (topic, queue_id, [message], *_), result in zip(parts, results, strict=True):
             where_to = (topic, queue_id, result.first_queue_offset)
             assert where_to not in self.sent, "an offset was given twice"
             self.sent[where_to] = (message.body, message.keys[0], result.store_time_ms)

@@ -99,6 +99,10 @@ _DECODED_INLINE_BYTES_MAX: Final = 256 * KIB
 """Larger batches are decoded on a thread: up to a second of processor time at the limits."""
 
 
+_ENTRIES_A_TURN: Final = 2_500
+"""Entries of a batch that one turn of the event loop makes results of, or lets go."""
+
+
 class Entry(NamedTuple):
     """One entry of a batch: what the client calls it, and what is in it."""
 
@@ -274,6 +278,9 @@ class Sending:
             entries = await asyncio.get_running_loop().run_in_executor(None, work)
         claim = await claim_of(options, exchange, body)
         await self._send_entries(exchange, topic, entries, options, spread, wishes, claim)
+        while len(entries) > _ENTRIES_A_TURN:  # a million properties take a while to be freed
+            del entries[-_ENTRIES_A_TURN:]
+            await asyncio.sleep(0)
 
     async def _read_frame(
         self, exchange: Exchange, packing: Packing | None
@@ -354,10 +361,7 @@ class Sending:
             strict=strict,
             flush=options.flush,
         )
-        results = [
-            result_of(index, entry.id, outcome)
-            for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True))
-        ]
+        results = await _results_of(entries, outcomes)
         failures = [outcome for outcome in outcomes if isinstance(outcome, CurlewError)]
         headers = applied([media.JSON_HEADER, _timing(began_s)], wishes, STRICT, ASYNC)
         self._count(items, outcomes)
@@ -373,10 +377,7 @@ class Sending:
         wishes: frozenset[str],
     ) -> None:
         """A batch under a claim is stored whole, so there are only successes to tell."""
-        results = [
-            result_of(index, entry.id, result)
-            for index, (entry, result) in enumerate(zip(entries, once.results, strict=True))
-        ]
+        results = await _results_of(entries, once.results)
         if not once.is_repeated:
             self._count([entry.item for entry in entries], once.results)
         headers = [media.JSON_HEADER, _timing(began_s), *[DUPLICATE] * once.is_repeated]
@@ -540,6 +541,18 @@ def _take_event(exchange: Exchange, options: SendOptions) -> None:
         put_property(options.properties, name, text)
     if (key := attributes.get("ce-partitionkey")) is not None:
         options.take("sharding_key", key)
+
+
+async def _results_of(
+    entries: Sequence[Entry], outcomes: Sequence[SendResult | CurlewError]
+) -> list[BatchResult]:
+    """What became of each entry; of many entries in several turns."""
+    results: list[BatchResult] = []
+    for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True)):
+        if index % _ENTRIES_A_TURN == _ENTRIES_A_TURN - 1:
+            await asyncio.sleep(0)
+        results.append(result_of(index, entry.id, outcome))
+    return results
 
 
 def result_of(index: int, entry_id: str | None, outcome: SendResult | CurlewError) -> BatchResult:

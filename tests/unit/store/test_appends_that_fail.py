@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from app.domain.errors import CurlewError, PropertiesTooLarge, StoreFailed
+from app.domain.errors import CurlewError, PropertiesTooLarge, StoreFailed, SystemBusy
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import (
@@ -22,10 +22,15 @@ from app.store import (
     appending,
     frame_sums,
     key_index,
+    record_encoding,
 )
 from app.store.commit_log import AppendCursor
 from app.store.formats.batch_frame import RequestFrame
-from app.store.formats.record import PROPERTIES_BYTES_MAX, encode_properties
+from app.store.formats.record import (
+    PROPERTIES_BYTES_MAX,
+    encode_properties,
+    encode_simple_record,
+)
 from app.store.writer import Writer
 from tests.support.simulated_files import SimulatedFiles
 from tests.support.stores import SMALL, OpenStore, open_store
@@ -68,8 +73,8 @@ PLACES = [
     *(
         Place(appending, name)
         for name in (
-            *("encode_properties", "encode_simple_record", "encode_record", "record_size"),
-            *("topic_part", "java_hash", "place", "Publication", "StepPublication"),
+            *("encode_properties", "encode_simple_record", "part_of", "step_mark"),
+            *("topic_part", "place", "Publication", "StepPublication"),
             *(
                 "UNIT",
                 "FramePublication",
@@ -79,6 +84,13 @@ PLACES = [
                 "_frame_writes",
                 "_DerivedIds",
             ),
+        )
+    ),
+    *(
+        Place(record_encoding, name)
+        for name in (
+            *("encode_simple_record", "encode_record", "record_size", "topic_part", "java_hash"),
+            *("UNIT", "Encoded"),
         )
     ),
     Place(RequestFrame, "units"),
@@ -206,6 +218,59 @@ def test_an_append_that_raises_leaves_the_store_as_it_was(
         else:
             raise AssertionError(f"{where} is called without end")
     assert raised > 5
+
+
+def test_a_step_that_the_worker_cannot_encode_leaves_the_store_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever shares its write is refused with it, and told so; nothing of either is kept."""
+    monkeypatch.setattr(appending, "ENCODED_HERE_MAX", 4)
+    wanted = dict(_contents(_go_on(_prepared())))
+    parts = StepPart("orders", 0, KEYED), StepPart("orders", 0, KEYED)
+    for at in (0, 3, 5):
+        store = _prepared()
+        before, told = _in_memory(store) | {"rests": {}}, len(store.outcomes)
+        counted = Counted(encode_simple_record, at)
+        store.append(b"beside")
+        with monkeypatch.context() as patch:
+            patch.setattr(record_encoding, "encode_simple_record", counted)
+            _step(store, *parts)
+            store.settle(told + 2)
+        assert counted.has_raised
+        for error in store.outcomes[told:]:
+            assert isinstance(error, SystemBusy)
+            assert error.outcome == "not_stored"
+        del store.outcomes[told:]
+        assert _in_memory(store) == before
+        assert dict(_contents(_go_on(store))) == wanted
+
+
+@pytest.mark.parametrize("flush", FlushMode)
+def test_a_large_step_is_what_a_small_one_is(
+    flush: FlushMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Encoded by the worker, or on the event loop; also between others, and to a new segment."""
+    kept = []
+    for encoded_here_max in (0, 1_000):
+        monkeypatch.setattr(appending, "ENCODED_HERE_MAX", encoded_here_max)
+        store = _prepared()
+        told = len(store.outcomes)
+        for parts in (
+            [
+                StepPart("orders", 0, KEYED),
+                StepPart("new", 1, RETRIES),
+                StepPart("orders", 0, KEYED),
+            ],
+            [StepPart("orders", 0, MANY[:3]), StepPart("new", 1, KEYED)],
+        ):
+            store.append(b"before", flush=flush)
+            store.store.append_step(parts, flush, store.outcomes.append)
+            store.append(b"behind", flush=flush)
+        store.settle(told + 6)
+        assert store.outcomes[told:] == [None] * 6
+        store.store.close()
+        kept.append(dict(_contents(store.files)))
+    assert kept[0] == kept[1]
 
 
 LARGER = replace(SMALL, segment_bytes=1 << 18, record_bytes_max=1 << 17)

@@ -1,0 +1,137 @@
+"""From messages with places to their records, units and keys. Any thread: messages never change.
+
+Where they go is decided before, and nothing here can refuse a message: what can be refused was
+looked at when its properties were encoded and its size was taken (`part_of`).
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from app.domain.errors import PropertiesTooLarge
+from app.domain.message import PROPERTY_STEP, Message, java_hash
+from app.store.consume_queue import ConsumeQueue
+from app.store.formats.consume_queue import UNIT
+from app.store.formats.record import (
+    PROPERTIES_BYTES_MAX,
+    encode_record,
+    encode_simple_record,
+    record_size,
+    topic_part,
+)
+
+SIMPLE_TOPIC_CHARS_MAX: Final = 127
+_REMEMBERED_MAX: Final = 4096
+_STEP: Final = PROPERTY_STEP.encode()
+
+
+class Part(NamedTuple):
+    """Messages of one queue with their encoded properties and the sizes of their records.
+
+    The queue may be a new one, which is in no table yet; `first` is the queue offset of the first.
+    """
+
+    queue: ConsumeQueue
+    first: int
+    messages: Sequence[Message]
+    properties: Sequence[bytes]
+    sizes: list[int]
+
+
+class Encoded(NamedTuple):
+    """What becomes of a part."""
+
+    records: list[bytes]
+    units: bytes
+    keyed: list[tuple[int, list[str]]]
+
+
+class RecordEncoder:
+    """Encodes for one store."""
+
+    def __init__(self, store_host: bytes) -> None:
+        self._store_host = store_host
+        self._tag_hashes: dict[str, int] = {}
+
+    def encode(self, part: Part, positions: Sequence[int], now_ms: int, synced_end: int) -> Encoded:
+        """The records, units and keys of messages that go to these places."""
+        queue, first = part.queue, part.first
+        topic = queue.topic.encode()
+        short_topic = topic_part(topic) if len(topic) <= SIMPLE_TOPIC_CHARS_MAX else b""
+        records: list[bytes] = []
+        units: list[bytes] = []
+        keyed: list[tuple[int, list[str]]] = []
+        rows = zip(part.messages, part.properties, part.sizes, positions, strict=True)
+        for queue_offset, (message, encoded, size, at) in enumerate(rows, first):
+            born = now_ms if message.born_time_ms is None else message.born_time_ms
+            if short_topic and not message.reconsume_times:
+                record = encode_simple_record(
+                    short_topic,
+                    (queue.queue_id, queue_offset, at),
+                    message.body,
+                    encoded,
+                    (born, now_ms),
+                    self._store_host,
+                    synced_end,
+                )
+            else:
+                record = encode_record(
+                    topic=topic,
+                    queue_id=queue.queue_id,
+                    queue_offset=queue_offset,
+                    physical_offset=at,
+                    body=message.body,
+                    properties=encoded,
+                    born_time_ms=born,
+                    store_time_ms=now_ms,
+                    store_host=self._store_host,
+                    reconsume_times=message.reconsume_times,
+                    prepared_offset=synced_end,
+                )
+            assert len(record) == size
+            records.append(record)
+            units.append(UNIT.pack(at, size, self.tag_hash(message.tag) if message.tag else 0))
+            if message.keys or message.message_id:
+                keyed.append((at, keys_of(message)))
+        return Encoded(records, b"".join(units), keyed)
+
+    def tag_hash(self, tag: str) -> int:
+        """Java's hash; those of the last tags are remembered."""
+        found = self._tag_hashes.get(tag)
+        if found is None:
+            if len(self._tag_hashes) >= _REMEMBERED_MAX:
+                self._tag_hashes.clear()
+            found = self._tag_hashes[tag] = java_hash(tag)
+        return found
+
+
+def part_of(
+    queue: ConsumeQueue, first: int, messages: Sequence[Message], properties: Sequence[bytes]
+) -> Part:
+    """Messages with their encoded properties as a part from queue offset `first` on."""
+    overhead = record_size(0, len(queue.topic.encode()), 0)
+    sizes: list[int] = []
+    for message, encoded in zip(messages, properties, strict=True):
+        if len(encoded) > PROPERTIES_BYTES_MAX:
+            raise properties_too_large(len(encoded))
+        sizes.append(overhead + len(message.body) + len(encoded))
+    return Part(queue, first, messages, properties, sizes)
+
+
+def step_mark(left: int) -> bytes:
+    """The property that says how many records of a step follow."""
+    return b"%b\x01%d\x02" % (_STEP, left)
+
+
+def properties_too_large(size: int) -> PropertiesTooLarge:
+    """The refusal of a message with so many bytes of properties."""
+    return PropertiesTooLarge(
+        f"the message has {size} bytes of properties, everything included;"
+        f" a record holds {PROPERTIES_BYTES_MAX}",
+        fields={"limit_bytes": PROPERTIES_BYTES_MAX},
+        outcome="not_stored",
+    )
+
+
+def keys_of(message: Message) -> list[str]:
+    """The keys under which a message is indexed, in RocketMQ's order."""
+    return [message.message_id, *message.keys] if message.message_id else list(message.keys)

@@ -151,6 +151,14 @@ def _refuse_missing_segments(
             f"segments are missing: the log ends at {log.end_of_segments}, but it was written "
             f"to {known_end}; {_BRING_BACK}"
         )
+    is_clean = checkpoint is not None and checkpoint.clean
+    if known_end < log.start and (is_clean or not _anything_at(log, log.start)):
+        # Retention leaves the segment in use, and there is no write before the first record.
+        raise StoreUnusable(
+            f"segments are missing: the log begins at {log.start}, where nothing that belongs to "
+            f"it is written, and {paths.segment(log.base_of(known_end))}, to which it was written, "
+            f"is gone; {_BRING_BACK}"
+        )
     bases = set(log.bases)
     for base in range(log.start, log.end_of_segments, meta.segment_bytes):
         if base in bases:

@@ -137,6 +137,11 @@ def _check_ends(directory: Directory, queues: QueueCheck, result: Verification) 
     if result.log_end == log.end_of_segments > known_end:
         what = f"{MISSING}, and the one before it is closed"
         result.problems.append(Problem(Kind.SEGMENT, paths.segment(result.log_end), 0, what))
+    is_clean = checkpoint is not None and checkpoint.clean
+    if directory.dispatched_end < log.start and (is_clean or result.log_end == log.start):
+        for base in range(log.base_of(directory.dispatched_end), log.start, log.segment_bytes):
+            result.problems.append(Problem(Kind.SEGMENT, paths.segment(base), 0, MISSING))
+        return
     if not queues.before_log:
         return
     what = f"the log begins at {log.start}; {queues.before_log} messages of queues are before it"

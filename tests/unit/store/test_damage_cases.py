@@ -20,7 +20,12 @@ from app.domain.message import Message
 from app.domain.names import HALF_TOPIC
 from app.domain.positions import FlushMode
 from app.store import OsFiles, StoreConfig, StoreUnusable
+from app.store.offline.directory import Kind
+from app.store.offline.repair import repair
+from app.store.offline.verification import verify
+from tests.support.clock import FakeClock
 from tests.support.stores import OpenStore, open_store
+from tests.support.turns import ManualTurns
 
 CONFIG = StoreConfig(
     segment_bytes=1024,
@@ -336,6 +341,29 @@ def test_a11_a_deleted_last_segment_is_refused(
         damaged.segment(2).write_bytes(bytes(1024))
     with pytest.raises(StoreUnusable, match="segments are missing"):
         open_store(OsFiles(tmp_path), CONFIG)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_without_all_segments_in_use_an_empty_one_behind_is_no_log(
+    tmp_path: Path, killed: bool, checkpoint: bool
+) -> None:
+    damaged = make(tmp_path, killed=killed, checkpoint=checkpoint)
+    damaged.segment(0).unlink()
+    damaged.segment(1).unlink()
+    damaged.segment(2).write_bytes(bytes(1024))
+    for _ in range(2):  # nothing is changed that would hide it from a second try
+        with pytest.raises(StoreUnusable, match="segments are missing: the log begins at 2048"):
+            open_store(OsFiles(tmp_path), CONFIG)
+    found = verify(OsFiles(tmp_path))
+    missing = [problem.file for problem in found.problems if problem.kind is Kind.SEGMENT]
+    first = 0 if killed and not checkpoint else 1
+    assert missing == [f"commitlog/{number * 1024:020d}" for number in range(first, 2)]
+    repair(OsFiles(tmp_path), FakeClock(), ManualTurns(), dry_run=False)
+    opened = open_store(OsFiles(tmp_path), CONFIG)
+    bounds = opened.store.bounds("TopicA", 0)
+    assert opened.send(b"next", topic="TopicA").first_queue_offset == bounds.max_offset
+    opened.store.close()
 
 
 def test_a_missing_segment_in_the_middle_is_told_of(

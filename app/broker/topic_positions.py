@@ -21,6 +21,9 @@ from app.domain.errors import InvalidRequest
 from app.domain.limits import Limits
 from app.domain.names import check_topic
 
+_SIZES_A_TURN: Final = 2_048
+"""Queues of which one turn of the event loop samples the sizes; some milliseconds."""
+
 _DIGEST_BYTES: Final = 12
 _NEW_TOPIC: Final = -1
 """Stands for the queues of a topic that is waited for and does not exist yet."""
@@ -84,7 +87,7 @@ class TopicPositions:
             if left <= 0 or not await self._waiters.wait_for_queues(_keys(found), left):
                 break
             found = self._look(names)
-        found = self._with_sizes(found)
+        found = await self._with_sizes(found)
         if flushed:
             await self._flush()
         return found
@@ -123,17 +126,21 @@ class TopicPositions:
             topics.append(TopicState(name, view.generation, queues))
         return TopicStates(_digest(topics, missing), topics, missing)
 
-    def _with_sizes(self, found: TopicStates) -> TopicStates:
+    async def _with_sizes(self, found: TopicStates) -> TopicStates:
+        """The same with a sample of the sizes, of many queues taken in several turns."""
         average = self._store.average_bytes
-        sized = [
-            topic._replace(
-                queues=[
-                    each._replace(average_bytes=average(topic.topic, each.queue_id))
-                    for each in topic.queues
-                ]
-            )
-            for topic in found.topics
-        ]
+        sized: list[TopicState] = []
+        looked_at = 0
+        for topic in found.topics:
+            looked_at += len(topic.queues)
+            if looked_at > _SIZES_A_TURN:
+                looked_at = 0
+                await asyncio.sleep(0)
+            queues = [
+                each._replace(average_bytes=average(topic.topic, each.queue_id))
+                for each in topic.queues
+            ]
+            sized.append(topic._replace(queues=queues))
         return found._replace(topics=sized)
 
 

@@ -10,6 +10,7 @@ from app.api.conditions import WithDryRun, is_dry_run
 from app.api.dependencies import WithServices, json_body
 from app.api.documentation import Json, json_request, problem_responses
 from app.api.lane.waiting import unless_gone
+from app.api.large_documents import answer_of
 from app.api.member_schemas import (
     HeartbeatBody,
     LeavingDocument,
@@ -100,11 +101,12 @@ async def delete_member(
     "/v1/groups/{group}/members",
     operation_id="list_members",
     summary="The members of a group and their queues",
+    response_model=MemberList,
     responses=problem_responses(404),
 )
-async def list_members(group: str, services: WithServices) -> MemberList:
+async def list_members(group: str, services: WithServices) -> Response:
     """Who reads what, and what is in conflict."""
-    return MemberList.of(group, await services.broker.members.describe(group))
+    return await answer_of(MemberList.of, group, await services.broker.members.describe(group))
 
 
 @router.get(

@@ -1,16 +1,19 @@
 """Where topics stand: all queues of several topics in one call, with waiting; offsets by time."""
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Literal, Self
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 
 from app.api.dependencies import WithServices
 from app.api.documentation import problem_responses
 from app.api.lane.waiting import unless_gone
+from app.api.large_documents import answer_of
 from app.api.parameters import point_of, wait_s_of
 from app.api.schemas import AnswerModel, TopicOffsets
+from app.broker.results import QueuePosition
 from app.broker.topic_positions import QueueState, TopicState, TopicStates
 from app.domain.errors import InvalidRequest, TopicNotFound
 
@@ -73,6 +76,7 @@ Topics = Annotated[str, Query(description="topic names, parted by commas")]
     "/v1/topics:positions",
     operation_id="get_positions",
     summary="Bounds, sizes and generation of several topics, with waiting",
+    response_model=TopicStateList,
     responses=problem_responses(429),
 )
 async def get_positions(
@@ -90,7 +94,7 @@ async def get_positions(
         Literal["memory", "flushed"],
         Query(description="flushed: answer after all below the ends is on the medium"),
     ] = "memory",
-) -> TopicStateList:
+) -> Response:
     """All queues of all topics in one answer.
 
     With `known` and `wait`, the answer comes as soon as the state is another one: a queue's end has
@@ -110,38 +114,46 @@ async def get_positions(
     look = partial(services.broker.positions.look, flushed=durability == "flushed")
     names = _names(topics)
     if not wait_s:
-        return TopicStateList.of(await look(names))
+        return await answer_of(TopicStateList.of, await look(names))
     found = await unless_gone(
         request.receive,
         lambda _gone: look(names, known=known, wait_s=wait_s),
         lambda _found: None,
     )
-    return TopicStateList.of(found)
+    return await answer_of(TopicStateList.of, found)
 
 
 @router.get(
     "/v1/topics:offsets",
     operation_id="get_offsets_of_topics",
     summary="Offsets of all queues of several topics at a point",
+    response_model=OffsetsOfTopics,
     responses=problem_responses(),
 )
 async def get_offsets_of_topics(
     topics: Topics,
     services: WithServices,
     at: Annotated[str, Query(description="earliest, latest, or epoch milliseconds")],
-) -> OffsetsOfTopics:
+) -> Response:
     """As `get_topic_offsets`, for several topics; those that do not exist are in `missing`."""
     found = await services.broker.positions.look(_names(topics))
     moment = point_of(at)
-    offsets, missing = [], list(found.missing)
+    offsets: list[tuple[str, Sequence[QueuePosition]]] = []
+    missing = list(found.missing)
     for each in found.topics:
         try:
             positions = await services.broker.offsets(each.topic, moment)
         except TopicNotFound:  # deleted since the look
             missing.append(each.topic)
         else:
-            offsets.append(TopicOffsets.of(each.topic, at, positions))
-    return OffsetsOfTopics(topics=offsets, missing=missing)
+            offsets.append((each.topic, positions))
+            await asyncio.sleep(0)  # a topic is a turn's work, when it has very many queues
+
+    def document() -> OffsetsOfTopics:
+        topics = [TopicOffsets.of(topic, at, positions) for topic, positions in offsets]
+        return OffsetsOfTopics(topics=topics, missing=missing)
+
+    return await answer_of(document)
 
 
 def _names(topics: str) -> Sequence[str]:

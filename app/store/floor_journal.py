@@ -176,6 +176,7 @@ class FloorJournal:
 
     def _append(self, states: Sequence[TopicState], done: Done) -> None:
         """In steps; `done` hears of the last one, which fails when one before it does."""
+        unconfirmed = self.floors.unconfirmed
         steps = _steps(states, min(_STEP_BYTES, self._appender.segment_bytes // 4))
         try:
             for number, step in enumerate(steps, 1):
@@ -183,6 +184,8 @@ class FloorJournal:
                 part = StepPart(FLOORS_TOPIC, QUEUE, [Message(encode_state(each)) for each in step])
                 self._appender.append_step((part,), FlushMode.SYNC, self._noting(step, told))
                 self._entries += len(step)
+                for state in step:
+                    unconfirmed[state.topic] = unconfirmed.get(state.topic, 0) + 1
         except CurlewError:
             for state in states:
                 self.floors.not_written(state.topic)
@@ -193,8 +196,9 @@ class FloorJournal:
             self.floors.unwritten.pop(state.topic, None)
 
         def noted(error: CurlewError | None) -> None:
-            if error is not None:
-                for state in states:
+            for state in states:
+                self.floors.confirmed(state.topic)
+                if error is not None:
                     self.floors.not_written(state.topic)
             done(error)
 

@@ -60,6 +60,8 @@ class TopicFloors:
         """Ended in this life of the store, so that late appends are refused; the newest ones."""
         self.unwritten: dict[str, None] = {}
         """Topics whose newest state is not in the log: it could not be written."""
+        self.unconfirmed: dict[str, int] = {}
+        """Topic → how many of its states are being written."""
         self.deleted_names = 0
         """Names that are remembered though nothing of them lives."""
         self.deleted_queues = 0
@@ -151,14 +153,15 @@ class TopicFloors:
     def end(self, topic: str, generation: int) -> TopicState | None:
         """Make everything of a generation unreadable, also what is not confirmed yet.
 
-        None when it is gone already. Generation 0: of whatever is there.
+        None when it is gone already, and the log has it. Generation 0: of whatever is there.
         """
         if generation:
             self._note_ended(topic, generation)
             state = self._states.get(topic)
             lives = self.generation(topic)
             if state is not None and state.generation and lives != generation:
-                return state if topic in self.unwritten else None
+                is_safe = topic not in self.unwritten and topic not in self.unconfirmed
+                return None if is_safe else state
         floors: list[tuple[int, int]] = []
         for queue in self._queues.of_topic(topic):
             queue.expire_below(queue.next_offset)
@@ -199,6 +202,12 @@ class TopicFloors:
         for queue in self._queues.of_topic(topic):
             if queue.generation > 0:
                 queue.generation = UNBOUND
+
+    def confirmed(self, topic: str) -> None:
+        """The log has answered for one of the topic's states that were being written."""
+        self.unconfirmed[topic] -= 1
+        if not self.unconfirmed[topic]:
+            del self.unconfirmed[topic]
 
     # --- opening
 

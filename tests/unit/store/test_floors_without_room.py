@@ -112,6 +112,29 @@ def delete_without_room(opened: OpenStore) -> None:
         append(opened, b"late", OLD)
 
 
+def test_a_deletion_that_is_being_written_again_is_not_done_before_the_log_has_it() -> None:
+    """Else the tombstone would go, and a kill before would bring the old messages back."""
+    opened = life()
+    fill_the_disk(opened)
+    delete_without_room(opened)
+    make_room(opened)
+    opened.store.look_again()
+    opened.store.begin_checkpoint()
+    told: list[CurlewError | None] = []
+    assert opened.store.delete_topic("orders", OLD, told.append)
+    assert told == []
+
+    def done_or_not(again: OpenStore) -> None:
+        if told:
+            gone(again)
+        else:
+            old_or_gone(again)
+
+    run_and_kill(opened, done_or_not)
+    assert told == [None]
+    assert not opened.store.delete_topic("orders", OLD, told.append)
+
+
 def test_a_deletion_is_written_when_there_is_room_again() -> None:
     opened = life()
     fill_the_disk(opened)

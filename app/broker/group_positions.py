@@ -405,7 +405,18 @@ class GroupPositions:
     ) -> list[QueuePosition]:
         """Forget the group's offsets in the topic, and return them. Refused while a member reads
         it."""
-        self.find_group(group)
+        present = self.find_group(group)
+        view = self._metadata.snapshot.topics.get(topic)
+
+        def check() -> None:
+            """What has these names by now may be a successor."""
+            if view is not None:
+                check_current(self._metadata, view, present)
+            elif topic in self._metadata.snapshot.topics:
+                raise _deleted(topic)
+            elif self.find_group(group).generation != present.generation:
+                raise GroupNotFound(f"consumer group {group!r} was deleted meanwhile")
+
         membership = await self._metadata.members.read(group)
         readers = subscribers(membership.members, topic)
         if readers:
@@ -419,8 +430,8 @@ class GroupPositions:
         if not offsets:
             raise SubscriptionNotFound(f"group {group!r} has no offsets in topic {topic!r}")
         if not is_dry_run:
-            await self._book.delete(group, topic)
-            await self._groups.unsubscribe(group, topic)
+            await self._book.delete(group, topic, check)
+            await self._groups.unsubscribe(group, topic, check)
         return offsets
 
     # --- snapshots

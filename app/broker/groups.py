@@ -7,7 +7,7 @@ Event loop only.
 """
 
 import contextlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Final
@@ -374,8 +374,9 @@ class Groups:
         if error is not None:  # else the book is told by who resets
             self._moved(key, committed, error)
 
-    async def unsubscribe(self, group: str, topic: str) -> None:
-        """Forget what the group has done in the topic; what is leased is void."""
+    async def unsubscribe(self, group: str, topic: str, check: Callable[[], object]) -> None:
+        """Forget what the group has done in the topic; what is leased is void. `check` raises when
+        it is a successor that has these names by now."""
 
         def left(error: CurlewError | None) -> None:
             del self._leaving[group, topic]
@@ -385,6 +386,7 @@ class Groups:
                 self._remember(group, topic)
 
         await self.until_left(group, topic)
+        check()
         try:
             written = self._progress.unsubscribe(group, topic, left)
         except CurlewError:

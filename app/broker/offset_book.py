@@ -262,11 +262,16 @@ class OffsetBook:
             if deletions == self._deletions:
                 return rows
 
-    async def delete(self, group: str, topic: str) -> bool:
-        """Forget the group's offsets in the topic, in SQL first; False when there were none."""
+    async def delete(self, group: str, topic: str, check: Callable[[], object]) -> bool:
+        """Forget the group's offsets in the topic, in SQL first; False when there were none.
+
+        `check` raises when the two were deleted meanwhile: a successor keeps its offsets.
+        """
         async with self._writing:
+            check()
             had_any = bool(self.committed(group, topic))
             await self._metadata.delete_offsets(group, topic)
+            check()
             self._forget(lambda key_group, key_topic: (key_group, key_topic) == (group, topic))
             return had_any
 

@@ -27,7 +27,7 @@ from app.broker.row_faults import RowFaults, is_of_message
 from app.broker.topics import find_topic
 from app.domain.changes import Changed, Terms
 from app.domain.clock import Clock
-from app.domain.errors import CurlewError, IllegalSetting
+from app.domain.errors import CurlewError, IllegalSetting, TopicNotFound
 from app.domain.limits import Limits
 from app.domain.merging import Named, by_name
 from app.domain.message import check_message, queue_for_sharding_key
@@ -160,7 +160,7 @@ class Schedules:
                 if not await self._is_sent(firing):
                     await self._send(firing)
             except Exception as error:
-                if not is_of_message(error):
+                if not (is_of_message(error) or isinstance(error, TopicNotFound)):
                     raise
                 self.faults.note(firing.schedule, error)
                 continue
@@ -183,9 +183,7 @@ class Schedules:
         settings = firing.settings
         topic = self._metadata.snapshot.topics.get(settings.topic)
         if topic is None:
-            _LOG.warning(
-                "schedule %s: topic %s does not exist any more", firing.schedule, settings.topic
-            )
+            self._check_deleted(firing)
             return
         if settings.sharding_key is not None:
             queue_id = queue_for_sharding_key(settings.sharding_key, topic.queues)
@@ -196,3 +194,13 @@ class Schedules:
         confirmation = Confirmation()
         self._store.append_step((part,), FlushMode.SYNC, confirmation.done)
         await confirmation.wait()
+
+    def _check_deleted(self, firing: Firing) -> None:
+        """Raise `TopicNotFound` when its topic is merely missing, as with an older database."""
+        topic = firing.settings.topic
+        if not self._store.is_gone(topic, 0):
+            raise TopicNotFound(
+                f"topic {topic!r} is not in the metadata database, and was not deleted here",
+                hint="make it again with PUT, or restore the database that belongs to this store",
+            )
+        _LOG.warning("schedule %s: topic %s was deleted", firing.schedule, topic)

@@ -19,9 +19,10 @@ from app.domain.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
+from app.domain.identity import Kind
 from app.domain.membership import Profile, QueueName, TopicSubscription
 from app.domain.positions import CommittedOffset, QueueOffset
-from app.domain.settings import GroupMode, GroupSettings
+from app.domain.settings import GroupMode, GroupSettings, TopicSettings
 from tests.support.brokers import GROUP, TOPIC, World, bodies, never_gone, running
 
 pytestmark = pytest.mark.anyio
@@ -186,6 +187,34 @@ class TestForgetting:
         await world.broker.members.heartbeat(GROUP, "a", ORDERS, never_gone)
         with pytest.raises(StateConflict, match="a"):
             await world.broker.group_positions.delete(GROUP, TOPIC)
+
+    @pytest.mark.parametrize("kind", list(Kind))
+    async def test_a_successor_that_begins_meanwhile_keeps_its_offsets(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, kind: Kind
+    ) -> None:
+        delete = world.metadata.delete_offsets
+
+        async def make_again(group: str, topic: str) -> None:
+            monkeypatch.setattr(world.metadata, "delete_offsets", delete)
+            if kind is Kind.TOPIC:
+                await world.broker.delete_topic(TOPIC)
+                await world.broker.put_topic(TOPIC, TopicSettings(queues=2))
+            else:
+                await world.broker.delete_group(GROUP)
+            await world.send(b"new", queue_id=1)
+            rows = [QueuePosition(1, world.store.bounds(TOPIC, 1).max_offset)]
+            await world.broker.commit_offsets(GROUP, TOPIC, rows)
+            await delete(group, topic)
+
+        monkeypatch.setattr(world.metadata, "delete_offsets", make_again)
+        with pytest.raises(TopicNotFound if kind is Kind.TOPIC else GroupNotFound):
+            await world.broker.group_positions.delete(GROUP, TOPIC)
+        end = world.store.bounds(TOPIC, 1).max_offset
+        assert world.committed() == {1: end}
+        await world.broker._offset_writer.run_now()
+        assert world.metadata.committed(GROUP, TOPIC) == {1: end}
+        await world.kill()
+        assert world.committed() == {1: end}
 
     async def test_offsets_of_what_another_node_deleted_do_not_pile_up(self, world: World) -> None:
         await world.topic(1, "bills")

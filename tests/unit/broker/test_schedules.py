@@ -1,5 +1,6 @@
 """Schedules: each due time once, in time, whatever dies in between; cron as Debian has it."""
 
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -202,3 +203,33 @@ def test_what_is_no_cron_expression_is_refused_with_a_hint(cron: str, zone: str)
     with pytest.raises(IllegalSetting) as caught:
         next(due_times(cron, zone, START_MS))
     assert caught.value.hint
+
+
+@pytest.mark.anyio
+async def test_a_firing_for_a_topic_that_an_older_database_lacks_waits_for_it() -> None:
+    async with running() as world:
+        await world.broker.schedules.put("tick", every_minute())
+        whole = world.metadata.snapshot
+        world.metadata.snapshot = replace(whole, topics={})
+        await at(world, FIRST)
+        assert times(world) == []
+        assert world.broker.schedules.faults.count == 1
+        await world.restart()
+        await at(world, FIRST + 1)
+        assert world.broker.schedules.faults.count == 1
+        world.metadata.snapshot = whole
+        await at(world, FIRST + 2)
+        assert times(world) == [FIRST]
+        assert world.broker.schedules.faults.count == 0
+        assert world.metadata.schedules.claims == {}
+
+
+@pytest.mark.anyio
+async def test_a_firing_for_a_topic_that_was_deleted_is_over() -> None:
+    async with running() as world:
+        await world.broker.schedules.put("tick", every_minute())
+        await world.broker.delete_topic(TOPIC)
+        await at(world, FIRST)
+        assert times(world) == []
+        assert world.broker.schedules.faults.count == 0
+        assert world.metadata.schedules.claims == {}

@@ -103,6 +103,8 @@ class Journal:
         self._entry_bytes = 0
         self._snapshot_at = 0
         """Physical end of the log when the last snapshot was written."""
+        self.is_demanded = False
+        """Whether a snapshot is due because what it says is nowhere else."""
         self._has_snapshot = False
         self._has_beginning = False
         """Whether the journal is replayed from its first entry on."""
@@ -223,7 +225,7 @@ class Journal:
 
     def is_snapshot_due(self) -> bool:
         """Whether replaying would take long, or the last snapshot holds back old segments."""
-        if self._entries >= ENTRIES_MAX or self._entry_bytes >= ENTRY_BYTES_MAX:
+        if self.is_demanded or self._entries >= ENTRIES_MAX or self._entry_bytes >= ENTRY_BYTES_MAX:
             return True
         is_used = self._has_snapshot or self._entries > 0
         return is_used and self._store.status().written_end - self._snapshot_at >= LOG_BYTES_MAX
@@ -245,6 +247,7 @@ class Journal:
             self._entries += before[1]
             self._entry_bytes += before[2]
             raise
+        self.is_demanded = False
         self._store.trim(self._topic, QUEUE, first)
 
     def _snapshot(self) -> Iterator[tuple[Message, FlushMode]]:

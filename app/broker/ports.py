@@ -28,6 +28,7 @@ from app.runtime.shortage_log import Lack
 from app.store import (
     Appended,
     Done,
+    FirstSteps,
     KeyedRecords,
     Pins,
     QueueBounds,
@@ -118,6 +119,11 @@ class Store(Protocol):
     @property
     def store_id(self) -> bytes:
         """Four bytes; part of the message ids that the store derives from positions."""
+        ...
+
+    @property
+    def first_steps(self) -> FirstSteps:
+        """What must be in the log before anything else that is appended from now on."""
         ...
 
     def append(

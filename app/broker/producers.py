@@ -41,6 +41,7 @@ from app.domain.delays import Due
 from app.domain.errors import (
     AlreadyStored,
     CurlewError,
+    DiskFull,
     InvalidRequest,
     OffsetExpired,
     ProducerNotFound,
@@ -105,13 +106,16 @@ class Producers:
         is_adopted = self._table.adopt(self._store.generation)
         entry = self._table.repair(lambda topic, queue_id: bounds(topic, queue_id).max_offset)
         if entry is not None and not is_adopted:  # else the snapshot tells of it as well
-            await self.journal.write(entry, FlushMode.SYNC)
+            self._store.first_steps.append(self.journal.entry(entry))
         for topic in self._table.topics():
             name, generation = read_topic_key(topic)
             if generation and self._store.is_gone(name, generation):
                 self._forget(topic)
         if is_adopted:  # before a successor of one of these names can be taken for it
-            await self.journal.write_snapshot()
+            try:
+                await self.journal.write_snapshot()
+            except DiskFull:
+                self.journal.is_demanded = True
 
     def forget_topic(self, name: str, generation: int) -> None:
         """The topic was deleted. Not waited for: the next start sees it as well."""

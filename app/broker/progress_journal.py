@@ -81,7 +81,7 @@ class ProgressJournal:
         for key, offset in book.rows():
             if key not in queues:
                 self._state.get_or_make(key).skip_to(offset)
-        await self._hold_to_ends()
+        self._hold_to_ends()
         for (group, topic, queue_id), state in queues.items():
             if queue_id != RETRY_QUEUE_ID:
                 book.correct((group, topic, queue_id), state.progress.committed)
@@ -119,10 +119,10 @@ class ProgressJournal:
             with contextlib.suppress(CurlewError):
                 self._store.delete_topic(retries)
 
-    async def _hold_to_ends(self) -> None:
-        """Once, before anybody stores or reads."""
+    def _hold_to_ends(self) -> None:
+        """Once, before anybody stores or reads. Without room for it the log is told before the next
+        message is stored, which would else seem to be done."""
         held: list[str] = []
-        last: Confirmation | None = None
         for (group, topic, queue_id), state in self._state.queues.items():
             is_retry = queue_id == RETRY_QUEUE_ID
             place = (retry_topic(group, topic), 0) if is_retry else (topic, queue_id)
@@ -131,15 +131,15 @@ class ProgressJournal:
                 if state.progress.committed > end:
                     committed = state.progress.committed
                     held.append(f"{group} in queue {place[1]} of {place[0]}: {committed} to {end}")
-                last = self.change(HeldTo(group, topic, queue_id, end), FlushMode.ASYNC)
+                entry = HeldTo(group, topic, queue_id, end)
+                self._store.first_steps.append(self._journal.entry(encode_entry(entry)))
+                self._state.take(entry)
         if held:
             _LOG.warning(
                 "committed offsets lay beyond the end of the log, whose end was lost or which is an"
                 " older one; %d were set back: %s%s",
                 *(len(held), "; ".join(held[:_SHOWN]), "; …" if len(held) > _SHOWN else ""),
             )
-        if last is not None:
-            await last.wait()
 
     def bind(self, group: Group, topic: Topic) -> None:
         """Let the group's work in the topic be that of these generations, before any of it.

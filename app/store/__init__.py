@@ -10,6 +10,7 @@ from app.store.consume_queue import Unit
 from app.store.damage import DamageKind
 from app.store.expiring import RetentionReport
 from app.store.files import ColdRead, FilePart, FileSystem, OsFiles, StoreLocked
+from app.store.first_steps import FirstSteps
 from app.store.lookups import KeyedRecords
 from app.store.message_store import MessageStore
 from app.store.opening import StoreUnusable
@@ -30,6 +31,7 @@ __all__ = [
     "Done",
     "FilePart",
     "FileSystem",
+    "FirstSteps",
     "Flushing",
     "Gap",
     "KeyedRecords",

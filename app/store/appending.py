@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-from typing_extensions import override
 
 from app.domain.clock import Clock
 from app.domain.errors import BodyTooLarge, DiskFull, Quota, TooManyRequests
@@ -29,6 +28,7 @@ from app.domain.positions import FlushMode
 from app.store.commit_log import AppendCursor, Placement
 from app.store.config import StoreConfig
 from app.store.consume_queue import ConsumeQueue
+from app.store.derived_ids import DerivedIds
 from app.store.files import Buffer
 from app.store.formats.batch_frame import RequestFrame, place
 from app.store.formats.consume_queue import UNIT
@@ -41,7 +41,6 @@ from app.store.formats.record import (
     encode_simple_record,
     topic_part,
 )
-from app.store.formats.record_block import Ints
 from app.store.frame_sums import FrameSums
 from app.store.key_index import Keyed, KeyIndex
 from app.store.known_blocks import Known, Noted
@@ -121,6 +120,8 @@ class Appender:
         self.store_time_ms = 0
         self.bind: Callable[[ConsumeQueue, int], None] = lambda _queue, _generation: None
         """Called before a message of a generation that the queue does not hold; may raise."""
+        self.before_next: Callable[[], None] | None = None
+        """Called before the next append is taken; may append itself, and raise."""
         self._audience = Audience(index, on_arrival, partial(queues.fail, writer.fail))
         self.refusal: str | None = None
         """Why no message of others is taken for now."""
@@ -418,7 +419,7 @@ class Appender:
             placed = _Placed(before, at, entry_publication)
             records = self._fill((placed,), now, self._writer.watermarks.flushed)
             publication = StepPublication([entry_publication, frame_publication], done)
-        ids = _DerivedIds(self._store_id, now, positions)
+        ids = DerivedIds(self._store_id, now, positions)
         appended = Appended(first, frame.count, now, ids)
         self._submit(placement, _frame_writes(placement, records, frame), flush, publication)
         if before is not None:
@@ -486,6 +487,8 @@ class Appender:
                 outcome="not_stored",
                 retry_after_s=1,
             )
+        if self.before_next is not None:
+            self.before_next()
 
     def _refuse_too_large(self, size: int) -> None:
         if size + END_OF_FILE_BYTES > self._segment_bytes:
@@ -552,20 +555,3 @@ def _frame_writes(
         if buffers:
             writes.append((stretch.start, buffers))
     return writes
-
-
-class _DerivedIds(Sequence[str]):
-    """Ids of a frame's messages, made when asked for."""
-
-    def __init__(self, store_id: bytes, store_time_ms: int, offsets: Ints) -> None:
-        self._store_id = store_id
-        self._store_time_ms = store_time_ms
-        self._offsets = offsets
-
-    @override
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    @override
-    def __getitem__(self, index: int) -> str:  # type: ignore[override]  # no slices
-        return encode_message_id(self._store_id, self._store_time_ms, int(self._offsets[index]))

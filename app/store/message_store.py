@@ -29,6 +29,7 @@ from app.store.consume_queue import ConsumeQueue, Unit
 from app.store.damage import Damages
 from app.store.expiring import Expiring, RetentionReport
 from app.store.files import ColdRead, FileSystem, Lock
+from app.store.first_steps import FirstSteps
 from app.store.floor_journal import FloorJournal
 from app.store.formats.batch_frame import RequestFrame
 from app.store.formats.record import CHECKSUM_BYTES, decode_message
@@ -98,8 +99,7 @@ class MessageStore:
         self._log = log = mender.source.log
         self._queues = queues
         self.index = index
-        self._recovery = recovery
-        self._lock = lock
+        self._recovery, self._lock = recovery, lock
         self._limits = limits
         cache = bound_cache(log, config.log_cache_bytes, recovery.end)
         self._writer = Writer(
@@ -120,6 +120,7 @@ class MessageStore:
         if config.store_time_from_clock:
             recovery.store_time_ms = min(recovery.store_time_ms, clock.now_ms())
         self._appender.start(recovery, meta.segment_bytes)
+        self.first_steps = FirstSteps(self._appender)
         self.names = self._floors = TopicFloors(queues)
         self.floor_journal = FloorJournal(self._floors, self._appender, queues)
         self._appender.bind = self.floor_journal.bind

@@ -19,6 +19,7 @@ from app.store import (
     Appended,
     ColdRead,
     Done,
+    FirstSteps,
     Gap,
     KeyedRecords,
     Pins,
@@ -96,6 +97,8 @@ class MemoryStore:
         self.generations: dict[str, tuple[int, bool]] = {}
         """Topic → its newest generation, and whether that was ended."""
         self.ended: set[tuple[str, int]] = set()
+        self.before_next: Callable[[], None] | None = None
+        self.first_steps = FirstSteps(self)
         self._bytes_end = 0
         self._by_position: dict[int, tuple[str, int, int]] = {}
 
@@ -114,6 +117,8 @@ class MemoryStore:
             raise self.refusal
         if self.is_nearly_full:
             raise DiskFull("nearly full")
+        if self.before_next is not None:
+            self.before_next()
         if generation and self.generations.get(topic) != (generation, False):
             self.begin_topic(topic, generation)
         self.flushes.append(flush)

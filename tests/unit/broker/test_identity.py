@@ -29,7 +29,7 @@ from app.domain.message import Message
 from app.domain.names import dead_letter_topic, retry_topic
 from app.domain.settings import GroupSettings, TopicSettings
 from app.store import Done
-from tests.support.brokers import GROUP, TOPIC, World, offsets, running
+from tests.support.brokers import GROUP, TOPIC, World, bodies, offsets, running
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -486,6 +486,33 @@ async def test_offsets_beyond_the_end_are_held_to_it_before_anything_is_stored(
         assert offsets(await world.receive()) == [6, 7, 8, 9, 10]
         await world.kill()
         assert offsets(await world.receive()) == [6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("refusing", ["refusal", "failure"])
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_offsets_beyond_the_end_are_held_to_it_also_on_a_full_disk(
+    refusing: str, *, is_killed: bool
+) -> None:
+    """The node starts, and the next message is nobody's done one, whatever dies when."""
+    async with running() as world:
+        await world.send(b"read", b"lost")
+        await world.ack(*await world.receive())
+        await world.broker._offset_writer.run_now()
+        queue = world.store.queues[TOPIC, 0]
+        del queue.records[1:], queue.tag_hashes[1:]
+        queue.confirmed = 1
+        setattr(world.store, refusing, DiskFull("the disk is full"))
+        await world.kill()
+        assert world.committed() == {0: 1}
+        assert await world.receive() == []
+        if is_killed:
+            await world.kill()
+        with pytest.raises(DiskFull):
+            await world.send(b"refused")
+        setattr(world.store, refusing, None)
+        await world.send(b"new")
+        await world.kill()
+        assert bodies(await world.receive()) == [b"new"]
 
 
 @pytest.mark.parametrize("failing", ["fence", "log", "copy"])

@@ -27,6 +27,7 @@ from app.domain.errors import (
 )
 from app.domain.limits import Limits
 from app.domain.message import Message
+from app.domain.names import PRODUCER_TOPIC
 from app.domain.settings import TopicSettings
 from tests.support.brokers import TOPIC, World, running
 from tests.support.frames import request_frame
@@ -348,6 +349,40 @@ async def test_a_frame_that_was_cut_short_is_completed_after_another_restart(
         others = stored(world) - kept
         await world.restart()
         assert await send_frame(world, 3, what) == (kept + others, 3 - kept, False)
+
+
+@pytest.mark.parametrize("refusing", ["refusal", "failure"])
+@pytest.mark.parametrize("what", [claim(0), KeyClaim("k", "f")])
+async def test_a_frame_that_was_cut_short_is_completed_after_a_start_on_a_full_disk(
+    what: ProducerClaim | KeyClaim, refusing: str
+) -> None:
+    async with running() as world:
+        await send_frame(world, 3, what)
+        setattr(world.store, refusing, DiskFull("no room", outcome="not_stored"))
+        await restart_with(world, 1)
+        with pytest.raises(DiskFull):
+            await world.send(b"refused")
+        setattr(world.store, refusing, None)
+        await world.send(b"other", b"other", b"other")
+        await world.restart()
+        assert await send_frame(world, 3, what) == (4, 2, False)
+
+
+@pytest.mark.parametrize("refusing", ["refusal", "failure"])
+async def test_names_of_the_last_version_are_adopted_when_there_is_room(
+    refusing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running() as world:
+        with monkeypatch.context() as patched:
+            patched.setattr("app.broker.producers.topic_key", lambda name, _generation: name)
+            await send(world, b"old", KeyClaim("k", "f"))
+        setattr(world.store, refusing, DiskFull("no room", outcome="not_stored"))
+        await world.restart()
+        setattr(world.store, refusing, None)
+        await world.broker.producers.journal.turn()
+        assert world.store.bounds(PRODUCER_TOPIC, 0).min_offset > 0
+        assert not world.broker.producers.journal.is_demanded
+        assert (await send(world, b"old", KeyClaim("k", "f"))).is_repeated
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])

@@ -82,7 +82,7 @@ PLACES = [
                 "Appended",
                 "_writes",
                 "_frame_writes",
-                "_DerivedIds",
+                "DerivedIds",
             ),
         )
     ),

@@ -1,1 +1,1 @@
-"""Histories of groups, and of topics made again: recorded by clients under faults, then judged."""
+"""Histories of groups, and of topics or groups made again: recorded under faults, then judged."""

@@ -86,7 +86,7 @@ class Drained(msgspec.Struct, frozen=True, tag=True):
 
 
 class Made(msgspec.Struct, frozen=True, tag=True):
-    """A topic was made; the request was repeated until it was certain. `life` counts them."""
+    """A topic or group was made; the request was repeated until it was certain. `life` counts."""
 
     began_s: float
     ended_s: float

@@ -44,8 +44,11 @@ FAKETIME: Final = "*/faketime/libfaketimeMT.so.1"
 class Load:
     """One node and its clients over a directory."""
 
-    def __init__(self, directory: Path, *, order: str, stepped_clock: bool) -> None:
+    def __init__(
+        self, directory: Path, *, order: str, stepped_clock: bool, auto_create_groups: bool
+    ) -> None:
         self._directory = directory
+        self._auto_create_groups = auto_create_groups
         self._order = order
         self._clock = directory / "clock" if stepped_clock else None
         self._workers: dict[str, subprocess.Popen[bytes]] = {}
@@ -59,6 +62,8 @@ class Load:
 
     def _start(self) -> RunningNode:
         environment = {"CURLEW_AUTO_CREATE_TOPICS": "false"}
+        if not self._auto_create_groups:
+            environment["CURLEW_AUTO_CREATE_GROUPS"] = "false"
         if self._clock is not None:
             environment |= {
                 "LD_PRELOAD": str(next(Path("/usr/lib").glob(FAKETIME))),
@@ -208,8 +213,19 @@ class Load:
 
 
 @contextmanager
-def running_load(directory: Path, *, order: str, stepped_clock: bool = False) -> Iterator[Load]:
-    load = Load(directory, order=order, stepped_clock=stepped_clock)
+def running_load(
+    directory: Path,
+    *,
+    order: str,
+    stepped_clock: bool = False,
+    auto_create_groups: bool = True,
+) -> Iterator[Load]:
+    load = Load(
+        directory,
+        order=order,
+        stepped_clock=stepped_clock,
+        auto_create_groups=auto_create_groups,
+    )
     try:
         yield load
     finally:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Final, NamedTuple, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from tests.history.events import Committed, Delivered, Event, Received, Sent, Settled, encode_event
 
@@ -71,6 +71,9 @@ class Client:
 class Worker:
     """Records what one client does."""
 
+    pause_s: ClassVar[float] = 0.004
+    """Between one send and the next."""
+
     def __init__(self, port: int, file: Path, name: str, seed: int, invisible_ms: int) -> None:
         self.client = Client(port)
         self._file = file.open("ab", buffering=0)
@@ -99,7 +102,7 @@ class Worker:
             place = answer.document if outcome == "ok" else {"queue_id": -1, "queue_offset": -1}
             queue_id, offset = as_int(place["queue_id"]), as_int(place["queue_offset"])
             self.record(Sent(began_s, monotonic(), outcome, body, key, queue_id, offset))
-            STOPPING.wait(0.004)
+            STOPPING.wait(self.pause_s)
 
     def consume(self) -> None:
         path = f"/v1/topics/{TOPIC}/groups/{GROUP}/messages:receive"

@@ -170,7 +170,7 @@ class Consumptions:
             count -= state.progress.acked_from(first)
         if subscription is not None:
             count -= subscription.retry.leases.held_count
-        return max(count, 0) + self._delays.waiting_count(name)
+        return max(count, 0) + self._delays.retry_count(group, topic)
 
     def _clients(self, group: str, state: ConsumptionState) -> Sequence[str]:
         if state.consumption is Consumption.ASSIGNED:

@@ -31,9 +31,10 @@ from app.broker.timers import Timers
 from app.broker.waiting_records import (
     QUEUE,
     as_message,
+    counted,
+    counted_as,
     done_part,
     moved_part,
-    target_of,
     waiting_part,
 )
 from app.domain.clock import Clock
@@ -46,7 +47,13 @@ from app.domain.message import (
     Message,
     StoredMessage,
 )
-from app.domain.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, TIMER_TOPIC, dead_letter_topic
+from app.domain.names import (
+    DEAD_LETTER_PREFIX,
+    RETRY_PREFIX,
+    TIMER_TOPIC,
+    dead_letter_topic,
+    retry_topic,
+)
 from app.domain.positions import FlushMode
 from app.runtime.service import Service
 from app.store import StepPart, Timer, TimerLogDamaged
@@ -154,6 +161,17 @@ class Delays:
         """
         return self.timers.log.count_for(topic)
 
+    def retry_count(self, group: str, topic: str) -> int:
+        """Retries that wait, of the group and the topic that have these names now; those of an
+        early version, which says no generations, too. Exact as above."""
+        name, snapshot = retry_topic(group, topic), self._metadata.snapshot
+        count = self.waiting_count(name)
+        group_now, topic_now = snapshot.groups.get(group), snapshot.topics.get(topic)
+        if group_now is not None and topic_now is not None:
+            identity = retry_identity((group_now.generation, topic_now.generation))
+            count += self.waiting_count(counted(name, identity))
+        return max(count, 0)
+
     async def catch_up(self) -> None:
         """Read back what has been appended; otherwise that is done every 20 ms."""
         await self.timers.catch_up()
@@ -252,7 +270,7 @@ class Delays:
             taken = [timer for timer in batch if timer.offset in found]
             timers.release([timer for timer in batch if timer.offset not in found])
             messages = [message for timer in taken if (message := found[timer.offset])]
-            topics = {int(message.queue_offset): target_of(message) for message in messages}
+            topics = {int(message.queue_offset): counted_as(message) for message in messages}
             claimed = {timer: topics.get(timer.offset, DAMAGED) for timer in taken}
             parts = self._parts(messages)
         except BaseException:
@@ -263,7 +281,7 @@ class Delays:
     async def end(self, claimed: Mapping[Timer, str], parts: Sequence[StepPart]) -> None:
         """End the waiting of claimed timers, in one step with `parts`; the claim ends with it.
 
-        `claimed` says for each the topic that it waits for.
+        `claimed` says for each what it is `counted_as`.
 
         When it fails they wait on. Whoever is cancelled here leaves the step to finish.
         """
@@ -286,7 +304,7 @@ class Delays:
 
     async def move(self, timer: Timer, waiting: StoredMessage, due_ms: int) -> None:
         """Let the message of a claimed timer wait at the end of the log, for another time."""
-        await self.end({timer: target_of(waiting)}, [moved_part([waiting], due_ms)])
+        await self.end({timer: counted_as(waiting)}, [moved_part([waiting], due_ms)])
 
     async def read(self, timer: Timer) -> StoredMessage | None:
         """The record of a timer; None when it is damaged."""

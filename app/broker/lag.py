@@ -155,7 +155,7 @@ class LagReader:
             rows = zip(ids, counts, oldest, strict=True)
             queues += [self._queue_lag(group, topic, *row) for row in rows]
         retry = self._count(group, topic, RETRY_QUEUE_ID, subscription)
-        waiting = self._delays.waiting_count(retry_topic(group, topic))
+        waiting = self._delays.retry_count(group, topic)
         ready = _sum([queue.ready for queue in queues])
         return TopicLag(
             topic,

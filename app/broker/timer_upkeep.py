@@ -19,7 +19,7 @@ from app.broker.confirming import flush_store
 from app.broker.ports import Store
 from app.broker.reading import DiskAccess
 from app.broker.timers import Timers
-from app.broker.waiting_records import QUEUE, due_of, moved_part, target_of
+from app.broker.waiting_records import QUEUE, counted_as, due_of, moved_part
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import MIB
@@ -216,7 +216,7 @@ class TimerUpkeep:
         if not claimed:
             self._rolls = None
             return
-        topics = {timer: target_of(record) for timer, record in claimed.items()}
+        topics = {timer: counted_as(record) for timer, record in claimed.items()}
         try:
             await self._end(topics, [moved_part(list(claimed.values()))])
         except CurlewError as error:

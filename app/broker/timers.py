@@ -20,7 +20,7 @@ from typing import Final
 
 from app.broker.ports import Store
 from app.broker.reading import DiskAccess
-from app.broker.waiting_records import QUEUE, done_in, due_of, target_of
+from app.broker.waiting_records import QUEUE, counted_as, done_in, due_of
 from app.domain.limits import MIB
 from app.domain.message import StoredMessage
 from app.domain.names import TIMER_TOPIC
@@ -167,7 +167,7 @@ class Timers:
         """
         due_ms = due_of(record)
         if due_ms is not None:
-            self._begin_waiting(Timer(due_ms, record.queue_offset), target_of(record))
+            self._begin_waiting(Timer(due_ms, record.queue_offset), counted_as(record))
             return
         for timer, topic in done_in(record):
             if timer.offset >= first and timer.offset not in self._damaged:

@@ -53,9 +53,9 @@ def waiting_part(
 
 
 def done_part(timers: Mapping[Timer, str]) -> StepPart:
-    """The part of a step that ends the waiting of these, each for a topic.
+    """The part of a step that ends the waiting of these, each with what it is `counted_as`.
 
-    The body is MessagePack: topic → due time, offset, due time, offset, …
+    The body is MessagePack: topic, or topic and identity → due time, offset, due time, offset, …
     """
     rows: dict[str, list[int]] = {}
     for timer, topic in timers.items():
@@ -90,6 +90,16 @@ def done_in(record: StoredMessage) -> Iterator[tuple[Timer, str]]:
 def target_of(waiting: StoredMessage) -> str:
     """The topic for which a message waits."""
     return waiting.system[PROPERTY_REAL_TOPIC]
+
+
+def counted_as(waiting: StoredMessage) -> str:
+    """Under what a waiting message is counted: its topic, for retries with their identity."""
+    return counted(target_of(waiting), waiting.system.get(PROPERTY_GENERATION, ""))
+
+
+def counted(topic: str, identity: str) -> str:
+    """The same of a topic and an identity; only a retry's names two generations."""
+    return f"{topic} {identity}" if ":" in identity else topic
 
 
 def as_message(waited: StoredMessage) -> Message:

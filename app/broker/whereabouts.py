@@ -298,7 +298,7 @@ class WhereaboutsReader:
         await self._delays.catch_up()
         failed = last is not None and last.kind in (TraceKind.NACKED, TraceKind.EXPIRED)
         if last is not None and failed:
-            waiting = self._delays.waiting_count(retry_topic(group, origin.topic))
+            waiting = self._delays.retry_count(group, origin.topic)
             if waiting:
                 return Whereabouts(
                     Standing.DELAYED,

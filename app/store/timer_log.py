@@ -241,7 +241,7 @@ class TimerLog:
         insort(self._recent, (timer.due_ms, timer.offset * 2))
         block = timer.offset // OFFSETS_PER_BLOCK
         self._blocks[block] = self._blocks.get(block, 0) + 1
-        self._topics[topic] = self._topics.get(topic, 0) + 1
+        _count(self._topics, topic, 1)
         self.count += 1
 
     def remove(self, timer: Timer, topic: str) -> None:
@@ -254,7 +254,7 @@ class TimerLog:
             insort(self._recent, (timer.due_ms, timer.offset * 2 + 1))
         block = timer.offset // OFFSETS_PER_BLOCK
         _count_down(self._blocks, block)
-        _count_down(self._topics, topic)
+        _count(self._topics, topic, -1)
         self.count -= 1
 
     # --- looking
@@ -324,6 +324,15 @@ class TimerLog:
                 insort(again, (due_ms, code))
         self._next_run += NUMBERS_PER_FLUSH
         """The failed one may have left files of the next numbers; opening removes them."""
+
+
+def _count(counts: dict[str, int], name: str, by: int) -> None:
+    """Below zero where an earlier version has counted a record under another name."""
+    count = counts.get(name, 0) + by
+    if count:
+        counts[name] = count
+    else:
+        counts.pop(name, None)
 
 
 def _count_down(counts: dict[_Key, int], key: _Key) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from app.broker.confirming import Confirmation
 from app.broker.delays import retry_identity
+from app.broker.waiting_records import counted
 from app.domain.delays import Due
 from app.domain.errors import (
     AlreadyDelivered,
@@ -94,11 +95,11 @@ async def test_goes_to_retry_topics_that_no_metadata_knows(world: World) -> None
     await world.group(GroupSettings())
     topic = retry_topic("billing", TOPIC)
     await delay(world, Message(b"again"), START_MS, topic)
-    assert world.broker.delays.waiting_count(topic) == 0
+    assert world.broker.delays.retry_count("billing", TOPIC) == 0
     await world.broker.delays.catch_up()
-    assert world.broker.delays.waiting_count(topic) == 1
+    assert world.broker.delays.retry_count("billing", TOPIC) == 1
     assert await delivered(world, topic) == [b"again"]
-    assert world.broker.delays.waiting_count(topic) == 0
+    assert world.broker.delays.retry_count("billing", TOPIC) == 0
 
 
 async def test_a_retry_of_a_deleted_group_is_dropped(world: World) -> None:
@@ -317,3 +318,21 @@ async def test_who_waits_for_a_record_hears_of_its_end_through_a_rebuild(
         await world.broker.delays.catch_up()
         go_on.set()
     assert claim.result() is False
+
+
+async def test_a_retry_that_an_earlier_version_has_counted_by_its_topic_is_counted_once(
+    world: World,
+) -> None:
+    """Its manifest, or its record of what is done, names the topic alone."""
+    await world.group(GroupSettings())
+    delays, topic = world.broker.delays, retry_topic("billing", TOPIC)
+    snapshot = world.metadata.snapshot
+    generations = snapshot.groups["billing"].generation, snapshot.topics[TOPIC].generation
+    names = (topic, counted(topic, retry_identity(generations)))
+    for before, after in (names, names[::-1]):
+        delays.timers.log.add(Timer(1, 0), before)
+        delays.timers.log.add(Timer(1, 1), before)
+        delays.timers.log.remove(Timer(1, 0), after)
+        assert delays.retry_count("billing", TOPIC) == 1
+        delays.timers.log.remove(Timer(1, 1), after)
+        assert delays.retry_count("billing", TOPIC) == 0

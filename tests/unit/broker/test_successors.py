@@ -16,6 +16,7 @@ from app.store import Done
 from tests.support.brokers import GROUP, TOPIC, World, offsets, running
 from tests.support.waiting import until
 
+DAY_MS = 86_400_000
 pytestmark = pytest.mark.anyio
 
 
@@ -99,6 +100,40 @@ async def test_progress_that_is_on_its_way_is_not_that_of_a_successor(
         assert world.metadata.committed(GROUP, TOPIC) == {}
         if kind is Kind.GROUP:
             assert offsets(await world.receive()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("kind", list(Kind))
+async def test_a_retry_that_waits_for_its_time_keeps_no_successor_from_another_kind(
+    kind: Kind, *, is_restarted: bool
+) -> None:
+    async with running() as world:
+        await world.send(b"old", b"older")
+        for delivery in await world.receive():
+            await world.nack(delivery, delay_ms=DAY_MS)
+        if kind is Kind.TOPIC:
+            await make_again(world)
+        else:
+            await world.broker.delete_group(GROUP)
+        await world.send(b"new")
+        [*others, last] = await world.receive()
+        assert await world.ack(*others) == [None] * len(others)
+        await world.nack(last, delay_ms=1_000)
+        if is_restarted:
+            await world.broker.delays.upkeep.flush()
+            await world.restart()
+        await world.broker.delays.catch_up()
+        assert world.broker.delays.retry_count(GROUP, TOPIC) == 1
+        assert (await world.broker.lag.group_lag(GROUP)).topics[0].delayed == 1
+        await world.lapse(s=2)
+        assert world.broker.delays.retry_count(GROUP, TOPIC) == 0
+        [retry] = await world.receive()
+        assert await world.ack(retry) == [None]
+        await world.lapse(s=120)
+        await world.commit(world.store.bounds(TOPIC, 0).max_offset)
+        await world.lapse(ms=DAY_MS)
+        assert world.broker.delays.retry_count(GROUP, TOPIC) == 0
+        assert world.broker.delays.timers.count == 0
 
 
 @pytest.mark.parametrize("kind", list(Kind))

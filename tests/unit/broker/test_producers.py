@@ -7,7 +7,6 @@ import pytest
 
 from app.broker.claims import KeyClaim, Placed, ProducerClaim
 from app.broker.journal import Journal
-from app.broker.producer_table import ProducerTable
 from app.broker.producers import Once
 from app.broker.results import BatchItem, SendResult
 from app.domain.delays import Due
@@ -440,18 +439,6 @@ async def test_a_seal_is_answered_when_it_is_safe() -> None:
         assert not is_early
 
 
-async def test_a_plan_that_was_not_written_is_made_again() -> None:
-    async with running() as world:
-        world.store.failure = DiskFull("no room", outcome="not_stored")
-        with pytest.raises(DiskFull):
-            await plan(world, 7)
-        world.store.failure = None
-        assert await plan(world, 7) == 1
-        await world.topic(5)
-        await world.restart()
-        assert await plan(world, 7) == 1
-
-
 async def test_windows_end() -> None:
     async with running() as world:
         await send(world, b"a", KeyClaim("k", "f"))
@@ -480,83 +467,6 @@ async def test_bounds_refuse_rather_than_forget() -> None:
         await send(world, b"a", KeyClaim("a", "f"))
         with pytest.raises(TooManyRequests, match="1 idempotency keys"):
             await send(world, b"a", KeyClaim("b", "f"))
-
-
-async def plan(world: World, epoch: int, family: str = "spark:q1", topic: str = TOPIC) -> int:
-    found = world.metadata.snapshot.topics[topic]
-    return (await world.broker.producers.plan(family, epoch, found)).queues
-
-
-@pytest.mark.parametrize("snapshot", [False, True])
-async def test_an_epoch_spreads_over_as_many_queues_as_when_it_began(snapshot: bool) -> None:
-    async with running(queues=2) as world:
-        await world.topic(1, "other")
-        assert (await plan(world, 7), await plan(world, 7, topic="other")) == (2, 1)
-        await world.topic(5)
-        assert (await plan(world, 7), await plan(world, 7, "spark:q2")) == (2, 5)
-        if snapshot:
-            await world.broker.producers.journal.write_snapshot()
-        await world.restart()
-        assert (await plan(world, 7), await plan(world, 7, topic="other")) == (2, 1)
-        assert await plan(world, 8) == 5
-        with pytest.raises(ProducerFenced) as fenced:
-            await plan(world, 7)
-        assert fenced.value.fields == {"epoch": 8}
-
-
-@pytest.mark.parametrize("snapshot", [False, True])
-async def test_an_epoch_keeps_the_turns_that_it_began_with(snapshot: bool) -> None:
-    async with running() as world:
-        topic = world.metadata.snapshot.topics[TOPIC]
-        wishes = ((5, 5), (8, 5), (None, 5))
-        for wanted, expected in wishes:
-            found = await world.broker.producers.plan("spark:q1", 7, topic, wanted)
-            assert found.messages_per_turn == expected
-            if snapshot:
-                await world.broker.producers.journal.write_snapshot()
-            await world.restart()
-        table = ProducerTable(Limits())
-        table.apply(b'["n","spark:q1",7,"orders",3,1000]')
-        early = table.plan("spark:q1", 7, "orders", 1000)
-        assert early is not None
-        assert (early.queues, early.messages_per_turn) == (3, None)
-
-
-async def test_an_epoch_that_lacks_messages_is_not_closed() -> None:
-    async with running(queues=2) as world:
-        await send(world, b"a", claim(0))
-        await send(world, b"b", claim(1))
-        await send(world, b"c", claim(0, producer="spark:q1:1"))
-        await send(world, b"x", claim(0, producer="spark:q2:0"))
-        with pytest.raises(SequenceOutOfOrder, match="of 4 messages of epoch 0") as lacking:
-            await world.broker.producers.seal("spark:q1", 0, 4)
-        assert lacking.value.fields == {"stored": 3}
-        assert (await send(world, b"a", claim(0))).is_repeated
-        await send(world, b"d", claim(2))
-        await world.restart()
-        assert await world.broker.producers.seal("spark:q1", 0, 4) == 0
-        assert await world.broker.producers.seal("spark:q1", 0, 4) == 0, (
-            "what is closed is not counted again"
-        )
-        with pytest.raises(SequenceOutOfOrder, match="0 are stored"):
-            await world.broker.producers.seal("spark:q1", 1, 1)
-
-
-async def test_a_closed_epoch_plans_nothing_and_its_plans_are_forgotten() -> None:
-    async with running(limits=Limits(producers_max=1)) as world:
-        await plan(world, 7)
-        with pytest.raises(TooManyRequests, match="1 plans of producers"):
-            await plan(world, 0, "spark:q2")
-        assert await plan(world, 8) == 1
-        await world.broker.producers.seal("spark:q1", 7)
-        with pytest.raises(TooManyRequests):
-            await plan(world, 0, "spark:q2")
-        await world.broker.producers.seal("spark:q1", 8)
-        with pytest.raises(ProducerSealed):
-            await plan(world, 8)
-        assert await plan(world, 0, "spark:q2") == 1
-        world.clock.advance(ms=8 * DAY_MS)
-        assert await plan(world, 0, "spark:q3") == 1
 
 
 async def test_a_result_that_has_expired_is_said_to_be() -> None:

@@ -1,4 +1,6 @@
-"""Memory of a store: `python -m benchmarks.store_memory GIB QUEUES`, in a process of its own.
+"""Memory of a store, in a process of its own.
+
+`python -m benchmarks.store_memory GIB QUEUES`.
 
 Fills a store with frames of 1,000 x 1 KiB, spread over the queues, with a checkpoint every 500
 frames; stops and opens it, then reads from every queue. Prints the resident bytes after each tenth

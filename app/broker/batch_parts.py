@@ -17,9 +17,6 @@ TURN_MESSAGES_MAX: Final = 2_000
 TURN_BYTES_MAX: Final = 8 * MIB
 """Bytes of bodies that one turn appends, if it is more than one message."""
 
-DELAYED_A_TURN: Final = 1_000
-"""Delayed messages that one turn appends, or whose results it makes; weighed as those above."""
-
 SMALL_MESSAGES_MAX: Final = 256
 """So few are always one turn's."""
 

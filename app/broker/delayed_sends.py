@@ -5,9 +5,8 @@ Event loop only.
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from app.broker.batch_parts import DELAYED_A_TURN
 from app.broker.confirming import Confirmation
 from app.broker.delays import Delays
 from app.broker.ports import Metadata, Store, Topic
@@ -23,6 +22,9 @@ from app.domain.positions import FlushMode
 from app.domain.recall import RecallHandle, RecallSigner
 from app.store import Appended, Done, StepPart
 from app.store.formats.record import encode_properties
+
+DELAYED_A_TURN: Final = 1_000
+"""Delayed messages that one turn appends, or whose results it makes; each weighed."""
 
 
 class Delayed(NamedTuple):

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from app.broker.batch_parts import (
-    DELAYED_A_TURN,
     SMALL_MESSAGES_MAX,
     parts_of,
     ranges_of,
@@ -19,7 +18,7 @@ from app.broker.batch_parts import (
 )
 from app.broker.config import BrokerConfig
 from app.broker.confirming import Confirmation, with_outcome
-from app.broker.delayed_sends import Delayed, DelayedSends, Waiting
+from app.broker.delayed_sends import DELAYED_A_TURN, Delayed, DelayedSends, Waiting
 from app.broker.lifecycle import Lifecycle
 from app.broker.message_types import check_type
 from app.broker.ports import Metadata, Store, Topic

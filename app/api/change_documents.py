@@ -10,8 +10,8 @@ from app.api.documentation import Json
 from app.api.json_line import JsonLine
 from app.api.schemas import AnswerModel, DryRunMember, GroupDocument, TopicDocument
 from app.broker.ports import Group, Topic
-from app.domain.consumption import ConsumptionState
-from app.domain.effects import Effect, EffectCode, SettingsChange
+from app.domain.changes.effects import Effect, EffectCode, SettingsChange
+from app.domain.consumers.consumption import ConsumptionState
 
 _NO_SETTINGS: Final = frozenset(
     {"name", "created_ms", "updated_ms", "version", "next_due_times_ms"}

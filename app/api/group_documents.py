@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from app.api.dependencies import Services
 from app.api.schemas import GroupDocument
 from app.broker.ports import Group
-from app.domain.consumption import ConsumptionState
+from app.domain.consumers.consumption import ConsumptionState
 
 
 def consumption_states(services: Services, group: str) -> list[ConsumptionState]:

@@ -12,9 +12,8 @@ from app.api.schemas import (
     RequestModel,
 )
 from app.broker.members import GroupMembers, Heartbeat, MemberShare
-from app.domain.allocation import VIRTUAL_NODES
-from app.domain.errors import MemberNotFound
-from app.domain.membership import (
+from app.domain.consumers.allocation import VIRTUAL_NODES
+from app.domain.consumers.membership import (
     Assignment,
     Conflict,
     ConflictKind,
@@ -27,7 +26,8 @@ from app.domain.membership import (
     StrategyName,
     TopicSubscription,
 )
-from app.domain.rebalancing import Locking
+from app.domain.consumers.rebalancing import Locking
+from app.domain.errors import MemberNotFound
 from app.domain.settings import GroupMode
 
 VIRTUAL_NODES_MAX = 1_000

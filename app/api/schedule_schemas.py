@@ -14,9 +14,9 @@ from app.api.rendering import body_members
 from app.api.schemas import AnswerModel, RequestModel
 from app.api.setting_bodies import SettingsBody
 from app.broker.schedules import Schedules
-from app.domain.changes import Changed
+from app.domain.changes.merging import DEFAULT, DerivedPart, Named, Reset, TextsPart
+from app.domain.changes.terms import Changed
 from app.domain.errors import CurlewError
-from app.domain.merging import DEFAULT, DerivedPart, Named, Reset, TextsPart
 from app.domain.schedules import Missed, Schedule
 
 _BODIES: Final = ("body", "text", "body_base64")

@@ -13,7 +13,7 @@ from app.api.durations import DURATION_PATTERN, format_duration, parse_duration_
 from app.broker.health import ConditionCode
 from app.broker.ports import Group, Topic
 from app.broker.results import Committed, QueuePosition, QueueRange
-from app.domain.consumption import (
+from app.domain.consumers.consumption import (
     Consumption,
     ConsumptionEffect,
     ConsumptionEffectCode,

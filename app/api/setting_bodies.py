@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema, model_va
 from app.api.body_errors import shown
 from app.api.durations import parse_duration_ms
 from app.api.schemas import Count, Duration, RequestModel
+from app.domain.changes.merging import DEFAULT, Named, Reset, RetryPart
 from app.domain.limits import (
     DEFAULT_INVISIBLE_MS,
     DEFAULT_MAX_ATTEMPTS,
@@ -19,7 +20,6 @@ from app.domain.limits import (
     DEFAULT_QUEUES,
     DEFAULT_RETENTION_MS,
 )
-from app.domain.merging import DEFAULT, Named, Reset, RetryPart
 from app.domain.positions import FlushMode
 from app.domain.settings import (
     DEFAULT_MULTIPLIER,

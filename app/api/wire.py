@@ -13,7 +13,8 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from app.api.errors import EntryProblem
-from app.domain.consumption import ConsumptionEffect
+from app.domain.consumers.consumption import ConsumptionEffect
+from app.domain.handles.receipt import HANDLE_CHARS_MAX
 from app.domain.limits import (
     ATTEMPT_ID_CHARS_MAX,
     CONTENT_TYPE_BYTES_MAX,
@@ -24,7 +25,6 @@ from app.domain.limits import (
     NAME_CHARS_MAX,
     SHARDING_KEY_BYTES_MAX,
 )
-from app.domain.receipt import HANDLE_CHARS_MAX
 
 INT64_MAX: Final = 2**63 - 1
 

@@ -39,9 +39,10 @@ from app.broker.settings_changes import SettingsChanges
 from app.broker.streams import Streams
 from app.broker.subscriptions import Subscription
 from app.broker.topics import find_topic
-from app.domain.changes import Terms
+from app.domain.changes.merging import by_name
+from app.domain.changes.terms import Terms
 from app.domain.clock import Clock
-from app.domain.consumption import ConsumptionEffect
+from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.delays import Due
 from app.domain.errors import (
     CurlewError,
@@ -50,7 +51,6 @@ from app.domain.errors import (
     MessageNotFound,
 )
 from app.domain.limits import Limits
-from app.domain.merging import by_name
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, TopicSettings

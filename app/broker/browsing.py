@@ -16,8 +16,12 @@ from app.broker.ports import Metadata, Store
 from app.broker.queue_merge import Item, QueueMerge
 from app.broker.reading import DiskAccess, find_offset_at
 from app.broker.topics import find_topic
-from app.domain.browse_cursors import BrowseCursor, decode_browse_cursor, encode_browse_cursor
 from app.domain.errors import IllegalPage
+from app.domain.handles.browse_cursors import (
+    BrowseCursor,
+    decode_browse_cursor,
+    encode_browse_cursor,
+)
 from app.domain.limits import (
     BROWSE_LOOK_UNITS,
     DEFAULT_PAGE_SIZE,

@@ -25,7 +25,7 @@ from app.broker.progress_journal import ProgressJournal
 from app.broker.subscriptions import Subscription
 from app.broker.topics import check_current, find_topic
 from app.domain.clock import Clock
-from app.domain.consumption import (
+from app.domain.consumers.consumption import (
     Consumption,
     ConsumptionEffect,
     ConsumptionState,
@@ -34,9 +34,9 @@ from app.domain.consumption import (
     conflict,
 )
 from app.domain.errors import ConsumptionConflict, DiskFull
+from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.limits import Limits
 from app.domain.names import retry_topic
-from app.domain.receipt import RETRY_QUEUE_ID
 from app.domain.settings import GroupMode
 
 LOOKS_PER_TURN: Final = 512

@@ -15,11 +15,11 @@ from app.broker.topics import check_current
 from app.broker.waiting_records import QUEUE
 from app.domain.clock import Clock
 from app.domain.delays import Due
+from app.domain.handles.recall import RecallHandle, RecallSigner
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.names import TIMER_TOPIC
 from app.domain.positions import FlushMode
-from app.domain.recall import RecallHandle, RecallSigner
 from app.store import Appended, Done, StepPart
 from app.store.formats.record import encode_properties
 

@@ -16,8 +16,10 @@ from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Metadata, Store, Topic
 from app.broker.results import Committed, QueuePosition
 from app.broker.topics import check_current, check_queue, find_topic
-from app.domain import rebalancing
-from app.domain.consumption import ConsumptionEffect
+from app.domain.consumers import rebalancing
+from app.domain.consumers.consumption import ConsumptionEffect
+from app.domain.consumers.member_shares import subscribers
+from app.domain.consumers.membership import Membership, QueueName
 from app.domain.errors import (
     BroadcastGroup,
     GroupNotFound,
@@ -26,8 +28,6 @@ from app.domain.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
-from app.domain.member_shares import subscribers
-from app.domain.membership import Membership, QueueName
 from app.domain.names import check_group, check_name, nearest
 from app.domain.positions import CommittedOffset, OffsetSnapshot, QueueOffset
 from app.domain.settings import GroupMode

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from app.broker.progress import PackedPages, QueueProgress
-from app.domain.consumption import Consumption
+from app.domain.consumers.consumption import Consumption
 
 Key = tuple[str, str, int]
 """Group, topic, queue id."""

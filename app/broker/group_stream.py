@@ -13,7 +13,7 @@ from app.broker.credit import Credit
 from app.broker.ports import Group, Topic
 from app.broker.results import Delivery, ReceiveRequest
 from app.broker.streaming import SharedParts, Stream, StreamEnd, StreamEnded, StreamRequest
-from app.domain.consumption import ConsumptionEffect
+from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.errors import ShuttingDown, TopicNotFound
 
 

@@ -25,12 +25,12 @@ from app.broker.results import QueuePosition
 from app.broker.row_faults import RowFaults
 from app.broker.subscriptions import LeasedQueue, LeaseIds, Subscription
 from app.broker.topics import check_current
-from app.domain.effects import GroupFacts
+from app.domain.changes.effects import GroupFacts
 from app.domain.errors import CurlewError, GroupNotFound, OffsetOutOfRange
+from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.limits import Limits
 from app.domain.names import check_group, nearest, retry_topic
 from app.domain.positions import CommittedOffset, FlushMode
-from app.domain.receipt import RETRY_QUEUE_ID
 from app.domain.settings import DeliveryOrder, GroupMode, StartPosition
 from app.store import QueueBounds
 

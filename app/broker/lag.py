@@ -23,8 +23,8 @@ from app.broker.subscriptions import LeasedQueue, Subscription
 from app.broker.topics import find_topic
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound
+from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.names import check_group, nearest, retry_topic
-from app.domain.receipt import RETRY_QUEUE_ID
 
 NOT_BEGUN: Final = "the group has not begun this queue"
 QUEUES_A_TURN: Final = 128

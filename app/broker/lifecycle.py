@@ -21,10 +21,10 @@ from typing import Any, Final, TypeVar
 from app.broker.confirming import Confirmation
 from app.broker.name_room import NameRoom
 from app.broker.ports import Group, Metadata, Store, Topic
-from app.domain.changes import Changed, Terms
+from app.domain.changes.merging import Named
+from app.domain.changes.terms import Changed, Terms
 from app.domain.errors import CurlewError, DiskFull, TopicNotFound
 from app.domain.identity import Deletion, Kind, new_generation
-from app.domain.merging import Named
 from app.domain.names import check_group, check_topic, dead_letter_topic
 
 _LOG: Final = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from app.domain.consumers.membership import Membership
 from app.domain.errors import StateConflict
 from app.domain.limits import Limits
-from app.domain.membership import Membership
 
 
 class MemberRoom:

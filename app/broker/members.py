@@ -1,9 +1,9 @@
 """Members of groups in pull mode: heartbeats with long poll, silence, queue locks, fenced commits.
 
-The rules are pure steps of `app.domain.rebalancing`, run on the truth in SQL; here is what needs a
-clock, waiting and memory. A change made on this node is told to its waiting members at once, one
-made on another node with the next turn (`BrokerConfig.member_check_seconds`). Without the database
-nobody joins, leaves or is taken for silent: everybody keeps what they have.
+The rules are pure steps of `app.domain.consumers.rebalancing`, run on the truth in SQL; here is
+what needs a clock, waiting and memory. A change made on this node is told to its waiting members
+at once, one made on another node with the next turn (`BrokerConfig.member_check_seconds`). Without
+the database nobody joins, leaves or is taken for silent: everybody keeps what they have.
 """
 
 import asyncio
@@ -24,20 +24,10 @@ from app.broker.ports import Group, Metadata, Topic
 from app.broker.row_faults import RowFaults
 from app.broker.silence import Silence
 from app.broker.topics import check_queue, find_topic
-from app.domain import rebalancing
 from app.domain.clock import Clock
-from app.domain.consumption import ConsumptionEffect
-from app.domain.errors import (
-    CurlewError,
-    GroupNotFound,
-    IllegalMember,
-    MemberNotFound,
-    MetadataUnavailable,
-    ShuttingDown,
-    StateConflict,
-)
-from app.domain.limits import CLIENT_ID_CHARS_MAX, Limits
-from app.domain.member_shares import (
+from app.domain.consumers import rebalancing
+from app.domain.consumers.consumption import ConsumptionEffect
+from app.domain.consumers.member_shares import (
     Surroundings,
     assignment_of,
     conflicts_of,
@@ -45,7 +35,7 @@ from app.domain.member_shares import (
     subscribed_topics,
     subscribers,
 )
-from app.domain.membership import (
+from app.domain.consumers.membership import (
     Assignment,
     Conflict,
     Member,
@@ -57,6 +47,16 @@ from app.domain.membership import (
     Strategy,
     StrategyName,
 )
+from app.domain.errors import (
+    CurlewError,
+    GroupNotFound,
+    IllegalMember,
+    MemberNotFound,
+    MetadataUnavailable,
+    ShuttingDown,
+    StateConflict,
+)
+from app.domain.limits import CLIENT_ID_CHARS_MAX, Limits
 from app.domain.names import check_group
 from app.domain.settings import GroupMode
 

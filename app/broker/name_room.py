@@ -7,9 +7,9 @@ in which the making begins; event loop only.
 """
 
 from app.broker.ports import Metadata, Store, Topic
+from app.domain.changes.merging import Named
 from app.domain.errors import StateConflict
 from app.domain.limits import Limits
-from app.domain.merging import Named
 from app.domain.names import dead_letter_topic, retry_topic
 from app.domain.settings import default_topic_settings
 

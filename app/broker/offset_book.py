@@ -16,9 +16,9 @@ from typing import Protocol
 
 from app.broker.ports import Metadata, Topic
 from app.domain.errors import CurlewError, StateConflict
+from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.limits import Limits
 from app.domain.positions import CommittedOffset, QueueOffset
-from app.domain.receipt import RETRY_QUEUE_ID
 
 Key = tuple[str, str, int]
 

@@ -7,10 +7,10 @@ The value types are the store's own and the domain's.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from app.domain.changes import Changed, Terms
+from app.domain.changes.merging import Named
+from app.domain.changes.terms import Changed, Terms
+from app.domain.consumers.membership import GroupPulse, Membership, Rebalance
 from app.domain.identity import Deletion, Kind
-from app.domain.membership import GroupPulse, Membership, Rebalance
-from app.domain.merging import Named
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import CommittedOffset, FlushMode, OffsetSnapshot
 from app.domain.schedules import Firing, Schedule, ScheduleSettings

@@ -38,11 +38,11 @@ from app.broker.journal import Journal
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Snapshot, Store, Topic
 from app.broker.subscriptions import Held, Subscription
-from app.domain.consumption import Consumption
+from app.domain.consumers.consumption import Consumption
 from app.domain.errors import CurlewError, DiskFull
+from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.names import PROGRESS_TOPIC, dead_letter_topic, retry_topic
 from app.domain.positions import FlushMode
-from app.domain.receipt import RETRY_QUEUE_ID
 from app.store import Done, StepPart
 
 _LOG: Final = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from app.broker.leases import Lease
 from app.broker.subscriptions import Held
+from app.domain.handles.receipt import ReceiptSigner
 from app.domain.limits import HANDLES_REMEMBERED_MAX
-from app.domain.receipt import ReceiptSigner
 
 
 class RecentHandles(ReceiptSigner):

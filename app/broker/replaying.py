@@ -10,7 +10,7 @@ from app.broker.results import Delivery
 from app.broker.subscriptions import LeasedQueue, Subscription, live_leases
 from app.broker.taking import shown
 from app.domain.clock import Clock
-from app.domain.receipt import ReceiptSigner
+from app.domain.handles.receipt import ReceiptSigner
 from app.store import ColdRead, ReadResult
 
 

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 from msgspec import Struct
 from typing_extensions import override
 
-from app.domain.consumption import ConsumptionEffect
+from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.delays import Due
 from app.domain.errors import CurlewError
 from app.domain.limits import DEFAULT_PULL_MESSAGES, DEFAULT_RECEIVE_MESSAGES, MIB

@@ -27,6 +27,7 @@ from app.domain.errors import (
     MessageNotFound,
     TimersNotReady,
 )
+from app.domain.handles.recall import RecallHandle, RecallSigner
 from app.domain.limits import Limits
 from app.domain.message import (
     PROPERTY_DUE,
@@ -37,7 +38,6 @@ from app.domain.message import (
     StoredMessage,
 )
 from app.domain.names import TIMER_TOPIC
-from app.domain.recall import RecallHandle, RecallSigner
 from app.store import Timer, TimerLogDamaged
 
 KEY_NAME: Final = "recall-handles"

@@ -25,11 +25,11 @@ from app.broker.ports import Metadata, Store
 from app.broker.reading import DiskAccess
 from app.broker.row_faults import RowFaults, is_of_message
 from app.broker.topics import find_topic
-from app.domain.changes import Changed, Terms
+from app.domain.changes.merging import Named, by_name
+from app.domain.changes.terms import Changed, Terms
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError, IllegalSetting, TopicNotFound
 from app.domain.limits import Limits
-from app.domain.merging import Named, by_name
 from app.domain.message import check_message, queue_for_sharding_key
 from app.domain.names import TIMER_TOPIC, check_name
 from app.domain.positions import FlushMode

@@ -11,16 +11,16 @@ from app.broker.members import Members
 from app.broker.offset_book import OffsetBook
 from app.broker.ports import Group, Metadata, Store, Topic
 from app.broker.waiters import Waiters
-from app.domain.changes import Changed, Terms
-from app.domain.effects import (
+from app.domain.changes.effects import (
     SettingsChange,
     TopicFacts,
     effects_of_deletion,
     effects_on_group,
     effects_on_topic,
 )
+from app.domain.changes.merging import DEFAULT, Named
+from app.domain.changes.terms import Changed, Terms
 from app.domain.limits import Limits
-from app.domain.merging import DEFAULT, Named
 from app.domain.settings import GroupMode, default_topic_settings
 
 

@@ -34,9 +34,9 @@ from app.domain.errors import (
     InvalidReceiptHandle,
     ReceiptHandleExpired,
 )
+from app.domain.handles.receipt import ReceiptHandle
 from app.domain.limits import REASON_BYTES_MAX, Limits
 from app.domain.positions import FlushMode
-from app.domain.receipt import ReceiptHandle
 
 
 class Acks(NamedTuple):

@@ -18,7 +18,7 @@ from app.broker.ports import Group, Metadata, Store, Topic
 from app.broker.pulling import Puller
 from app.broker.results import ReceiveRequest, ReceiveResult
 from app.broker.waiters import Waiters
-from app.domain.consumption import ConsumptionEffect
+from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.errors import CurlewError
 from app.domain.limits import Limits
 

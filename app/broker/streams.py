@@ -19,8 +19,8 @@ from app.broker.topic_stream import TopicStream, TopicStreamRequest
 from app.broker.topics import check_queue, find_topic
 from app.broker.waiters import Waiters
 from app.domain.clock import Clock
-from app.domain.cursors import decode_cursor
 from app.domain.errors import IllegalOffset, InvalidRequest, Quota, ShuttingDown, TooManyRequests
+from app.domain.handles.cursors import decode_cursor
 from app.domain.limits import Limits
 from app.store import QueueBounds
 

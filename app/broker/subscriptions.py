@@ -15,9 +15,9 @@ from app.broker.group_progress import ParkedMessage, QueueState, offsets_of
 from app.broker.leases import InFlight, Lease, LeaseTable
 from app.broker.ordering import KeyOrder, Turn
 from app.broker.waiters import ReceiverLine
+from app.domain.handles.receipt import RETRY_QUEUE_ID, receipt_prefix
 from app.domain.limits import CONSUMERS_SHOWN_MAX
 from app.domain.names import retry_topic
-from app.domain.receipt import RETRY_QUEUE_ID, receipt_prefix
 
 _STALE_REPLAYS_MAX: Final = 1_024
 """Remembered leases that may have been settled before they are swept out."""

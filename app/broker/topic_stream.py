@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from app.broker.ports import Topic
 from app.broker.results import PullRequest, PullResult
 from app.broker.streaming import SharedParts, Stream, StreamRequest
-from app.domain.cursors import encode_cursor
 from app.domain.errors import CurlewError
+from app.domain.handles.cursors import encode_cursor
 from app.domain.message import StoredMessage
 from app.domain.settings import StartPosition
 from app.store import Gap, QueueBounds

@@ -22,11 +22,11 @@ from app.broker.reading import DiskAccess
 from app.broker.subscriptions import LeasedQueue, Subscription
 from app.broker.trails import TraceKind, Trails
 from app.domain.clock import Clock
-from app.domain.consumption import Consumption
+from app.domain.consumers.consumption import Consumption
+from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.limits import MIB
 from app.domain.message import StoredMessage
 from app.domain.names import retry_topic
-from app.domain.receipt import RETRY_QUEUE_ID
 from app.domain.settings import GroupMode
 
 _RETRIES_READ: Final = 4_096

@@ -8,7 +8,7 @@ detail   {"client_ids": […], "members": […], "strategy": "averagely", "queue
 import json
 from typing import Any
 
-from app.domain.membership import (
+from app.domain.consumers.membership import (
     Profile,
     QueueName,
     Rebalance,

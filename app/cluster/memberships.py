@@ -29,9 +29,7 @@ from app.cluster.tables import (
 )
 from app.cluster.upserts import upsert
 from app.domain.clock import Clock
-from app.domain.errors import GroupNotFound, TopicNotFound
-from app.domain.limits import Limits
-from app.domain.membership import (
+from app.domain.consumers.membership import (
     GroupPulse,
     Member,
     Membership,
@@ -40,6 +38,8 @@ from app.domain.membership import (
     QueueState,
     Rebalance,
 )
+from app.domain.errors import GroupNotFound, TopicNotFound
+from app.domain.limits import Limits
 from app.domain.positions import CommittedOffset
 
 Step = Callable[[Membership], Membership]

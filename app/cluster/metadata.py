@@ -31,12 +31,12 @@ from app.cluster.schema import check_file, check_schema
 from app.cluster.settings_table import Change
 from app.cluster.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
 from app.cluster.topics import TOPICS
-from app.domain.changes import Changed, Conditions, Terms
+from app.domain.changes.merging import Named, by_name
+from app.domain.changes.terms import Changed, Conditions, Terms
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, TopicNotFound
 from app.domain.identity import Deletion, Kind
 from app.domain.limits import Limits
-from app.domain.merging import Named, by_name
 from app.domain.names import check_group, check_topic, nearest
 from app.domain.positions import CommittedOffset, FlushMode, TimestampMs
 from app.domain.settings import (

@@ -16,11 +16,11 @@ from app.cluster import room, versions
 from app.cluster.database import Database
 from app.cluster.tables import NUL, schedule_firings, schedules
 from app.cluster.upserts import upsert
-from app.domain.changes import Changed, Conditions, Terms
+from app.domain.changes.merging import Named, by_name, merged
+from app.domain.changes.terms import Changed, Conditions, Terms
 from app.domain.clock import Clock
 from app.domain.errors import ScheduleNotFound
 from app.domain.limits import PAGE_CHARS_MAX, Limits
-from app.domain.merging import Named, by_name, merged
 from app.domain.schedules import SCHEDULE_DEFAULTS, Firing, Schedule, ScheduleSettings
 
 _encode = msgspec.json.Encoder().encode

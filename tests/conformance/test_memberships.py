@@ -10,17 +10,9 @@ from sqlalchemy import select
 from app.cluster import Metadata
 from app.cluster.member_numbers import FLOOR
 from app.cluster.tables import group_generations
-from app.domain import rebalancing
-from app.domain.errors import (
-    GroupNotFound,
-    QueueNotOwned,
-    StaleGeneration,
-    StateConflict,
-    TopicNotFound,
-)
-from app.domain.limits import Limits
-from app.domain.member_shares import Surroundings, assignment_of
-from app.domain.membership import (
+from app.domain.consumers import rebalancing
+from app.domain.consumers.member_shares import Surroundings, assignment_of
+from app.domain.consumers.membership import (
     Membership,
     Profile,
     QueueName,
@@ -29,6 +21,14 @@ from app.domain.membership import (
     StrategyName,
     TopicSubscription,
 )
+from app.domain.errors import (
+    GroupNotFound,
+    QueueNotOwned,
+    StaleGeneration,
+    StateConflict,
+    TopicNotFound,
+)
+from app.domain.limits import Limits
 from tests.support.clock import FakeClock
 from tests.support.memory_metadata import MemoryMetadata
 from tests.support.metadata import make, offset

@@ -7,7 +7,8 @@ from sqlalchemy import select
 
 from app.cluster import Metadata
 from app.cluster.tables import metadata as tables
-from app.domain.changes import Conditions, Terms
+from app.domain.changes.merging import DEFAULT, Named
+from app.domain.changes.terms import Conditions, Terms
 from app.domain.errors import (
     CurlewError,
     GroupNotFound,
@@ -18,7 +19,6 @@ from app.domain.errors import (
     TopicNotFound,
 )
 from app.domain.limits import Limits
-from app.domain.merging import DEFAULT, Named
 from app.domain.positions import FlushMode
 from app.domain.schedules import ScheduleSettings
 from app.domain.settings import GroupSettings, TopicSettings

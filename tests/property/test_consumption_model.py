@@ -18,6 +18,7 @@ from app.broker.consumption import Consumptions
 from app.broker.group_positions import Committer
 from app.broker.members import Heartbeat
 from app.broker.results import Nack, PullRequest, QueuePosition
+from app.domain.consumers.membership import Profile, TopicSubscription
 from app.domain.errors import ConsumptionConflict as Refused
 from app.domain.errors import (
     CurlewError,
@@ -27,7 +28,6 @@ from app.domain.errors import (
     ReceiptHandleExpired,
     StaleGeneration,
 )
-from app.domain.membership import Profile, TopicSubscription
 from app.domain.settings import CustomizedRetry, GroupSettings
 from tests.support.brokers import GROUP, TOPIC, World, never_gone, running
 

@@ -20,10 +20,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from app.domain import rebalancing
-from app.domain.errors import CurlewError, StaleGeneration
-from app.domain.member_shares import Surroundings, assignment_of, queues_of
-from app.domain.membership import (
+from app.domain.consumers import rebalancing
+from app.domain.consumers.member_shares import Surroundings, assignment_of, queues_of
+from app.domain.consumers.membership import (
     Membership,
     Profile,
     QueueName,
@@ -31,6 +30,7 @@ from app.domain.membership import (
     StrategyName,
     TopicSubscription,
 )
+from app.domain.errors import CurlewError, StaleGeneration
 
 CLIENT_IDS: Final = ("a", "b", "c", "d", "e")
 TOPICS: Final = ("bills", "orders")

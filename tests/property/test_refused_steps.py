@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from app.broker.results import Delivery
 from app.domain.errors import DiskFull, ReceiptHandleExpired
+from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.message import Message
-from app.domain.receipt import RETRY_QUEUE_ID
 from app.domain.settings import CustomizedRetry, DeliveryOrder, GroupSettings
 from tests.support.brokers import GROUP, TOPIC, World, running
 

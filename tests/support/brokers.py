@@ -17,7 +17,7 @@ from app.broker.results import (
     ReceiveRequest,
     SendResult,
 )
-from app.domain.consumption import ConsumptionEffect
+from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode

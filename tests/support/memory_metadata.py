@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from app.cluster import ClusterSnapshot, GroupView, TopicView
-from app.domain.changes import Changed, Conditions, Terms
+from app.domain.changes.merging import Named, by_name, merged
+from app.domain.changes.terms import Changed, Conditions, Terms
 from app.domain.clock import Clock
+from app.domain.consumers.membership import GroupPulse, Membership, Rebalance
 from app.domain.errors import GroupNotFound, MetadataUnavailable, ScheduleNotFound, TopicNotFound
 from app.domain.identity import Deletion, Kind, new_generation
-from app.domain.membership import GroupPulse, Membership, Rebalance
-from app.domain.merging import Named, by_name, merged
 from app.domain.positions import CommittedOffset, OffsetSnapshot, QueueOffset
 from app.domain.schedules import SCHEDULE_DEFAULTS, Firing, Schedule, ScheduleSettings
 from app.domain.settings import GroupSettings, TopicSettings

@@ -25,7 +25,7 @@ from app.api.traffic import Traffic
 from app.api.unpacking import read_unpacked
 from app.api.wire import ReceiveAnswer, ReceiveBody, encode_line
 from app.broker.results import ReceiveRequest, ReceiveResult
-from app.domain.consumption import ConsumptionEffect
+from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest
 from app.domain.limits import DEFAULT_RECEIVE_MESSAGES, MIB, Limits
 

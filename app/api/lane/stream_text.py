@@ -21,7 +21,7 @@ from app.api.rendering import delivered_view, view_of
 from app.api.wire import MessageView, encode
 from app.broker.results import Delivery
 from app.broker.topic_stream import StreamGap, TopicChunk
-from app.domain.consumption import ConsumptionEffect
+from app.domain.consumers.consumption import ConsumptionEffect
 
 RETRY_MS: Final = 1_000
 """How soon a browser connects again, by what the stream tells it."""

@@ -13,7 +13,7 @@ from app.api.lane.media import JSON, MERGE_PATCH, require_merge_patch
 from app.api.schemas import GroupDocument, GroupList
 from app.api.setting_bodies import GroupBody, GroupPatch
 from app.broker.ports import Group
-from app.domain.effects import SettingsChange
+from app.domain.changes.effects import SettingsChange
 from app.domain.errors import GroupNotFound
 from app.domain.names import check_group, nearest
 

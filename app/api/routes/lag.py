@@ -13,7 +13,7 @@ from app.api.large_documents import answer_of
 from app.api.schemas import AnswerModel, ConsumptionDocument
 from app.broker.lag import GroupLag, QueueLag, TopicLag
 from app.broker.whereabouts import Standing, Whereabouts
-from app.domain.consumption import ConsumptionState
+from app.domain.consumers.consumption import ConsumptionState
 
 router = APIRouter(tags=["groups"])
 

@@ -25,8 +25,8 @@ from app.api.member_schemas import (
 )
 from app.api.parameters import wait_s_of
 from app.broker.members import MemberShare
+from app.domain.consumers.membership import QueueName
 from app.domain.errors import QueueNotOwned
-from app.domain.membership import QueueName
 
 router = APIRouter(tags=["members"])
 

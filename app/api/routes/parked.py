@@ -9,7 +9,7 @@ from app.api.dependencies import WithServices, json_body
 from app.api.documentation import json_request, problem_responses
 from app.api.schemas import AnswerModel, Count, DryRunMember, RequestModel
 from app.broker.parking import ParkedKey, Release
-from app.domain.receipt import RETRY_QUEUE_ID
+from app.domain.handles.receipt import RETRY_QUEUE_ID
 
 router = APIRouter(tags=["groups"])
 

@@ -17,7 +17,7 @@ from app.api.schedule_schemas import (
     SchedulePatch,
     point_into_message,
 )
-from app.domain.changes import Changed, Terms
+from app.domain.changes.terms import Changed, Terms
 from app.domain.errors import CurlewError, IllegalPage
 from app.domain.schedules import Schedule
 

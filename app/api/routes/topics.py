@@ -33,7 +33,7 @@ from app.api.validators import VARY, is_known, tag_of_message
 from app.api.wire import encode_line
 from app.broker.ports import Topic
 from app.broker.topics import check_queue, find_topic
-from app.domain.effects import SettingsChange
+from app.domain.changes.effects import SettingsChange
 from app.domain.errors import InvalidRequest
 
 _BOUNDS_HEADERS: Final[Json] = {

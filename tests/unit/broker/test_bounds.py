@@ -8,10 +8,10 @@ import pytest
 from app.broker.claims import ProducerClaim
 from app.broker.members import Heartbeat
 from app.broker.results import QueuePosition, ReceiveRequest
-from app.domain.changes import Terms
+from app.domain.changes.terms import Terms
+from app.domain.consumers.membership import Profile, TopicSubscription
 from app.domain.errors import DiskFull, StateConflict, TooManyRequests
 from app.domain.limits import Limits
-from app.domain.membership import Profile, TopicSubscription
 from app.domain.message import Message
 from app.domain.settings import GroupSettings
 from tests.support.brokers import GROUP, TOPIC, World, never_gone, running

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from app.broker.browse_choice import BrowseConditions
 from app.broker.browsing import BrowseGap, BrowseRequest, BrowseResult
-from app.domain.browse_cursors import BrowseCursor, decode_browse_cursor, encode_browse_cursor
 from app.domain.errors import (
     IllegalFilter,
     IllegalPage,
@@ -17,6 +16,11 @@ from app.domain.errors import (
     MessageNotFound,
     ShuttingDown,
     TopicNotFound,
+)
+from app.domain.handles.browse_cursors import (
+    BrowseCursor,
+    decode_browse_cursor,
+    encode_browse_cursor,
 )
 from app.domain.limits import FILTER_LOOK_MESSAGES, Limits
 from app.domain.message import Message

@@ -18,7 +18,8 @@ from app.broker.group_progress import (
 )
 from app.broker.members import Heartbeat, MemberShare
 from app.broker.results import Committed, Extend, QueuePosition, ReceiveRequest
-from app.domain.consumption import Consumption, ConsumptionEffectCode, ConsumptionState
+from app.domain.consumers.consumption import Consumption, ConsumptionEffectCode, ConsumptionState
+from app.domain.consumers.membership import Profile, TopicSubscription
 from app.domain.errors import (
     ConsumptionConflict,
     CurlewError,
@@ -26,7 +27,6 @@ from app.domain.errors import (
     StateConflict,
 )
 from app.domain.limits import CONSUMERS_SHOWN_MAX, Limits
-from app.domain.membership import Profile, TopicSubscription
 from app.domain.names import retry_topic
 from app.domain.settings import GroupMode, GroupSettings, TopicSettings
 from app.store import ReadResult

@@ -7,6 +7,7 @@ import pytest
 from app.broker.group_positions import Committer, OffsetChange, ResetRequest, ResetTarget
 from app.broker.members import Heartbeat
 from app.broker.results import QueuePosition
+from app.domain.consumers.membership import Profile, QueueName, TopicSubscription
 from app.domain.errors import (
     BroadcastGroup,
     GroupNotFound,
@@ -20,7 +21,6 @@ from app.domain.errors import (
     TopicNotFound,
 )
 from app.domain.identity import Kind
-from app.domain.membership import Profile, QueueName, TopicSubscription
 from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.settings import GroupMode, GroupSettings, TopicSettings
 from tests.support.brokers import GROUP, TOPIC, World, bodies, never_gone, running

@@ -12,7 +12,8 @@ from app.broker.claims import KeyClaim, ProducerClaim
 from app.broker.dead_letters import Selection
 from app.broker.delays import MISSING_MS
 from app.broker.results import QueuePosition
-from app.domain.changes import Terms
+from app.domain.changes.merging import Named
+from app.domain.changes.terms import Terms
 from app.domain.delays import Due
 from app.domain.errors import (
     CurlewError,
@@ -24,7 +25,6 @@ from app.domain.errors import (
 )
 from app.domain.identity import Kind
 from app.domain.limits import GENERATION_MAX
-from app.domain.merging import Named
 from app.domain.message import Message
 from app.domain.names import dead_letter_topic, retry_topic
 from app.domain.settings import GroupSettings, TopicSettings

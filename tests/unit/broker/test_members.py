@@ -10,6 +10,15 @@ from app.broker.group_positions import Committer
 from app.broker.members import BLIND_SECONDS_MAX, Heartbeat, MemberShare
 from app.broker.results import QueuePosition
 from app.broker.silence import Silence
+from app.domain.consumers.membership import (
+    ConflictKind,
+    Profile,
+    QueueName,
+    RebalanceReason,
+    Strategy,
+    StrategyName,
+    TopicSubscription,
+)
 from app.domain.errors import (
     BroadcastGroup,
     CurlewError,
@@ -26,15 +35,6 @@ from app.domain.errors import (
     TopicNotFound,
 )
 from app.domain.limits import Limits
-from app.domain.membership import (
-    ConflictKind,
-    Profile,
-    QueueName,
-    RebalanceReason,
-    Strategy,
-    StrategyName,
-    TopicSubscription,
-)
 from app.domain.settings import GroupMode, GroupSettings
 from tests.support.brokers import GROUP, TOPIC, World, never_gone, running
 from tests.support.waiting import until

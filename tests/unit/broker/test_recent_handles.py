@@ -7,14 +7,14 @@ from app.broker.leases import InFlight, Lease
 from app.broker.recent_handles import RecentHandles
 from app.broker.subscriptions import LeasedQueue
 from app.domain.errors import InvalidReceiptHandle
-from app.domain.limits import HANDLES_REMEMBERED_MAX
-from app.domain.receipt import (
+from app.domain.handles.receipt import (
     ATTEMPT_MAX,
     RETRY_QUEUE_ID,
     ReceiptHandle,
     ReceiptSigner,
     receipt_prefix,
 )
+from app.domain.limits import HANDLES_REMEMBERED_MAX
 
 KEY = bytes(range(32))
 COUNT = 32

@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from app.domain.consumption import Consumption
+from app.domain.consumers.consumption import Consumption
 from app.domain.errors import ConsumptionConflict, DiskFull
 from tests.support.brokers import World, bodies, running
 from tests.support.memory_store import Held

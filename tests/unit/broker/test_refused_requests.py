@@ -8,6 +8,7 @@ from app.broker.group_positions import Committer
 from app.broker.group_stream import GroupStreamRequest
 from app.broker.members import Heartbeat
 from app.broker.results import Extend, Nack, QueuePosition, ReceiveRequest, Send
+from app.domain.consumers.membership import Profile, TopicSubscription
 from app.domain.errors import (
     CurlewError,
     IllegalFilter,
@@ -24,7 +25,6 @@ from app.domain.errors import (
     TopicNotFound,
 )
 from app.domain.limits import Limits
-from app.domain.membership import Profile, TopicSubscription
 from app.domain.settings import GroupSettings
 from tests.support.brokers import GROUP, TOPIC, World, never_gone, running
 

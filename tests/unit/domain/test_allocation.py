@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.allocation import (
+from app.domain.consumers.allocation import (
     Allocate,
     MessageQueue,
     averagely,

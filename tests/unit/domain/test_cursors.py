@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.cursors import decode_cursor, encode_cursor
 from app.domain.errors import IllegalOffset
+from app.domain.handles.cursors import decode_cursor, encode_cursor
 
 OFFSETS = st.lists(st.integers(0, 2**63 - 1), max_size=40)
 

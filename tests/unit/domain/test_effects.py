@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.effects import (
+from app.domain.changes.effects import (
     Effect,
     GroupFacts,
     TopicFacts,

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.errors import IllegalSetting
-from app.domain.merging import (
+from app.domain.changes.merging import (
     DEFAULT,
     DerivedPart,
     Named,
@@ -19,6 +18,7 @@ from app.domain.merging import (
     merged,
     without_changes,
 )
+from app.domain.errors import IllegalSetting
 from app.domain.positions import FlushMode
 from app.domain.schedules import SCHEDULE_DEFAULTS, Missed, ScheduleSettings
 from app.domain.settings import (

@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.domain import rebalancing
-from app.domain.member_shares import Surroundings
-from app.domain.membership import Membership, Profile, QueueName, TopicSubscription
+from app.domain.consumers import rebalancing
+from app.domain.consumers.member_shares import Surroundings
+from app.domain.consumers.membership import Membership, Profile, QueueName, TopicSubscription
 
 PROFILE = Profile((TopicSubscription("bills", "*"),), None)
 WITH_QUEUES = Surroundings({"bills": 2})

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.errors import InvalidReceiptHandle
-from app.domain.receipt import (
+from app.domain.handles.receipt import (
     ATTEMPT_MAX,
     MAC_BYTES_MIN,
     ReceiptHandle,

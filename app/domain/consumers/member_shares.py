@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from app.domain.allocation import (
+from app.domain.consumers.allocation import (
     NO_BROKER,
     Allocate,
     Allocation,
@@ -20,7 +20,7 @@ from app.domain.allocation import (
     machine_room,
     machine_room_nearby,
 )
-from app.domain.membership import (
+from app.domain.consumers.membership import (
     AssignedQueue,
     Assignment,
     Conflict,

@@ -1,7 +1,8 @@
 """The members of a consumer group in pull mode, and who owns which queue: values. Pure.
 
 A `Membership` is the whole truth about one group at one moment. It is never changed; the steps in
-`app.domain.rebalancing` make the next one, `app.cluster` keeps it in SQL, `app.broker` runs it.
+`app.domain.consumers.rebalancing` make the next one, `app.cluster` keeps it in SQL, `app.broker`
+runs it.
 
 Words: the *owner* of a queue may read it and commit; its *target* is who the allocation gives it
 to. When they differ the queue is *revoked* for the owner and *pending* for the target, until the
@@ -15,7 +16,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from app.domain.allocation import VIRTUAL_NODES
+from app.domain.consumers.allocation import VIRTUAL_NODES
 
 
 class StrategyName(StrEnum):

@@ -10,15 +10,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from app.domain.errors import QueueNotOwned, StaleGeneration
-from app.domain.member_shares import (
+from app.domain.consumers.member_shares import (
     Surroundings,
     queues_of,
     strategy_of,
     subscribers,
     targets_of,
 )
-from app.domain.membership import (
+from app.domain.consumers.membership import (
     Member,
     Membership,
     Profile,
@@ -28,6 +27,7 @@ from app.domain.membership import (
     Rebalance,
     RebalanceReason,
 )
+from app.domain.errors import QueueNotOwned, StaleGeneration
 
 _REJOIN = "drop all queues and send a heartbeat with generation 0 to join again"
 

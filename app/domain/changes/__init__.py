@@ -1,0 +1,1 @@
+"""How settings change: on which terms, what is merged, what it does to those at work."""

@@ -1,0 +1,1 @@
+"""Members of a group and how queues are divided among them."""

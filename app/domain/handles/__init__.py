@@ -1,0 +1,1 @@
+"""Signed handles and cursors that a client gives back."""

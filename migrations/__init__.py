@@ -1,5 +1,6 @@
-"""Migrations of the metadata database, run by `app.cluster.migration`; there is no alembic.ini.
+"""Migrations of the metadata database. `app.cluster.metadata.schema.migration` runs them.
 
-A new one is written by hand as `versions/NNNN_what.py`, numbered in order; it must work on SQLite
-(through alembic's batch mode) and PostgreSQL. A test compares the result with `app.cluster.tables`.
+There is no alembic.ini. A new one is written by hand as `versions/NNNN_what.py`, numbered in
+order; it must work on SQLite (through alembic's batch mode) and PostgreSQL. A test compares the
+result with `app.cluster.metadata.schema.tables`.
 """

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations in the transaction that `app.cluster.migration` has open.
+"""Alembic's entry: runs the migrations in a transaction that is open.
 
 Imports nothing of the server: what it needs is handed over in the configuration's attributes.
 """

@@ -3,14 +3,14 @@
 Outside this package use what is named here, and nothing deeper.
 """
 
-from app.cluster.address import sqlite_file_of
-from app.cluster.config import ClusterConfig
-from app.cluster.failures import DatabaseFull
-from app.cluster.listing import Page
-from app.cluster.metadata import Metadata
-from app.cluster.migration import Migrated, migrate
-from app.cluster.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
-from app.cluster.store_claim import ForeignStore
+from app.cluster.metadata.database.address import sqlite_file_of
+from app.cluster.metadata.database.config import ClusterConfig
+from app.cluster.metadata.database.failures import DatabaseFull
+from app.cluster.metadata.listing import Page
+from app.cluster.metadata.metadata import Metadata
+from app.cluster.metadata.schema.migration import Migrated, migrate
+from app.cluster.metadata.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
+from app.cluster.metadata.tables.store_claim import ForeignStore
 from app.domain.positions import CommittedOffset
 
 __all__ = [

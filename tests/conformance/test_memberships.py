@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from app.cluster import Metadata
-from app.cluster.member_numbers import FLOOR
-from app.cluster.tables import group_generations
+from app.cluster.metadata.consumers.member_numbers import FLOOR
+from app.cluster.metadata.schema.tables import group_generations
 from app.domain.consumers import rebalancing
 from app.domain.consumers.member_shares import Surroundings, assignment_of
 from app.domain.consumers.membership import (

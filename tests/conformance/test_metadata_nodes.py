@@ -6,8 +6,9 @@ import random
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster import Metadata, NodeView, TopicView, versions
-from app.cluster.topics import TOPICS
+from app.cluster import Metadata, NodeView, TopicView
+from app.cluster.metadata.tables import versions
+from app.cluster.metadata.tables.topics import TOPICS
 from app.domain.errors import (
     PreconditionFailed,
     StateConflict,

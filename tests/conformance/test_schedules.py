@@ -6,7 +6,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from app.cluster import Metadata, schedules
+from app.cluster import Metadata
+from app.cluster.metadata.tables import schedules
 from app.domain.errors import PreconditionFailed, ScheduleNotFound, StateConflict
 from app.domain.limits import Limits
 from app.domain.schedules import Firing, Missed, ScheduleSettings

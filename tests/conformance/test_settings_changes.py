@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from app.cluster import Metadata
-from app.cluster.tables import metadata as tables
+from app.cluster.metadata.schema.tables import metadata as tables
 from app.domain.changes.merging import DEFAULT, Named
 from app.domain.changes.terms import Conditions, Terms
 from app.domain.errors import (

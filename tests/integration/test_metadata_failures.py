@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.cluster import CommittedOffset
-from app.cluster.schema import SchemaMismatch
+from app.cluster.metadata.schema.schema import SchemaMismatch
 from app.domain.errors import MetadataUnavailable
 from app.domain.positions import QueueOffset
 from tests.support.databases import (

@@ -16,9 +16,9 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine, inspect, text
 
 from app.cluster import migrate
-from app.cluster.migration import _ADVISORY_LOCK, downgrade
-from app.cluster.schema import SchemaMismatch, current_revision, head_revision
-from app.cluster.tables import metadata
+from app.cluster.metadata.schema.migration import _ADVISORY_LOCK, downgrade
+from app.cluster.metadata.schema.schema import SchemaMismatch, current_revision, head_revision
+from app.cluster.metadata.schema.tables import metadata
 from app.domain.errors import MetadataUnavailable
 from tests.support.databases import (
     Databases,
@@ -203,7 +203,9 @@ def test_on_sqlite_the_write_lock_is_taken_before_the_first_look(
         refused.append(str(caught.value))
         return current_revision(connection)
 
-    monkeypatch.setattr("app.cluster.migration.current_revision", look_while_another_begins)
+    monkeypatch.setattr(
+        "app.cluster.metadata.schema.migration.current_revision", look_while_another_begins
+    )
     migrate(url)
     assert refused
 

@@ -21,8 +21,8 @@ from app.broker import delays, lifecycle, producers, retrying, transactions
 from app.broker.origins import dead_letter
 from app.broker.progress_journal import ProgressJournal
 from app.broker.waiting_records import waiting_part
-from app.cluster import settings_table
-from app.cluster.migration import downgrade
+from app.cluster.metadata.schema.migration import downgrade
+from app.cluster.metadata.tables import settings_table
 from app.domain.message import PROPERTY_GENERATION, Message, StoredMessage
 from app.domain.names import RETRY_PREFIX
 from app.store import Done, StepPart, checkpoints

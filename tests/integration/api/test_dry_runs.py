@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from app.api.openapi import build_document
-from app.cluster.tables import metadata as tables
+from app.cluster.metadata.schema.tables import metadata as tables
 from app.domain.limits import Limits
 from app.domain.names import dead_letter_topic
 from tests.support.waiting import until

@@ -4,8 +4,8 @@ import traceback
 
 import pytest
 
-from app.cluster.address import BadDatabaseUrl, DatabaseAddress
-from app.cluster.config import ClusterConfig
+from app.cluster.metadata.database.address import BadDatabaseUrl, DatabaseAddress
+from app.cluster.metadata.database.config import ClusterConfig
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import sqlite3
 import pytest
 
 from app.cluster import DatabaseFull
-from app.cluster.address import DatabaseAddress
-from app.cluster.failures import unavailable
+from app.cluster.metadata.database.address import DatabaseAddress
+from app.cluster.metadata.database.failures import unavailable
 
 ADDRESS = DatabaseAddress.parse("sqlite:////data/a%20b/metadata.db")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cluster.listing import Page, page_of
+from app.cluster.metadata.listing import Page, page_of
 from app.domain.errors import IllegalPage
 
 NAMES = st.text(alphabet="ab%_-Z9", min_size=1, max_size=4)

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cluster.group_columns import (
+from app.cluster.metadata.schema.group_columns import (
     policy_from_json,
     policy_to_json,
     start_from_text,
     start_to_text,
 )
-from app.cluster.snapshot import ClusterSnapshot, GroupView, TopicView
+from app.cluster.metadata.snapshot import ClusterSnapshot, GroupView, TopicView
 from app.domain.positions import FlushMode, TimestampMs
 from app.domain.settings import (
     CustomizedRetry,

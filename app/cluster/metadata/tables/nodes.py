@@ -3,9 +3,9 @@
 from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster.snapshot import NodeView
-from app.cluster.tables import nodes
-from app.cluster.upserts import upsert
+from app.cluster.metadata.database.upserts import upsert
+from app.cluster.metadata.schema.tables import nodes
+from app.cluster.metadata.snapshot import NodeView
 from app.domain.limits import NODES_KEPT_MAX
 
 

@@ -16,9 +16,9 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from app.cluster.address import DatabaseAddress, Engine
-from app.cluster.config import ClusterConfig
-from app.cluster.failures import translated
+from app.cluster.metadata.database.address import DatabaseAddress, Engine
+from app.cluster.metadata.database.config import ClusterConfig
+from app.cluster.metadata.database.failures import translated
 
 
 class Database:

@@ -7,7 +7,7 @@ read-then-write changes safe on PostgreSQL: every such change calls `lock` first
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster.tables import metadata_version
+from app.cluster.metadata.schema.tables import metadata_version
 
 
 async def current(connection: AsyncConnection) -> int:

@@ -11,23 +11,23 @@ from types import MappingProxyType
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster import member_numbers, offsets
-from app.cluster.database import Database
-from app.cluster.member_columns import (
+from app.cluster.metadata.consumers import member_numbers, offsets
+from app.cluster.metadata.consumers.member_numbers import Numbers
+from app.cluster.metadata.database.database import Database
+from app.cluster.metadata.database.upserts import upsert
+from app.cluster.metadata.schema.member_columns import (
     detail_to_json,
     profile_from_json,
     profile_to_json,
     rebalance_of,
 )
-from app.cluster.member_numbers import Numbers
-from app.cluster.tables import (
+from app.cluster.metadata.schema.tables import (
     consumer_groups,
     group_generations,
     group_members,
     group_queues,
     rebalances,
 )
-from app.cluster.upserts import upsert
 from app.domain.clock import Clock
 from app.domain.consumers.membership import (
     GroupPulse,

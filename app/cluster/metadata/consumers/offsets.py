@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from sqlalchemy import Table, delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster.tables import committed_offsets, consumer_groups, topics
-from app.cluster.upserts import upsert
+from app.cluster.metadata.database.upserts import upsert
+from app.cluster.metadata.schema.tables import committed_offsets, consumer_groups, topics
 from app.domain.positions import CommittedOffset, QueueOffset, TimestampMs
 
 _NAMES_PER_QUERY = 500

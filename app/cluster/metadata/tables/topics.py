@@ -5,10 +5,10 @@ from typing import Final
 
 from sqlalchemy import Row
 
-from app.cluster import room
-from app.cluster.settings_table import SettingsTable
-from app.cluster.snapshot import TopicView
-from app.cluster.tables import topics
+from app.cluster.metadata.schema.tables import topics
+from app.cluster.metadata.snapshot import TopicView
+from app.cluster.metadata.tables import room
+from app.cluster.metadata.tables.settings_table import SettingsTable
 from app.domain.errors import StateConflict, TopicNotFound
 from app.domain.identity import Kind
 from app.domain.positions import FlushMode, TimestampMs

@@ -3,8 +3,8 @@
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster import versions
-from app.cluster.tables import store_claim
+from app.cluster.metadata.schema.tables import store_claim
+from app.cluster.metadata.tables import versions
 from app.domain.errors import MetadataUnavailable
 from app.domain.positions import TimestampMs
 

@@ -8,8 +8,8 @@ name that is merely missing, because an older copy of the database was restored,
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster.tables import tombstones
-from app.cluster.upserts import upsert
+from app.cluster.metadata.database.upserts import upsert
+from app.cluster.metadata.schema.tables import tombstones
 from app.domain.identity import Deletion, Kind
 from app.domain.positions import TimestampMs
 

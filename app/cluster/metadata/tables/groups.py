@@ -5,16 +5,16 @@ from typing import Final
 
 from sqlalchemy import Row
 
-from app.cluster import room
-from app.cluster.group_columns import (
+from app.cluster.metadata.schema.group_columns import (
     policy_from_json,
     policy_to_json,
     start_from_text,
     start_to_text,
 )
-from app.cluster.settings_table import SettingsTable
-from app.cluster.snapshot import GroupView
-from app.cluster.tables import consumer_groups
+from app.cluster.metadata.schema.tables import consumer_groups
+from app.cluster.metadata.snapshot import GroupView
+from app.cluster.metadata.tables import room
+from app.cluster.metadata.tables.settings_table import SettingsTable
 from app.domain.errors import GroupNotFound
 from app.domain.identity import Kind
 from app.domain.positions import TimestampMs

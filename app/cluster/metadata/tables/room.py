@@ -8,7 +8,7 @@ there is more of it than the bound allows.
 from sqlalchemy import Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster.tables import consumer_groups, schedules, tombstones, topics
+from app.cluster.metadata.schema.tables import consumer_groups, schedules, tombstones, topics
 from app.domain.errors import StateConflict
 from app.domain.limits import Limits
 from app.domain.settings import GroupSettings, TopicSettings

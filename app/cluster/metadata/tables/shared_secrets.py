@@ -6,8 +6,8 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster.tables import secrets
-from app.cluster.upserts import upsert
+from app.cluster.metadata.database.upserts import upsert
+from app.cluster.metadata.schema.tables import secrets
 from app.domain.positions import TimestampMs
 
 SECRET_BYTES: Final = 32

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 import migrations
-from app.cluster.address import DatabaseAddress, Engine
-from app.cluster.failures import MIGRATE_HINT, damaged
+from app.cluster.metadata.database.address import DatabaseAddress, Engine
+from app.cluster.metadata.database.failures import MIGRATE_HINT, damaged
 from app.domain.errors import MetadataUnavailable
 
 

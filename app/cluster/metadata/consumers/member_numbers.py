@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster.tables import consumer_groups, group_generations
-from app.cluster.upserts import upsert
+from app.cluster.metadata.database.upserts import upsert
+from app.cluster.metadata.schema.tables import consumer_groups, group_generations
 
 FLOOR: Final = ""
 """Name of the row that belongs to no group: none can be called so."""

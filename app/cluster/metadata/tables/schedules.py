@@ -12,10 +12,10 @@ import msgspec
 from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster import room, versions
-from app.cluster.database import Database
-from app.cluster.tables import NUL, schedule_firings, schedules
-from app.cluster.upserts import upsert
+from app.cluster.metadata.database.database import Database
+from app.cluster.metadata.database.upserts import upsert
+from app.cluster.metadata.schema.tables import NUL, schedule_firings, schedules
+from app.cluster.metadata.tables import room, versions
 from app.domain.changes.merging import Named, by_name, merged
 from app.domain.changes.terms import Changed, Conditions, Terms
 from app.domain.clock import Clock

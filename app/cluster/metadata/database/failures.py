@@ -13,7 +13,7 @@ import psycopg
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.cluster.address import DatabaseAddress
+from app.cluster.metadata.database.address import DatabaseAddress
 from app.domain.errors import MetadataUnavailable
 
 RETRY_AFTER_S: Final = 1

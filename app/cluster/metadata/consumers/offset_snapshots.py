@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster.database import Database
-from app.cluster.tables import NUL, consumer_groups, offset_snapshots
+from app.cluster.metadata.database.database import Database
+from app.cluster.metadata.schema.tables import NUL, consumer_groups, offset_snapshots
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, StateConflict
 from app.domain.limits import Limits

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from sqlalchemy import Row, Table, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster import deletions, versions
+from app.cluster.metadata.tables import deletions, versions
 from app.domain.changes.merging import Named, Settings, by_name, merged, without_changes
 from app.domain.changes.terms import Changed, Conditions, Terms
 from app.domain.errors import NotFound

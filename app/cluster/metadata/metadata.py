@@ -10,27 +10,20 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Self
 
-from app.cluster import (
-    deletions,
-    member_numbers,
-    nodes,
-    offsets,
-    shared_secrets,
-    store_claim,
-    versions,
-)
-from app.cluster.config import ClusterConfig
-from app.cluster.database import Database
-from app.cluster.failures import DatabaseFull
-from app.cluster.groups import GROUPS
-from app.cluster.listing import Page, page_of
-from app.cluster.memberships import Memberships
-from app.cluster.offset_snapshots import OffsetSnapshots
-from app.cluster.schedules import Schedules
-from app.cluster.schema import check_file, check_schema
-from app.cluster.settings_table import Change
-from app.cluster.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
-from app.cluster.topics import TOPICS
+from app.cluster.metadata.consumers import member_numbers, offsets
+from app.cluster.metadata.consumers.memberships import Memberships
+from app.cluster.metadata.consumers.offset_snapshots import OffsetSnapshots
+from app.cluster.metadata.database.config import ClusterConfig
+from app.cluster.metadata.database.database import Database
+from app.cluster.metadata.database.failures import DatabaseFull
+from app.cluster.metadata.listing import Page, page_of
+from app.cluster.metadata.schema.schema import check_file, check_schema
+from app.cluster.metadata.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
+from app.cluster.metadata.tables import deletions, nodes, shared_secrets, store_claim, versions
+from app.cluster.metadata.tables.groups import GROUPS
+from app.cluster.metadata.tables.schedules import Schedules
+from app.cluster.metadata.tables.settings_table import Change
+from app.cluster.metadata.tables.topics import TOPICS
 from app.domain.changes.merging import Named, by_name
 from app.domain.changes.terms import Changed, Conditions, Terms
 from app.domain.clock import Clock

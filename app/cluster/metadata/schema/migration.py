@@ -15,11 +15,11 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
 
-from app.cluster.address import DatabaseAddress, Engine
-from app.cluster.database import prepare_sqlite, sqlite_arguments
-from app.cluster.failures import DatabaseFull, translated
-from app.cluster.schema import alembic_config, current_revision, newer_schema
-from app.cluster.tables import metadata
+from app.cluster.metadata.database.address import DatabaseAddress, Engine
+from app.cluster.metadata.database.database import prepare_sqlite, sqlite_arguments
+from app.cluster.metadata.database.failures import DatabaseFull, translated
+from app.cluster.metadata.schema.schema import alembic_config, current_revision, newer_schema
+from app.cluster.metadata.schema.tables import metadata
 
 _LOCK_WAIT_MS: Final = 60_000
 """Longest wait for another node's migration."""

@@ -1,0 +1,1 @@
+"""The metadata of the cluster in SQL: the one door to it."""

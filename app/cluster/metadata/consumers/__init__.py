@@ -1,0 +1,1 @@
+"""What consumers leave in SQL: offsets and members."""

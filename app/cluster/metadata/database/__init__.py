@@ -1,0 +1,1 @@
+"""The connection to SQLite or PostgreSQL and its failures."""

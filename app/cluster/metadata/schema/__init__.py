@@ -1,0 +1,1 @@
+"""Tables, migrations, columns of settings."""

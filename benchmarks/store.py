@@ -21,7 +21,7 @@ from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode, TimestampMs
 from app.store import MessageStore, OsFiles, StoreConfig, as_buffers
-from app.store.formats.batch_frame import (
+from app.store.formats.frame.batch_frame import (
     FLAG_TAG_HASHES,
     HEADER,
     MAGIC,
@@ -29,9 +29,9 @@ from app.store.formats.batch_frame import (
     encode_answer,
     parse_request,
 )
-from app.store.formats.checksum import crc32
-from app.store.formats.frame_checks import EMPTY_CHECKSUM
-from app.store.formats.record import CHECKSUM_BYTES, encode_record
+from app.store.formats.frame.frame_checks import EMPTY_CHECKSUM
+from app.store.formats.record.checksum import crc32
+from app.store.formats.record.record import CHECKSUM_BYTES, encode_record
 from tests.support.turns import ManualTurns
 
 BODY = bytes(range(256)) * 4

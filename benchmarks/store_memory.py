@@ -14,7 +14,7 @@ from pathlib import Path
 
 from app.domain.positions import FlushMode
 from app.store import MessageStore
-from app.store.formats.batch_frame import parse_request
+from app.store.formats.frame.batch_frame import parse_request
 from benchmarks.store import LIMITS, frame, opened
 from tests.support.turns import ManualTurns
 

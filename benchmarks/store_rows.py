@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from app.store.formats.checksum import crc32
+from app.store.formats.record.checksum import crc32
 from benchmarks import store
 from benchmarks.row import Row
 

@@ -17,7 +17,7 @@ from app.broker.dead_letters import DeadLetter
 from app.broker.requests import Reply, expectation_of
 from app.broker.results import Delivery
 from app.domain.message import StoredMessage
-from app.store.formats.plain_record import PlainRecord, read_plain
+from app.store.formats.record.plain_record import PlainRecord, read_plain
 
 _Body = tuple[Raw | UnsetType, str | UnsetType, bytes | UnsetType]
 

@@ -6,8 +6,8 @@ from typing import Final
 from app.broker.filters import parse_filter
 from app.domain.errors import InvalidRequest
 from app.domain.message import PROPERTY_KEYS, PROPERTY_TAG, PROPERTY_UNIQUE_KEY, java_hash
-from app.store.formats.compression import SYSTEM_FLAG_COMPRESSED
-from app.store.formats.record import stored_properties
+from app.store.formats.record.compression import SYSTEM_FLAG_COMPRESSED
+from app.store.formats.record.record import stored_properties
 
 _TIME_MIN: Final = 0
 _TIME_MAX: Final = 2**63 - 1

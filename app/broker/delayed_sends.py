@@ -21,7 +21,7 @@ from app.domain.message import Message
 from app.domain.names import TIMER_TOPIC
 from app.domain.positions import FlushMode
 from app.store import Appended, Done, StepPart
-from app.store.formats.record import encode_properties
+from app.store.formats.record.record import encode_properties
 
 DELAYED_A_TURN: Final = 1_000
 """Delayed messages that one turn appends, or whose results it makes; each weighed."""

@@ -9,7 +9,7 @@ from app.broker.filters import Filter
 from app.broker.ports import Store
 from app.domain.limits import FILTER_LOOK_BYTES, FILTER_LOOK_MESSAGES
 from app.store import ReadResult
-from app.store.formats.record import stored_properties
+from app.store.formats.record.record import stored_properties
 
 _OFF_LOOP_FACTOR = 16
 """A look on a reader thread is so many times larger, since a request has one only."""

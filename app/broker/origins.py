@@ -18,7 +18,7 @@ from app.domain.limits import (
 )
 from app.domain.message import PROPERTY_GENERATION, Message, StoredMessage
 from app.domain.positions import QueueOffset, TimestampMs
-from app.store.formats.record import encode_properties
+from app.store.formats.record.record import encode_properties
 
 ORIGIN_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"

@@ -37,7 +37,7 @@ from app.store import (
     TimerLog,
     Unit,
 )
-from app.store.formats.batch_frame import RequestFrame
+from app.store.formats.frame.batch_frame import RequestFrame
 
 
 class StoreStatus(Protocol):

@@ -52,7 +52,7 @@ from app.domain.message import Message
 from app.domain.names import PRODUCER_TOPIC
 from app.domain.positions import FlushMode
 from app.store import Appended, ReadResult, StepPart
-from app.store.formats.batch_frame import RequestFrame
+from app.store.formats.frame.batch_frame import RequestFrame
 
 _READ_BYTES: Final = 4 * MIB
 _READ_MESSAGES: Final = 500

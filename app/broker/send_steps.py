@@ -13,7 +13,7 @@ from app.broker.results import BatchItem, SendResult
 from app.domain.errors import CurlewError
 from app.domain.message import Message
 from app.store import Appended, StepPart
-from app.store.formats.record import encode_properties
+from app.store.formats.record.record import encode_properties
 
 RESULTS_A_TURN: Final = 2_500
 """Results of one send that one turn of the event loop makes; some milliseconds."""

@@ -33,7 +33,7 @@ from app.domain.positions import FlushMode
 from app.domain.settings import TopicType
 from app.runtime.direct import in_task
 from app.store import Appended
-from app.store.formats.batch_frame import RequestFrame, parse_request, promised_count
+from app.store.formats.frame.batch_frame import RequestFrame, parse_request, promised_count
 
 CHECKED_A_TURN_MAX: Final = 4_000
 """Messages of a batch that one turn checks; weighed as for `TURN_MESSAGES_MAX`."""

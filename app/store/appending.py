@@ -30,10 +30,10 @@ from app.store.config import StoreConfig
 from app.store.consume_queue import ConsumeQueue
 from app.store.derived_ids import DerivedIds
 from app.store.files import Buffer
-from app.store.formats.batch_frame import RequestFrame, place
-from app.store.formats.consume_queue import UNIT
-from app.store.formats.message_id import encode_message_id
-from app.store.formats.record import (
+from app.store.formats.files.consume_queue import UNIT
+from app.store.formats.frame.batch_frame import RequestFrame, place
+from app.store.formats.record.message_id import encode_message_id
+from app.store.formats.record.record import (
     END_OF_FILE_BYTES,
     PROPERTIES_BYTES_MAX,
     RECORD_OVERHEAD_BYTES,

@@ -13,16 +13,16 @@ import numpy as np
 
 from app.store.commit_log import CommitLog
 from app.store.consume_queue import ConsumeQueue, Unit
-from app.store.formats.checksum import crc32
-from app.store.formats.consume_queue import UNIT_BYTES
-from app.store.formats.record import (
+from app.store.formats.files.consume_queue import UNIT_BYTES
+from app.store.formats.record.checksum import crc32
+from app.store.formats.record.record import (
     RECORD_BYTES_MIN,
     belongs_to,
     check,
     is_plain_record_of,
     topic_part,
 )
-from app.store.formats.record_block import Ints, Owner, intact
+from app.store.formats.record.record_block import Ints, Owner, intact
 from app.store.known_blocks import (
     BLOCK_RECORDS,
     UNKNOWN,

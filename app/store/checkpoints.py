@@ -24,7 +24,7 @@ from app.runtime.shortage_log import ShortageLog
 from app.store import paths
 from app.store.consume_queue import ConsumeQueue, TakenUnits
 from app.store.files import FileSystem, write_atomically
-from app.store.formats.state_file import (
+from app.store.formats.files.state_file import (
     KIND_CHECKPOINT,
     Checkpoint,
     IndexFileState,

@@ -22,8 +22,8 @@ from app.domain.shortages import SyncFailed, shortage_of
 from app.store import paths
 from app.store.file_cache import FileCache
 from app.store.files import Buffer, File, FilePart, FileSystem
-from app.store.formats.record import END_OF_FILE_BYTES, encode_end_of_file
-from app.store.formats.record_block import Ints
+from app.store.formats.record.record import END_OF_FILE_BYTES, encode_end_of_file
+from app.store.formats.record.record_block import Ints
 from app.store.strays import is_segment
 
 OPEN_SEGMENTS_MAX: Final = 128

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.domain.limits import MIB
-from app.store.formats.record import END_OF_FILE_BYTES
+from app.store.formats.record.record import END_OF_FILE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

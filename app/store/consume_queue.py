@@ -19,8 +19,8 @@ import numpy as np
 from app.store import paths
 from app.store.file_cache import FileCache
 from app.store.files import ColdRead
-from app.store.formats.consume_queue import UNIT, UNIT_BYTES, UNITS
-from app.store.formats.state_file import QueueState
+from app.store.formats.files.consume_queue import UNIT, UNIT_BYTES, UNITS
+from app.store.formats.files.state_file import QueueState
 from app.store.strays import names_in
 from app.store.unit_sums import BLOCK_UNITS, UnitSums
 

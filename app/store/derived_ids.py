@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
-from app.store.formats.message_id import encode_message_id
-from app.store.formats.record_block import Ints
+from app.store.formats.record.message_id import encode_message_id
+from app.store.formats.record.record_block import Ints
 
 
 class DerivedIds(Sequence[str]):

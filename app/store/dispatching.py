@@ -15,8 +15,8 @@ from app.domain.message import (
     PROPERTY_UNIQUE_KEY,
     java_hash,
 )
-from app.store.formats.consume_queue import UNIT, UNIT_BYTES, UNITS
-from app.store.formats.record import (
+from app.store.formats.files.consume_queue import UNIT, UNIT_BYTES, UNITS
+from app.store.formats.record.record import (
     CHECKSUM_BYTES,
     CHECKSUM_NAME,
     MAGIC_V1,
@@ -26,7 +26,7 @@ from app.store.formats.record import (
     decode_fields,
     decode_properties,
 )
-from app.store.formats.record_block import HEAD_BYTES, heads, windows
+from app.store.formats.record.record_block import HEAD_BYTES, heads, windows
 from app.store.key_index import KeyIndex
 from app.store.log_scan import ScannedBlock
 from app.store.queue_table import QueueTable

@@ -9,9 +9,9 @@ large block is not read again. Where a reader would read along what lies between
 from typing import Final, NamedTuple
 
 from app.domain.limits import FRAME_RESTS_MAX
-from app.store.formats.batch_frame import RequestFrame
-from app.store.formats.checksum import crc32, crc32_combine
-from app.store.formats.consume_queue import UNIT_BYTES
+from app.store.formats.files.consume_queue import UNIT_BYTES
+from app.store.formats.frame.batch_frame import RequestFrame
+from app.store.formats.record.checksum import crc32, crc32_combine
 from app.store.known_blocks import Known, Noted, sums_of_parts, sums_of_units, whole_blocks
 
 _Part = tuple[int, int]

@@ -15,7 +15,7 @@ import numpy as np
 from app.store.checking import Source
 from app.store.consume_queue import ConsumeQueue
 from app.store.files import FilePart
-from app.store.formats.checksum import crc32_combine
+from app.store.formats.record.checksum import crc32_combine
 from app.store.known_blocks import UNKNOWN, KnownBlocks, sums_of_units
 from app.store.reading import Columns, ReadResult, Wanted, array_runs, chosen_columns
 from app.store.record_views import RecordsInPlace

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from app.store import paths
 from app.store.file_cache import FileCache
-from app.store.formats.key_index import (
+from app.store.formats.files.key_index import (
     ENTRIES,
     ENTRY,
     ENTRY_BYTES,
@@ -33,7 +33,7 @@ from app.store.formats.key_index import (
     seconds_since,
     slot_at,
 )
-from app.store.formats.state_file import IndexFileState
+from app.store.formats.files.state_file import IndexFileState
 
 PAGE_SLOTS: Final = 1024
 """Slots that are written together: 4 KiB."""

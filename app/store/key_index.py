@@ -24,8 +24,8 @@ from app.store import paths
 from app.store.damage import DamageKind, Damages
 from app.store.file_cache import FileCache
 from app.store.files import ColdRead
-from app.store.formats.key_index import hashed_together, index_key, key_hashes, topic_hash
-from app.store.formats.state_file import IndexFileState, StoreMeta
+from app.store.formats.files.key_index import hashed_together, index_key, key_hashes, topic_hash
+from app.store.formats.files.state_file import IndexFileState, StoreMeta
 from app.store.index_file import IndexDamaged, IndexFile, KeyedRecord
 
 _LOG: Final = logging.getLogger(__name__)

@@ -23,9 +23,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from app.domain.limits import KNOWN_BLOCKS_MAX, KNOWN_LARGE_BLOCKS_MAX
-from app.store.formats.checksum import crc32
-from app.store.formats.consume_queue import UNIT_BYTES
-from app.store.formats.record_block import even_pieces
+from app.store.formats.files.consume_queue import UNIT_BYTES
+from app.store.formats.record.checksum import crc32
+from app.store.formats.record.record_block import even_pieces
 
 BLOCK_RECORDS: Final = 16
 """A batch of 32 has whole blocks in it; a block costs half a microsecond beside its bytes."""

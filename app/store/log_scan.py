@@ -20,7 +20,7 @@ import numpy as np
 
 from app.domain.limits import MIB
 from app.store.commit_log import CommitLog
-from app.store.formats.record import (
+from app.store.formats.record.record import (
     END_OF_FILE_BYTES,
     MAGIC_V1,
     MAGIC_V2,
@@ -30,7 +30,7 @@ from app.store.formats.record import (
     decode_fields,
     inspect,
 )
-from app.store.formats.record_block import heads, intact, walk
+from app.store.formats.record.record_block import heads, intact, walk
 
 WINDOW_BYTES: Final = MIB
 MISSING_MAX: Final = 1 << 20

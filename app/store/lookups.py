@@ -8,8 +8,8 @@ from app.store.checking import Source, is_intact
 from app.store.config import StoreConfig
 from app.store.consume_queue import ConsumeQueue
 from app.store.files import ColdRead
-from app.store.formats.message_id import decode_message_id
-from app.store.formats.record import (
+from app.store.formats.record.message_id import decode_message_id
+from app.store.formats.record.record import (
     MAGIC_V1,
     MAGIC_V2,
     RECORD_BYTES_MIN,

@@ -21,8 +21,8 @@ from app.store.checking import Source, is_intact
 from app.store.consume_queue import ConsumeQueue, Unit
 from app.store.damage import DamageKind, Damages
 from app.store.dispatching import has_unit, unit_of
-from app.store.formats.consume_queue import UNIT
-from app.store.formats.record import decode_fields, decode_properties
+from app.store.formats.files.consume_queue import UNIT
+from app.store.formats.record.record import decode_fields, decode_properties
 from app.store.log_scan import LogScanner
 from app.store.reading import GAP_CORRUPT, Gap
 

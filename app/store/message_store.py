@@ -31,9 +31,9 @@ from app.store.expiring import Expiring, RetentionReport
 from app.store.files import ColdRead, FileSystem, Lock
 from app.store.first_steps import FirstSteps
 from app.store.floor_journal import FloorJournal
-from app.store.formats.batch_frame import RequestFrame
-from app.store.formats.record import CHECKSUM_BYTES, decode_message
-from app.store.formats.state_file import StoreMeta
+from app.store.formats.files.state_file import StoreMeta
+from app.store.formats.frame.batch_frame import RequestFrame
+from app.store.formats.record.record import CHECKSUM_BYTES, decode_message
 from app.store.in_place import find_in_place
 from app.store.key_index import KeyIndex
 from app.store.known_blocks import nothing_known

@@ -12,9 +12,8 @@ from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
 from app.store.damage import DamageKind, Damages
 from app.store.files import FileSystem, read_whole, write_atomically
-from app.store.formats.record import END_OF_FILE_BYTES
-from app.store.formats.rocketmq_files import RocketCheckpoint, encode_rocket_checkpoint
-from app.store.formats.state_file import (
+from app.store.formats.files.rocketmq_files import RocketCheckpoint, encode_rocket_checkpoint
+from app.store.formats.files.state_file import (
     KIND_META,
     Checkpoint,
     StateFileError,
@@ -23,6 +22,7 @@ from app.store.formats.state_file import (
     decode_meta,
     encode_state,
 )
+from app.store.formats.record.record import END_OF_FILE_BYTES
 from app.store.key_index import KeyIndex
 from app.store.queue_files import known_offsets
 from app.store.queue_table import QueueTable

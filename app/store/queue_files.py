@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from app.store import paths
 from app.store.files import FileSystem
-from app.store.formats.consume_queue import UNIT_BYTES
-from app.store.formats.state_file import Checkpoint, StoreMeta
+from app.store.formats.files.consume_queue import UNIT_BYTES
+from app.store.formats.files.state_file import Checkpoint, StoreMeta
 from app.store.log_scan import NO_OFFSETS, QueueName
 from app.store.strays import is_file, names_in, queue_directories
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from app.store.consume_queue import ConsumeQueue, Repair
 from app.store.file_cache import OPEN_FILES_MAX, FileCache
 from app.store.files import FileSystem
-from app.store.formats.state_file import QueueState
+from app.store.formats.files.state_file import QueueState
 
 
 class QueueTable:

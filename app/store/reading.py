@@ -23,9 +23,9 @@ from app.store.checking import (
     bad_of_many,
 )
 from app.store.consume_queue import ConsumeQueue, Unit
-from app.store.formats.consume_queue import UNIT, UNIT_BYTES, UNITS
-from app.store.formats.record import RECORD_BYTES_MIN
-from app.store.formats.record_block import Ints
+from app.store.formats.files.consume_queue import UNIT, UNIT_BYTES, UNITS
+from app.store.formats.record.record import RECORD_BYTES_MIN
+from app.store.formats.record.record_block import Ints
 from app.store.record_views import Piece, RecordViews
 
 GAP_CORRUPT: Final = "CORRUPT"

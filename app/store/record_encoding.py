@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from app.domain.errors import PropertiesTooLarge
 from app.domain.message import PROPERTY_STEP, Message, java_hash
 from app.store.consume_queue import ConsumeQueue
-from app.store.formats.consume_queue import UNIT
-from app.store.formats.record import (
+from app.store.formats.files.consume_queue import UNIT
+from app.store.formats.record.record import (
     PROPERTIES_BYTES_MAX,
     encode_record,
     encode_simple_record,

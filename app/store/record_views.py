@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from app.store.files import FilePart
-from app.store.formats.record_block import Ints
+from app.store.formats.record.record_block import Ints
 
 _BUFFER_BYTES_MIN: Final = 64 * 1024
 """On average. Copying smaller buffers together costs less than handing on each by itself."""

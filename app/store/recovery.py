@@ -18,7 +18,7 @@ from app.store import paths
 from app.store.commit_log import CommitLog
 from app.store.dispatching import BlockDispatcher
 from app.store.files import FileSystem
-from app.store.formats.record import CHECKSUM_BYTES, CHECKSUM_NAME
+from app.store.formats.record.record import CHECKSUM_BYTES, CHECKSUM_NAME
 from app.store.key_index import KeyIndex
 from app.store.log_scan import WINDOW_BYTES, Damage, LogScanner, QueueName
 from app.store.queue_table import QueueTable

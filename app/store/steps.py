@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from app.domain.message import PROPERTY_STEP
-from app.store.formats.record import (
+from app.store.formats.record.record import (
     CHECKSUM_BYTES,
     decode_fields,
     decode_properties,

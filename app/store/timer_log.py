@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from app.store import paths
 from app.store.damage import DamageKind, Damages
 from app.store.files import FileSystem, read_whole, write_atomically
-from app.store.formats.state_file import StateFileError
-from app.store.formats.timer_run import (
+from app.store.formats.files.state_file import StateFileError
+from app.store.formats.files.timer_run import (
     RunDamaged,
     TimerManifest,
     decode_manifest,

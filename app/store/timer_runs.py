@@ -12,7 +12,7 @@ import numpy as np
 
 from app.store import paths
 from app.store.files import File, FileSystem
-from app.store.formats.timer_run import (
+from app.store.formats.files.timer_run import (
     BLOCK_BYTES,
     BLOCK_ENTRIES,
     ENTRY_BYTES,

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import google_crc32c
 
-from app.store.formats.consume_queue import UNIT_BYTES
+from app.store.formats.files.consume_queue import UNIT_BYTES
 
 BLOCK_UNITS: Final = 4096
 """80 KiB: a first read of a block costs some 30 µs, a million messages 1.3 KB of checkpoint."""

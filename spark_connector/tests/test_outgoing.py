@@ -14,7 +14,7 @@ from pyspark_curlew.routing import by_queue, java_hashes
 
 from app.domain.limits import Limits
 from app.domain.message import RESERVED_PROPERTIES, queue_for_sharding_key
-from app.store.formats.batch_frame import parse_request
+from app.store.formats.frame.batch_frame import parse_request
 
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=9)
 NAMES = TEXT.filter(lambda name: name != "" and name not in RESERVED_PROPERTIES)

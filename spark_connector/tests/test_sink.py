@@ -46,7 +46,7 @@ from pyspark_curlew.sink import CurlewStreamWriter, Sent
 from pyspark_curlew.sink_options import parse_sink_options
 
 from app.domain.message import queue_for_sharding_key
-from app.store.formats.batch_frame import HEADER_BYTES
+from app.store.formats.frame.batch_frame import HEADER_BYTES
 from spark_connector.tests.support.fake_node import FakeNode, Reply, refusal, run_fake_node
 from spark_connector.tests.support.proxy import Dropping, run_proxy
 from spark_connector.tests.support.real_node import run_real_node

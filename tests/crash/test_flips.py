@@ -80,7 +80,7 @@ def first_complaint(clean: bool, *, derived: bool = False) -> Report | None:
 def test_a_store_that_does_not_check_is_found_out() -> None:
     with (
         mock.patch("app.store.checking.check", return_value=""),
-        mock.patch("app.store.formats.record.check", return_value=""),
+        mock.patch("app.store.formats.record.record.check", return_value=""),
     ):
         report = first_complaint(clean=True)
     assert report is not None

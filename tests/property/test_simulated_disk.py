@@ -257,7 +257,9 @@ CONTROLS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "does not sync the log": lambda: leave_out(CommitLog, "finish_sync"),
     "does not sync what it recovers": lambda: leave_out(CommitLog, "sync_all"),
     "does not sync names": lambda: leave_out(SimulatedFiles, "sync_directory"),
-    "does not check records": lambda: mock.patch("app.store.formats.record.check", return_value=""),
+    "does not check records": lambda: mock.patch(
+        "app.store.formats.record.record.check", return_value=""
+    ),
     "does not know a power loss": lambda: leave_out(SimulatedFiles, "boot_id", "always the same"),
     "does not cut a torn tail": lambda: leave_out(CommitLog, "cut"),
     "takes the beginning of a step": lambda: mock.patch.object(

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import google_crc32c
 
 from app.domain.message import Message, StoredMessage
-from app.store.formats.batch_frame import HEADER, HEADER_BYTES, MAGIC, VERSION
-from app.store.formats.frame_checks import EMPTY_CHECKSUM
-from app.store.formats.record import decode_message, encode_properties, encode_record
+from app.store.formats.frame.batch_frame import HEADER, HEADER_BYTES, MAGIC, VERSION
+from app.store.formats.frame.frame_checks import EMPTY_CHECKSUM
+from app.store.formats.record.record import decode_message, encode_properties, encode_record
 
 
 def request_frame(messages: Sequence[Message], topic: str) -> bytes:

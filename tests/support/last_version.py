@@ -27,7 +27,7 @@ from app.domain.message import PROPERTY_GENERATION, Message, StoredMessage
 from app.domain.names import RETRY_PREFIX
 from app.store import Done, StepPart, checkpoints
 from app.store.floor_journal import FloorJournal
-from app.store.formats import state_file
+from app.store.formats.files import state_file
 from app.store.topic_floors import TopicState
 from tests.support.databases import sync_engine
 

@@ -29,9 +29,9 @@ from app.store import (
     TimerLog,
     Unit,
 )
-from app.store.formats.batch_frame import RequestFrame
-from app.store.formats.message_id import decode_message_id, encode_message_id
-from app.store.formats.record import decode_message, encode_properties, encode_record
+from app.store.formats.frame.batch_frame import RequestFrame
+from app.store.formats.record.message_id import decode_message_id, encode_message_id
+from app.store.formats.record.record import decode_message, encode_properties, encode_record
 from tests.support.simulated_files import SimulatedFiles
 
 STORE_ID = b"\x01\x02\x03\x04"

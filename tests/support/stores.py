@@ -9,7 +9,7 @@ from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import Appended, FileSystem, MessageStore, StepPart, StoreConfig, paths
-from app.store.formats.batch_frame import parse_request
+from app.store.formats.frame.batch_frame import parse_request
 from app.store.writer import WriterThread
 from tests.support.clock import FakeClock
 from tests.support.frames import request_frame

@@ -27,7 +27,7 @@ from app.broker.results import PullRequest, PullResult, PullStatus
 from app.domain.errors import IllegalOffset, InvalidRequest
 from app.domain.limits import DEFAULT_PULL_MESSAGES, MIB, Limits
 from app.store import RecordsInPlace, as_buffers
-from app.store.formats.batch_frame import encode_answer, encode_answer_unseen
+from app.store.formats.frame.batch_frame import encode_answer, encode_answer_unseen
 
 PULL_PARAMETERS: Final = frozenset(
     {

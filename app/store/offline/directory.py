@@ -8,7 +8,7 @@ from enum import StrEnum
 from app.store import paths
 from app.store.commit_log import CommitLog
 from app.store.files import FileSystem, read_whole
-from app.store.formats.state_file import (
+from app.store.formats.files.state_file import (
     Checkpoint,
     StateFileError,
     StoreMeta,

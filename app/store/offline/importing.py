@@ -19,7 +19,7 @@ from app.domain.settings import TopicType
 from app.store import paths
 from app.store.config import StoreConfig
 from app.store.files import FileSystem, write_atomically
-from app.store.formats.state_file import (
+from app.store.formats.files.state_file import (
     KIND_CHECKPOINT,
     KIND_META,
     Checkpoint,

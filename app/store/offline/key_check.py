@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from app.store import paths
 from app.store.dispatching import TRANSACTION_KIND, TRANSACTION_ROLLBACK, record_keys
-from app.store.formats.key_index import (
+from app.store.formats.files.key_index import (
     ENTRIES,
     HEADER_BYTES,
     SLOT_BYTES,
@@ -24,8 +24,8 @@ from app.store.formats.key_index import (
     index_key,
     key_hashes,
 )
-from app.store.formats.record import RecordFields, decode_properties
-from app.store.formats.state_file import IndexFileState
+from app.store.formats.files.state_file import IndexFileState
+from app.store.formats.record.record import RecordFields, decode_properties
 from app.store.offline.directory import Directory, Kind, Problem
 from app.store.strays import is_file, names_in
 

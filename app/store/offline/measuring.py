@@ -13,9 +13,9 @@ from app.domain.limits import KIB, MIB
 from app.store.consume_queue import ConsumeQueue
 from app.store.file_cache import FileCache
 from app.store.files import FileSystem
-from app.store.formats.consume_queue import UNITS
-from app.store.formats.record import decode_fields
-from app.store.formats.state_file import QueueState
+from app.store.formats.files.consume_queue import UNITS
+from app.store.formats.files.state_file import QueueState
+from app.store.formats.record.record import decode_fields
 from app.store.log_scan import LogScanner
 from app.store.offline.directory import Directory, open_directory
 from app.store.opening import StoreUnusable

@@ -12,9 +12,9 @@ from app.store.consume_queue import ConsumeQueue, Unit
 from app.store.dispatching import has_unit, unit_of
 from app.store.file_cache import FileCache
 from app.store.files import FileSystem
-from app.store.formats.consume_queue import UNIT, UNIT_BYTES
-from app.store.formats.record import RecordFields, decode_properties
-from app.store.formats.state_file import Checkpoint
+from app.store.formats.files.consume_queue import UNIT, UNIT_BYTES
+from app.store.formats.files.state_file import Checkpoint
+from app.store.formats.record.record import RecordFields, decode_properties
 from app.store.offline.directory import Directory, Kind, Problem
 from app.store.strays import is_file, names_in, queue_directories
 

@@ -19,15 +19,15 @@ from app.store.consume_queue import ConsumeQueue
 from app.store.dispatching import has_unit, unit_of
 from app.store.file_cache import FileCache
 from app.store.files import FileSystem, write_atomically
-from app.store.formats.consume_queue import UNIT
-from app.store.formats.record import decode_fields, decode_properties
-from app.store.formats.state_file import (
+from app.store.formats.files.consume_queue import UNIT
+from app.store.formats.files.state_file import (
     KIND_CHECKPOINT,
     KIND_META,
     Checkpoint,
     QueueState,
     encode_state,
 )
+from app.store.formats.record.record import decode_fields, decode_properties
 from app.store.log_scan import LogScanner
 from app.store.message_store import MessageStore
 from app.store.offline.directory import Directory, Kind, Problem, locked, open_directory

@@ -18,8 +18,8 @@ from app.store import paths
 from app.store.commit_log import CommitLog
 from app.store.dispatching import TRANSACTION_KIND, TRANSACTION_PREPARED, has_unit
 from app.store.files import read_whole
-from app.store.formats.consume_queue import UNIT_BYTES, UNITS
-from app.store.formats.record import RecordFields, decode_fields
+from app.store.formats.files.consume_queue import UNIT_BYTES, UNITS
+from app.store.formats.record.record import RecordFields, decode_fields
 from app.store.log_scan import Damage, LogScanner
 from app.store.offline.rocketmq_settings import (
     RocketOffset,

@@ -8,8 +8,8 @@ from typing import Final
 
 from app.store import paths
 from app.store.files import FileSystem, read_whole
-from app.store.formats.state_file import StateFileError
-from app.store.formats.timer_run import RunDamaged, TimerManifest, decode_manifest
+from app.store.formats.files.state_file import StateFileError
+from app.store.formats.files.timer_run import RunDamaged, TimerManifest, decode_manifest
 from app.store.offline.directory import Kind, Problem
 from app.store.strays import is_file
 from app.store.timer_runs import Run, merged

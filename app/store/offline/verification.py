@@ -10,8 +10,8 @@ from typing import Final
 
 from app.store import paths
 from app.store.files import FileSystem
-from app.store.formats.record import decode_fields
-from app.store.formats.rocketmq_files import CHECKPOINT_BYTES
+from app.store.formats.files.rocketmq_files import CHECKPOINT_BYTES
+from app.store.formats.record.record import decode_fields
 from app.store.log_scan import Damage, LogScanner, records_of
 from app.store.offline.directory import Directory, Kind, Problem, open_directory
 from app.store.offline.key_check import KeyCheck

@@ -13,8 +13,8 @@ from app.api.wire import SettleAnswer, SettleResult, all_acked, encode, encode_l
 from app.broker.results import Delivery
 from app.domain.message import PROPERTY_TIMER, Message, StoredMessage
 from app.domain.positions import PhysicalOffset, QueueOffset, TimestampMs
-from app.store.formats.message_id import encode_message_id
-from app.store.formats.record import (
+from app.store.formats.record.message_id import encode_message_id
+from app.store.formats.record.record import (
     LOOPBACK_HOST,
     decode_message,
     encode_properties,

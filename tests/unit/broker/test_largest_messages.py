@@ -33,7 +33,7 @@ from app.domain.message import Message, StoredMessage, check_message
 from app.domain.positions import FlushMode, TimestampMs
 from app.domain.schedules import ScheduleSettings
 from app.domain.settings import CustomizedRetry, GroupSettings
-from app.store.formats.record import (
+from app.store.formats.record.record import (
     CHECKSUM_BYTES,
     PROPERTIES_BYTES_MAX,
     decode_fields,

@@ -14,7 +14,7 @@ from app.broker.origins import (
 from app.domain.limits import Limits
 from app.domain.message import Message, StoredMessage, check_message
 from app.domain.positions import TimestampMs
-from app.store.formats.record import decode_message, encode_properties, encode_record
+from app.store.formats.record.record import decode_message, encode_properties, encode_record
 
 ORIGINAL = Message(
     b"\x00\xff",

@@ -14,7 +14,7 @@ from app.broker.sql_filter import Fault, NotComparable, compile_condition, parse
 from app.domain.errors import IllegalFilter
 from app.domain.limits import FILTER_CHARS_MAX, FILTER_DEPTH_MAX
 from app.domain.message import Message, java_hash
-from app.store.formats.record import (
+from app.store.formats.record.record import (
     decode_message,
     encode_properties,
     encode_record,

@@ -20,7 +20,7 @@ from app.domain.limits import (
     Limits,
 )
 from app.domain.message import Message, check_message
-from app.store.formats.record import encode_properties
+from app.store.formats.record.record import encode_properties
 
 LIMITS = Limits()
 

@@ -25,8 +25,8 @@ from app.store import (
     record_encoding,
 )
 from app.store.commit_log import AppendCursor
-from app.store.formats.batch_frame import RequestFrame
-from app.store.formats.record import (
+from app.store.formats.frame.batch_frame import RequestFrame
+from app.store.formats.record.record import (
     PROPERTIES_BYTES_MAX,
     encode_properties,
     encode_simple_record,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.store import Checkpointing, OsFiles
-from app.store.formats.consume_queue import UNIT
+from app.store.formats.files.consume_queue import UNIT
 from tests.support.simulated_files import NOTHING, CrashPlan, Fault, SimulatedFiles
 from tests.support.stores import OpenStore, open_store
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lz4 import frame as lz4_frame  # type: ignore[import-untyped]  # it has no stubs
 
-from app.store.formats import compression
-from app.store.formats.compression import plain_body
-from app.store.formats.record import decode_message, encode_record
+from app.store.formats.record import compression
+from app.store.formats.record.compression import plain_body
+from app.store.formats.record.record import decode_message, encode_record
 
 KINDS = {
     0x001: zlib.compress,

@@ -12,10 +12,15 @@ import numpy as np
 import pytest
 
 from app.domain.message import java_hash
-from app.store.formats import key_index
-from app.store.formats.consume_queue import UNIT
-from app.store.formats.key_index import IndexHeader, decode_header, key_hashes
-from app.store.formats.record import (
+from app.store.formats.files import key_index
+from app.store.formats.files.consume_queue import UNIT
+from app.store.formats.files.key_index import IndexHeader, decode_header, key_hashes
+from app.store.formats.files.rocketmq_files import (
+    RocketCheckpoint,
+    decode_rocket_checkpoint,
+    encode_rocket_checkpoint,
+)
+from app.store.formats.record.record import (
     CHECKSUM_BYTES,
     END_OF_FILE_BYTES,
     Found,
@@ -23,11 +28,6 @@ from app.store.formats.record import (
     decode_properties,
     encode_record,
     inspect,
-)
-from app.store.formats.rocketmq_files import (
-    RocketCheckpoint,
-    decode_rocket_checkpoint,
-    encode_rocket_checkpoint,
 )
 from tests.support import rocketmq_store
 from tests.support.rocketmq_store import (

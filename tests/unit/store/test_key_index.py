@@ -14,7 +14,7 @@ from app.domain.positions import FlushMode
 from app.store import OsFiles, RetentionPolicy, key_index
 from app.store.file_cache import FileCache
 from app.store.files import ColdRead
-from app.store.formats.key_index import (
+from app.store.formats.files.key_index import (
     chained,
     decode_header,
     file_bytes,

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from app.domain.message import Message
 from app.store import checking, frame_sums, known_blocks, paths, reading
-from app.store.formats.checksum import crc32
-from app.store.formats.consume_queue import UNIT_BYTES
-from app.store.formats.record import is_plain_record_of
-from app.store.formats.record_block import intact
+from app.store.formats.files.consume_queue import UNIT_BYTES
+from app.store.formats.record.checksum import crc32
+from app.store.formats.record.record import is_plain_record_of
+from app.store.formats.record.record_block import intact
 from app.store.known_blocks import (
     BLOCK_RECORDS,
     UNKNOWN,

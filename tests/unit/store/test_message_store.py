@@ -14,7 +14,7 @@ from app.domain.limits import STORE_TIME_LEAD_MS_MAX
 from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
 from app.store import OsFiles, StoreLocked, StoreUnusable, paths, reading
-from app.store.formats.consume_queue import UNIT
+from app.store.formats.files.consume_queue import UNIT
 from tests.support.simulated_files import Fault, SimulatedFiles
 from tests.support.stores import SMALL, OpenStore, lose_checkpoints, open_store
 

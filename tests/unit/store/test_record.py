@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.message import RESERVED_PROPERTIES, Message
-from app.store.formats import record as records
-from app.store.formats.message_id import decode_message_id, encode_message_id
-from app.store.formats.record import Found
+from app.store.formats.record import record as records
+from app.store.formats.record.message_id import decode_message_id, encode_message_id
+from app.store.formats.record.record import Found
 
 STORE_ID = bytes.fromhex("a1b2c3d4")
 

@@ -15,7 +15,7 @@ from app.store import OsFiles, RetentionPolicy, StepPart
 from app.store.consume_queue import ConsumeQueue
 from app.store.file_cache import FileCache
 from app.store.files import DiskUsage
-from app.store.formats.consume_queue import UNIT
+from app.store.formats.files.consume_queue import UNIT
 from app.store.reading import GAP_EXPIRED, Wanted, read_queue
 from app.store.retention import LogState, decide
 from tests.support.simulated_files import SimulatedFiles

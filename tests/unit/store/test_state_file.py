@@ -3,8 +3,8 @@
 import google_crc32c
 import pytest
 
-from app.store.formats import state_file
-from app.store.formats.state_file import (
+from app.store.formats.files import state_file
+from app.store.formats.files.state_file import (
     HEADER,
     KIND_CHECKPOINT,
     KIND_META,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.store.formats.consume_queue import UNIT_BYTES
+from app.store.formats.files.consume_queue import UNIT_BYTES
 from app.store.unit_sums import UnitSums
 
 FILE_UNITS = 10

@@ -10,7 +10,7 @@ import zlib
 import pytest
 
 from app.store import StoreUnusable, paths
-from app.store.formats.state_file import HEADER, VERSION, decode_checkpoint
+from app.store.formats.files.state_file import HEADER, VERSION, decode_checkpoint
 from tests.support.simulated_files import Inode, SimulatedFiles
 from tests.support.stores import OpenStore, open_store
 

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from app.store import OsFiles, StoreLocked, StoreUnusable, Timer, TimerLog
-from app.store.formats.record import decode_fields
-from app.store.formats.state_file import decode_checkpoint
-from app.store.formats.timer_run import decode_manifest, encode_manifest
+from app.store.formats.files.state_file import decode_checkpoint
+from app.store.formats.files.timer_run import decode_manifest, encode_manifest
+from app.store.formats.record.record import decode_fields
 from app.store.offline.directory import Kind, Problem, locked, open_directory
 from app.store.offline.dump import Selection, dump
 from app.store.offline.repair import Repair, repair

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.store.formats.checksum import crc32
+from app.store.formats.record.checksum import crc32
 
 Sums = NDArray[np.uint32]
 

@@ -20,14 +20,14 @@ from app.domain.limits import (
     Limits,
 )
 from app.domain.message import RESERVED_PROPERTIES, java_hash
-from app.store.formats.record import (
+from app.store.formats.record.record import (
     CHECKSUM_BYTES,
     CHECKSUM_NAME,
     FIXED_BYTES,
     MAGIC_V1,
     RECORD_OVERHEAD_BYTES,
 )
-from app.store.formats.record_block import HEAD, HEAD_BYTES, Ints, RecordTable, windows
+from app.store.formats.record.record_block import HEAD, HEAD_BYTES, Ints, RecordTable, windows
 
 EMPTY_CHECKSUM: Final = CHECKSUM_NAME + b"0000000000\x02"
 _TAKEN_FROM_CLIENTS: Final = frozenset(

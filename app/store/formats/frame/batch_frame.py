@@ -29,18 +29,18 @@ from numpy.typing import NDArray
 
 from app.domain.errors import BatchTooLarge, MalformedFrame
 from app.domain.limits import Limits
-from app.store.formats.checksum import crc32, crc32_combine
-from app.store.formats.consume_queue import UNITS
-from app.store.formats.even_checksums import Sums, add_columns, add_parts
-from app.store.formats.frame_checks import (
+from app.store.formats.files.consume_queue import UNITS
+from app.store.formats.frame.even_checksums import Sums, add_columns, add_parts
+from app.store.formats.frame.frame_checks import (
     check_heads,
     check_rest,
     gather_properties,
     look_into,
     same_or_each,
 )
-from app.store.formats.record import CHECKSUM_BYTES, CHECKSUM_NAME, CRC_MASK
-from app.store.formats.record_block import HEAD, HEAD_BYTES, Ints, RecordTable
+from app.store.formats.record.checksum import crc32, crc32_combine
+from app.store.formats.record.record import CHECKSUM_BYTES, CHECKSUM_NAME, CRC_MASK
+from app.store.formats.record.record_block import HEAD, HEAD_BYTES, Ints, RecordTable
 
 HEADER: Final = struct.Struct(">4sBBHIIqq")
 HEADER_BYTES: Final = 32

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from app.store.formats.checksum import crc32
-from app.store.formats.record import (
+from app.store.formats.record.checksum import crc32
+from app.store.formats.record.record import (
     CHECKSUM_BYTES,
     CHECKSUM_NAME,
     CRC_MASK,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from app.domain.message import NAME_VALUE_SEPARATOR, PROPERTY_CONTENT_TYPE, PROPERTY_SEPARATOR
-from app.store.formats.message_id import VERSION
-from app.store.formats.record import CHECKSUM_BYTES, CHECKSUM_NAME, FIXED_BYTES, MAGIC_V1
+from app.store.formats.record.message_id import VERSION
+from app.store.formats.record.record import CHECKSUM_BYTES, CHECKSUM_NAME, FIXED_BYTES, MAGIC_V1
 
 PlainRecord = tuple[str, str, int, int, int, int, str | None, bytes]
 """Message id, topic, queue id, queue offset, born and store time in ms, content type, body. A plain

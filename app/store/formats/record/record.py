@@ -41,9 +41,9 @@ from app.domain.message import (
     Message,
     StoredMessage,
 )
-from app.store.formats.checksum import crc32
-from app.store.formats.compression import plain_body
-from app.store.formats.message_id import encode_message_id
+from app.store.formats.record.checksum import crc32
+from app.store.formats.record.compression import plain_body
+from app.store.formats.record.message_id import encode_message_id
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from app.store.formats.state_file import decode_document, encode_document
+from app.store.formats.files.state_file import decode_document, encode_document
 
 Rows = npt.NDArray[np.int64]
 """Shape (n, 2): due time in ms, code. Sorted by both."""

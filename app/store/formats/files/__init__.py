@@ -1,0 +1,1 @@
+"""The bytes of small and derived files."""

@@ -1,0 +1,1 @@
+"""The batch frame of the wire, and checksums over many records."""

@@ -27,7 +27,8 @@ from app.domain.settings import TopicSettings
 from app.runtime.private_files import make_private_directory
 from app.runtime.system_clock import SystemClock
 from app.store import OsFiles, StoreUnusable
-from app.store.log_scan import Damage
+from app.store.fs.read_only_files import ReadOnlyFiles
+from app.store.log.log_scan import Damage
 from app.store.offline.directory import locked, open_directory
 from app.store.offline.dump import Selection, dump
 from app.store.offline.importing import (
@@ -41,7 +42,6 @@ from app.store.offline.measuring import measure
 from app.store.offline.repair import Repair, repair
 from app.store.offline.survey import SourceUnusable, Survey, survey
 from app.store.offline.verification import verify
-from app.store.read_only_files import ReadOnlyFiles
 from app.store_reports import (
     as_json,
     dump_json,

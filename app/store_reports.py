@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from app.store.log_scan import Damage
+from app.store.log.log_scan import Damage
 from app.store.offline.directory import Problem
 from app.store.offline.dump import DumpedRecord
 from app.store.offline.importing import ImportPlan

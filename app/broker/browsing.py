@@ -31,7 +31,7 @@ from app.domain.limits import (
 )
 from app.domain.message import StoredMessage
 from app.store import ColdRead, Gap, QueueBounds
-from app.store.reading import GAP_CORRUPT
+from app.store.read.reading import GAP_CORRUPT
 
 _QUEUES_ON_LOOP: Final = 64
 """Of more queues, the places to begin at are looked up on a reader thread."""

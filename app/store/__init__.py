@@ -3,24 +3,24 @@
 What is named here is public; nothing deeper is, except `formats`, which is pure.
 """
 
-from app.store.appending import Appended, StepPart
-from app.store.checkpoints import Checkpointing
 from app.store.config import StoreConfig
-from app.store.consume_queue import Unit
 from app.store.damage import DamageKind
-from app.store.expiring import RetentionReport
-from app.store.files import ColdRead, FilePart, FileSystem, OsFiles, StoreLocked
-from app.store.first_steps import FirstSteps
-from app.store.lookups import KeyedRecords
+from app.store.fs.files import ColdRead, FilePart, FileSystem, OsFiles, StoreLocked
+from app.store.lifecycle.checkpoints import Checkpointing
+from app.store.lifecycle.expiring import RetentionReport
+from app.store.lifecycle.opening import StoreUnusable
+from app.store.lifecycle.pins import Pins
+from app.store.lifecycle.retention import FOREVER_MS, RetentionPolicy
 from app.store.message_store import MessageStore
-from app.store.opening import StoreUnusable
-from app.store.pins import Pins
-from app.store.reading import Gap, ReadResult
-from app.store.record_views import RecordsInPlace, as_buffers, first_and_last, total_bytes
-from app.store.retention import FOREVER_MS, RetentionPolicy
+from app.store.queues.consume_queue import Unit
+from app.store.read.lookups import KeyedRecords
+from app.store.read.reading import Gap, ReadResult
+from app.store.read.record_views import RecordsInPlace, as_buffers, first_and_last, total_bytes
 from app.store.store_status import QueueBounds, StoreStatus
-from app.store.timer_log import Flushing, Page, Timer, TimerLog, TimerLogDamaged
-from app.store.writer import Done, Turns
+from app.store.timers.timer_log import Flushing, Page, Timer, TimerLog, TimerLogDamaged
+from app.store.write.appending import Appended, StepPart
+from app.store.write.first_steps import FirstSteps
+from app.store.write.writer import Done, Turns
 
 __all__ = [
     "FOREVER_MS",

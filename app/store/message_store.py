@@ -19,25 +19,28 @@ from app.domain.positions import FlushMode
 from app.domain.shortages import Shortage
 from app.runtime.shortage_log import ShortageLog
 from app.store import paths
-from app.store.appending import Appended, Appender, StepPart
-from app.store.cache_bound import bound_cache
-from app.store.checking import Source
-from app.store.checkpoints import Checkpointing, Checkpoints
-from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
-from app.store.consume_queue import ConsumeQueue, Unit
 from app.store.damage import Damages
-from app.store.expiring import Expiring, RetentionReport
-from app.store.files import ColdRead, FileSystem, Lock
-from app.store.first_steps import FirstSteps
-from app.store.floor_journal import FloorJournal
 from app.store.formats.files.state_file import StoreMeta
 from app.store.formats.frame.batch_frame import RequestFrame
 from app.store.formats.record.record import CHECKSUM_BYTES, decode_message
-from app.store.in_place import find_in_place
-from app.store.key_index import KeyIndex
-from app.store.known_blocks import nothing_known
-from app.store.lookups import (
+from app.store.fs.files import ColdRead, FileSystem, Lock
+from app.store.index.key_index import KeyIndex
+from app.store.lifecycle.checkpoints import Checkpointing, Checkpoints
+from app.store.lifecycle.expiring import Expiring, RetentionReport
+from app.store.lifecycle.mending import Mender
+from app.store.lifecycle.opening import load_or_make_meta, open_log, write_clean_stop
+from app.store.lifecycle.pins import Pins
+from app.store.lifecycle.recovery import Recovery
+from app.store.lifecycle.retention import RetentionPolicy
+from app.store.log.cache_bound import bound_cache
+from app.store.log.commit_log import CommitLog
+from app.store.queues.consume_queue import ConsumeQueue, Unit
+from app.store.queues.queue_table import QueueTable
+from app.store.read.checking import Source
+from app.store.read.in_place import find_in_place
+from app.store.read.known_blocks import nothing_known
+from app.store.read.lookups import (
     MAX_TIME_MS,
     KeyedRecords,
     Lookups,
@@ -45,17 +48,14 @@ from app.store.lookups import (
     offset_for_time,
     read_record,
 )
-from app.store.mending import Mender
-from app.store.opening import load_or_make_meta, open_log, write_clean_stop
-from app.store.pins import Pins
-from app.store.queue_table import QueueTable
-from app.store.reading import ReadResult, Wanted, read_queue
-from app.store.recovery import Recovery
-from app.store.retention import RetentionPolicy
+from app.store.read.reading import ReadResult, Wanted, read_queue
 from app.store.store_status import QueueBounds, StoreStatus
-from app.store.timer_log import TimerLog
-from app.store.topic_floors import TopicFloors
-from app.store.writer import Done, Turns, Workers, Writer, WriterThread
+from app.store.timers.timer_log import TimerLog
+from app.store.topics.floor_journal import FloorJournal
+from app.store.topics.topic_floors import TopicFloors
+from app.store.write.appending import Appended, Appender, StepPart
+from app.store.write.first_steps import FirstSteps
+from app.store.write.writer import Done, Turns, Workers, Writer, WriterThread
 
 _NEARLY_FULL: Final = "disk"
 """Retention's name in the log of shortages."""

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from app.domain.errors import PropertiesTooLarge
 from app.domain.message import PROPERTY_STEP, Message, java_hash
-from app.store.consume_queue import ConsumeQueue
 from app.store.formats.files.consume_queue import UNIT
 from app.store.formats.record.record import (
     PROPERTIES_BYTES_MAX,
@@ -18,6 +17,7 @@ from app.store.formats.record.record import (
     record_size,
     topic_part,
 )
+from app.store.queues.consume_queue import ConsumeQueue
 
 SIMPLE_TOPIC_CHARS_MAX: Final = 127
 _REMEMBERED_MAX: Final = 4096

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from app.runtime.shortage_log import Lack
-from app.store.recovery import Recovery
+from app.store.lifecycle.recovery import Recovery
 
 
 class QueueBounds(NamedTuple):

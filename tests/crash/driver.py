@@ -24,7 +24,7 @@ from app.domain.errors import CurlewError
 from app.domain.message import Message
 from app.domain.positions import FlushMode, TimestampMs
 from app.store import MessageStore, OsFiles, StepPart, StoreConfig
-from app.store.files import OsFile
+from app.store.fs.files import OsFile
 
 QUEUES: Final = 3
 WINDOW: Final = 12

@@ -16,8 +16,8 @@ from unittest import mock
 import pytest
 
 from app.store import paths
-from app.store.log_scan import LogScanner
-from app.store.unit_sums import UnitSums
+from app.store.log.log_scan import LogScanner
+from app.store.queues.unit_sums import UnitSums
 from tests.crash.flips import Damage, Report, Sample, damages, look, make_sample
 
 SOME = 41
@@ -79,7 +79,7 @@ def first_complaint(clean: bool, *, derived: bool = False) -> Report | None:
 
 def test_a_store_that_does_not_check_is_found_out() -> None:
     with (
-        mock.patch("app.store.checking.check", return_value=""),
+        mock.patch("app.store.read.checking.check", return_value=""),
         mock.patch("app.store.formats.record.record.check", return_value=""),
     ):
         report = first_complaint(clean=True)

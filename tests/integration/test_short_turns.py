@@ -24,7 +24,7 @@ from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, TopicSettings
 from app.main import create_app
 from app.node import Node
-from app.store.topic_floors import TopicState
+from app.store.topics.topic_floors import TopicState
 from tests.support.asgi import Answer, call
 from tests.support.frames import request_frame
 from tests.support.loop_turns import TurnWatch

@@ -23,9 +23,9 @@ import pytest
 from app.domain.errors import CurlewError, DiskFull, StoreFailed, SystemBusy
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store.checkpoints import Checkpoints
-from app.store.commit_log import CommitLog
-from app.store.writer import Writer
+from app.store.lifecycle.checkpoints import Checkpoints
+from app.store.log.commit_log import CommitLog
+from app.store.write.writer import Writer
 from tests.support.simulated_files import (
     EVERYTHING,
     KINDS,
@@ -395,7 +395,7 @@ def test_a_writer_that_leaves_what_it_refuses_is_found_out() -> None:
 
 def test_a_store_for_which_every_failure_is_for_good_is_found_out() -> None:
     with (
-        mock.patch("app.store.writer.shortage_of", return_value=None),
+        mock.patch("app.store.write.writer.shortage_of", return_value=None),
         pytest.raises(Broken, match="for good"),
     ):
         fail_every_call("allocate", errno.EDQUOT, lasting=False)

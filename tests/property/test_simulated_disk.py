@@ -22,8 +22,8 @@ import pytest
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import StepPart, StoreConfig
-from app.store.commit_log import CommitLog
-from app.store.steps import WholeSteps
+from app.store.log.commit_log import CommitLog
+from app.store.log.steps import WholeSteps
 from tests.support.simulated_files import EVERYTHING, NOTHING, CrashPlan, SimulatedFiles
 from tests.support.stores import SMALL, OpenStore, open_store
 
@@ -241,7 +241,7 @@ def test_no_end_breaks_a_promise(
 
 def test_a_seed_replays_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Byte for byte, but for the store's id, which is drawn when a store is made."""
-    monkeypatch.setattr("app.store.opening.secrets.token_hex", lambda size: "00" * size)
+    monkeypatch.setattr("app.store.lifecycle.opening.secrets.token_hex", lambda size: "00" * size)
     first, second = Sweep(SHORT_SEED), Sweep(SHORT_SEED)
     for sweep in (first, second):
         sweep.play(lives=2)

@@ -25,10 +25,11 @@ from app.cluster.metadata.schema.migration import downgrade
 from app.cluster.metadata.tables import settings_table
 from app.domain.message import PROPERTY_GENERATION, Message, StoredMessage
 from app.domain.names import RETRY_PREFIX
-from app.store import Done, StepPart, checkpoints
-from app.store.floor_journal import FloorJournal
+from app.store import Done, StepPart
 from app.store.formats.files import state_file
-from app.store.topic_floors import TopicState
+from app.store.lifecycle import checkpoints
+from app.store.topics.floor_journal import FloorJournal
+from app.store.topics.topic_floors import TopicState
 from tests.support.databases import sync_engine
 
 REVISION: Final = "0005"

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from app.domain.shortages import SyncFailed
-from app.store.files import Buffer, DiskUsage, File, FileSystem, Lock, StoreLocked
+from app.store.fs.files import Buffer, DiskUsage, File, FileSystem, Lock, StoreLocked
 
 KINDS = (
     "open",

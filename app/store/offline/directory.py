@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app.store import paths
-from app.store.commit_log import CommitLog
-from app.store.files import FileSystem, read_whole
 from app.store.formats.files.state_file import (
     Checkpoint,
     StateFileError,
@@ -15,8 +13,10 @@ from app.store.formats.files.state_file import (
     decode_checkpoint,
     decode_meta,
 )
-from app.store.opening import StoreUnusable
-from app.store.strays import names_in
+from app.store.fs.files import FileSystem, read_whole
+from app.store.fs.strays import names_in
+from app.store.lifecycle.opening import StoreUnusable
+from app.store.log.commit_log import CommitLog
 
 
 class Kind(StrEnum):

@@ -18,7 +18,6 @@ from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.settings import TopicType
 from app.store import paths
 from app.store.config import StoreConfig
-from app.store.files import FileSystem, write_atomically
 from app.store.formats.files.state_file import (
     KIND_CHECKPOINT,
     KIND_META,
@@ -27,6 +26,8 @@ from app.store.formats.files.state_file import (
     StoreMeta,
     encode_state,
 )
+from app.store.fs.files import FileSystem, write_atomically
+from app.store.fs.read_only_files import ReadOnlyFiles
 from app.store.message_store import MessageStore
 from app.store.offline.directory import locked
 from app.store.offline.rocketmq_settings import (
@@ -39,8 +40,7 @@ from app.store.offline.rocketmq_settings import (
     is_system_topic,
 )
 from app.store.offline.survey import Survey
-from app.store.read_only_files import ReadOnlyFiles
-from app.store.writer import Turns
+from app.store.write.writer import Turns
 
 _COPY_BYTES: Final = 1 << 20
 _ZEROS: Final = bytes(_COPY_BYTES)

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.store import paths
-from app.store.dispatching import TRANSACTION_KIND, TRANSACTION_ROLLBACK, record_keys
 from app.store.formats.files.key_index import (
     ENTRIES,
     HEADER_BYTES,
@@ -26,8 +25,9 @@ from app.store.formats.files.key_index import (
 )
 from app.store.formats.files.state_file import IndexFileState
 from app.store.formats.record.record import RecordFields, decode_properties
+from app.store.fs.strays import is_file, names_in
+from app.store.lifecycle.dispatching import TRANSACTION_KIND, TRANSACTION_ROLLBACK, record_keys
 from app.store.offline.directory import Directory, Kind, Problem
-from app.store.strays import is_file, names_in
 
 _BATCH: Final = 512
 

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.limits import KIB, MIB
-from app.store.consume_queue import ConsumeQueue
-from app.store.file_cache import FileCache
-from app.store.files import FileSystem
 from app.store.formats.files.consume_queue import UNITS
 from app.store.formats.files.state_file import QueueState
 from app.store.formats.record.record import decode_fields
-from app.store.log_scan import LogScanner
+from app.store.fs.file_cache import FileCache
+from app.store.fs.files import FileSystem
+from app.store.lifecycle.opening import StoreUnusable
+from app.store.log.log_scan import LogScanner
 from app.store.offline.directory import Directory, open_directory
-from app.store.opening import StoreUnusable
+from app.store.queues.consume_queue import ConsumeQueue
 
 SIZE_BOUNDS: Final = (256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB)
 """Upper bounds, exclusive, of the histogram's classes; one more class has the rest."""

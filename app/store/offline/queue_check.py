@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from app.store import paths
-from app.store.consume_queue import ConsumeQueue, Unit
-from app.store.dispatching import has_unit, unit_of
-from app.store.file_cache import FileCache
-from app.store.files import FileSystem
 from app.store.formats.files.consume_queue import UNIT, UNIT_BYTES
 from app.store.formats.files.state_file import Checkpoint
 from app.store.formats.record.record import RecordFields, decode_properties
+from app.store.fs.file_cache import FileCache
+from app.store.fs.files import FileSystem
+from app.store.fs.strays import is_file, names_in, queue_directories
+from app.store.lifecycle.dispatching import has_unit, unit_of
 from app.store.offline.directory import Directory, Kind, Problem
-from app.store.strays import is_file, names_in, queue_directories
+from app.store.queues.consume_queue import ConsumeQueue, Unit
 
 _STRETCH_UNITS: Final = 1_000
 _NO_UNIT: Final = (0, 0, 0)

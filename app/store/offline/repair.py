@@ -13,12 +13,7 @@ from typing import Final
 
 from app.domain.clock import Clock
 from app.store import paths
-from app.store.commit_log import CommitLog
 from app.store.config import StoreConfig
-from app.store.consume_queue import ConsumeQueue
-from app.store.dispatching import has_unit, unit_of
-from app.store.file_cache import FileCache
-from app.store.files import FileSystem, write_atomically
 from app.store.formats.files.consume_queue import UNIT
 from app.store.formats.files.state_file import (
     KIND_CHECKPOINT,
@@ -28,14 +23,19 @@ from app.store.formats.files.state_file import (
     encode_state,
 )
 from app.store.formats.record.record import decode_fields, decode_properties
-from app.store.log_scan import LogScanner
+from app.store.fs.file_cache import FileCache
+from app.store.fs.files import FileSystem, write_atomically
+from app.store.fs.strays import is_segment, names_in
+from app.store.lifecycle.dispatching import has_unit, unit_of
+from app.store.lifecycle.recovery import keep_and_cut
+from app.store.log.commit_log import CommitLog
+from app.store.log.log_scan import LogScanner
 from app.store.message_store import MessageStore
 from app.store.offline.directory import Directory, Kind, Problem, locked, open_directory
 from app.store.offline.queue_check import QueueName
 from app.store.offline.verification import Verification, verify
-from app.store.recovery import keep_and_cut
-from app.store.strays import is_segment, names_in
-from app.store.writer import Turns
+from app.store.queues.consume_queue import ConsumeQueue
+from app.store.write.writer import Turns
 
 _FLUSH_UNITS: Final = 50_000
 _COPY_BYTES: Final = 1 << 20

@@ -15,12 +15,13 @@ from typing import Final, TypeVar
 import numpy as np
 
 from app.store import paths
-from app.store.commit_log import CommitLog
-from app.store.dispatching import TRANSACTION_KIND, TRANSACTION_PREPARED, has_unit
-from app.store.files import read_whole
 from app.store.formats.files.consume_queue import UNIT_BYTES, UNITS
 from app.store.formats.record.record import RecordFields, decode_fields
-from app.store.log_scan import Damage, LogScanner
+from app.store.fs.files import read_whole
+from app.store.fs.read_only_files import ReadOnlyFiles
+from app.store.lifecycle.dispatching import TRANSACTION_KIND, TRANSACTION_PREPARED, has_unit
+from app.store.log.commit_log import CommitLog
+from app.store.log.log_scan import Damage, LogScanner
 from app.store.offline.rocketmq_settings import (
     RocketOffset,
     RocketTopic,
@@ -29,8 +30,7 @@ from app.store.offline.rocketmq_settings import (
     read_offsets,
     read_topics,
 )
-from app.store.queue_files import offsets_in_files
-from app.store.read_only_files import ReadOnlyFiles
+from app.store.queues.queue_files import offsets_in_files
 
 _COMPRESSED: Final = 0x1
 _KIND: Final = 0x700

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from app.store import paths
-from app.store.files import FileSystem, read_whole
 from app.store.formats.files.state_file import StateFileError
 from app.store.formats.files.timer_run import RunDamaged, TimerManifest, decode_manifest
+from app.store.fs.files import FileSystem, read_whole
+from app.store.fs.strays import is_file
 from app.store.offline.directory import Kind, Problem
-from app.store.strays import is_file
-from app.store.timer_runs import Run, merged
+from app.store.timers.timer_runs import Run, merged
 
 _BEFORE_ALL: Final = (-(1 << 63), 0)
 

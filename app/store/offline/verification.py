@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from app.store import paths
-from app.store.files import FileSystem
 from app.store.formats.files.rocketmq_files import CHECKPOINT_BYTES
 from app.store.formats.record.record import decode_fields
-from app.store.log_scan import Damage, LogScanner, records_of
+from app.store.fs.files import FileSystem
+from app.store.fs.strays import is_segment, strangers
+from app.store.log.log_scan import Damage, LogScanner, records_of
+from app.store.log.steps import WholeSteps
 from app.store.offline.directory import Directory, Kind, Problem, open_directory
 from app.store.offline.key_check import KeyCheck
 from app.store.offline.queue_check import QueueCheck, QueueName, in_range
 from app.store.offline.timer_check import check_timer_log
-from app.store.queue_files import known_offsets
-from app.store.steps import WholeSteps
-from app.store.strays import is_segment, strangers
+from app.store.queues.queue_files import known_offsets
 
 MISSING: Final = "is missing"
 NOT_READ: Final = "lost+found/ and the metadata database"

@@ -18,8 +18,9 @@ from typing_extensions import override
 from app.api.guard.file_sending import FileAnswers, FileSending
 from app.domain.limits import KIB, MIB, Limits
 from app.domain.message import Message
-from app.store import FilePart, RecordsInPlace, files
+from app.store import FilePart, RecordsInPlace
 from app.store.formats.frame.batch_frame import FLAG_CRC32, HEADER, HEADER_BYTES
+from app.store.fs import files
 from tests.support.frames import request_frame
 from tests.support.waiting import until
 from tests.support.wire import RawAnswer, RawConnection, Served, served_node

@@ -15,23 +15,18 @@ import pytest
 from app.domain.errors import CurlewError, PropertiesTooLarge, StoreFailed, SystemBusy
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store import (
-    Appended,
-    FileSystem,
-    StepPart,
-    appending,
-    frame_sums,
-    key_index,
-    record_encoding,
-)
-from app.store.commit_log import AppendCursor
+from app.store import Appended, FileSystem, StepPart, record_encoding
 from app.store.formats.frame.batch_frame import RequestFrame
 from app.store.formats.record.record import (
     PROPERTIES_BYTES_MAX,
     encode_properties,
     encode_simple_record,
 )
-from app.store.writer import Writer
+from app.store.index import key_index
+from app.store.log.commit_log import AppendCursor
+from app.store.read import frame_sums
+from app.store.write import appending
+from app.store.write.writer import Writer
 from tests.support.simulated_files import SimulatedFiles
 from tests.support.stores import SMALL, OpenStore, open_store
 from tests.support.turns import ManualTurns

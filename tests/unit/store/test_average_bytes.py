@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.store.consume_queue import ConsumeQueue
-from app.store.file_cache import FileCache
 from app.store.formats.files.consume_queue import UNIT
-from app.store.lookups import average_bytes
+from app.store.fs.file_cache import FileCache
+from app.store.queues.consume_queue import ConsumeQueue
+from app.store.read.lookups import average_bytes
 from tests.support.simulated_files import SimulatedFiles
 
 

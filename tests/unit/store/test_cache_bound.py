@@ -10,9 +10,9 @@ from typing_extensions import override
 from app.domain.limits import MIB
 from app.domain.positions import FlushMode
 from app.store import OsFiles, StoreConfig, paths
-from app.store.cache_bound import STEP_BYTES, CacheBound
-from app.store.commit_log import CommitLog
-from app.store.page_cache import is_in_memory
+from app.store.fs.page_cache import is_in_memory
+from app.store.log.cache_bound import STEP_BYTES, CacheBound
+from app.store.log.commit_log import CommitLog
 from tests.support.simulated_files import SimulatedFile, SimulatedFiles
 from tests.support.stores import OpenStore, open_store
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.store.files import IOV_MAX, WRITE_BYTES_MAX, Buffer, OsFiles
+from app.store.fs.files import IOV_MAX, WRITE_BYTES_MAX, Buffer, OsFiles
 
 BIG = bytes(range(251)) * (3 * WRITE_BYTES_MAX // 251 + 1)
 

@@ -14,8 +14,8 @@ import pytest
 from app.domain.errors import CurlewError, DiskFull, TopicNotFound
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store.floor_journal import FloorJournal
-from app.store.topic_floors import TopicFloors
+from app.store.topics.floor_journal import FloorJournal
+from app.store.topics.topic_floors import TopicFloors
 from tests.support.simulated_files import Fault, SimulatedFiles
 from tests.support.stores import OpenStore, open_store
 

@@ -7,11 +7,12 @@ import pytest
 
 from app.domain.limits import Limits
 from app.domain.message import Message, java_hash
-from app.store import ReadResult, RecordsInPlace, in_place, known_blocks, paths
+from app.store import ReadResult, RecordsInPlace, paths
 from app.store.formats.files.consume_queue import UNIT_BYTES
 from app.store.formats.record.checksum import crc32
-from app.store.known_blocks import BLOCK_RECORDS
-from app.store.retention import RetentionPolicy
+from app.store.lifecycle.retention import RetentionPolicy
+from app.store.read import in_place, known_blocks
+from app.store.read.known_blocks import BLOCK_RECORDS
 from tests.support.simulated_files import SimulatedFiles
 from tests.support.stores import SMALL, OpenStore, open_store
 

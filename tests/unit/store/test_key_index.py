@@ -11,9 +11,7 @@ from typing_extensions import override
 
 from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
-from app.store import OsFiles, RetentionPolicy, key_index
-from app.store.file_cache import FileCache
-from app.store.files import ColdRead
+from app.store import OsFiles, RetentionPolicy
 from app.store.formats.files.key_index import (
     chained,
     decode_header,
@@ -23,7 +21,10 @@ from app.store.formats.files.key_index import (
     key_hashes,
     topic_hash,
 )
-from app.store.index_file import IndexFile
+from app.store.fs.file_cache import FileCache
+from app.store.fs.files import ColdRead
+from app.store.index import key_index
+from app.store.index.index_file import IndexFile
 from tests.support.simulated_files import SimulatedFiles
 from tests.support.stores import SMALL, OpenStore, open_store
 

@@ -13,12 +13,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.domain.message import Message
-from app.store import checking, frame_sums, known_blocks, paths, reading
+from app.store import paths
 from app.store.formats.files.consume_queue import UNIT_BYTES
 from app.store.formats.record.checksum import crc32
 from app.store.formats.record.record import is_plain_record_of
 from app.store.formats.record.record_block import intact
-from app.store.known_blocks import (
+from app.store.lifecycle.retention import RetentionPolicy
+from app.store.read import checking, frame_sums, known_blocks, reading
+from app.store.read.known_blocks import (
     BLOCK_RECORDS,
     UNKNOWN,
     UNREADABLE,
@@ -26,7 +28,6 @@ from app.store.known_blocks import (
     block_sums,
     whole_blocks,
 )
-from app.store.retention import RetentionPolicy
 from tests.support.simulated_files import SimulatedFiles
 from tests.support.stores import SMALL, OpenStore, open_store
 

@@ -13,8 +13,9 @@ from app.domain.errors import DiskFull, StoreFailed
 from app.domain.limits import STORE_TIME_LEAD_MS_MAX
 from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
-from app.store import OsFiles, StoreLocked, StoreUnusable, paths, reading
+from app.store import OsFiles, StoreLocked, StoreUnusable, paths
 from app.store.formats.files.consume_queue import UNIT
+from app.store.read import reading
 from tests.support.simulated_files import Fault, SimulatedFiles
 from tests.support.stores import SMALL, OpenStore, lose_checkpoints, open_store
 
@@ -427,7 +428,7 @@ def open_segments(root: Path) -> int:
 
 
 def test_the_number_of_open_segments_is_bounded(tmp_path: Path) -> None:
-    with mock.patch("app.store.commit_log.OPEN_SEGMENTS_MAX", 4):
+    with mock.patch("app.store.log.commit_log.OPEN_SEGMENTS_MAX", 4):
         opened = open_store(OsFiles(tmp_path))
         for number in range(60):
             opened.send(b"%02d" % number + bytes(1500))

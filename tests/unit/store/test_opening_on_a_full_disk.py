@@ -4,8 +4,9 @@ import errno
 
 import pytest
 
-from app.store import paths, recovery
-from app.store.consume_queue import ConsumeQueue
+from app.store import paths
+from app.store.lifecycle import recovery
+from app.store.queues.consume_queue import ConsumeQueue
 from tests.support.simulated_files import (
     EVERYTHING,
     NOTHING,

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from app.domain.limits import MIB
-from app.store import ColdRead, page_cache
-from app.store.files import SEND_BYTES_MAX, FilePart, OsFile
-from app.store.page_cache import is_in_memory
+from app.store import ColdRead
+from app.store.fs import page_cache
+from app.store.fs.files import SEND_BYTES_MAX, FilePart, OsFile
+from app.store.fs.page_cache import is_in_memory
 
 PAGE = os.sysconf("SC_PAGESIZE")
 DATA = bytes(range(251)) * (3 * MIB // 251)

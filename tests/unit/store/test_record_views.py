@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from app.store.record_views import (
+from app.store.read.record_views import (
     Piece,
     RecordViews,
     as_buffers,

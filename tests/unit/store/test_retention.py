@@ -12,12 +12,12 @@ from app.domain.errors import DiskFull
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import OsFiles, RetentionPolicy, StepPart
-from app.store.consume_queue import ConsumeQueue
-from app.store.file_cache import FileCache
-from app.store.files import DiskUsage
 from app.store.formats.files.consume_queue import UNIT
-from app.store.reading import GAP_EXPIRED, Wanted, read_queue
-from app.store.retention import LogState, decide
+from app.store.fs.file_cache import FileCache
+from app.store.fs.files import DiskUsage
+from app.store.lifecycle.retention import LogState, decide
+from app.store.queues.consume_queue import ConsumeQueue
+from app.store.read.reading import GAP_EXPIRED, Wanted, read_queue
 from tests.support.simulated_files import SimulatedFiles
 from tests.support.stores import SMALL, OpenStore, open_store
 

@@ -11,8 +11,9 @@ from app.domain.errors import CurlewError, DiskFull, TopicNotFound
 from app.domain.message import Message
 from app.domain.names import FLOORS_TOPIC
 from app.domain.positions import FlushMode
-from app.store import StepPart, floor_journal, paths
-from app.store.topic_floors import ENTRIES_MAX, TopicState
+from app.store import StepPart, paths
+from app.store.topics import floor_journal
+from app.store.topics.topic_floors import ENTRIES_MAX, TopicState
 from tests.support.simulated_files import NOTHING, CrashPlan, SimulatedFiles
 from tests.support.stores import OpenStore, open_store
 

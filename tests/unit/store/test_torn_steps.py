@@ -12,12 +12,12 @@ import pytest
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import OsFiles, StepPart, StoreConfig, paths
-from app.store.files import FileSystem
-from app.store.log_scan import ScannedBlock
+from app.store.fs.files import FileSystem
+from app.store.log.log_scan import ScannedBlock
+from app.store.log.steps import WholeSteps
 from app.store.offline.directory import Kind
 from app.store.offline.repair import repair
 from app.store.offline.verification import verify
-from app.store.steps import WholeSteps
 from tests.support.clock import FakeClock
 from tests.support.simulated_files import SimulatedFiles
 from tests.support.stores import OpenStore, open_store

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.store.formats.files.consume_queue import UNIT_BYTES
-from app.store.unit_sums import UnitSums
+from app.store.queues.unit_sums import UnitSums
 
 FILE_UNITS = 10
 """Blocks of four units: 0-3, 4-7, 8-9, then 10-13 …"""
@@ -17,7 +17,7 @@ FILE_UNITS = 10
 
 @pytest.fixture(autouse=True)
 def small_blocks() -> Iterator[None]:
-    with mock.patch("app.store.unit_sums.BLOCK_UNITS", 4):
+    with mock.patch("app.store.queues.unit_sums.BLOCK_UNITS", 4):
         yield
 
 

@@ -5,9 +5,9 @@ import errno
 import pytest
 
 from app.domain.errors import DiskFull, StoreFailed
-from app.store.appending import Appender
-from app.store.commit_log import CommitLog
-from app.store.consume_queue import ConsumeQueue
+from app.store.log.commit_log import CommitLog
+from app.store.queues.consume_queue import ConsumeQueue
+from app.store.write.appending import Appender
 from tests.support.simulated_files import Fault, SimulatedFiles
 from tests.support.stores import OpenStore, open_store
 

@@ -10,7 +10,9 @@ from app.domain.limits import Limits
 from app.domain.message import java_hash
 from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.settings import TopicType
-from app.store import OsFiles, StoreConfig, log_scan
+from app.store import OsFiles, StoreConfig
+from app.store.fs.read_only_files import ReadOnlyFiles
+from app.store.log import log_scan
 from app.store.offline.importing import (
     ImportPlan,
     TargetNotEmpty,
@@ -20,7 +22,6 @@ from app.store.offline.importing import (
 )
 from app.store.offline.survey import SourceUnusable, survey
 from app.store.offline.verification import verify
-from app.store.read_only_files import ReadOnlyFiles
 from tests.support.clock import FakeClock
 from tests.support.rocketmq_directory import RocketDirectory, golden_directory, write_files
 from tests.support.rocketmq_store import STORE6, Sent, store200_messages

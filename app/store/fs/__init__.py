@@ -1,0 +1,1 @@
+"""The only calls of the operating system, and the page cache."""

@@ -1,0 +1,1 @@
+"""Opening, recovery, checkpoints, retention, repair of units."""

@@ -1,0 +1,209 @@
+"""Opening after anything but a clean stop: find the end of the log, bring queues and index to it.
+
+The log is read from where the checkpoint (or the oldest derived file that must be made again) ends.
+Every record is checked, and its unit and keys are put where they belong, which is harmless when
+they are there already. How bad bytes are judged is in `log_scan`.
+"""
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.domain.limits import CUT_TAIL_HELD_BYTES_MAX, MIB, REBUILT_UNITS_BYTES_MAX
+from app.domain.shortages import Shortage, shortage_of
+from app.store import paths
+from app.store.formats.record.record import CHECKSUM_BYTES, CHECKSUM_NAME
+from app.store.fs.files import FileSystem
+from app.store.index.key_index import KeyIndex
+from app.store.lifecycle.dispatching import BlockDispatcher
+from app.store.log.commit_log import CommitLog
+from app.store.log.log_scan import WINDOW_BYTES, Damage, LogScanner, QueueName
+from app.store.log.steps import WholeSteps
+from app.store.queues.queue_table import QueueTable
+
+_LOG: Final = logging.getLogger(__name__)
+
+_CHECKSUM: Final = re.compile(re.escape(CHECKSUM_NAME) + rb"\d{10}\x02")
+
+FLUSH_AT_BYTES: Final = 16 * MIB
+"""Units that are kept in memory while the log is read."""
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What opening found. Sizes in bytes; shown by `status`."""
+
+    end: int
+    """Where the log goes on."""
+    store_time_ms: int = 0
+    scanned_bytes: int = 0
+    scanned_records: int = 0
+    cut_bytes: int = 0
+    was_cut: bool = False
+    """Whether there was a tail to cut; `cut_bytes` of it were kept."""
+    kept_in: str = ""
+    """The file that has the bytes which were cut; empty when there was no room for it."""
+    cut_because: str | None = None
+    """Why what was cut may have been acknowledged; None: it was not."""
+    damages: list[Damage] = field(default_factory=list)
+    power_lost: bool = False
+    rebuilt_queues: int = 0
+    index_rebuilt_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """From where the log is read, and what is known about it before."""
+
+    start: int
+    indexed_end: int
+    """From where keys are missing in the index."""
+    synced_end: int
+    """Everything below was on the medium and confirmed."""
+    unchecked_end: int
+    power_lost: bool
+    """Unsynced writes may be missing, in any order: the power or a sync failed."""
+    known_offsets: Mapping[QueueName, range]
+    """Where the first record of a queue may stand."""
+
+
+def recover(
+    files: FileSystem, log: CommitLog, queues: QueueTable, index: KeyIndex, plan: ScanPlan
+) -> Recovery:
+    """Read the log as planned, cut a torn tail. The log is synced when it returns."""
+    log.sync_all()
+    log.drop_cached(plan.start)
+    scanner = LogScanner(
+        log,
+        unchecked_end=plan.unchecked_end,
+        synced_end=plan.synced_end,
+        power_lost=plan.power_lost,
+        known_offsets=plan.known_offsets,
+    )
+    dispatcher = BlockDispatcher(queues, index, indexed_end=plan.indexed_end)
+    recovery = Recovery(plan.start, power_lost=plan.power_lost)
+    steps = WholeSteps(plan.unchecked_end)
+    unflushed = 0
+    for block in steps.whole_or_below(plan.synced_end, scanner.blocks(plan.start)):
+        dispatcher.dispatch(block)
+        unflushed += len(block.starts) * 20
+        if unflushed > FLUSH_AT_BYTES:
+            unflushed = 0
+            _flush(queues, index)
+    unfinished = steps.unfinished_from
+    recovery.store_time_ms = dispatcher.store_time_ms
+    recovery.scanned_records = dispatcher.records
+    recovery.scanned_bytes = scanner.end - plan.start
+    recovery.end = scanner.end if unfinished is None else unfinished
+    recovery.damages = [found for found in scanner.damages if found.start < recovery.end]
+    if scanner.end < plan.synced_end:
+        damage = Damage(scanner.end, plan.synced_end, "the last confirmed records")
+        recovery.damages.append(damage)
+        recovery.end = plan.synced_end
+    torn = scanner.torn or unfinished is not None
+    if torn and scanner.anything_behind(recovery.end):
+        recovery.cut_because = _doubt_about_tail(log, scanner.end, plan)
+        recovery.was_cut = True
+        recovery.kept_in, recovery.cut_bytes = keep_and_cut(files, log, recovery.end)
+        log.sync_all()
+    return recovery
+
+
+def _doubt_about_tail(log: CommitLog, good_end: int, plan: ScanPlan) -> str | None:
+    """Why the bytes behind the last good record may have been acknowledged; None: they were not.
+
+    Below the synced end nothing is cut. A kill interrupts one write, whose bytes come in order:
+    it leaves the beginning of a record, never its end, where the checksum is. (docs/adr/0045)
+    """
+    if plan.power_lost:
+        return "the power or a sync failed; what was acknowledged before its sync may be among them"
+    position, before = good_end, b""
+    while position < log.end_of_segments:
+        data = before + log.read(position, WINDOW_BYTES)
+        if _CHECKSUM.search(data):
+            return "they have the end of a record that does not match its checksum"
+        before = data[-(CHECKSUM_BYTES - 1) :]
+        position = min(position + WINDOW_BYTES, log.base_of(position) + log.segment_bytes)
+    return None
+
+
+def _flush(queues: QueueTable, index: KeyIndex) -> None:
+    """Move what was dispatched so far out of memory; the first checkpoint syncs it.
+
+    On a full disk it stays there, up to a bound: then the store opens all the same.
+    """
+    try:
+        index.flush()
+        for queue in queues:
+            queue.flush()
+    except OSError as error:
+        held_bytes = sum(queue.tail_bytes for queue in queues)
+        if shortage_of(error) is None or held_bytes > REBUILT_UNITS_BYTES_MAX:
+            raise
+
+
+def keep_and_cut(files: FileSystem, log: CommitLog, end: int) -> tuple[str, int]:
+    """Copy what stands behind `end` to `lost+found/`, then zero it. The copy and its bytes.
+
+    On a full disk the cut itself makes the room: what is there is held in memory meanwhile. The
+    copy of what is more than `CUT_TAIL_HELD_BYTES_MAX` is given up, and all of it when it finds no
+    room even then; the path is empty then.
+    """
+    try:
+        kept = _keep(files, end, _tail(log, end))
+    except OSError as error:
+        if shortage_of(error) is not Shortage.ROOM:
+            raise
+    else:
+        log.cut(end)
+        return kept
+    held: list[tuple[int, bytes]] = []
+    for at, data in _tail(log, end):
+        if at + len(data) - end > CUT_TAIL_HELD_BYTES_MAX:
+            break
+        held.append((at, data))
+    log.cut(end)
+    try:
+        return _keep(files, end, held)
+    except OSError as error:
+        if shortage_of(error) is not Shortage.ROOM:
+            raise
+        _LOG.warning("no room to keep what was cut off the end of the log at %d", end)
+        return "", 0
+
+
+def _tail(log: CommitLog, end: int) -> Iterator[tuple[int, bytes]]:
+    """What stands behind `end`, but for zeros, as (physical offset, bytes)."""
+    position = end
+    while position < log.end_of_segments:
+        data = log.read(position, WINDOW_BYTES).rstrip(b"\0")
+        if data:
+            yield position, data
+        position = min(position + WINDOW_BYTES, log.base_of(position) + log.segment_bytes)
+
+
+def _keep(files: FileSystem, end: int, tail: Iterable[tuple[int, bytes]]) -> tuple[str, int]:
+    """Write a tail to `lost+found/`; its path and size. Leaves nothing there when it fails."""
+    files.make_directory(paths.LOST_AND_FOUND)
+    number = 1
+    while files.exists(paths.cut_tail(end, number)):
+        number += 1
+    path = paths.cut_tail(end, number)
+    copy = files.open(path, create=True)
+    kept = 0
+    try:
+        for position, data in tail:
+            copy.pwritev([data], position - end)
+            kept = position - end + len(data)
+        copy.sync()
+    except OSError:
+        with contextlib.suppress(OSError):
+            files.remove(path)
+        raise
+    finally:
+        copy.close()
+    files.sync_directory(paths.LOST_AND_FOUND)
+    return path, kept

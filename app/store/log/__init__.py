@@ -1,0 +1,1 @@
+"""The commit log: segments, scanning, steps, what of it stays in memory."""

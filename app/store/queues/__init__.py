@@ -1,0 +1,1 @@
+"""Consume queues: units and their sums."""

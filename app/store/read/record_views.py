@@ -1,0 +1,161 @@
+"""Records that were read in a few pieces: views of them are made only when somebody asks.
+
+A pull of frames passes thousands of records on without looking at one.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, overload
+
+import numpy as np
+from typing_extensions import override
+
+from app.store.formats.record.record_block import Ints
+from app.store.fs.files import FilePart
+
+_BUFFER_BYTES_MIN: Final = 64 * 1024
+"""On average. Copying smaller buffers together costs less than handing on each by itself."""
+
+
+class Piece(NamedTuple):
+    """Some bytes of the log and records in them; the arrays run in parallel."""
+
+    data: memoryview
+    starts: Ints
+    """Where records begin in `data`; foreign ones may stand between them."""
+    sizes: Ints
+
+    def views(self) -> list[memoryview]:
+        """A view of each record."""
+        data = self.data
+        rows = zip(self.starts.tolist(), self.sizes.tolist(), strict=True)
+        return [data[start : start + size] for start, size in rows]
+
+    def without(self, numbers: Sequence[int]) -> "Piece":
+        """All but the records with these numbers."""
+        starts, sizes = np.delete(self.starts, numbers), np.delete(self.sizes, numbers)
+        return Piece(self.data, starts, sizes)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether `data` is its records and nothing else."""
+        return int(self.sizes.sum()) == len(self.data)
+
+
+class _MadeWhenAsked(Sequence[memoryview]):
+    """Records of which views are made all at once, when somebody asks for one."""
+
+    __slots__ = ("_views",)
+
+    def __init__(self) -> None:
+        self._views: list[memoryview] | None = None
+
+    def _make_views(self) -> list[memoryview]:
+        raise NotImplementedError
+
+    def _all(self) -> list[memoryview]:
+        if self._views is None:
+            self._views = self._make_views()
+        return self._views
+
+    @override
+    def __iter__(self) -> Iterator[memoryview]:
+        return iter(self._all())
+
+    @overload
+    def __getitem__(self, index: int) -> memoryview: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[memoryview]: ...
+
+    @override
+    def __getitem__(self, index: int | slice) -> memoryview | list[memoryview]:
+        return self._all()[index]
+
+
+class RecordViews(_MadeWhenAsked):
+    """Views of the records of `pieces`, in order. Immutable; for one thread at a time."""
+
+    __slots__ = ("_count", "pieces")
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        super().__init__()
+        self.pieces = pieces
+        self._count = sum(len(piece.sizes) for piece in pieces)
+
+    @override
+    def __len__(self) -> int:
+        return self._count
+
+    @override
+    def _make_views(self) -> list[memoryview]:
+        return [view for piece in self.pieces for view in piece.views()]
+
+
+class RecordsInPlace(_MadeWhenAsked):
+    """Records that nobody has looked at; views of them wait for the disk. Immutable; for one thread
+    at a time.
+
+    `parts` together are all records, one behind the other; `checksum` is their CRC-32.
+    """
+
+    __slots__ = ("checksum", "parts", "sizes")
+
+    def __init__(self, parts: Sequence[FilePart], sizes: Ints, checksum: int) -> None:
+        super().__init__()
+        self.parts = parts
+        self.sizes = sizes
+        self.checksum = checksum
+
+    @property
+    def total_bytes(self) -> int:
+        return int(self.sizes.sum())
+
+    @override
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @override
+    def _make_views(self) -> list[memoryview]:
+        whole = memoryview(b"".join([part.read() for part in self.parts]))
+        return Piece(whole, self.sizes.cumsum() - self.sizes, self.sizes).views()
+
+
+def first_and_last(records: Sequence[memoryview]) -> list[memoryview]:
+    """The first and the last of `records`, as far as there are any; without views of the others."""
+    if not isinstance(records, RecordViews):
+        return [*records[:1], *records[-1:]]
+    pieces = [piece for piece in records.pieces if len(piece.sizes)]
+    if not pieces:
+        return []
+    (data, starts, sizes), last = pieces[0], pieces[-1]
+    first_end = int(starts[0] + sizes[0])
+    last_start, last_size = int(last.starts[-1]), int(last.sizes[-1])
+    return [data[int(starts[0]) : first_end], last.data[last_start : last_start + last_size]]
+
+
+def as_buffers(records: Sequence[memoryview]) -> tuple[Ints, list[bytes | memoryview]]:
+    """The size of each of `records`, and buffers that hold all of them one behind the other."""
+    if not isinstance(records, RecordViews):
+        return np.fromiter(map(len, records), np.int64, len(records)), [b"".join(records)]
+    sizes = _sizes(records)
+    if len(records.pieces) * _BUFFER_BYTES_MIN > int(sizes.sum()) + _BUFFER_BYTES_MIN:
+        return sizes, [b"".join(_dense(records.pieces))]
+    return sizes, _dense(records.pieces)
+
+
+def _dense(pieces: Sequence[Piece]) -> list[bytes | memoryview]:
+    return [piece.data if piece.is_dense else b"".join(piece.views()) for piece in pieces]
+
+
+def _sizes(records: RecordViews) -> Ints:
+    parts = [piece.sizes for piece in records.pieces]
+    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def total_bytes(records: Sequence[memoryview]) -> int:
+    """Bytes of all `records`, without making views of them."""
+    if isinstance(records, RecordsInPlace):
+        return records.total_bytes
+    if isinstance(records, RecordViews):
+        return sum(int(piece.sizes.sum()) for piece in records.pieces)
+    return sum(map(len, records))

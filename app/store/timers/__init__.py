@@ -1,0 +1,1 @@
+"""The timer log: delayed messages by due time."""

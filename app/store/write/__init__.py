@@ -1,0 +1,1 @@
+"""Appending: assigning offsets, writing, making visible."""

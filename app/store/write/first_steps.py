@@ -1,0 +1,66 @@
+"""Entries that must stand in the log before what is appended after them, on a full disk too.
+
+What the broker finds out at the start (that offsets lie beyond the end of their queue) must be in
+the log before the next message is. Without room for it the node starts all the same: the entry
+waits, and every append writes it first or is refused with it. A crash before loses nothing, for
+nothing was appended. Event loop only.
+"""
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from app.domain.errors import CurlewError, DiskFull, SystemBusy, TooManyRequests
+from app.domain.positions import FlushMode
+from app.store.write.appending import Appended, StepPart
+from app.store.write.writer import Done
+
+
+class Appending(Protocol):
+    """What is needed of whoever appends."""
+
+    before_next: Callable[[], None] | None
+
+    def append_step(
+        self, parts: Sequence[StepPart], flush: FlushMode, done: Done
+    ) -> list[Appended]: ...
+
+
+class FirstSteps:
+    """Those of one store."""
+
+    def __init__(self, appender: Appending) -> None:
+        self._appender = appender
+        self._waiting: deque[StepPart] = deque()
+
+    def append(self, part: StepPart) -> None:
+        """Append the part now, or when there is room, before anything else that comes after this.
+
+        Raises `StoreFailed`.
+        """
+        self._wait(part)
+        with contextlib.suppress(DiskFull, SystemBusy, TooManyRequests):
+            self._write()
+
+    def _write(self) -> None:
+        """Before the next append. Raises what that raises; then it is refused, too."""
+        self._appender.before_next = None
+        try:
+            while self._waiting:
+                part = self._waiting[0]
+                self._appender.append_step((part,), FlushMode.ASYNC, partial(self._done, part))
+                self._waiting.popleft()
+        finally:
+            if self._waiting:
+                self._appender.before_next = self._write
+
+    def _done(self, part: StepPart, error: CurlewError | None) -> None:
+        """Whatever was appended behind a part that is refused is refused with it."""
+        if error is not None:
+            self._wait(part)
+
+    def _wait(self, part: StepPart) -> None:
+        self._waiting.append(part)
+        self._appender.before_next = self._write

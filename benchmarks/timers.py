@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter
 
 from app.broker import Broker, BrokerConfig
-from app.broker.confirming import Confirmation
+from app.broker.journal.confirming import Confirmation
 from app.domain.delays import Due
 from app.domain.limits import MIB, Limits
 from app.domain.message import Message

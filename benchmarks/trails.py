@@ -15,7 +15,7 @@ from statistics import median
 from time import process_time
 
 from app.broker import Broker
-from app.broker.confirming import Confirmation
+from app.broker.journal.confirming import Confirmation
 from app.broker.results import BatchItem, ReceiveRequest
 from app.domain.limits import MIB, Limits
 from app.domain.message import Message

@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 from app.broker import Broker, BrokerConfig
-from app.broker.transaction_table import TransactionState
+from app.broker.transactions.transaction_table import TransactionState
 from app.domain.message import Message
 from app.domain.names import DECISION_TOPIC, HALF_TOPIC
 from app.domain.positions import FlushMode

@@ -11,7 +11,7 @@ from app.api.schemas import (
     DryRunMember,
     RequestModel,
 )
-from app.broker.members import GroupMembers, Heartbeat, MemberShare
+from app.broker.groups.members import GroupMembers, Heartbeat, MemberShare
 from app.domain.consumers.allocation import VIRTUAL_NODES
 from app.domain.consumers.membership import (
     Assignment,

@@ -13,7 +13,7 @@ from app.api.pressure import Pressure
 from app.api.traffic import LATENCY_BUCKETS_S, Traffic
 from app.broker.health import TROUBLES
 from app.broker.ports import Metadata
-from app.broker.streaming import StreamEnd
+from app.broker.streams.streaming import StreamEnd
 from app.runtime.loop_lag import LAG_BUCKETS_S, LoopLag
 from app.store import DamageKind
 

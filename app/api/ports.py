@@ -8,19 +8,22 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeVar
 
 from app.broker import ports as broker_ports
-from app.broker.browsing import Browser
-from app.broker.consumption import Consumptions
-from app.broker.dead_letters import DeadLetters
-from app.broker.group_flow import GroupFlow
-from app.broker.group_positions import Committer, GroupPositions
+from app.broker.dedup.producers import Producers
+from app.broker.delays.scheduled import Scheduled
+from app.broker.failures.dead_letters import DeadLetters
+from app.broker.failures.parking import Parking
+from app.broker.groups.consumption import Consumptions
+from app.broker.groups.group_flow import GroupFlow
+from app.broker.groups.group_positions import Committer, GroupPositions
+from app.broker.groups.members import Members
 from app.broker.health import Health
-from app.broker.lag import LagReader
-from app.broker.members import Members
+from app.broker.insight.lag import LagReader
+from app.broker.insight.whereabouts import WhereaboutsReader
 from app.broker.operations import Operations
-from app.broker.parking import Parking
 from app.broker.ports import Group, StoreStatus, Topic
-from app.broker.producers import Producers
-from app.broker.requests import Requests
+from app.broker.produce.requests import Requests
+from app.broker.read.browsing import Browser
+from app.broker.read.topic_positions import TopicPositions
 from app.broker.results import (
     AckedAndSent,
     BatchItem,
@@ -40,14 +43,11 @@ from app.broker.results import (
     SettleAction,
     SettleResult,
 )
-from app.broker.scheduled import Scheduled
-from app.broker.schedules import Schedules
+from app.broker.schedules.schedules import Schedules
 from app.broker.settings_changes import SettingsChanges
-from app.broker.streams import Streams
-from app.broker.topic_positions import TopicPositions
-from app.broker.trails import Trails
-from app.broker.transactions import Transactions
-from app.broker.whereabouts import WhereaboutsReader
+from app.broker.streams.streams import Streams
+from app.broker.tracing.trails import Trails
+from app.broker.transactions.transactions import Transactions
 from app.domain.delays import Due
 from app.domain.errors import CurlewError, Quota
 from app.domain.message import Message, StoredMessage

@@ -13,8 +13,8 @@ from msgspec import UNSET, Raw, UnsetType
 
 from app.api.decoding import DECODE_FAULTS
 from app.api.wire import DeadLetterView, DeliveredMessage, MessageView, ReplyView
-from app.broker.dead_letters import DeadLetter
-from app.broker.requests import Reply, expectation_of
+from app.broker.failures.dead_letters import DeadLetter
+from app.broker.produce.requests import Reply, expectation_of
 from app.broker.results import Delivery
 from app.domain.message import StoredMessage
 from app.store.formats.record.plain_record import PlainRecord, read_plain

@@ -13,7 +13,7 @@ from app.api.decoding import JSON_CONTENT_TYPE, TEXT_CONTENT_TYPE, is_header_tex
 from app.api.rendering import body_members
 from app.api.schemas import AnswerModel, RequestModel
 from app.api.setting_bodies import SettingsBody
-from app.broker.schedules import Schedules
+from app.broker.schedules.schedules import Schedules
 from app.domain.changes.merging import DEFAULT, DerivedPart, Named, Reset, TextsPart
 from app.domain.changes.terms import Changed
 from app.domain.errors import CurlewError

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from app.broker.config import BrokerConfig
-from app.broker.group_positions import Committer, refuse_broadcast
+from app.broker.groups.group_positions import Committer, refuse_broadcast
+from app.broker.journal.reading import DiskAccess
+from app.broker.leasing.subscriptions import Subscription
 from app.broker.life import BrokerLife
 from app.broker.ports import Group, Metadata, Store, Topic
-from app.broker.reading import DiskAccess
 from app.broker.results import (
     ANONYMOUS,
     AckedAndSent,
@@ -36,8 +37,7 @@ from app.broker.results import (
     SettleResult,
 )
 from app.broker.settings_changes import SettingsChanges
-from app.broker.streams import Streams
-from app.broker.subscriptions import Subscription
+from app.broker.streams.streams import Streams
 from app.broker.topics import find_topic
 from app.domain.changes.merging import by_name
 from app.domain.changes.terms import Terms

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from app.broker.delays import Delays
-from app.broker.offset_book import OffsetBook
+from app.broker.delays.delays import Delays
 from app.broker.ports import Store
+from app.broker.progress.offset_book import OffsetBook
 from app.broker.row_faults import RowFaults
 from app.domain.shortages import HINTS, Shortage
 from app.runtime.service import Service

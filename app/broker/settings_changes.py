@@ -5,12 +5,12 @@ them is counted just before it is made, on this node. A dry run counts the same 
 Event loop only; any call may raise `MetadataUnavailable`.
 """
 
-from app.broker.groups import Groups
-from app.broker.lifecycle import Lifecycle
-from app.broker.members import Members
-from app.broker.offset_book import OffsetBook
+from app.broker.groups.groups import Groups
+from app.broker.groups.members import Members
+from app.broker.lifecycle.lifecycle import Lifecycle
 from app.broker.ports import Group, Metadata, Store, Topic
-from app.broker.waiters import Waiters
+from app.broker.progress.offset_book import OffsetBook
+from app.broker.read.waiters import Waiters
 from app.domain.changes.effects import (
     SettingsChange,
     TopicFacts,

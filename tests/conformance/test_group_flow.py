@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
-from app.broker.group_flow import GroupFlow
-from app.broker.groups import Groups
+from app.broker.groups.group_flow import GroupFlow
+from app.broker.groups.groups import Groups
 from app.cluster import Metadata
 from app.domain.errors import GroupNotFound
 

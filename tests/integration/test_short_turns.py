@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from app.api.exchange import AsgiApp
-from app.broker.claims import Placed, ProducerClaim
-from app.broker.producer_table import ProducerTable
+from app.broker.dedup.claims import Placed, ProducerClaim
+from app.broker.dedup.producer_table import ProducerTable
 from app.broker.results import BatchItem, QueuePosition
 from app.cluster import migrate
 from app.config import Config

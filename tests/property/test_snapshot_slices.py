@@ -18,10 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from app.broker import dead_letters, group_progress, producer_table, transaction_table
-from app.broker.claims import KeyClaim, Placed, ProducerClaim, family_of
-from app.broker.epoch_plans import Plan
-from app.broker.group_progress import (
+from app.broker.dedup import producer_table
+from app.broker.dedup.claims import KeyClaim, Placed, ProducerClaim, family_of
+from app.broker.dedup.epoch_plans import Plan
+from app.broker.dedup.producer_entries import KnownProducer, SequenceNumbers
+from app.broker.dedup.producer_table import ProducerTable
+from app.broker.failures import dead_letters
+from app.broker.journal.journal import Journal, JournaledState
+from app.broker.progress import group_progress
+from app.broker.progress.group_progress import (
     Forgotten,
     GroupProgress,
     HandedOut,
@@ -35,11 +40,13 @@ from app.broker.group_progress import (
     encode_entry,
     runs_of,
 )
-from app.broker.group_progress import Placed as Begun
-from app.broker.journal import Journal, JournaledState
-from app.broker.producer_entries import KnownProducer, SequenceNumbers
-from app.broker.producer_table import ProducerTable
-from app.broker.transaction_table import Transaction, TransactionState, TransactionTable
+from app.broker.progress.group_progress import Placed as Begun
+from app.broker.transactions import transaction_table
+from app.broker.transactions.transaction_table import (
+    Transaction,
+    TransactionState,
+    TransactionTable,
+)
 from app.domain.errors import CurlewError, DiskFull, ProducerFenced, TooManyRequests
 from app.domain.limits import Limits
 from app.domain.positions import FlushMode

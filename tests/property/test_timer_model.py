@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from app.broker.confirming import Confirmation
-from app.broker.timers import FOREVER_MS, NOTHING
+from app.broker.delays.timers import FOREVER_MS, NOTHING
+from app.broker.journal.confirming import Confirmation
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import Timer, TimerLog

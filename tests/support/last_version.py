@@ -17,10 +17,14 @@ import msgspec
 from sqlalchemy import column, select, table, update
 
 from app import cli
-from app.broker import delays, lifecycle, producers, retrying, transactions
+from app.broker.dedup import producers
+from app.broker.delays import delays
+from app.broker.delays.waiting_records import waiting_part
+from app.broker.failures import retrying
+from app.broker.leasing.progress_journal import ProgressJournal
+from app.broker.lifecycle import lifecycle
 from app.broker.origins import dead_letter
-from app.broker.progress_journal import ProgressJournal
-from app.broker.waiting_records import waiting_part
+from app.broker.transactions import transactions
 from app.cluster.metadata.schema.migration import downgrade
 from app.cluster.metadata.tables import settings_table
 from app.domain.message import PROPERTY_GENERATION, Message, StoredMessage

@@ -12,8 +12,8 @@ from app.api.ports import DataPlane
 from app.api.rendering import view_of
 from app.api.traffic import Traffic
 from app.api.wire import BrowseAnswer, BrowseGapView, encode, encode_line
-from app.broker.browse_choice import BrowseConditions
-from app.broker.browsing import BrowseGap, BrowseRequest, BrowseResult
+from app.broker.read.browse_choice import BrowseConditions
+from app.broker.read.browsing import BrowseGap, BrowseRequest, BrowseResult
 from app.domain.errors import IllegalPage, InvalidRequest
 from app.domain.limits import DEFAULT_PAGE_SIZE, Limits
 

@@ -13,7 +13,7 @@ from typing import Final
 from app.api.exchange import Exchange
 from app.api.lane.metadata import SendOptions
 from app.api.parameters import agreed
-from app.broker.claims import Claim, KeyClaim, ProducerClaim
+from app.broker.dedup.claims import Claim, KeyClaim, ProducerClaim
 from app.domain.errors import InvalidRequest
 from app.domain.limits import KIB
 

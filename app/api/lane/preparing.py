@@ -9,7 +9,7 @@ from app.api.durations import parse_duration_ms
 from app.api.errors import UnsupportedFeature, did_you_mean
 from app.api.lane.metadata import SendOptions
 from app.api.wire import PreparedAnswer
-from app.broker.transaction_table import Transaction
+from app.broker.transactions.transaction_table import Transaction
 from app.domain.errors import InvalidRequest
 
 _HINT: Final = "write MQ-Transaction: prepare; group=pg1; check-after=30s"

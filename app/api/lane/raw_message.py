@@ -9,7 +9,7 @@ from app.api.errors import NotAcceptable
 from app.api.exchange import Headers
 from app.api.lane.metadata import encode_header
 from app.api.wire import encode
-from app.broker.requests import expectation_of
+from app.broker.produce.requests import expectation_of
 from app.domain.limits import (
     RAW_HEADERS_BYTES_MAX,
     RAW_PROPERTY_HEADERS_BYTES_MAX,

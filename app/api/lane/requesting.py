@@ -30,7 +30,7 @@ from app.api.rendering import reply_view
 from app.api.traffic import Traffic
 from app.api.unpacking import read_unpacked
 from app.api.wire import ReplyAnswer, RequestAnswer, encode_line
-from app.broker.requests import Replied
+from app.broker.produce.requests import Replied
 from app.domain.errors import NoReply, UnsupportedContentType
 from app.domain.limits import DEFAULT_REQUEST_WAIT_S, Limits
 from app.domain.message import Message

@@ -68,8 +68,8 @@ from app.api.wire import (
     SendAnswer,
     encode_line,
 )
-from app.broker.claims import Claim
-from app.broker.producers import Once
+from app.broker.dedup.claims import Claim
+from app.broker.dedup.producers import Once
 from app.broker.results import BatchItem, SendResult
 from app.domain.delays import Due
 from app.domain.errors import (

@@ -20,7 +20,7 @@ from app.api.lane import media
 from app.api.rendering import delivered_view, view_of
 from app.api.wire import MessageView, encode
 from app.broker.results import Delivery
-from app.broker.topic_stream import StreamGap, TopicChunk
+from app.broker.streams.topic_stream import StreamGap, TopicChunk
 from app.domain.consumers.consumption import ConsumptionEffect
 
 RETRY_MS: Final = 1_000

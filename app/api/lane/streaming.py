@@ -19,9 +19,9 @@ from app.api.lane.waiting import unless_gone
 from app.api.parameters import Query, duration_ms_of, point_of
 from app.api.ports import DataPlane
 from app.api.traffic import Traffic
-from app.broker.group_stream import GroupStream, GroupStreamRequest
-from app.broker.streaming import Stream, StreamEnd, StreamEnded
-from app.broker.topic_stream import TopicStream, TopicStreamRequest
+from app.broker.streams.group_stream import GroupStream, GroupStreamRequest
+from app.broker.streams.streaming import Stream, StreamEnd, StreamEnded
+from app.broker.streams.topic_stream import TopicStream, TopicStreamRequest
 from app.domain.errors import CurlewError, IllegalOffset, InvalidRequest
 from app.domain.limits import Limits
 from app.domain.settings import StartPosition

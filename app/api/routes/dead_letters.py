@@ -14,7 +14,7 @@ from app.api.rendering import dead_letter_view
 from app.api.routes.operations import OperationDocument
 from app.api.schemas import AnswerModel, Count, DryRunBody
 from app.api.wire import DeadLetterList, encode
-from app.broker.dead_letters import RedrivePlan, Selection
+from app.broker.failures.dead_letters import RedrivePlan, Selection
 from app.domain.errors import InvalidRequest
 from app.domain.limits import Limits
 

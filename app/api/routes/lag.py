@@ -11,8 +11,8 @@ from app.api.documentation import problem_responses
 from app.api.group_documents import consumption_states
 from app.api.large_documents import answer_of
 from app.api.schemas import AnswerModel, ConsumptionDocument
-from app.broker.lag import GroupLag, QueueLag, TopicLag
-from app.broker.whereabouts import Standing, Whereabouts
+from app.broker.insight.lag import GroupLag, QueueLag, TopicLag
+from app.broker.insight.whereabouts import Standing, Whereabouts
 from app.domain.consumers.consumption import ConsumptionState
 
 router = APIRouter(tags=["groups"])

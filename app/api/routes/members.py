@@ -24,7 +24,7 @@ from app.api.member_schemas import (
     UnlockBody,
 )
 from app.api.parameters import wait_s_of
-from app.broker.members import MemberShare
+from app.broker.groups.members import MemberShare
 from app.domain.consumers.membership import QueueName
 from app.domain.errors import QueueNotOwned
 

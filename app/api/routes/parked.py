@@ -8,7 +8,7 @@ from app.api.conditions import WithDryRun, is_dry_run
 from app.api.dependencies import WithServices, json_body
 from app.api.documentation import json_request, problem_responses
 from app.api.schemas import AnswerModel, Count, DryRunMember, RequestModel
-from app.broker.parking import ParkedKey, Release
+from app.broker.failures.parking import ParkedKey, Release
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 
 router = APIRouter(tags=["groups"])

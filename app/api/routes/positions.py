@@ -13,8 +13,8 @@ from app.api.lane.waiting import unless_gone
 from app.api.large_documents import answer_of
 from app.api.parameters import point_of, wait_s_of
 from app.api.schemas import AnswerModel, TopicOffsets
+from app.broker.read.topic_positions import QueueState, TopicState, TopicStates
 from app.broker.results import QueuePosition
-from app.broker.topic_positions import QueueState, TopicState, TopicStates
 from app.domain.errors import InvalidRequest, TopicNotFound
 
 router = APIRouter(tags=["topics"])

@@ -8,7 +8,7 @@ from pydantic import Field
 from app.api.dependencies import WithServices, json_body
 from app.api.documentation import json_request, problem_responses
 from app.api.schemas import INT64_MAX, AnswerModel, Count, RequestModel
-from app.broker.producer_entries import ProducerState
+from app.broker.dedup.producer_entries import ProducerState
 from app.broker.topics import find_topic
 
 router = APIRouter(tags=["producers"])

@@ -11,7 +11,7 @@ from app.api.delivery_times import due_of
 from app.api.dependencies import Services, WithServices, json_body
 from app.api.documentation import json_request, problem_responses
 from app.api.schemas import AnswerModel, DryRunMember, RequestModel
-from app.broker.scheduled import ScheduledMessage, ScheduledPage
+from app.broker.delays.scheduled import ScheduledMessage, ScheduledPage
 from app.domain.errors import IllegalDeliveryTime, IllegalPage
 
 router = APIRouter(tags=["delayed messages"])

@@ -9,7 +9,7 @@ from app.api.documentation import problem_responses
 from app.api.schemas import AnswerModel
 from app.broker.origins import origin_of
 from app.broker.topics import find_topic
-from app.broker.trails import TraceEvent
+from app.broker.tracing.trails import TraceEvent
 
 router = APIRouter(tags=["messages"])
 

@@ -12,7 +12,7 @@ from app.api.parameters import wait_s_of
 from app.api.rendering import view_of
 from app.api.schemas import AnswerModel, DryRunMember
 from app.api.wire import CheckList, CheckView, encode
-from app.broker.transaction_table import Transaction, TransactionState
+from app.broker.transactions.transaction_table import Transaction, TransactionState
 from app.domain.errors import InvalidRequest
 
 router = APIRouter(tags=["transactions"])

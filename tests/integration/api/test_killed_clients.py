@@ -16,9 +16,9 @@ from itertools import count
 
 import pytest
 
-from app.broker.confirming import Confirmation
+from app.broker.journal.confirming import Confirmation
+from app.broker.leasing.subscriptions import Held, Subscription
 from app.broker.results import ReceiveRequest
-from app.broker.subscriptions import Held, Subscription
 from app.domain.limits import KIB, Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.broker.batch_parts import (
+from app.broker.produce.batch_parts import (
     SMALL_MESSAGES_MAX,
     TURN_BYTES_MAX,
     TURN_MESSAGES_MAX,

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.broker.claims import ProducerClaim
-from app.broker.members import Heartbeat
+from app.broker.dedup.claims import ProducerClaim
+from app.broker.groups.members import Heartbeat
 from app.broker.results import QueuePosition, ReceiveRequest
 from app.domain.changes.terms import Terms
 from app.domain.consumers.membership import Profile, TopicSubscription

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.broker.browse_choice import BrowseConditions
-from app.broker.browsing import BrowseGap, BrowseRequest, BrowseResult
+from app.broker.read.browse_choice import BrowseConditions
+from app.broker.read.browsing import BrowseGap, BrowseRequest, BrowseResult
 from app.domain.errors import (
     IllegalFilter,
     IllegalPage,

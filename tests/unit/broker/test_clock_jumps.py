@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.broker.claims import KeyClaim, ProducerClaim
+from app.broker.dedup.claims import KeyClaim, ProducerClaim
 from app.domain.errors import CurlewError
 from app.domain.limits import Limits
 from app.domain.message import Message

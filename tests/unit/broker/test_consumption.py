@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from app.broker.group_positions import Committer
-from app.broker.group_progress import (
+from app.broker.groups.group_positions import Committer
+from app.broker.groups.members import Heartbeat, MemberShare
+from app.broker.progress.group_progress import (
     Bound,
     ConsumptionSet,
     GroupProgress,
     Unsubscribed,
     encode_entry,
 )
-from app.broker.members import Heartbeat, MemberShare
 from app.broker.results import Committed, Extend, QueuePosition, ReceiveRequest
 from app.domain.consumers.consumption import Consumption, ConsumptionEffectCode, ConsumptionState
 from app.domain.consumers.membership import Profile, TopicSubscription

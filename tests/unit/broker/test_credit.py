@@ -1,7 +1,7 @@
 """How many unsettled messages a stream may hold."""
 
-from app.broker.credit import Credit, Credits
 from app.broker.results import SettleAction, SettleResult
+from app.broker.streams.credit import Credit, Credits
 from app.domain.errors import ReceiptHandleExpired
 
 

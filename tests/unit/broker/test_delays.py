@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Awaitable
 
 import pytest
 
-from app.broker.confirming import Confirmation
-from app.broker.delays import retry_identity
-from app.broker.waiting_records import counted
+from app.broker.delays.delays import retry_identity
+from app.broker.delays.waiting_records import counted
+from app.broker.journal.confirming import Confirmation
 from app.domain.delays import Due
 from app.domain.errors import (
     AlreadyDelivered,

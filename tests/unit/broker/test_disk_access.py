@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.broker.reading import DiskAccess
+from app.broker.journal.reading import DiskAccess
 from app.domain.errors import ShuttingDown, SystemBusy
 from app.store import ColdRead
 

@@ -244,7 +244,7 @@ async def test_a_broken_store_hands_nothing_out_and_a_full_disk_does() -> None:
 
 
 async def test_a_snapshot_keeps_the_journal_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.broker.journal.ENTRIES_MAX", 10)
+    monkeypatch.setattr("app.broker.journal.journal.ENTRIES_MAX", 10)
     async with running() as world:
         for _ in range(30):
             world.store.fill(TOPIC, 0, numbered(2))

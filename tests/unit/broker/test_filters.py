@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.broker.filters import TagFilter, parse_filter
+from app.broker.filters.filters import TagFilter, parse_filter
 from app.domain.errors import IllegalFilter
 from app.domain.limits import FILTER_CHARS_MAX
 from app.domain.message import java_hash

@@ -123,7 +123,7 @@ async def test_a_member_that_waits_at_its_bound_is_woken_by_room() -> None:
 
 
 async def test_clients_that_hold_nothing_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.broker.receiving.HOLDERS_MAX", 10)
+    monkeypatch.setattr("app.broker.consume.receiving.HOLDERS_MAX", 10)
     async with running() as world:
         await world.group(GroupSettings(max_in_flight_per_member=1))
         world.store.fill(TOPIC, 0, numbered(1))

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.broker.group_positions import Committer, OffsetChange, ResetRequest, ResetTarget
-from app.broker.members import Heartbeat
+from app.broker.groups.group_positions import Committer, OffsetChange, ResetRequest, ResetTarget
+from app.broker.groups.members import Heartbeat
 from app.broker.results import QueuePosition
 from app.domain.consumers.membership import Profile, QueueName, TopicSubscription
 from app.domain.errors import (

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.broker.group_progress import (
+from app.broker.progress.group_progress import (
     CHUNK_BYTES,
     Forgotten,
     GroupProgress,

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from app.broker.group_stream import GroupStream, GroupStreamRequest
 from app.broker.results import Extend
-from app.broker.streaming import StreamEnd, StreamEnded
+from app.broker.streams.group_stream import GroupStream, GroupStreamRequest
+from app.broker.streams.streaming import StreamEnd, StreamEnded
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest, TopicNotFound
 from app.domain.settings import GroupSettings
 from tests.support.brokers import GROUP, TOPIC, World, bodies, running

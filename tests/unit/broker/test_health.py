@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from app.broker.delays.timers import BEHIND_MAX
 from app.broker.health import TROUBLES, Condition, ConditionCode
-from app.broker.timers import BEHIND_MAX
 from app.domain.shortages import Shortage
 from app.runtime.service import Service
 from app.runtime.shortage_log import Lack

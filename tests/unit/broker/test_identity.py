@@ -8,9 +8,9 @@ import asyncio
 
 import pytest
 
-from app.broker.claims import KeyClaim, ProducerClaim
-from app.broker.dead_letters import Selection
-from app.broker.delays import MISSING_MS
+from app.broker.dedup.claims import KeyClaim, ProducerClaim
+from app.broker.delays.delays import MISSING_MS
+from app.broker.failures.dead_letters import Selection
 from app.broker.results import QueuePosition
 from app.domain.changes.merging import Named
 from app.domain.changes.terms import Terms

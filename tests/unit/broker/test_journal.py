@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from app.broker.journal import Journal
+from app.broker.journal.journal import Journal
 from app.domain.errors import DiskFull, TooManyRequests
 from app.domain.message import PROPERTY_SNAPSHOT, Message
 from app.domain.positions import FlushMode
@@ -177,7 +177,7 @@ async def test_what_waits_to_be_written_is_waited_for() -> None:
 async def test_a_snapshot_that_could_not_be_written_is_due_still(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.broker.journal.ENTRIES_MAX", 2)
+    monkeypatch.setattr("app.broker.journal.journal.ENTRIES_MAX", 2)
     store = MemoryStore(FakeClock())
     with journals(store) as (journal, words):
         for entry in (b"a", b"b"):
@@ -194,7 +194,7 @@ async def test_a_snapshot_that_could_not_be_written_is_due_still(
 
 
 async def test_a_snapshot_is_due_after_many_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.broker.journal.ENTRIES_MAX", 3)
+    monkeypatch.setattr("app.broker.journal.journal.ENTRIES_MAX", 3)
     store = MemoryStore(FakeClock())
     with journals(store) as (journal, words):
         for entry in (b"a", b"b"):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from app.broker.lag import DAMAGED, NOT_BEGUN, GroupLag
+from app.broker.insight.lag import DAMAGED, NOT_BEGUN, GroupLag
 from app.broker.results import Extend, Nack
 from app.domain.errors import GroupNotFound, TopicNotFound
 from app.domain.limits import Limits

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from app.broker.claims import KeyClaim, ProducerClaim
-from app.broker.dead_letters import Selection
+from app.broker.dedup.claims import KeyClaim, ProducerClaim
+from app.broker.failures.dead_letters import Selection
 from app.broker.operations import OperationState
 from app.broker.origins import fitted
 from app.broker.results import BatchItem, Nack, Send
-from app.broker.transaction_table import TransactionState
+from app.broker.transactions.transaction_table import TransactionState
 from app.domain.delays import Due
 from app.domain.errors import PropertiesTooLarge
 from app.domain.limits import (

@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.broker.group_progress import GroupProgress, QueueState
-from app.broker.leases import REMEMBERED_ACKS_MAX, InFlight, Lease, LeaseTable
-from app.broker.retry_policy import Failure
-from app.broker.subscriptions import LeasedQueue, LeaseIds
+from app.broker.leasing.leases import REMEMBERED_ACKS_MAX, InFlight, Lease, LeaseTable
+from app.broker.leasing.retry_policy import Failure
+from app.broker.leasing.subscriptions import LeasedQueue, LeaseIds
+from app.broker.progress.group_progress import GroupProgress, QueueState
 
 State = Literal["leased", "failing", "moving", "delayed", "returned", "done"]
 OPEN = ("leased", "failing", "moving", "delayed")

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from app.broker.bells import Bells
-from app.broker.group_positions import Committer
-from app.broker.members import BLIND_SECONDS_MAX, Heartbeat, MemberShare
+from app.broker.groups.bells import Bells
+from app.broker.groups.group_positions import Committer
+from app.broker.groups.members import BLIND_SECONDS_MAX, Heartbeat, MemberShare
+from app.broker.groups.silence import Silence
 from app.broker.results import QueuePosition
-from app.broker.silence import Silence
 from app.domain.consumers.membership import (
     ConflictKind,
     Profile,

@@ -7,11 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.broker.dead_letters import Selection
-from app.broker.ordering import KeyOrder
-from app.broker.parking import ParkedKey, Release
+from app.broker.failures.dead_letters import Selection
+from app.broker.failures.parking import ParkedKey, Release
+from app.broker.leasing.ordering import KeyOrder
+from app.broker.leasing.subscriptions import Subscription
 from app.broker.results import Delivery, Nack
-from app.broker.subscriptions import Subscription
 from app.domain.errors import DiskFull, MessageNotFound, ReceiptHandleExpired
 from app.domain.limits import Limits
 from app.domain.message import Message

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from app.broker.leasing.subscriptions import Subscription
 from app.broker.results import BatchItem
-from app.broker.subscriptions import Subscription
 from app.domain.errors import InvalidRequest
 from app.domain.message import Message
 from tests.support.brokers import GROUP, TOPIC, World, bodies, offsets, running

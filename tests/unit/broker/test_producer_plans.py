@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.broker.producer_table import ProducerTable
+from app.broker.dedup.producer_table import ProducerTable
 from app.domain.errors import (
     DiskFull,
     ProducerFenced,

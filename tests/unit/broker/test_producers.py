@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.broker.claims import KeyClaim, Placed, ProducerClaim
-from app.broker.journal import Journal
-from app.broker.producers import Once
+from app.broker.dedup.claims import KeyClaim, Placed, ProducerClaim
+from app.broker.dedup.producers import Once
+from app.broker.journal.journal import Journal
 from app.broker.results import BatchItem, SendResult
 from app.domain.delays import Due
 from app.domain.errors import (
@@ -373,7 +373,7 @@ async def test_names_of_the_last_version_are_adopted_when_there_is_room(
 ) -> None:
     async with running() as world:
         with monkeypatch.context() as patched:
-            patched.setattr("app.broker.producers.topic_key", lambda name, _generation: name)
+            patched.setattr("app.broker.dedup.producers.topic_key", lambda name, _generation: name)
             await send(world, b"old", KeyClaim("k", "f"))
         setattr(world.store, refusing, DiskFull("no room", outcome="not_stored"))
         await world.restart()
@@ -393,7 +393,7 @@ async def test_a_frame_of_the_last_version_that_a_crash_cut_short_is_completed(
     """It names topics by their names alone; and this one may die again while it takes that over."""
     async with running() as world:
         with monkeypatch.context() as patched:
-            patched.setattr("app.broker.producers.topic_key", lambda name, _generation: name)
+            patched.setattr("app.broker.dedup.producers.topic_key", lambda name, _generation: name)
             await send_frame(world, 3, what)
         if dies:
             with monkeypatch.context() as patched:

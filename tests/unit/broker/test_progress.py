@@ -6,7 +6,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.broker.progress import QueueProgress
+from app.broker.progress.progress import QueueProgress
 
 START = 1_000
 OFFSETS = st.integers(START - 5, START + 3_000)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.broker.reading import find_offset_at
+from app.broker.journal.reading import find_offset_at
 from app.broker.results import PullRequest, PullResult, PullStatus
 from app.domain.errors import (
     IllegalFilter,

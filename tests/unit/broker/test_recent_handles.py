@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.broker.group_progress import QueueState
-from app.broker.leases import InFlight, Lease
-from app.broker.recent_handles import RecentHandles
-from app.broker.subscriptions import LeasedQueue
+from app.broker.leasing.leases import InFlight, Lease
+from app.broker.leasing.recent_handles import RecentHandles
+from app.broker.leasing.subscriptions import LeasedQueue
+from app.broker.progress.group_progress import QueueState
 from app.domain.errors import InvalidReceiptHandle
 from app.domain.handles.receipt import (
     ATTEMPT_MAX,

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.broker.group_positions import Committer
-from app.broker.group_stream import GroupStreamRequest
-from app.broker.members import Heartbeat
+from app.broker.groups.group_positions import Committer
+from app.broker.groups.members import Heartbeat
 from app.broker.results import Extend, Nack, QueuePosition, ReceiveRequest, Send
+from app.broker.streams.group_stream import GroupStreamRequest
 from app.domain.consumers.membership import Profile, TopicSubscription
 from app.domain.errors import (
     CurlewError,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.broker.requests import Replied, expectation_of
+from app.broker.produce.requests import Replied, expectation_of
 from app.domain.errors import (
     BodyTooLarge,
     IllegalWait,

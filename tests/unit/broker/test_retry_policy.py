@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.broker.retry_policy import EXPIRED, Again, Failure, GivenUp, after, delay_ms
+from app.broker.leasing.retry_policy import EXPIRED, Again, Failure, GivenUp, after, delay_ms
 from app.domain.settings import DEFAULT_RETRY, CustomizedRetry, ExponentialRetry
 
 SECOND = 1_000

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from app.broker.dead_letters import Selection
-from app.broker.group_positions import ResetRequest
+from app.broker.failures.dead_letters import Selection
+from app.broker.groups.group_positions import ResetRequest
 from app.broker.results import Delivery, Nack
 from app.domain.errors import DiskFull, ReceiptHandleExpired, StoreFailed
 from app.domain.message import Message

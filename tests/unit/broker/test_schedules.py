@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from app.broker.cron import due_times
+from app.broker.schedules.cron import due_times
 from app.domain.errors import DiskFull, IllegalSetting, MetadataUnavailable, TopicNotFound
 from app.domain.schedules import Missed, ScheduleSettings
 from tests.support.brokers import TOPIC, World, running

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.broker.filters import SqlFilter, parse_filter, properties_of
-from app.broker.sql_filter import Fault, NotComparable, compile_condition, parse
+from app.broker.filters.filters import SqlFilter, parse_filter, properties_of
+from app.broker.filters.sql import Fault, NotComparable, compile_condition, parse
 from app.domain.errors import IllegalFilter
 from app.domain.limits import FILTER_CHARS_MAX, FILTER_DEPTH_MAX
 from app.domain.message import Message, java_hash

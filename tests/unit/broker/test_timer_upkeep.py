@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from app.broker.delays import Delays
+from app.broker.delays.delays import Delays
 from app.domain.delays import Due
 from app.domain.errors import DiskFull, TimersNotReady
 from app.domain.message import Message
@@ -105,7 +105,7 @@ async def test_what_waits_is_pinned_and_what_is_done_is_trimmed() -> None:
 async def test_a_filling_disk_makes_what_holds_much_log_move(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app.broker.timer_upkeep.HELD_BYTES_MIN", 10)
+    monkeypatch.setattr("app.broker.delays.timer_upkeep.HELD_BYTES_MIN", 10)
     async with running() as world:
         await send_later(world, b"far", 7 * DAY)
         world.store.state.written_end = 1_000_000

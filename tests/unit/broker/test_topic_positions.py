@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from app.broker.topic_positions import TopicStates
+from app.broker.read.topic_positions import TopicStates
 from app.domain.errors import IllegalWait, InvalidRequest, StoreFailed
 from app.domain.limits import Limits
 from app.domain.positions import FlushMode

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from app.broker.streaming import StreamEnd, StreamEnded
-from app.broker.topic_stream import TopicChunk, TopicStream, TopicStreamRequest
+from app.broker.streams.streaming import StreamEnd, StreamEnded
+from app.broker.streams.topic_stream import TopicChunk, TopicStream, TopicStreamRequest
 from app.domain.errors import (
     IllegalFilter,
     IllegalOffset,

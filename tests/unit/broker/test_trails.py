@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.broker.trails import TraceKind, Trails, _runs
+from app.broker.tracing.trails import TraceKind, Trails, _runs
 from app.domain.errors import DiskFull
 from app.domain.limits import Limits
 from app.domain.names import TRACE_TOPIC

@@ -3,7 +3,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.broker.transaction_table import Transaction, TransactionState, TransactionTable
+from app.broker.transactions.transaction_table import (
+    Transaction,
+    TransactionState,
+    TransactionTable,
+)
 
 INTERVAL_S = 30.0
 CHECKS_MAX = 3

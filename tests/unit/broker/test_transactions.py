@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from app.broker.transaction_table import Transaction, TransactionState
-from app.broker.transactions import Transactions
+from app.broker.transactions.transaction_table import Transaction, TransactionState
+from app.broker.transactions.transactions import Transactions
 from app.domain.errors import (
     DiskFull,
     IllegalGroup,

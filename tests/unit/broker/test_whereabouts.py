@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from app.broker.dead_letters import Selection
-from app.broker.group_positions import Committer
-from app.broker.parking import Release
+from app.broker.failures.dead_letters import Selection
+from app.broker.failures.parking import Release
+from app.broker.groups.group_positions import Committer
+from app.broker.insight.whereabouts import Standing, Whereabouts
 from app.broker.results import Nack, QueuePosition, SendResult
-from app.broker.whereabouts import Standing, Whereabouts
 from app.domain.errors import GroupNotFound
 from app.domain.limits import Limits
 from app.domain.settings import (

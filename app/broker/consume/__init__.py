@@ -1,0 +1,1 @@
+"""Receiving and settling: messages go out with leases and come back with acks."""

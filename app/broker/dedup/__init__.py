@@ -1,0 +1,1 @@
+"""Stored once: idempotency keys, producer sequences, epochs."""

@@ -1,0 +1,187 @@
+"""The rows of `ProducerTable`, and the entries of the journal that say how they change. Pure."""
+
+import json
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from app.broker.dedup.claims import Placed, ProducerClaim, with_generation
+from app.broker.dedup.producer_refusals import in_progress, stored_before
+from app.domain.limits import KIB, STORE_TIME_LEAD_MS_MAX
+
+PRODUCER: Final = "p"
+KEY: Final = "k"
+SEAL: Final = "s"
+SEQUENCE: Final = "q"
+PLAN: Final = "n"
+EPOCH: Final = "e"
+DELETED: Final = "d"
+"""Kinds of entries: the first field of each."""
+
+_KEY_BYTES_AT_ONCE: Final = 64 * KIB
+
+_TAKEN_MS_AT: Final = 4
+"""Field of a key's entry: when it was taken."""
+
+
+@dataclass(slots=True)
+class SequenceNumbers:
+    """One sequence of a producer."""
+
+    next_seq: int = 0
+    confirmed: int = 0
+    """Below this the messages are safe; between it and `next_seq` they are being written."""
+    results: deque[tuple[int, Placed]] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class KnownProducer:
+    """A producer with its sequences, by topic key and scope."""
+
+    epoch: int
+    used_ms: int
+    sequences: dict[tuple[str, int], SequenceNumbers] = field(default_factory=dict)
+
+
+class Fresh(NamedTuple):
+    """To be stored, but for the first `skip` messages, which a crash has left of it in a queue."""
+
+    skip: int = 0
+    queue_id: int | None = None
+
+
+class SequenceState(NamedTuple):
+    """One sequence of a producer, for whoever asks. `queue_id` None: of the whole topic."""
+
+    topic: str
+    queue_id: int | None
+    next_seq: int
+
+
+class ProducerState(NamedTuple):
+    """What is known of a producer. None: never used, or sealed and forgotten."""
+
+    epoch: int | None
+    sealed_epoch: int | None
+    sequences: list[SequenceState]
+
+
+def sequence_entry(
+    producer_id: str, producer: KnownProducer, where: tuple[str, int], sequence: SequenceNumbers
+) -> bytes:
+    """The row of a snapshot with one sequence."""
+    row = *where, producer.used_ms, sequence.next_seq, list(sequence.results)
+    return encode(SEQUENCE, producer_id, producer.epoch, *row)
+
+
+def chunks_of(rows: Iterable[bytes], bytes_max: int) -> Iterator[bytes]:
+    """The rows of a snapshot as lines, in chunks of about so many bytes."""
+    lines: list[bytes] = []
+    size = 0
+    for line in rows:
+        if size + len(line) > bytes_max:
+            yield b"\n".join(lines)
+            lines, size = [], 0
+        lines.append(line)
+        size += len(line) + 1
+    if lines:
+        yield b"\n".join(lines)
+
+
+def first_result(claim: ProducerClaim, sequence: SequenceNumbers, count: int) -> Placed:
+    """Where a repeated request went. Raises `RequestInProgress` or `AlreadyStored`."""
+    if claim.seq + count > sequence.confirmed:
+        raise in_progress()
+    for seq, placed in sequence.results:
+        if seq == claim.seq and placed.size == count:
+            return placed
+    raise stored_before(claim.producer_id, claim.seq, count, sequence.next_seq)
+
+
+def take_back(sequence: SequenceNumbers, seq: int) -> None:
+    """Forget `seq` and what came after it; it is not stored."""
+    sequence.next_seq = min(sequence.next_seq, seq)
+    drop_results(sequence, seq)
+
+
+def drop_results(sequence: SequenceNumbers, seq: int) -> None:
+    """Forget the results of `seq` and what came after it."""
+    while sequence.results and sequence.results[-1][0] >= seq:
+        sequence.results.pop()
+
+
+def digest_of(topic: str, key: str) -> bytes:
+    """What an idempotency key of a topic is kept under; 16 bytes."""
+    return blake2b(f"{topic}\n{key}".encode(), digest_size=16).digest()
+
+
+def adopted(line: bytes, generation_of: Callable[[str], int]) -> bytes:
+    """An entry of a snapshot whose topic has a generation, if one is known for its name."""
+    fields = json.loads(line)
+    place = {KEY: 1, SEQUENCE: 3, PLAN: 3}.get(fields[0])
+    if place is None:
+        return line
+    named = with_generation(fields[place], generation_of)
+    if named == fields[place]:
+        return line
+    fields[place] = named
+    return encode(*fields)
+
+
+def encode(*fields: object) -> bytes:
+    """An entry."""
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def kept(key_entry: bytes, oldest_ms: int, now_ms: int) -> bytes | None:
+    """A key's entry as it is kept: itself, or as if it was taken now when it is ahead of the clock,
+    which was set back; None: its window is over."""
+    fields = json.loads(key_entry)
+    if fields[_TAKEN_MS_AT] > now_ms + STORE_TIME_LEAD_MS_MAX:
+        fields[_TAKEN_MS_AT] = now_ms
+        return encode(*fields)
+    return key_entry if fields[_TAKEN_MS_AT] >= oldest_ms else None
+
+
+def expire_seals(
+    seals: dict[str, tuple[int, int]], oldest_ms: int, now_ms: int, at_most: int
+) -> list[str]:
+    """Drop the first seals, family → epoch and when, whose window is over, and return whose they
+    were; one that is ahead of the clock has its window from now on."""
+    over: list[str] = []
+    for _ in range(at_most):
+        family, (epoch, sealed_ms) = next(iter(seals.items()), ("", (0, oldest_ms)))
+        if oldest_ms <= sealed_ms <= now_ms + STORE_TIME_LEAD_MS_MAX:
+            break
+        del seals[family]
+        if sealed_ms < oldest_ms:
+            over.append(family)
+        else:
+            seals[family] = epoch, now_ms
+    return over
+
+
+def expire_keys(
+    keys: dict[bytes, bytes], unsafe: Container[bytes], oldest_ms: int, now_ms: int, at_most: int
+) -> None:
+    """The same for the first keys, digest → entry, but for those that are being written."""
+    looked_at = 0
+    for _ in range(at_most):
+        if not keys or looked_at > _KEY_BYTES_AT_ONCE:
+            break
+        digest, entry = next(iter(keys.items()))
+        known = entry if digest in unsafe else kept(entry, oldest_ms, now_ms)
+        if known is entry:
+            break
+        looked_at += len(entry)
+        del keys[digest]
+        if known is not None:
+            keys[digest] = known
+
+
+def placed_of(fields: list[Any]) -> Placed:
+    """Invert what an entry says of a `Placed`."""
+    count, queues, firsts = fields
+    return Placed(count, tuple(queues), tuple((queue, first) for queue, first in firsts))

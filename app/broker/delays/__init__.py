@@ -1,0 +1,1 @@
+"""Messages for later: timers, their records, upkeep and list."""

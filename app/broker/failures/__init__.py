@@ -1,0 +1,1 @@
+"""What becomes of messages that were not consumed: retries, dead letters, blocked keys."""

@@ -1,0 +1,1 @@
+"""Filters of messages: tags, SQL expressions, exact texts."""

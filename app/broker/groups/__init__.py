@@ -1,0 +1,1 @@
+"""Consumer groups: their life, members, pause and positions."""

@@ -1,0 +1,525 @@
+"""The groups at work on this node: their subscriptions, made on first use.
+
+Where a subscription begins: at the group's committed offsets; a queue without one at the first
+message, if the group has committed others of the topic (the queue was added later), else where the
+group's `start` says. What was decided is committed, so that a restart does not decide again.
+Event loop only.
+"""
+
+import contextlib
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Final
+
+from app.broker.journal.confirming import Confirmation
+from app.broker.journal.reading import DiskAccess, find_offset_at
+from app.broker.leasing.leases import InFlight
+from app.broker.leasing.progress_journal import ProgressJournal
+from app.broker.leasing.subscriptions import LeasedQueue, LeaseIds, Subscription
+from app.broker.lifecycle.lifecycle import Lifecycle
+from app.broker.lifecycle.name_room import NameRoom
+from app.broker.ports import Group, Metadata, Store, Topic
+from app.broker.progress.group_progress import Key, Placed, QueueState, Skipped
+from app.broker.progress.offset_book import OffsetBook
+from app.broker.results import QueuePosition
+from app.broker.row_faults import RowFaults
+from app.broker.topics import check_current
+from app.domain.changes.effects import GroupFacts
+from app.domain.errors import CurlewError, GroupNotFound, OffsetOutOfRange
+from app.domain.handles.receipt import RETRY_QUEUE_ID
+from app.domain.limits import Limits
+from app.domain.names import check_group, nearest, retry_topic
+from app.domain.positions import CommittedOffset, FlushMode
+from app.domain.settings import DeliveryOrder, GroupMode, StartPosition
+from app.store import QueueBounds
+
+_ROOM_ENOUGH: Final = nullcontext()
+
+
+class Groups:
+    """Subscriptions by group and topic. One per broker."""
+
+    def __init__(
+        self,
+        store: Store,
+        metadata: Metadata,
+        *,
+        readers: Executor,
+        lease_ids: LeaseIds,
+        book: OffsetBook,
+        progress: ProgressJournal,
+        lifecycle: Lifecycle,
+        name_room: NameRoom,
+        limits: Limits,
+        auto_create: bool = True,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._readers = readers
+        self._lease_ids = lease_ids
+        self._book = book
+        self._progress = progress
+        self._lifecycle = lifecycle
+        self._name_room = name_room
+        self._limits = limits
+        self._auto_create = auto_create
+        self._subscriptions: dict[str, dict[str, Subscription]] = {}
+        """Group → topic → subscription."""
+        self._in_flight: dict[str, InFlight] = {}
+        self._leaving: dict[tuple[str, str], Confirmation] = {}
+        """(group, topic) → a deletion of the progress that is being written down."""
+        self._followed = metadata.snapshot
+        """The settings that parked receives have seen."""
+        self.faults = RowFaults("failed deliveries")
+        """Subscriptions, by group and topic, whose failed deliveries cannot be dealt with."""
+
+    def find(self, group: str, topic: str) -> Subscription | None:
+        topics = self._subscriptions.get(group)
+        return None if topics is None else topics.get(topic)
+
+    def find_or_stand_in(self, group: str, topic: str) -> Subscription:
+        """The group's subscription; without one, an empty stand-in where every handle of the two
+        has expired. Settling begins nothing: only a receive does."""
+        subscription = self.find(group, topic)
+        if subscription is not None:
+            return subscription
+        in_flight = InFlight()
+        key = (group, topic, RETRY_QUEUE_ID)
+        retry = LeasedQueue(*key, QueueState(0), in_flight, self._lease_ids.next)
+        return Subscription(group, topic, retry, in_flight)
+
+    async def find_or_create_group(self, name: str) -> Group:
+        """A group is made by its first use, with the defaults, where the configuration allows it;
+        else `GroupNotFound`."""
+        group = self._metadata.snapshot.groups.get(name)
+        if group is None:
+            self.check_may_make(name)
+            group = await self._lifecycle.ensure_group(name)
+        return group
+
+    def check_may_make(self, name: str) -> None:
+        """Raise `GroupNotFound` when nobody may make the group by using it."""
+        check_group(name)
+        if self._auto_create or name in self._metadata.snapshot.groups:
+            return
+        similar = nearest(name, self._metadata.snapshot.groups)
+        hint = f"did you mean {similar!r}? Or make" if similar else "make"
+        raise GroupNotFound(
+            f"consumer group {name!r} does not exist, and using it does not make it",
+            hint=f"{hint} it with PUT /v1/groups/{name}",
+        )
+
+    async def subscribe(self, group: Group, topic: Topic) -> Subscription:
+        """The group's subscription, made if this is its first use.
+
+        Raises `TopicNotFound` or `GroupNotFound` when one was deleted since it was looked up.
+        """
+        if self._leaving:
+            await self.until_left(group.name, topic.name)
+        check_current(self._metadata, topic, group)
+        subscription = self.find(group.name, topic.name)
+        if subscription is not None and subscription.is_ordered != _is_ordered(group):
+            del self._subscriptions[group.name][topic.name]
+            subscription.close()  # the setting has changed: all leases end
+            subscription = None
+        if subscription is None:
+            offsets = await self._start_offsets(group, topic)
+            check_current(self._metadata, topic, group)
+            # Another first use may have been quicker while this one read.
+            subscription = self.find(group.name, topic.name)
+            if subscription is None:
+                self.check_room(group, topic)
+                subscription = self._make(group, topic, offsets)
+        if len(subscription.queues) < topic.queues:
+            added = range(len(subscription.queues), topic.queues)
+            firsts = {queue: self._store.bounds(topic.name, queue).min_offset for queue in added}
+            placed = self._place(group.name, topic.name, firsts)
+            subscription.placed = placed or subscription.placed
+            self._add_queues(subscription, len(added))
+        if subscription.placed is not None:
+            await self._wait_until_placed(subscription)
+        return subscription
+
+    async def _wait_until_placed(self, subscription: Subscription) -> None:
+        """Nothing is delivered before it is written down where the group began."""
+        placed = subscription.placed
+        assert placed is not None
+        if placed.has_failed:  # the disk was full
+            rows = [(*queue.key[1:], queue.committed) for queue in subscription.sources]
+            placed = self._progress.skip(subscription.group, rows, FlushMode.ASYNC)
+            subscription.placed = placed
+        await placed.wait()
+        if subscription.placed is placed:
+            subscription.placed = None
+
+    def _make(self, group: Group, topic: Topic, offsets: Sequence[int]) -> Subscription:
+        in_flight = self._in_flight.setdefault(group.name, InFlight())
+        key = (group.name, topic.name, RETRY_QUEUE_ID)
+        self._progress.bind(group, topic)
+        first = self._store.bounds(retry_topic(group.name, topic.name), 0).min_offset
+        placed = self._place(
+            group.name, topic.name, {RETRY_QUEUE_ID: first, **dict(enumerate(offsets))}
+        )
+        retry = LeasedQueue(
+            *key,
+            self._progress.queue(key),
+            in_flight,
+            self._lease_ids.next,
+            is_ordered=_is_ordered(group),
+        )
+        subscription = Subscription(group.name, topic.name, retry, in_flight)
+        subscription.generations = group.generation, topic.generation
+        subscription.placed = placed
+        self._add_queues(subscription, len(offsets))
+        self._subscriptions.setdefault(group.name, {})[topic.name] = subscription
+        return subscription
+
+    def _place(self, group: str, topic: str, offsets: Mapping[int, int]) -> Confirmation | None:
+        """Let queues of which nothing is known begin at their offsets.
+
+        So does one of which more is known than the log has, after a loss of power.
+        """
+        new = []
+        for queue_id, offset in offsets.items():
+            state = self._progress.find((group, topic, queue_id))
+            if queue_id == RETRY_QUEUE_ID:
+                bounds = self._store.bounds(retry_topic(group, topic), 0)
+            else:
+                bounds = self._store.bounds(topic, queue_id)
+            if state is None or state.end > bounds.max_offset:
+                new.append((topic, queue_id, offset))
+        return self._progress.place(group, new, FlushMode.ASYNC) if new else None
+
+    def _add_queues(self, subscription: Subscription, count: int) -> None:
+        group, topic, first = subscription.group, subscription.topic, len(subscription.queues)
+        for queue_id in range(first, first + count):
+            key = (group, topic, queue_id)
+            state = self._progress.queue(key)
+            queue = LeasedQueue(
+                *key,
+                state,
+                subscription.in_flight,
+                self._lease_ids.next,
+                is_ordered=subscription.is_ordered,
+            )
+            subscription.add(queue)
+            if not state.moves:  # else the log may refuse where it stands
+                self._book.advance(key, queue.committed)
+
+    async def _start_offsets(self, group: Group, topic: Topic) -> list[int]:
+        committed = self._book.committed(group.name, topic.name)
+        bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
+        if not committed:
+            return await self.offsets_at(topic.name, bounds, group.start)
+        return [min(committed.get(queue, low), high) for queue, (low, high) in enumerate(bounds)]
+
+    async def positions(self, group: Group, topic: Topic) -> list[int]:
+        """Per queue, where a reader of the group begins. What had to be decided is kept at once,
+        or a crash would decide it again, later; in a broadcast group the clients keep it."""
+        if group.mode is GroupMode.BROADCAST:
+            bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
+            return await self.offsets_at(topic.name, bounds, group.start)
+        await self._book.refresh(group.name)
+        offsets = await self._start_offsets(group, topic)
+        check_current(self._metadata, topic, group)
+        known = self._book.committed(group.name, topic.name)
+        if any(queue_id not in known for queue_id in range(topic.queues)):
+            self.check_room(group, topic)
+            for queue_id, offset in enumerate(offsets):
+                self._book.advance((group.name, topic.name, queue_id), offset)
+            await self._book.write()
+        return offsets
+
+    async def offsets_at(
+        self, topic: str, bounds: Sequence[QueueBounds], start: StartPosition
+    ) -> list[int]:
+        """Per queue: the first offset, the end, or the first stored at or after a time."""
+        if start == "earliest":
+            return [low for low, _ in bounds]
+        if start == "latest":
+            return [high for _, high in bounds]
+        return await self._offsets_at_time(topic, bounds, start)
+
+    async def _offsets_at_time(
+        self, topic: str, bounds: Sequence[QueueBounds], timestamp_ms: int
+    ) -> list[int]:
+        def find_all(wait_for_disk: bool) -> list[int]:
+            return [
+                find_offset_at(
+                    self._store,
+                    topic,
+                    queue_id,
+                    queue_bounds,
+                    timestamp_ms,
+                    wait_for_disk=wait_for_disk,
+                )
+                for queue_id, queue_bounds in enumerate(bounds)
+            ]
+
+        return await DiskAccess(self._readers).run(find_all)
+
+    # --- committed offsets
+
+    def committed(self, group: str, topic: str) -> list[QueuePosition]:
+        offsets = self._book.committed(group, topic)
+        return [QueuePosition(queue, offset) for queue, offset in sorted(offsets.items())]
+
+    def check_commit(self, topic: Topic, rows: Sequence[QueuePosition]) -> None:
+        """Raise unless all offsets lie within their queues, end included."""
+        for queue_id, offset in rows:
+            self._check_commit(topic.name, queue_id, offset)
+
+    def commit(self, group: Group, topic: Topic, rows: Sequence[QueuePosition]) -> Confirmation:
+        """Everything below these offsets is done; lower ones change nothing. On its way to the
+        log; `OffsetBook` brings it to SQL. Raises `TopicNotFound` or `GroupNotFound` when one was
+        deleted since it was looked up. `until_left` before."""
+        check_current(self._metadata, topic, group)
+        self.check_room(group, topic)
+        places = [(topic.name, queue_id, offset) for queue_id, offset in rows]
+        self._progress.bind(group, topic)
+        entry = Skipped(group.name, places)
+        written = self._progress.move(entry, topic.flush, self._moved)
+        subscription = self.find(group.name, topic.name)
+        if subscription is not None:
+            for queue_id, _ in rows:
+                if queue_id < len(subscription.queues):
+                    subscription.queues[queue_id].follow()
+            self.wake_all(group.name)
+        return written
+
+    def committed_after(self, group: str, topic: str, queue_id: int, offset: int) -> int:
+        """What would be committed in the queue after a commit."""
+        state = self._progress.find((group, topic, queue_id))
+        if state is None:
+            return offset
+        progress = state.progress.copy()
+        progress.skip_to(offset)
+        return progress.committed
+
+    def _moved(self, key: Key, committed: int, error: CurlewError | None) -> None:
+        """The log has a commit or a reset, or has refused it. SQL hears of none before."""
+        if error is None:
+            self._book.advance(key, committed)
+            return
+        group, topic, queue_id = key
+        state, subscription = self._progress.find(key), self.find(group, topic)
+        if subscription is not None:
+            if state is None:  # what the group begins with is to be decided anew
+                del self._subscriptions[group][topic]
+                subscription.close()
+            elif queue_id < len(subscription.queues):
+                subscription.queues[queue_id].start_over(self._lease_ids.next)
+                subscription.line.wake_one()
+        if state is not None and self._book.committed(group, topic).get(queue_id, 0) > (
+            state.progress.committed
+        ):
+            self._book.correct(key, state.progress.committed)
+
+    async def until_left(self, group: str, topic: str) -> None:
+        """A deletion of the group's progress in the topic is over, or was refused."""
+        leaving = self._leaving.get((group, topic))
+        if leaving is not None:
+            with contextlib.suppress(CurlewError):
+                await leaving.wait()
+
+    def check_room(self, group: Group, topic: Topic) -> None:
+        """Raise `StateConflict` when the group may not begin in one more topic. To be called in the
+        turn in which it begins."""
+        with self.room(group, (topic,)):
+            pass
+
+    def room(self, group: Group, topics: Iterable[Topic]) -> AbstractContextManager[None]:
+        """Keep room for the group to begin in all of the topics, or raise `StateConflict` when it
+        is entered. Costs little where the group has begun."""
+        begins = [each for each in topics if not self._book.has_begun(group.name, each.name)]
+        if not begins or group.mode is GroupMode.BROADCAST:
+            return _ROOM_ENOUGH
+        return self._room(group.name, begins)
+
+    @contextmanager
+    def _room(self, group: str, topics: Iterable[Topic]) -> Iterator[None]:
+        with ExitStack() as held:
+            for topic in topics:
+                if not self._book.begins(group, topic.name):
+                    self._name_room.check_retries(group, topic.name)
+                held.enter_context(self._book.room(group, topic, self._limits))
+            yield
+
+    def bind(self, group: Group, topic: Topic) -> None:
+        """Before the log is told of offsets: they are of these generations."""
+        self.check_room(group, topic)
+        self._progress.bind(group, topic)
+
+    async def begin_again(self, group: str, rows: Sequence[CommittedOffset]) -> None:
+        """Set offsets in the log, drop what is leased there, go on. Nothing is changed when the log
+        does not take it."""
+        places = [(row.topic, row.queue_id, int(row.offset)) for row in rows]
+        written = self._progress.move(Placed(group, places), FlushMode.SYNC, self._reset)
+        for row in rows:
+            subscription = self.find(group, row.topic)
+            if subscription is not None and row.queue_id < len(subscription.queues):
+                subscription.queues[row.queue_id].start_over(self._lease_ids.next)
+        self.wake_all(group)
+        await written.wait()
+
+    def end_leases(self, group: str, topic: str) -> None:
+        """Others read the topic by offset now: handles are void, what is not done stays so."""
+        subscription = self._subscriptions.get(group, {}).pop(topic, None)
+        if subscription is not None:
+            subscription.close()
+            self.tell_of_room(subscription.in_flight, group)
+
+    def _reset(self, key: Key, committed: int, error: CurlewError | None) -> None:
+        if error is not None:  # else the book is told by who resets
+            self._moved(key, committed, error)
+
+    async def unsubscribe(self, group: str, topic: str, check: Callable[[], object]) -> None:
+        """Forget what the group has done in the topic; what is leased is void. `check` raises when
+        it is a successor that has these names by now."""
+
+        def left(error: CurlewError | None) -> None:
+            del self._leaving[group, topic]
+            if error is None:
+                self._progress.delete_retries(group, topic)
+            else:
+                self._remember(group, topic)
+
+        await self.until_left(group, topic)
+        check()
+        try:
+            written = self._progress.unsubscribe(group, topic, left)
+        except CurlewError:
+            self._remember(group, topic)
+            raise
+        self._leaving[group, topic] = written
+        subscription = self._subscriptions.get(group, {}).pop(topic, None)
+        if subscription is not None:
+            subscription.close()
+        await written.wait()
+
+    def _remember(self, group: str, topic: str) -> None:
+        """The log has refused to forget the group's progress: the book knows it again."""
+        for name, queue_id, state in self._progress.of_group(group):
+            if name == topic and queue_id != RETRY_QUEUE_ID:
+                self._book.correct((group, topic, queue_id), state.progress.committed)
+
+    def _check_commit(self, topic: str, queue_id: int, offset: int) -> None:
+        bounds = self._store.bounds(topic, queue_id)
+        if not 0 <= offset <= bounds.max_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} of queue {queue_id} cannot be committed;"
+                f" the end is {bounds.max_offset}",
+                hint="commit the offset after the last message that was processed",
+                fields={"min_offset": bounds.min_offset, "max_offset": bounds.max_offset},
+            )
+
+    # --- who is at work
+
+    def facts(self, group: str) -> GroupFacts:
+        """The group at work on this node, for who changes it."""
+        topics = self._subscriptions.get(group, {})
+        in_flight = self._in_flight.get(group, InFlight())
+        return GroupFacts(
+            leases=sum(subscription.leased_count for subscription in topics.values()),
+            in_flight=in_flight.count,
+            waiting=sum(subscription.line.count for subscription in topics.values()),
+            topics=len({*topics, *self._book.topics(group)}),
+            holders=tuple(holder.count for holder in in_flight.holders.values()),
+        )
+
+    def busy_in_topic(self, topic: str) -> tuple[int, int]:
+        """Messages of the topic that clients hold, and receives that wait for more."""
+        found = [topics[topic] for topics in self._subscriptions.values() if topic in topics]
+        return sum(each.leased_count for each in found), sum(each.line.count for each in found)
+
+    # --- waking and forgetting
+
+    def wake_all(self, group: str) -> None:
+        """Let one parked receive of each topic of the group look again."""
+        for subscription in self._subscriptions.get(group, {}).values():
+            subscription.line.wake_one()
+
+    def wake_everybody(self, group: str) -> None:
+        """Let all parked receives of the group look again: what they may take has changed."""
+        for subscription in self._subscriptions.get(group, {}).values():
+            subscription.line.wake_everybody()
+
+    def follow_settings(self) -> None:
+        """Let parked receives of changed groups look again. A change that was made here has woken
+        them at once; one of another node shows in the metadata. Costs a comparison when there is
+        none."""
+        before, now = self._followed, self._metadata.snapshot
+        if before is now:
+            return
+        self._followed = now
+        for group in self._subscriptions:
+            if before.groups.get(group) != now.groups.get(group):
+                self.wake_everybody(group)
+
+    def tell_of_room(self, in_flight: InFlight, group: str) -> None:
+        """The group holds fewer messages than before: whoever got too few looks again."""
+        if in_flight.has_refused_member:
+            # Who was refused as a member is not the one that waits longest.
+            in_flight.has_refused = in_flight.has_refused_member = False
+            self.wake_everybody(group)
+        if in_flight.has_refused:
+            in_flight.has_refused = False
+            self.wake_all(group)
+
+    def expire_group(self, group: str, now_s: float) -> None:
+        """Return what has run out on any topic of the group, to make room in it."""
+        for subscription in self._subscriptions.get(group, {}).values():
+            count = subscription.in_flight.count
+            subscription.expire(now_s)
+            if subscription.in_flight.count < count:
+                self.tell_of_room(subscription.in_flight, group)
+
+    def expire(self, now_s: float) -> list[Subscription]:
+        """Notice leases and delays that have ended; wake parked receives for what is ready.
+
+        Returns the subscriptions in which deliveries have failed.
+        """
+        failing: list[Subscription] = []
+        broken: set[Hashable] = set()
+        for topics in self._subscriptions.values():
+            for subscription in topics.values():
+                try:
+                    self._expire(subscription, now_s)
+                except Exception as error:  # noqa: BLE001 - the others expire all the same
+                    row = "leases", subscription.group, subscription.topic
+                    broken.add(row)
+                    self.faults.note(row, error)
+                if any(queue.leases.has_failing for queue in subscription.sources):
+                    failing.append(subscription)
+        if self.faults.count:
+            self.faults.keep_only({*broken, *(each.row for each in failing)})
+        return failing
+
+    def _expire(self, subscription: Subscription, now_s: float) -> None:
+        waits = not subscription.line.is_empty
+        if waits and subscription.in_flight.has_refused:
+            self.expire_group(subscription.group, now_s)
+        if (waits or subscription.in_flight.count) and subscription.expire(now_s):
+            subscription.line.wake_one()
+
+    def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """Drop the subscriptions of a topic or a group that was deleted."""
+        gone = list(self._subscriptions.pop(group, {}).values()) if group is not None else []
+        if topic is not None:
+            for topics in self._subscriptions.values():
+                if topic in topics:
+                    gone.append(topics.pop(topic))
+        for subscription in gone:
+            subscription.close()
+        if group is not None:
+            self._in_flight.pop(group, None)
+        for retried_group, retried_topic in self._progress.retried():
+            if retried_group == group or retried_topic == topic:
+                self._progress.delete_retries(retried_group, retried_topic)
+        self._progress.forget(topic=topic, group=group)
+        self._book.forget(topic=topic, group=group)
+
+
+def _is_ordered(group: Group) -> bool:
+    return group.order is DeliveryOrder.FIFO

@@ -1,0 +1,567 @@
+"""Members of groups in pull mode: heartbeats with long poll, silence, queue locks, fenced commits.
+
+The rules are pure steps of `app.domain.consumers.rebalancing`, run on the truth in SQL; here is
+what needs a clock, waiting and memory. A change made on this node is told to its waiting members
+at once, one made on another node with the next turn (`BrokerConfig.member_check_seconds`). Without
+the database nobody joins, leaves or is taken for silent: everybody keeps what they have.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from typing_extensions import override
+
+from app.broker.filters.filters import parse_filter
+from app.broker.groups.bells import Bells
+from app.broker.groups.consumption import Consumptions
+from app.broker.groups.groups import Groups
+from app.broker.groups.member_room import MemberRoom
+from app.broker.groups.silence import Silence
+from app.broker.ports import Group, Metadata, Topic
+from app.broker.row_faults import RowFaults
+from app.broker.topics import check_queue, find_topic
+from app.domain.clock import Clock
+from app.domain.consumers import rebalancing
+from app.domain.consumers.consumption import ConsumptionEffect
+from app.domain.consumers.member_shares import (
+    Surroundings,
+    assignment_of,
+    conflicts_of,
+    strategy_of,
+    subscribed_topics,
+    subscribers,
+)
+from app.domain.consumers.membership import (
+    Assignment,
+    Conflict,
+    Member,
+    Membership,
+    Profile,
+    QueueLock,
+    QueueName,
+    Rebalance,
+    Strategy,
+    StrategyName,
+)
+from app.domain.errors import (
+    CurlewError,
+    GroupNotFound,
+    IllegalMember,
+    MemberNotFound,
+    MetadataUnavailable,
+    ShuttingDown,
+    StateConflict,
+)
+from app.domain.limits import CLIENT_ID_CHARS_MAX, Limits
+from app.domain.names import check_group
+from app.domain.settings import GroupMode
+
+_LOG: Final = logging.getLogger(__name__)
+
+_CLIENT_ID: Final = re.compile(rf"[A-Za-z0-9._:@#-]{{1,{CLIENT_ID_CHARS_MAX}}}")
+
+BLIND_SECONDS_MAX: Final = 5.0
+"""Turns further apart than this count as time in which nobody could be heard: the database was
+away, or this process was stopped."""
+
+RENEWALS_PER_LEASE: Final = 3
+"""How often a waiting long poll renews its member's lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What a member sends. `assignment_id` is the last that it knows; a wait ends when the present
+    one differs. Without it a wait begins only if `generation` is the present one."""
+
+    profile: Profile
+    generation: int | None = None
+    assignment_id: str | None = None
+    wait_s: float = 0.0
+    force: bool = False
+    """Join although consumers of the group lease one of the topics: their leases end."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberShare:
+    """What a member is told: its queues with the offset where each begins, and what is wrong."""
+
+    assignment: Assignment
+    offsets: Mapping[QueueName, int]
+    mode: GroupMode
+    strategy: Strategy
+    client_ids: tuple[str, ...]
+    conflicts: Sequence[Conflict]
+    effects: Sequence[ConsumptionEffect] = ()
+    """What was ended when the group began to share out a topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMembers:
+    """A group's members with their shares, for who looks from outside."""
+
+    membership: Membership
+    mode: GroupMode
+    strategy: Strategy
+    shares: Sequence[tuple[Member, Assignment]]
+    conflicts: Sequence[Conflict]
+
+
+class _QueueCounts(Mapping[str, int]):
+    """The topics of the snapshot as numbers of queues, without a copy."""
+
+    def __init__(self, topics: Mapping[str, Topic]) -> None:
+        self._topics = topics
+
+    @override
+    def __getitem__(self, topic: str) -> int:
+        return self._topics[topic].queues
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._topics)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._topics)
+
+
+class Members:
+    """Reachable as `Broker.members`. Event loop only; any call may raise `MetadataUnavailable`."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        clock: Clock,
+        limits: Limits,
+        *,
+        groups: Groups,
+        consumptions: Consumptions,
+    ) -> None:
+        self.bells = Bells(limits.waiters_max)
+        self._metadata = metadata
+        self._clock = clock
+        self._limits = limits
+        self._groups = groups
+        self._consumptions = consumptions
+        self._beats: Silence[str, int] = Silence()
+        self._locks: Silence[QueueName, QueueLock] = Silence()
+        self._last: dict[str, Membership] = {}
+        """As last seen; may be older than SQL by a turn."""
+        self._room = MemberRoom(self._last, limits)
+        self._looked_s = clock.monotonic_s()
+        self._is_deaf = False
+        """A sign of life could not be written: nobody is silent yet."""
+        self.faults = RowFaults("members")
+        """Groups whose members cannot be watched."""
+
+    # --- the life of a member
+
+    async def heartbeat(
+        self, group: str, client_id: str, beat: Heartbeat, gone: Callable[[], bool]
+    ) -> MemberShare:
+        """Join, or stay; wait for a change of the member's queues if asked to.
+
+        Raises `StaleGeneration` when the client must drop its queues and join again.
+        """
+        if self.bells.is_closed:
+            raise ShuttingDown(
+                "the node is shutting down", hint="ask another node", retry_after_s=1
+            )
+        _check_client_id(client_id)
+        check_group(group)
+        await self._metadata.refresh()
+        self._check_profile(beat.profile)
+        settings = await self._find_or_create_group(group, client_id, beat)
+        present = self._metadata.snapshot.topics
+        reads = [present[name] for name in beat.profile.topics if name in present]
+        with self._groups.room(settings, reads):  # until it has begun in those it gets
+            return await self._stay(settings, client_id, beat, gone)
+
+    async def _stay(
+        self, settings: Group, client_id: str, beat: Heartbeat, gone: Callable[[], bool]
+    ) -> MemberShare:
+        group = settings.name
+
+        def step(membership: Membership) -> Membership:
+            self._room.check_group(membership, client_id)
+            self._check_new_topics(membership, client_id, beat.profile)
+            return rebalancing.heartbeat(
+                membership, client_id, beat.profile, beat.generation, self._surroundings(settings)
+            )
+
+        async def check() -> None:
+            step(await self._metadata.members.read(group))
+
+        topics = () if settings.mode is GroupMode.BROADCAST else beat.profile.topics
+        with self._room.one(group, client_id):
+            async with self._consumptions.assigning(
+                group, topics, force=beat.force, check=check
+            ) as effects:
+                membership = await self._change(group, step)
+        assignment = assignment_of(membership, client_id, self._surroundings(settings))
+        known = beat.assignment_id
+        if known is None and beat.generation == assignment.generation:
+            known = assignment.assignment_id
+        if beat.wait_s > 0 and known == assignment.assignment_id:
+            membership = await self._wait(settings, client_id, beat, known, topics, gone)
+        share = await self._share(settings, membership, client_id)
+        return replace(share, effects=effects)
+
+    async def _find_or_create_group(self, group: str, client_id: str, beat: Heartbeat) -> Group:
+        """A group is made by the first heartbeat that a group without members would take."""
+        if group not in self._metadata.snapshot.groups:
+            self._groups.check_may_make(group)
+            self._check_new_topics(Membership(group), client_id, beat.profile)
+            rebalancing.check_heartbeat(Membership(group), client_id, beat.generation)
+        return await self._groups.find_or_create_group(group)
+
+    async def _wait(
+        self,
+        group: Group,
+        client_id: str,
+        beat: Heartbeat,
+        known: str,
+        topics: Sequence[str],
+        gone: Callable[[], bool],
+    ) -> Membership:
+        """Until the share differs from the known one or the time is up; the lease is renewed
+        meanwhile, and counts from the answer. Raises when one of the topics is leased by now."""
+        renew_s = self._limits.member_lease_ms / 1_000 / RENEWALS_PER_LEASE
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + beat.wait_s
+        while True:
+            await self.bells.wait(group.name, min(max(end_s - loop.time(), 0.0), renew_s))
+            if gone():
+                return Membership(group.name)
+            self._consumptions.check_assigned(group.name, topics)
+            membership = await self._change(
+                group.name, lambda now: rebalancing.renew(now, client_id, self._clock.now_ms())
+            )
+            assignment = assignment_of(membership, client_id, self._surroundings(group))
+            is_over = loop.time() >= end_s or self.bells.is_closed
+            if is_over or assignment.assignment_id != known:
+                return membership
+
+    async def leave(self, group: str, client_id: str, *, is_dry_run: bool = False) -> None:
+        """Take the member out at once. Raises `MemberNotFound`."""
+        settings = self._find_group(group)
+
+        def step(membership: Membership) -> Membership:
+            if client_id not in membership.members:
+                raise MemberNotFound(
+                    f"group {group!r} has no member {client_id!r}",
+                    hint="it may have left, or been silent for too long",
+                )
+            return rebalancing.leave(membership, client_id, self._surroundings(settings))
+
+        if is_dry_run:
+            step(await self._metadata.members.read(group))
+        else:
+            await self._change(group, step)
+
+    async def describe(self, group: str) -> GroupMembers:
+        """All members and their shares."""
+        settings = self._find_group(group)
+        membership = await self._metadata.members.read(group)
+        surroundings = self._surroundings(settings)
+        return GroupMembers(
+            membership,
+            settings.mode,
+            strategy_of(membership.members),
+            [
+                (member, assignment_of(membership, client_id, surroundings))
+                for client_id, member in sorted(membership.members.items())
+            ],
+            conflicts_of(membership, surroundings),
+        )
+
+    async def history(self, group: str) -> list[Rebalance]:
+        """The newest rebalances, newest first."""
+        self._find_group(group)
+        return await self._metadata.members.history(group)
+
+    # --- queue locks
+
+    async def lock(
+        self, group: str, client_id: str, generation: int, names: Sequence[QueueName]
+    ) -> rebalancing.Locking:
+        """Lock or renew for `Limits.queue_lock_ms`, each queue by itself."""
+        self._check_names(group, names)
+        now_s = self._clock.monotonic_s()
+        ended = set(self._locks.silent(group, self._limits.queue_lock_ms / 1_000, now_s).items())
+        made: list[rebalancing.Locking] = []
+
+        def step(membership: Membership) -> Membership:
+            made[:] = [rebalancing.lock_queues(membership, client_id, generation, names, ended)]
+            return made[0].membership
+
+        await self._change(group, step)
+        return made[0]
+
+    async def unlock(
+        self, group: str, client_id: str, names: Sequence[QueueName]
+    ) -> rebalancing.Locking:
+        """Give locks back; only their holder can."""
+        self._check_names(group, names)
+        made: list[rebalancing.Locking] = []
+
+        def step(membership: Membership) -> Membership:
+            made[:] = [rebalancing.unlock_queues(membership, client_id, names)]
+            return made[0].membership
+
+        await self._change(group, step)
+        return made[0]
+
+    def _check_names(self, group: str, names: Sequence[QueueName]) -> None:
+        self._find_group(group)
+        for name in names:
+            check_queue(find_topic(self._metadata, name.topic), name.queue_id)
+
+    # --- for commits and resets
+
+    def readers(self, group: str, topic: str) -> list[str]:
+        """Client ids of the members that read the topic, sorted, as last seen."""
+        last = self._last.get(group)
+        return [] if last is None else subscribers(last.members, topic)
+
+    def topics(self, group: str) -> set[str]:
+        """Topics that members of the group read, as last seen."""
+        last = self._last.get(group)
+        return set() if last is None else set(subscribed_topics(last.members))
+
+    def joined_ms(self, group: str, topic: str) -> int:
+        """When the first of the readers joined; there is one."""
+        members = self._last[group].members
+        return min(members[client_id].joined_ms for client_id in self.readers(group, topic))
+
+    async def end_assignments(self, group: str, topic: str) -> list[str]:
+        """Take the topic from all members, who find themselves fenced; return who they were."""
+        surroundings = self._surroundings(self._find_group(group))
+        fenced: list[str] = []
+
+        def step(membership: Membership) -> Membership:
+            fenced[:] = subscribers(membership.members, topic)
+            return rebalancing.end_assignments(membership, topic, surroundings)
+
+        await self._change(group, step)
+        return fenced
+
+    def has_members(self, group: str) -> bool:
+        """As far as this node knows; another node's newest is seen with the next turn."""
+        last = self._last.get(group)
+        return last is not None and bool(last.members)
+
+    async def check_mode(self, group: str, mode: GroupMode) -> None:
+        """Raise `StateConflict` when the mode of a group with members would change: in broadcast
+        mode they read the same queues, in clustering mode none two."""
+        present = self._metadata.snapshot.groups.get(group)
+        if present is None or present.mode is mode:
+            return
+        membership = await self._metadata.members.read(group)
+        if membership.members:
+            raise StateConflict(
+                f"group {group!r} has {len(membership.members)} members; its mode cannot change",
+                hint="let them leave first: DELETE /v1/groups/GROUP/members/CLIENT",
+                fields={"mode": present.mode.value},
+                pointer="/mode",
+            )
+
+    def surroundings(self, group: Group) -> Surroundings:
+        """What steps on the group need to know."""
+        return self._surroundings(group)
+
+    def take_note(self, membership: Membership) -> None:
+        """A change was made by somebody else on this node."""
+        self._observe(membership)
+
+    # --- the turn
+
+    async def load(self) -> None:
+        """See who is a member, before anybody is answered. Raises `MetadataUnavailable`."""
+        for pulse in await self._metadata.members.pulses():
+            self._observe(await self._metadata.members.read(pulse.group))
+
+    async def turn(self) -> None:
+        """Look for changes of other nodes and for silence. A service calls this."""
+        try:
+            await self._look()
+        except CurlewError as error:
+            self._is_deaf = True
+            _LOG.warning("members cannot be watched: %s", error.detail)
+
+    async def _look(self) -> None:
+        pulses = await self._metadata.members.pulses()
+        now_s = self._clock.monotonic_s()
+        if self._is_deaf or now_s - self._looked_s > BLIND_SECONDS_MAX:
+            self._beats.restart(now_s)
+            self._locks.restart(now_s)
+            self._is_deaf = False
+        self._looked_s = now_s
+        for pulse in pulses:
+            last = self._last.get(pulse.group)
+            if last is None or last.counter != pulse.counter:
+                with self.faults.guard(pulse.group, passing=CurlewError):
+                    self._observe(await self._metadata.members.read(pulse.group))
+        for group in {*self._beats.groups, *self._locks.groups}:
+            with self.faults.guard(group, passing=CurlewError):
+                await self._end_leases(group, now_s)
+
+    async def _end_leases(self, group: str, now_s: float) -> None:
+        silent = self._beats.silent(group, self._limits.member_lease_ms / 1_000, now_s)
+        ended = set(self._locks.silent(group, self._limits.queue_lock_ms / 1_000, now_s).items())
+        await self._step_if_needed(
+            group,
+            lambda now, around: rebalancing.follow(
+                rebalancing.expire(rebalancing.drop_locks(now, ended), silent, around), around
+            ),
+        )
+
+    async def follow_topics(self) -> None:
+        """Topics were made, changed or deleted: allocate anew where that matters, now and not with
+        the next turn."""
+        try:
+            for group in self._beats.groups:
+                await self._step_if_needed(group, rebalancing.follow)
+        except CurlewError as error:
+            _LOG.warning("members are told of changed topics later: %s", error.detail)
+
+    async def _step_if_needed(
+        self, group: str, step: Callable[[Membership, Surroundings], Membership]
+    ) -> None:
+        """Run the step in SQL if it changes what was last seen."""
+        settings, last = self._metadata.snapshot.groups.get(group), self._last.get(group)
+        if settings is None or last is None:
+            self.forget(group)
+            return
+        surroundings = self._surroundings(settings)
+        if step(last, surroundings) is last:
+            return
+        try:
+            await self._change(group, lambda now: step(now, surroundings))
+        except GroupNotFound:
+            self.forget(group)
+
+    def forget(self, group: str) -> None:
+        """The group was deleted, with its members."""
+        self._beats.observe(group, {}, 0.0)
+        self._locks.observe(group, {}, 0.0)
+        self._room.note(self._last.pop(group, None), None)
+        self.bells.ring(group)
+
+    # --- inside
+
+    async def _change(self, group: str, step: Callable[[Membership], Membership]) -> Membership:
+        try:
+            membership = await self._metadata.members.change(group, step)
+        except MetadataUnavailable:
+            self._is_deaf = True
+            raise
+        self._observe(membership)
+        return membership
+
+    def _observe(self, membership: Membership) -> None:
+        group, now_s = membership.group, self._clock.monotonic_s()
+        last = self._last.get(group)
+        if last is not None and membership.counter < last.counter:
+            return  # read before a newer change of this node
+        self._room.note(last, membership)
+        self._last[group] = replace(membership, new_history=())
+        beats = {k: member.beat for k, member in membership.members.items()}
+        self._beats.observe(group, beats, now_s)
+        locks = {k: queue.lock for k, queue in membership.queues.items() if queue.lock}
+        self._locks.observe(group, locks, now_s)
+        if last is None or membership.changed != last.changed:
+            self.bells.ring(group)
+
+    async def _share(self, group: Group, membership: Membership, client_id: str) -> MemberShare:
+        surroundings = self._surroundings(group)
+        assignment = assignment_of(membership, client_id, surroundings)
+        topics = sorted({queue.topic for queue in assignment.assigned})
+        offsets: dict[QueueName, int] = {}
+        for name in topics:
+            topic = self._metadata.snapshot.topics.get(name)
+            if topic is not None:
+                starts = await self._groups.positions(group, topic)
+                offsets |= {QueueName(name, queue): start for queue, start in enumerate(starts)}
+        return MemberShare(
+            assignment,
+            offsets,
+            group.mode,
+            strategy_of(membership.members),
+            tuple(sorted(membership.members)),
+            conflicts_of(membership, surroundings),
+        )
+
+    def _surroundings(self, group: Group) -> Surroundings:
+        return Surroundings(
+            _QueueCounts(self._metadata.snapshot.topics),
+            group.mode is GroupMode.BROADCAST,
+            self._clock.now_ms(),
+        )
+
+    def _find_group(self, name: str) -> Group:
+        group = self._metadata.snapshot.groups.get(name)
+        if group is None:
+            check_group(name)
+            raise GroupNotFound(
+                f"consumer group {name!r} does not exist", hint="a group is made by its first use"
+            )
+        return group
+
+    def _check_new_topics(self, membership: Membership, client_id: str, profile: Profile) -> None:
+        """A topic that somebody begins to read must exist; one that was deleted is reported."""
+        present = membership.members.get(client_id)
+        for topic in profile.topics:
+            if present is None or topic not in present.profile.topics:
+                find_topic(self._metadata, topic)
+
+    def _check_profile(self, profile: Profile) -> None:
+        count, most = len(profile.subscriptions), self._limits.subscriptions_per_member_max
+        if not 1 <= count <= most:
+            raise IllegalMember(
+                f"a member subscribes to 1 to {most} topics, not to {count}",
+                hint='for instance "subscriptions": [{"topic": "orders"}]',
+                pointer="/subscriptions",
+            )
+        for index, (topic, _) in enumerate(profile.subscriptions[1:]):
+            if topic == profile.subscriptions[index].topic:
+                raise IllegalMember(
+                    f"topic {topic!r} is subscribed twice", pointer="/subscriptions"
+                )
+        for subscription in profile.subscriptions:
+            parse_filter(subscription.filter)
+        _check_strategy(profile)
+
+
+def _check_client_id(client_id: str) -> None:
+    if not _CLIENT_ID.fullmatch(client_id):
+        raise IllegalMember(
+            f"client id {client_id!r} is not allowed",
+            hint=f"use 1 to {CLIENT_ID_CHARS_MAX} letters, digits, or any of . _ : @ # -",
+        )
+
+
+def _check_strategy(profile: Profile) -> None:
+    strategy = profile.strategy
+    if strategy is None:
+        return
+    if strategy.name is StrategyName.MACHINE_ROOM and not strategy.rooms:
+        raise IllegalMember(
+            "strategy machine_room needs the rooms whose queues are read",
+            hint='for instance "rooms": ["hz"], with "brokers": {"orders": ["hz@a", "sh@b"]}',
+            pointer="/strategy/rooms",
+        )
+    if strategy.name is StrategyName.MACHINE_ROOM_NEARBY and not profile.room:
+        raise IllegalMember(
+            "strategy machine_room_nearby needs the room in which the member runs",
+            hint='for instance "room": "hz"',
+            pointer="/room",
+        )
+    if strategy.inner in {StrategyName.MACHINE_ROOM_NEARBY, StrategyName.CONFIGURATION}:
+        raise IllegalMember(
+            f"{strategy.inner} cannot share the queues of one room", pointer="/strategy/inner"
+        )

@@ -1,0 +1,1 @@
+"""Looks at groups that change nothing: lag, and where a message stands."""

@@ -1,0 +1,272 @@
+"""How far a group is behind, and where one message stands: numbers that are true or not given.
+
+Counts are of messages that are not done for the group: ready (a receive would get them), in flight
+(leased, or their failure is being dealt with), retrying (the same, of the retry topic), delayed
+(they wait for their time) and dead. Acks out of order are counted exactly. A filter is not known
+before messages are looked at, so ready may hold some that it will leave out. Event loop only.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Final, NamedTuple
+
+from app.broker.delays.delays import Delays
+from app.broker.failures.dead_letters import DeadLetters
+from app.broker.groups.groups import Groups
+from app.broker.journal.reading import DiskAccess
+from app.broker.leasing.progress_journal import ProgressJournal
+from app.broker.leasing.subscriptions import LeasedQueue, Subscription
+from app.broker.ports import Metadata, Store
+from app.broker.progress.group_progress import QueueState
+from app.broker.progress.offset_book import OffsetBook
+from app.broker.topics import find_topic
+from app.domain.clock import Clock
+from app.domain.errors import GroupNotFound
+from app.domain.handles.receipt import RETRY_QUEUE_ID
+from app.domain.names import check_group, nearest, retry_topic
+
+NOT_BEGUN: Final = "the group has not begun this queue"
+QUEUES_A_TURN: Final = 128
+"""Queues that one turn of the event loop counts; some milliseconds."""
+
+DAMAGED: Final = "the oldest message of it cannot be read"
+
+
+class QueueLag(NamedTuple):
+    """One queue of a topic for a group; None where it is not known, and `reason` says why."""
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    committed_offset: int | None
+    ready: int | None
+    in_flight: int
+    delayed: int
+    """They wait in their place for the next attempt, or parked for their release (ordered
+    groups)."""
+    expired: int
+    """Not done, and past the topic's retention."""
+    oldest_ms: int | None
+    """When the oldest message that is not done was stored; None also when all are done."""
+    reason: str | None
+
+
+class TopicLag(NamedTuple):
+    """One topic for a group: its queues, and what has failed and comes again."""
+
+    topic: str
+    queues: list[QueueLag]
+    ready: int | None
+    in_flight: int
+    retrying: int
+    retrying_in_flight: int
+    delayed: int
+    oldest_ms: int | None
+
+
+class GroupLag(NamedTuple):
+    """A group: its topics, their sums, and its dead letters. `ready` None: see the queues."""
+
+    group: str
+    topics: list[TopicLag]
+    ready: int | None
+    in_flight: int
+    retrying: int
+    delayed: int
+    dead: int
+    oldest_ms: int | None
+
+
+class _Count(NamedTuple):
+    """Messages of one queue that are not done."""
+
+    ready: int
+    in_flight: int
+    delayed: int
+    expired: int
+    first_open: int | None
+
+
+class LagReader:
+    """Counts for all groups. One per broker."""
+
+    def __init__(
+        self,
+        store: Store,
+        metadata: Metadata,
+        clock: Clock,
+        *,
+        groups: Groups,
+        progress: ProgressJournal,
+        book: OffsetBook,
+        delays: Delays,
+        dead_letters: DeadLetters,
+        readers: Executor,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._clock = clock
+        self._groups = groups
+        self._progress = progress
+        self._book = book
+        self._delays = delays
+        self._dead_letters = dead_letters
+        self._readers = readers
+
+    async def group_lag(self, group: str, *, topic: str | None = None) -> GroupLag:
+        """All topics in which the group has begun, or one. Raises `GroupNotFound`."""
+        check_known_group(self._metadata, group)
+        if topic is not None:
+            find_topic(self._metadata, topic)
+        names = self._topics_of(group) if topic is None else [topic]
+        await self._delays.catch_up()
+        self._groups.expire_group(group, self._clock.monotonic_s())
+        topics = [
+            await self._topic_lag(group, name)
+            for name in names
+            if topic is not None or name in self._metadata.snapshot.topics
+        ]
+        return GroupLag(
+            group,
+            topics,
+            _sum([each.ready for each in topics]),
+            sum(each.in_flight for each in topics),
+            sum(each.retrying + each.retrying_in_flight for each in topics),
+            sum(each.delayed for each in topics),
+            self._dead_letters.count(group),
+            min([each.oldest_ms for each in topics if each.oldest_ms is not None], default=None),
+        )
+
+    def _topics_of(self, group: str) -> list[str]:
+        begun = {*self._progress.topics(group), *self._book.topics(group)}
+        return sorted(begun & self._metadata.snapshot.topics.keys())
+
+    async def _topic_lag(self, group: str, topic: str) -> TopicLag:
+        view = find_topic(self._metadata, topic)
+        subscription = self._groups.find(group, topic)
+        queues: list[QueueLag] = []
+        for first in range(0, view.queues, QUEUES_A_TURN):
+            if queues:
+                await asyncio.sleep(0)
+            ids = range(first, min(first + QUEUES_A_TURN, view.queues))
+            counts = [self._count(group, topic, queue_id, subscription) for queue_id in ids]
+            oldest = await self._oldest(topic, first, counts)
+            rows = zip(ids, counts, oldest, strict=True)
+            queues += [self._queue_lag(group, topic, *row) for row in rows]
+        retry = self._count(group, topic, RETRY_QUEUE_ID, subscription)
+        waiting = self._delays.retry_count(group, topic)
+        ready = _sum([queue.ready for queue in queues])
+        return TopicLag(
+            topic,
+            queues,
+            ready,
+            sum(queue.in_flight for queue in queues),
+            retry.ready if retry else 0,
+            retry.in_flight if retry else 0,
+            waiting + sum(queue.delayed for queue in queues),
+            min([queue.oldest_ms for queue in queues if queue.oldest_ms is not None], default=None),
+        )
+
+    def _count(
+        self, group: str, topic: str, queue_id: int, subscription: Subscription | None
+    ) -> _Count | None:
+        """What is not done of one queue; None when the group has not begun it."""
+        is_retry = queue_id == RETRY_QUEUE_ID
+        place = (retry_topic(group, topic), 0) if is_retry else (topic, queue_id)
+        low, high = self._store.bounds(*place)
+        state = self._progress.find((group, topic, queue_id))
+        if state is None:
+            if queue_id not in self._book.committed(group, topic):
+                return None
+            state = QueueState(self._book.committed(group, topic)[queue_id])
+        return _counted(state, low, high, _leases_of(subscription, queue_id))
+
+    def _queue_lag(
+        self, group: str, topic: str, queue_id: int, count: _Count | None, oldest_ms: int | None
+    ) -> QueueLag:
+        low, high = self._store.bounds(topic, queue_id)
+        committed = self._book.committed(group, topic).get(queue_id)
+        if count is None:
+            return QueueLag(queue_id, low, high, committed, None, 0, 0, 0, None, NOT_BEGUN)
+        is_damaged = oldest_ms is None and count.first_open is not None
+        return QueueLag(
+            queue_id,
+            low,
+            high,
+            committed,
+            count.ready,
+            count.in_flight,
+            count.delayed,
+            count.expired,
+            oldest_ms,
+            DAMAGED if is_damaged else None,
+        )
+
+    async def _oldest(
+        self, topic: str, first_queue: int, counts: Sequence[_Count | None]
+    ) -> list[int | None]:
+        """Store time of the first message of each queue that is not done."""
+        firsts = [count.first_open if count else None for count in counts]
+        return await DiskAccess(self._readers).run(self._times_of(topic, first_queue, firsts))
+
+    def _times_of(
+        self, topic: str, first_queue: int, firsts: Sequence[int | None]
+    ) -> Callable[[bool], list[int | None]]:
+        def read(wait_for_disk: bool) -> list[int | None]:
+            return [
+                None if first is None else self._time_of(topic, queue_id, first, wait_for_disk)
+                for queue_id, first in enumerate(firsts, first_queue)
+            ]
+
+        return read
+
+    def _time_of(self, topic: str, queue_id: int, offset: int, wait: bool) -> int | None:
+        if offset < self._store.bounds(topic, queue_id).min_offset:
+            return None
+        read = self._store.read(
+            topic,
+            queue_id,
+            offset,
+            max_messages=1,
+            max_bytes=1,
+            end_offset=offset + 1,
+            wait_for_disk=wait,
+        )
+        return self._store.decode(read.records[0]).store_time_ms if read.records else None
+
+
+def check_known_group(metadata: Metadata, group: str) -> None:
+    """Raise `GroupNotFound`, with the nearest name, when there is no such group."""
+    groups = metadata.snapshot.groups
+    if group not in groups:
+        check_group(group)
+        similar = nearest(group, groups)
+        hint = f"did you mean {similar!r}?" if similar else "a group is made by its first use"
+        raise GroupNotFound(f"consumer group {group!r} does not exist", hint=hint)
+
+
+def _leases_of(subscription: Subscription | None, queue_id: int) -> LeasedQueue | None:
+    return None if subscription is None else subscription.find(queue_id)
+
+
+def _counted(state: QueueState, low: int, high: int, held: LeasedQueue | None) -> _Count:
+    progress = state.progress
+    expired = max(min(low, high) - progress.committed, 0)
+    first = min(max(progress.committed, low), high)
+    open_count = max(high - first - progress.acked_from(first), 0)
+    in_flight = held.leases.leased_count + held.leases.failing_count if held else 0
+    delayed = held.leases.delayed_count if held else 0
+    if expired and held:  # what is held there counts as expired
+        gone_in_flight, gone_delayed = held.leases.held_below(first)
+        in_flight, delayed = in_flight - gone_in_flight, delayed - gone_delayed
+    delayed += sum(parked >= first for parked in state.parked)
+    ready = max(open_count - in_flight - delayed, 0)
+    first_open = progress.next_open(first) if open_count else None
+    return _Count(ready, in_flight, delayed, expired, first_open)
+
+
+def _sum(parts: Sequence[int | None]) -> int | None:
+    """The sum, unknown when a part is."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None

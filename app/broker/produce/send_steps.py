@@ -1,0 +1,123 @@
+"""Messages of a step by where they go, and what there is to tell about them."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+from app.broker.delays.delayed_sends import Delayed, DelayedSends, Waiting
+from app.broker.journal.confirming import Confirmation
+from app.broker.ports import Topic
+from app.broker.produce.batch_parts import SMALL_MESSAGES_MAX
+from app.broker.results import BatchItem, SendResult
+from app.domain.errors import CurlewError
+from app.domain.message import Message
+from app.store import Appended, StepPart
+from app.store.formats.record.record import encode_properties
+
+RESULTS_A_TURN: Final = 2_500
+"""Results of one send that one turn of the event loop makes; some milliseconds."""
+
+_Made = TypeVar("_Made")
+
+
+class Chosen(NamedTuple):
+    """A message on its way; with `due_ms` it waits first."""
+
+    topic: Topic
+    queue_id: int
+    item: BatchItem
+    due_ms: int | None
+
+
+class SendStep:
+    """Made by any thread; the rest is for the event loop. `check` in the turn of the append."""
+
+    def __init__(self, delayed: DelayedSends, chosen: Sequence[Chosen]) -> None:
+        self.confirmation = Confirmation()
+        self.appended: Sequence[Appended] = ()
+        self._delayed = delayed
+        self._count = len(chosen)
+        self._now: dict[tuple[str, int], list[int]] = {}
+        self._later: dict[str, list[int]] = {}
+        self._topics = topics = {each.topic.name: each.topic for each in chosen}
+        for index, each in enumerate(chosen):
+            if each.due_ms is None:
+                self._now.setdefault((each.topic.name, each.queue_id), []).append(index)
+            else:
+                self._later.setdefault(each.topic.name, []).append(index)
+        self._waiting = {
+            topic: [
+                Delayed(each.item.message, each.queue_id, each.due_ms)
+                for index in indexes
+                if (each := chosen[index]).due_ms is not None
+            ]
+            for topic, indexes in self._later.items()
+        }
+        self.parts = [
+            *(
+                encoded_part(
+                    topic,
+                    queue_id,
+                    [chosen[index].item.message for index in indexes],
+                    topics[topic].generation,
+                )
+                for (topic, queue_id), indexes in self._now.items()
+            ),
+            *(delayed.waiting_part(topics[topic], sent) for topic, sent in self._waiting.items()),
+        ]
+
+    def check(self) -> None:
+        """Raise `TopicNotFound` when a topic of delayed messages was deleted since it was looked
+        up; the store sees to the others."""
+        for topic in self._waiting:
+            self._delayed.check(self._topics[topic])
+
+    async def results(self) -> list[SendResult | CurlewError]:
+        """In the order of the request, when the step is safe. Raises what became of it else."""
+        await self.confirmation.wait()
+        found: list[SendResult | CurlewError | None] = [None] * self._count
+        parts = iter(self.appended)
+        for (topic, queue_id), indexes in self._now.items():
+            await fill_in(found, topic, queue_id, indexes, next(parts))
+        for topic, indexes in self._later.items():
+            sent = self._waiting[topic]
+            waiting: Waiting = self._delayed.waiting(topic, sent, next(parts), self.confirmation)
+            for index, result in zip(indexes, await waiting.results(), strict=True):
+                found[index] = result
+        return [result for result in found if result is not None]
+
+
+def encoded_part(
+    topic: str, queue_id: int, messages: Sequence[Message], generation: int
+) -> StepPart:
+    """Messages as a part of a step, with their properties. Any thread."""
+    properties = [encode_properties(message) for message in messages]
+    return StepPart(topic, queue_id, messages, generation, properties)
+
+
+async def made(make: Callable[[], _Made], messages: int) -> _Made:
+    """What `make` gives; for many messages made on a thread."""
+    if messages <= SMALL_MESSAGES_MAX:
+        return make()
+    return await asyncio.get_running_loop().run_in_executor(None, make)
+
+
+async def step_of(delayed: DelayedSends, chosen: Sequence[Chosen]) -> SendStep:
+    """A step; a large one is made on a thread."""
+    return await made(partial(SendStep, delayed, chosen), len(chosen))
+
+
+async def fill_in(
+    found: list[SendResult | CurlewError | None],
+    topic: str,
+    queue_id: int,
+    indexes: Sequence[int],
+    part: Appended,
+) -> None:
+    """The results of one part of a batch, in their places; of many messages in several turns."""
+    first_offset, store_time_ms, ids = part.first_queue_offset, part.store_time_ms, part.message_ids
+    for place, index in enumerate(indexes):
+        if place % RESULTS_A_TURN == RESULTS_A_TURN - 1:
+            await asyncio.sleep(0)
+        found[index] = SendResult(ids[place], topic, queue_id, first_offset + place, store_time_ms)

@@ -1,0 +1,1 @@
+"""How far a group has come in a queue, and the committed offsets."""

@@ -1,0 +1,1 @@
+"""Reading without leases: pulls, browsing, ends of topics, long polls."""

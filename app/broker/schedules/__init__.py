@@ -1,0 +1,1 @@
+"""Messages sent by a calendar."""

@@ -1,0 +1,1 @@
+"""Streams of messages to a client, with credit."""

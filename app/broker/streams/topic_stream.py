@@ -1,0 +1,166 @@
+"""A stream without a group: all queues of a topic from a place on, or one of them.
+
+Each message has a cursor that says where to go on after it. In a queue the order is that of the
+offsets; between queues there is none. Event loop only.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from app.broker.ports import Topic
+from app.broker.results import PullRequest, PullResult
+from app.broker.streams.streaming import SharedParts, Stream, StreamRequest
+from app.domain.errors import CurlewError
+from app.domain.handles.cursors import encode_cursor
+from app.domain.message import StoredMessage
+from app.domain.settings import StartPosition
+from app.store import Gap, QueueBounds
+
+_EXPIRED: Final = "EXPIRED"
+"""The reason of a gap that retention made."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStreamRequest(StreamRequest):
+    """Where to start (at most one of the first five; default: at the end) and what to leave out."""
+
+    cursor: str | None = None
+    at: StartPosition | None = None
+    """"earliest", "latest" or a time in epoch milliseconds."""
+    offset: int | None = None
+    """The same in every queue that is read."""
+    tail: int | None = None
+    """So many messages before the end, in every queue that is read."""
+    queue_id: int | None = None
+    """Read this queue only."""
+    clamp: bool = False
+    """Go on at the first readable offset where retention was faster, and report a gap."""
+
+
+class StreamedMessage(NamedTuple):
+    """A message, and where to go on after it."""
+
+    message: StoredMessage
+    cursor: str
+
+
+class StreamGap(NamedTuple):
+    """Offsets of a queue that could not be delivered."""
+
+    queue_id: int
+    gap: Gap
+
+
+class TopicChunk(NamedTuple):
+    """What came next; `cursor` is behind all of it."""
+
+    messages: list[StreamedMessage]
+    gaps: list[StreamGap]
+    cursor: str
+
+
+class TopicStream(Stream):
+    """All queues of a topic from a place on, or one of them."""
+
+    def __init__(
+        self, shared: SharedParts, topic: Topic, request: TopicStreamRequest, offsets: list[int]
+    ) -> None:
+        super().__init__(shared, topic, request)
+        self._request = request
+        self._offsets = offsets
+        self._next_queue = 0
+
+    @property
+    def cursor(self) -> str:
+        """Where the stream stands."""
+        return encode_cursor(self._topic.name, self._offsets)
+
+    async def next(self, wait_s: float) -> TopicChunk:
+        """What comes next, or nothing after `wait_s`. Raises `StreamEnded`, or the pull's error."""
+        deadline = self._loop.time() + wait_s
+        while True:
+            self._check()
+            self._grow()
+            chunk = await self._collect()
+            if chunk.messages or chunk.gaps:
+                self._count(len(chunk.messages))
+                return chunk
+            left = self._left_until(deadline)
+            if left <= 0:
+                return chunk
+            if any(self._has_more(queue) for queue in self._queues()):
+                await asyncio.sleep(0)
+                continue
+            keys = [(self._topic.name, queue) for queue in self._queues()]
+            await self._shared.waiters.wait_for_queues(keys, left)
+
+    def _grow(self) -> None:
+        """Queues that were added are read from their beginning."""
+        for queue_id in range(len(self._offsets), self._topic.queues):
+            self._offsets.append(self._bounds(queue_id).min_offset)
+
+    def _queues(self) -> range:
+        queue_id = self._request.queue_id
+        return range(self._topic.queues) if queue_id is None else range(queue_id, queue_id + 1)
+
+    def _bounds(self, queue_id: int) -> QueueBounds:
+        return self._shared.store.bounds(self._topic.name, queue_id)
+
+    def _has_more(self, queue_id: int) -> bool:
+        bounds = self._bounds(queue_id)
+        return not bounds.min_offset <= self._offsets[queue_id] == bounds.max_offset
+
+    async def _collect(self) -> TopicChunk:
+        """One chunk, the queues in turn."""
+        limits = self._shared.limits
+        messages: list[StreamedMessage] = []
+        gaps: list[StreamGap] = []
+        messages_left = self._messages_max(limits.pull_messages_max)
+        bytes_left = limits.stream_chunk_bytes_max
+        queues = self._queues()
+        first, self._next_queue = self._next_queue, self._next_queue + 1
+        for step in range(len(queues)):
+            queue_id = queues[(first + step) % len(queues)]
+            if messages_left <= 0 or bytes_left <= 0:
+                break
+            if not self._has_more(queue_id):
+                continue
+            try:
+                result = await self._pull(queue_id, messages_left, bytes_left)
+            except CurlewError:
+                if messages:
+                    break  # the next look raises it again, after these have gone out
+                raise
+            self._take(queue_id, result, messages, gaps)
+            messages_left -= len(result.read.records)
+            bytes_left -= sum(map(len, result.read.records))
+        return TopicChunk(messages, gaps, self.cursor)
+
+    async def _pull(self, queue_id: int, max_messages: int, max_bytes: int) -> PullResult:
+        request = PullRequest(
+            offset=self._offsets[queue_id],
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            filter=self._request.filter,
+            clamp=self._request.clamp,
+        )
+        return await self._shared.puller.pull(self._topic.name, queue_id, request)
+
+    def _take(
+        self,
+        queue_id: int,
+        result: PullResult,
+        messages: list[StreamedMessage],
+        gaps: list[StreamGap],
+    ) -> None:
+        offsets, decode = self._offsets, self._shared.store.decode
+        if result.clamped and offsets[queue_id] < result.min_offset:
+            expired = Gap(offsets[queue_id], result.min_offset, _EXPIRED)
+            gaps.append(StreamGap(queue_id, expired))
+        gaps += [StreamGap(queue_id, gap) for gap in result.read.gaps]
+        for record in result.read.records:
+            message = decode(record)
+            offsets[queue_id] = message.queue_offset + 1
+            messages.append(StreamedMessage(message, self.cursor))
+        offsets[queue_id] = result.next_offset

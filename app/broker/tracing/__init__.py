@@ -1,0 +1,1 @@
+"""The trace of a message, kept in a system topic."""

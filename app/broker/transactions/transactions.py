@@ -1,0 +1,483 @@
+"""Transactions: a message that becomes visible when its producer says so, or never.
+
+The half message is a record of a system topic, so nothing that reads topics sees it. Committing
+writes the message itself and the decision as one step; so it becomes visible exactly once, however
+often the node is killed and whoever else decides at the same time. The id of the half message is
+the transaction's, and the message's own. Event loop only.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from app.broker.journal.confirming import Confirmation, with_outcome
+from app.broker.journal.journal import Journal
+from app.broker.journal.reading import DiskAccess
+from app.broker.origins import fitted, plain_copy
+from app.broker.ports import Metadata, Store, Topic
+from app.broker.produce.message_types import check_type
+from app.broker.read.pulling import check_wait
+from app.broker.read.waiters import Waiters
+from app.broker.row_faults import RowFaults
+from app.broker.topics import find_topic
+from app.broker.transactions.transaction_table import (
+    Transaction,
+    TransactionState,
+    TransactionTable,
+)
+from app.domain.clock import Clock
+from app.domain.errors import (
+    CurlewError,
+    InternalError,
+    InvalidRequest,
+    TooManyRequests,
+    TopicNotFound,
+    TransactionConflict,
+    TransactionNotFound,
+)
+from app.domain.limits import MIB, Limits
+from app.domain.message import (
+    PROPERTY_GENERATION,
+    PROPERTY_REAL_QUEUE,
+    PROPERTY_REAL_TOPIC,
+    Message,
+    StoredMessage,
+    check_message,
+)
+from app.domain.names import DECISION_TOPIC, HALF_TOPIC, check_group
+from app.domain.positions import FlushMode
+from app.store import ReadResult, StepPart
+
+_LOG: Final = logging.getLogger(__name__)
+
+QUEUE: Final = 0
+PRODUCER_GROUP: Final = "PGROUP"
+CHECK_AFTER: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+"""RocketMQ's name; fractions are allowed here."""
+
+CHECKS_EXHAUSTED: Final = "CHECKS_EXHAUSTED"
+
+_READ_MESSAGES: Final = 1_024
+
+Decision = TransactionState
+Place = Callable[[str, str | None, int | None], Awaitable[tuple[Topic, int]]]
+"""Gives the topic, made where that is allowed, and the queue: `Sender.place`."""
+
+
+class Check(NamedTuple):
+    """A question to a producer group: what became of this transaction?"""
+
+    transaction: Transaction
+    message: StoredMessage
+
+
+class Transactions:
+    """The transactions of one node. `start` before use."""
+
+    def __init__(
+        self,
+        store: Store,
+        metadata: Metadata,
+        clock: Clock,
+        limits: Limits,
+        *,
+        waiters: Waiters,
+        readers: Executor,
+        check_open: Callable[[], None],
+        place: Place,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._clock = clock
+        self._limits = limits
+        self._waiters = waiters
+        self._readers = readers
+        self._check_open = check_open
+        self._place = place
+        self._table = TransactionTable(
+            interval_s=limits.transaction_check_interval_ms / 1_000,
+            checks_max=limits.transaction_checks_max,
+            remembered_max=limits.transactions_remembered_max,
+        )
+        self.journal = Journal(store, DECISION_TOPIC, self._table, readers)
+        self.faults = RowFaults("rolling back")
+        """Transactions that were asked about too often and cannot be rolled back, by id."""
+        self._preparing = 0
+        """Half messages that were appended and are not confirmed yet."""
+        self._deciding: dict[str, tuple[Decision, asyncio.Future[None]]] = {}
+        """Until the decision is confirmed, or has failed."""
+
+    async def start(self) -> None:
+        """Read the decisions, then the half messages that have none."""
+        await self.journal.replay()
+        at, end = self._store.bounds(HALF_TOPIC, QUEUE)
+        at = max(at, self._table.first_half)
+        while at < end:
+            read = await self._read_halves(at, end, _READ_MESSAGES)
+            for record in read.records:
+                half = self._store.decode(record)
+                if not self._table.halves.is_acked(half.queue_offset):
+                    self._take_up(_transaction_of(half))
+            for gap in read.gaps:  # nobody can decide what cannot be read, and it holds the log
+                self._table.halves.ack_range(gap.from_offset, gap.to_offset)
+            at = max(read.next_offset, at + 1)
+
+    def _take_up(self, transaction: Transaction) -> None:
+        self._table.add(transaction, now_s=self._clock.monotonic_s(), now_ms=self._clock.now_ms())
+
+    @property
+    def pending_count(self) -> int:
+        """Transactions that nobody has decided yet."""
+        return len(self._table.pending)
+
+    # --- preparing
+
+    async def prepare(
+        self,
+        topic: str,
+        message: Message,
+        *,
+        producer_group: str,
+        check_after_ms: int | None = None,
+        queue_id: int | None = None,
+        flush: FlushMode | None = None,
+    ) -> Transaction:
+        """Store a half message. Errors carry `outcome`."""
+        try:
+            self._check_open()
+            check_message(message, self._limits)
+            check_group(producer_group)
+            after_ms = self._check_after(check_after_ms)
+            view, queue_id = await self._place(topic, message.sharding_key, queue_id)
+            check_type(view, message, is_transactional=True)
+            pending = len(self._table.pending) + self._preparing
+            if pending >= self._limits.transactions_pending_max:
+                raise TooManyRequests(
+                    f"{pending} transactions wait for their decision",
+                    hint="commit or roll back some: GET /v1/transactions?state=PREPARED",
+                    fields={"limit": self._limits.transactions_pending_max},
+                    retry_after_s=1,
+                )
+            system = {
+                PROPERTY_REAL_TOPIC: topic,
+                PROPERTY_REAL_QUEUE: str(queue_id),
+                PRODUCER_GROUP: producer_group,
+                CHECK_AFTER: f"{after_ms / 1_000:g}",
+                PROPERTY_GENERATION: str(view.generation),
+            }
+            half = replace(message, system=system, message_id=None)
+            confirmation = Confirmation()
+
+            def settled(error: CurlewError | None) -> None:
+                self._preparing -= 1
+                if error is None:  # also when nobody waits for the answer any more
+                    self._take_up(transaction)
+                confirmation.done(error)
+
+            appended = self._store.append(HALF_TOPIC, QUEUE, (half,), flush or view.flush, settled)
+        except CurlewError as error:
+            raise with_outcome(error, "not_stored") from error.__cause__
+        self._preparing += 1
+        transaction = Transaction(
+            appended.message_ids[0],
+            producer_group,
+            topic,
+            queue_id,
+            appended.first_queue_offset,
+            appended.store_time_ms,
+            after_ms,
+            generation=view.generation,
+        )
+        await confirmation.wait()
+        return transaction
+
+    def _check_after(self, check_after_ms: int | None) -> int:
+        limits = self._limits
+        if check_after_ms is None:
+            return limits.transaction_check_after_ms
+        low, high = limits.transaction_check_after_ms_min, limits.transaction_check_after_ms_max
+        if not low <= check_after_ms <= high:
+            raise InvalidRequest(
+                f"check-after is {check_after_ms} ms; it must be from {low} to {high} ms",
+                hint="the first time when the producer group may be asked, such as 30s",
+            )
+        return check_after_ms
+
+    # --- deciding
+
+    def find(self, transaction_id: str) -> Transaction:
+        """The transaction, or `TransactionNotFound`."""
+        transaction = self._table.find(transaction_id)
+        if transaction is None:
+            raise TransactionNotFound(
+                f"there is no transaction {transaction_id!r}",
+                hint=f"the last {self._limits.transactions_remembered_max} decided ones are known",
+            )
+        return transaction
+
+    async def decide(
+        self, transaction_id: str, decision: Decision, *, reason: str | None = None
+    ) -> Transaction:
+        """Commit or roll back; repeating it gives the same answer.
+
+        Raises `TransactionNotFound`, `TransactionConflict` when it is decided otherwise, and what a
+        send raises, with `outcome`.
+        """
+        self._check_open()
+        while True:
+            transaction = self.find(transaction_id)
+            in_progress = self._deciding.get(transaction_id)
+            if in_progress is not None:
+                if in_progress[0] is not decision:
+                    raise _conflict(transaction_id, in_progress[0])
+                await asyncio.shield(in_progress[1])
+            elif transaction.state is TransactionState.PREPARED:
+                break
+            elif transaction.state is decision:
+                await self._find_offset(transaction)
+                return transaction
+            else:
+                raise _conflict(transaction_id, transaction.state)
+        done = asyncio.get_running_loop().create_future()
+        self._deciding[transaction_id] = decision, done
+        try:
+            confirmation = await self._append_decision(transaction, decision, reason)
+        except BaseException:
+            self._end_deciding(transaction_id)
+            raise
+        await confirmation.wait()
+        return transaction
+
+    async def preview(self, transaction_id: str, decision: Decision) -> Transaction:
+        """The transaction, as long as `decide` could decide so. Raises as it does."""
+        self._check_open()
+        transaction = self.find(transaction_id)
+        in_progress = self._deciding.get(transaction_id)
+        state = transaction.state if in_progress is None else in_progress[0]
+        if state is TransactionState.PREPARED and decision is TransactionState.COMMITTED:
+            await self._half(transaction)
+            find_topic(self._metadata, transaction.topic)
+        elif state not in {TransactionState.PREPARED, decision}:
+            raise _conflict(transaction_id, state)
+        return transaction
+
+    def _end_deciding(self, transaction_id: str) -> None:
+        _, done = self._deciding.pop(transaction_id)
+        done.set_result(None)
+
+    async def _append_decision(
+        self, transaction: Transaction, decision: Decision, reason: str | None
+    ) -> Confirmation:
+        """Whoever is cancelled while it is being confirmed leaves that to finish."""
+        parts: list[StepPart] = []
+        flush = FlushMode.SYNC
+        if decision is TransactionState.COMMITTED:
+            half = await self._half(transaction)
+            topic = find_topic(self._metadata, transaction.topic)
+            _check_generation(transaction, topic)
+            flush = topic.flush
+            message = fitted(replace(plain_copy(half), message_id=transaction.transaction_id))
+            place = transaction.topic, transaction.queue_id
+            parts.append(StepPart(*place, [message], topic.generation))
+        now_ms = self._clock.now_ms()
+        entry = self._table.entry(transaction, decision, now_ms, reason)
+        confirmation = Confirmation()
+
+        def settled(error: CurlewError | None) -> None:
+            if error is None:
+                self._table.confirm(transaction)
+            else:
+                self._table.take_back(transaction)
+            self._end_deciding(transaction.transaction_id)
+            confirmation.done(error)
+
+        try:
+            appended = self._store.append_step((*parts, self.journal.entry(entry)), flush, settled)
+        except CurlewError as error:
+            raise with_outcome(error, "not_stored") from error.__cause__
+        # In the turn of the append: see the journal's rule.
+        self._table.decide(transaction, decision, now_ms, reason)
+        if parts:
+            transaction.queue_offset = appended[0].first_queue_offset
+        return confirmation
+
+    async def _find_offset(self, transaction: Transaction) -> None:
+        """After a restart the journal knows that it was committed; the topic knows where."""
+        is_committed = transaction.state is TransactionState.COMMITTED
+        if is_committed and transaction.queue_offset is None:
+            topic, message_id = transaction.topic, transaction.transaction_id
+            message = await DiskAccess(self._readers).run(
+                lambda wait: self._store.read_message(message_id, topic=topic, wait_for_disk=wait)
+            )
+            if message is not None:
+                transaction.queue_offset = message.queue_offset
+
+    async def _half(self, transaction: Transaction) -> StoredMessage:
+        at = transaction.half_offset
+        read = await self._read_halves(at, at + 1, 1)
+        if not read.records:
+            raise InternalError(
+                f"the half message of transaction {transaction.transaction_id!r} cannot be read",
+                hint="roll it back and send the message again",
+                outcome="not_stored",
+            )
+        return self._store.decode(read.records[0])
+
+    async def _read_halves(self, at: int, end: int, count: int) -> ReadResult:
+        return await DiskAccess(self._readers).run(
+            lambda wait: self._store.read(
+                HALF_TOPIC,
+                QUEUE,
+                at,
+                max_messages=count,
+                max_bytes=4 * MIB,
+                end_offset=end,
+                wait_for_disk=wait,
+            )
+        )
+
+    # --- asking producers
+
+    async def receive_checks(
+        self, producer_group: str, *, max_checks: int, wait_s: float, gone: Callable[[], bool]
+    ) -> list[Check]:
+        """Transactions that the group should decide now; waits for some when there are none.
+
+        Each goes to one caller, until its next check is due.
+        """
+        self._check_open()
+        check_group(producer_group)
+        check_wait(wait_s, self._limits)
+        if not 1 <= max_checks <= self._limits.receive_messages_max:
+            raise InvalidRequest(
+                f"max_transactions must be from 1 to {self._limits.receive_messages_max}"
+            )
+        deadline_s = self._clock.monotonic_s() + wait_s
+        while True:
+            taken = self._table.take_checks(producer_group, max_checks)
+            left_s = deadline_s - self._clock.monotonic_s()
+            if taken or left_s <= 0:
+                break
+            if not await self._waiters.wait_for_queue(_line(producer_group), QUEUE, left_s):
+                break
+        if gone():
+            self._table.give_back_checks(taken)
+            return []
+        return [check for check in [await self._check(each) for each in taken] if check]
+
+    def give_back(self, checks: Sequence[Check]) -> None:
+        """The client went away before the answer was written."""
+        self._table.give_back_checks([check.transaction for check in checks])
+
+    async def _check(self, transaction: Transaction) -> Check | None:
+        try:
+            half = await self._half(transaction)
+        except InternalError as error:
+            _LOG.error("%s", error.detail)  # the traceback says nothing more
+            return None
+        message = replace(
+            half,
+            message_id=transaction.transaction_id,
+            topic=transaction.topic,
+            queue_id=transaction.queue_id,
+        )
+        return Check(transaction, message)
+
+    # --- upkeep
+
+    async def turn(self) -> None:
+        """Begin the checks that are due, roll back what was asked too often. A service's turn."""
+        if self._store.status().failed is not None:
+            return
+        due, overdue = self._table.begin_checks(self._clock.monotonic_s())
+        if due:
+            entry = self.journal.entry(self._table.checks_entry(due))
+            # Not written, they are asked about once more after a restart.
+            with self.faults.guard("checks"):
+                self._store.append_step((entry,), FlushMode.ASYNC, lambda _error: None)
+            for producer_group in {each.producer_group for each in due}:
+                self._waiters.on_arrival(_line(producer_group), QUEUE)
+        for transaction in overdue:
+            with self.faults.guard(transaction.transaction_id):
+                await self._roll_back(transaction)
+        self._store.trim(HALF_TOPIC, QUEUE, self._table.first_half)
+
+    async def _roll_back(self, transaction: Transaction) -> None:
+        try:
+            await self.decide(
+                transaction.transaction_id,
+                TransactionState.ROLLED_BACK,
+                reason=CHECKS_EXHAUSTED,
+            )
+        except TransactionConflict:
+            return  # its producer was quicker
+        _LOG.warning(
+            "transaction %s of producer group %s was rolled back after %d checks",
+            *(transaction.transaction_id, transaction.producer_group, transaction.checks),
+        )
+
+    def listed(
+        self,
+        *,
+        state: TransactionState | None = None,
+        producer_group: str | None = None,
+        after: str | None = None,
+        count: int = 100,
+    ) -> list[Transaction]:
+        """Transactions by id, which is by time: those that wait and those that are remembered."""
+        every = (*self._table.pending.values(), *self._table.decided.values())
+        chosen = [
+            each
+            for each in every
+            if (state is None or each.state is state)
+            and (producer_group is None or each.producer_group == producer_group)
+            and (after is None or each.transaction_id > after)
+        ]
+        return sorted(chosen, key=lambda each: each.transaction_id)[:count]
+
+
+def _line(producer_group: str) -> str:
+    """What pollers of a producer group wait on. No topic has such a name."""
+    return f"{HALF_TOPIC}/{producer_group}"
+
+
+def _conflict(transaction_id: str, state: TransactionState) -> TransactionConflict:
+    return TransactionConflict(
+        f"transaction {transaction_id!r} is {state} already",
+        hint="a decision is final",
+        fields={"state": state},
+        outcome="not_stored",
+    )
+
+
+def _transaction_of(half: StoredMessage) -> Transaction:
+    system = half.system
+    return Transaction(
+        half.message_id,
+        system[PRODUCER_GROUP],
+        system[PROPERTY_REAL_TOPIC],
+        int(system[PROPERTY_REAL_QUEUE]),
+        half.queue_offset,
+        half.store_time_ms,
+        round(float(system[CHECK_AFTER]) * 1_000),
+        generation=int(system.get(PROPERTY_GENERATION, 0)),
+    )
+
+
+def _check_generation(transaction: Transaction, topic: Topic) -> None:
+    """Raise `TopicNotFound` when the transaction was prepared for a predecessor of the topic."""
+    if transaction.generation:
+        is_other = transaction.generation != topic.generation
+    else:
+        is_other = transaction.prepared_ms < topic.created_ms
+    if is_other:
+        raise TopicNotFound(
+            f"topic {topic.name!r} was deleted since transaction {transaction.transaction_id!r}"
+            " was prepared, and made again",
+            hint="roll it back; what was prepared for the deleted topic is not for its successor",
+            outcome="not_stored",
+        )

@@ -20,7 +20,7 @@ from typing import Final
 import uvloop
 
 from app import store_commands
-from app.api.openapi import render_document
+from app.api.document.openapi import render_document
 from app.cluster import ClusterConfig, Metadata, Migrated, migrate
 from app.config import NAMES, Config, ConfigError, load_config
 from app.domain.errors import CurlewError

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from app.api import build_api
-from app.api.guard import Connections, guarded
+from app.api.server import Connections, guarded
 from app.config import Config
 from app.node import Node
 from app.web import build_web

@@ -4,6 +4,6 @@
 """
 
 from app.api.app_factory import build_api
-from app.api.openapi import render_document
+from app.api.document.openapi import render_document
 
 __all__ = ["build_api", "render_document"]

@@ -13,17 +13,17 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from app.api.control_plane import build_control_plane
-from app.api.dependencies import Services
-from app.api.docs_page import docs_page
-from app.api.forwarded import Forwarded
-from app.api.lane.operations import build_lane
-from app.api.metrics import ConnectionCounts
+from app.api.control.control_plane import build_control_plane
+from app.api.control.dependencies import Services
+from app.api.dataplane.operations import build_lane
+from app.api.document.docs_page import docs_page
+from app.api.document.openapi import build_document, render_document
+from app.api.http.forwarded import Forwarded
+from app.api.http.pressure import Pressure
 from app.api.middleware import RequestShell
-from app.api.openapi import build_document, render_document
 from app.api.ports import Broker, Metadata
-from app.api.pressure import Pressure
-from app.api.traffic import Traffic
+from app.api.telemetry.metrics import ConnectionCounts
+from app.api.telemetry.traffic import Traffic
 from app.domain.limits import Limits
 
 

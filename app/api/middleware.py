@@ -18,14 +18,15 @@ import secrets
 from time import perf_counter
 from typing import Final
 
-from app.api.access_log import log_access
-from app.api.errors import (
+from app.api.dataplane.routing import Lane, Operation
+from app.api.formats.metadata import display_header, refuse_mq_headers
+from app.api.http.errors import (
     HeadersTooLarge,
     MalformedRequest,
     render_problem,
     with_outcome_of_send,
 )
-from app.api.exchange import (
+from app.api.http.exchange import (
     API_PREFIX,
     REQUEST_ID,
     REQUEST_ID_KEY,
@@ -37,13 +38,12 @@ from app.api.exchange import (
     Scope,
     Send,
 )
-from app.api.foreign_pages import SITE, check_host, check_navigation, check_site
-from app.api.forwarded import HEADERS as FORWARDED_HEADERS
-from app.api.forwarded import Forwarded
-from app.api.lane.metadata import display_header, refuse_mq_headers
-from app.api.lane.routing import Lane, Operation
-from app.api.pressure import Pressure
-from app.api.traffic import Traffic
+from app.api.http.foreign_pages import SITE, check_host, check_navigation, check_site
+from app.api.http.forwarded import HEADERS as FORWARDED_HEADERS
+from app.api.http.forwarded import Forwarded
+from app.api.http.pressure import Pressure
+from app.api.telemetry.access_log import log_access
+from app.api.telemetry.traffic import Traffic
 from app.domain.errors import CurlewError, InternalError
 from app.domain.limits import Limits
 from app.runtime.direct import in_task

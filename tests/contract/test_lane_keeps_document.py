@@ -16,8 +16,8 @@ import jsonschema
 import pytest
 
 from app.api import render_document
-from app.api.cloudevents import EVENT, EVENTS
-from app.api.lane.media import ENVELOPE, FRAMES, NDJSON
+from app.api.formats.cloudevents import EVENT, EVENTS
+from app.api.formats.media import ENVELOPE, FRAMES, NDJSON
 from app.cluster import migrate
 from app.config import Config
 from app.domain.message import Message

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.api.exchange import AsgiApp
+from app.api.http.exchange import AsgiApp
 from app.broker.dedup.claims import Placed, ProducerClaim
 from app.broker.dedup.producer_table import ProducerTable
 from app.broker.results import BatchItem, QueuePosition

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from app.api.guard import Connections
+from app.api.server import Connections
 from app.cluster import migrate
 from app.config import Config
 from app.domain.limits import Limits

@@ -61,7 +61,11 @@ def node(tmp_path: Path) -> Iterator[RunningNode]:
 def requests_of(node: RunningNode) -> list[dict[str, str | int]]:
     """What the node was asked, by its access log."""
     lines = node.log.read_text().splitlines()
-    return [json.loads(line[line.index("{") :]) for line in lines if "app.api.access_log" in line]
+    return [
+        json.loads(line[line.index("{") :])
+        for line in lines
+        if "app.api.telemetry.access_log" in line
+    ]
 
 
 def asked_for(node: RunningNode, name: str) -> list[str | int]:

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from app.api.lane.media import ENVELOPE, FRAMES, NDJSON
+from app.api.formats.media import ENVELOPE, FRAMES, NDJSON
 from app.domain.limits import MIB
 from app.domain.message import Message
 from tests.support.bad_input import JSON, Bad, check_refusal

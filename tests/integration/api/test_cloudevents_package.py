@@ -17,7 +17,7 @@ from cloudevents.core.bindings.http import (
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
-from app.api.cloudevents import EVENT, EVENTS
+from app.api.formats.cloudevents import EVENT, EVENTS
 
 LEAST = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "order.paid"}
 TIME = datetime(2026, 11, 21, 15, 0, 0, 250_000, UTC)

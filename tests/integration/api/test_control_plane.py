@@ -5,7 +5,7 @@ from dataclasses import asdict
 import httpx
 import pytest
 
-from app.api.errors import STATUS_OF_CODE
+from app.api.http.errors import STATUS_OF_CODE
 from app.domain.limits import FIXED_LIMITS, Limits
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.lane.media import ENVELOPE, NDJSON
+from app.api.formats.media import ENVELOPE, NDJSON
 from app.domain.delays import DELAY_LEVELS_MS
 from app.domain.limits import Limits
 from tests.support.waiting import wait_until

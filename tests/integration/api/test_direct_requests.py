@@ -223,11 +223,11 @@ async def test_the_client_that_a_trusted_proxy_names_is_logged(
     settings = {"access_log": True, "trusted_proxies": ("127.0.0.1",)}
     async with served_node(tmp_path, Limits(), **settings) as server:
         connection = await server.connect()
-        with caplog.at_level(logging.INFO, "app.api.access_log"):
+        with caplog.at_level(logging.INFO, "app.api.telemetry.access_log"):
             for headers in (b"X-Forwarded-For: 203.0.113.7\r\n", b""):
                 await connection.say(post(b"a", headers=headers))
                 assert (await connection.answer()).status == 201
-        lines = [each for each in caplog.records if each.name == "app.api.access_log"]
+        lines = [each for each in caplog.records if each.name == "app.api.telemetry.access_log"]
         clients = [msgspec.json.decode(line.getMessage())["client"] for line in lines]
         assert clients == ["203.0.113.7", "127.0.0.1"]
         await connection.aclose()

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from app.api.openapi import build_document
+from app.api.document.openapi import build_document
 from app.cluster.metadata.schema.tables import metadata as tables
 from app.domain.limits import Limits
 from app.domain.names import dead_letter_topic

@@ -12,8 +12,8 @@ import httpx
 import pytest
 import zstandard
 
-from app.api.cloudevents import EVENT, EVENTS
-from app.api.lane.media import ENVELOPE, FRAMES, NDJSON
+from app.api.formats.cloudevents import EVENT, EVENTS
+from app.api.formats.media import ENVELOPE, FRAMES, NDJSON
 from app.domain.message import Message
 from tests.support.frames import read_frame, request_frame
 

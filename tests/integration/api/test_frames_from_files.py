@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from typing_extensions import override
 
-from app.api.guard.file_sending import FileAnswers, FileSending
+from app.api.server.file_sending import FileAnswers, FileSending
 from app.domain.limits import KIB, MIB, Limits
 from app.domain.message import Message
 from app.store import FilePart, RecordsInPlace

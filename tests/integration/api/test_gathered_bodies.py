@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.api.exchange import Exchange
-from app.api.guard.protocol import GuardedProtocol
+from app.api.http.exchange import Exchange
+from app.api.server.protocol import GuardedProtocol
 from app.broker.results import PullRequest
 from app.domain.errors import InvalidRequest
 from app.domain.limits import KIB, MIB, Limits

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.api.guard.connections import NEVER
+from app.api.server.connections import NEVER
 from app.domain.limits import KIB, MIB, Limits
 from tests.support.waiting import until
 from tests.support.wire import Served, parse, served_node

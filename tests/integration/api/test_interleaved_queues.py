@@ -6,7 +6,7 @@ from itertools import count
 import httpx
 import pytest
 
-from app.api.lane.media import FRAMES
+from app.api.formats.media import FRAMES
 from app.domain.message import Message
 from tests.support.frames import read_frame, request_frame
 

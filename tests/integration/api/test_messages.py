@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.lane.media import ENVELOPE, FRAMES, NDJSON
+from app.api.formats.media import ENVELOPE, FRAMES, NDJSON
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.store.formats.frame.batch_frame import parse_request

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.api.errors import STATUS_OF_CODE
+from app.api.http.errors import STATUS_OF_CODE
 from app.broker.health import ConditionCode
 from app.domain.limits import Limits
 from app.domain.message import Message

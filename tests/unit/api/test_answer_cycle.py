@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from app.api.exchange import AT_ONCE, MUST_REACH, WHOLE_ANSWER, WHOLE_BODY, ClientGone
-from app.api.guard.cycle import AnswerCycle
-from app.api.guard.file_sending import FileAnswers
+from app.api.http.exchange import AT_ONCE, MUST_REACH, WHOLE_ANSWER, WHOLE_BODY, ClientGone
+from app.api.server.cycle import AnswerCycle
+from app.api.server.file_sending import FileAnswers
 
 pytestmark = pytest.mark.anyio
 

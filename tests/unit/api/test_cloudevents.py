@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.api.cloudevents import attributes_of_headers, decode_event, decode_events, event_of
+from app.api.formats.cloudevents import attributes_of_headers, decode_event, decode_events, event_of
 from app.domain.errors import CurlewError
 from app.domain.message import Message, StoredMessage
 from app.domain.positions import PhysicalOffset, QueueOffset, TimestampMs

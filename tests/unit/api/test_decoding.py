@@ -5,9 +5,9 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from app.api import decoding
-from app.api.cloudevents import decode_events
-from app.api.decoding import (
+from app.api.formats import decoding
+from app.api.formats.cloudevents import decode_events
+from app.api.formats.decoding import (
     batch_decoder,
     decode_batch,
     decode_lines,
@@ -17,7 +17,7 @@ from app.api.decoding import (
     message_of,
     settle_decoder,
 )
-from app.api.errors import InvalidBody, UnsupportedFeature, error_entries
+from app.api.http.errors import InvalidBody, UnsupportedFeature, error_entries
 from app.domain.errors import BatchTooLarge, CurlewError
 from app.domain.message import Message
 

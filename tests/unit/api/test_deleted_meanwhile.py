@@ -5,10 +5,10 @@ from typing import ParamSpec, TypeVar
 
 import pytest
 
-from app.api.control_plane import build_control_plane
-from app.api.dependencies import Services
-from app.api.exchange import AsgiApp
-from app.api.lane.routing import Lane
+from app.api.control.control_plane import build_control_plane
+from app.api.control.dependencies import Services
+from app.api.dataplane.routing import Lane
+from app.api.http.exchange import AsgiApp
 from app.api.middleware import RequestShell
 from tests.support.asgi import call
 from tests.support.brokers import TOPIC, World, running

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.api.entry_counting import check_batch_count, check_events_count, check_settled_count
+from app.api.bodies.entry_counting import check_batch_count, check_events_count, check_settled_count
 from app.domain.errors import BatchTooLarge
 
 Check = Callable[[bytes, int], None]

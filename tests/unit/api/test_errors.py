@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from app.api import build_api  # noqa: F401  # all error classes are imported with it
-from app.api.errors import (
+from app.api.document.openapi import build_document
+from app.api.http.errors import (
     STATUS_OF_CODE,
     FieldError,
     InvalidBody,
@@ -17,7 +18,6 @@ from app.api.errors import (
     render_problem,
     with_outcome_of_send,
 )
-from app.api.openapi import build_document
 from app.domain.errors import (
     CurlewError,
     IllegalTag,

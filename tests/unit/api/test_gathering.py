@@ -1,6 +1,6 @@
 """The memory that a body is read to: how much there is of it, and when."""
 
-from app.api.guard.gathering import FIRST_ROOM_BYTES, Gathering
+from app.api.server.gathering import FIRST_ROOM_BYTES, Gathering
 from app.domain.errors import BodyTooLarge
 
 SIZE = 5 * FIRST_ROOM_BYTES + 3

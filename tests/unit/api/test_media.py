@@ -2,13 +2,13 @@
 
 import pytest
 
-from app.api.errors import NotAcceptable
-from app.api.lane.media import (
+from app.api.formats.media import (
     batch_content,
     pull_answer_kind,
     require_json,
     send_content,
 )
+from app.api.http.errors import NotAcceptable
 from app.domain.errors import InvalidRequest, UnsupportedContentType
 
 

@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.errors import UnknownParameter, UnsupportedFeature
-from app.api.exchange import Headers
-from app.api.lane.metadata import (
+from app.api.formats.metadata import (
     MESSAGE_HEADERS,
     SendOptions,
     decode_header,
@@ -15,7 +13,9 @@ from app.api.lane.metadata import (
     read_send_options,
     refuse_mq_headers,
 )
-from app.api.parameters import Query
+from app.api.http.errors import UnknownParameter, UnsupportedFeature
+from app.api.http.exchange import Headers
+from app.api.http.parameters import Query
 from app.domain.errors import CurlewError, IllegalProperty, InvalidRequest
 from app.domain.positions import FlushMode
 

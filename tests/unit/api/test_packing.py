@@ -5,7 +5,7 @@ import zlib
 import pytest
 import zstandard
 
-from app.api.packing import pack, wanted_packing
+from app.api.bodies.packing import pack, wanted_packing
 
 
 @pytest.mark.parametrize(

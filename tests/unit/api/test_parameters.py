@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from app.api.errors import UnknownParameter
-from app.api.parameters import Query, duration_ms_of, integer_of, wait_s_of
+from app.api.http.errors import UnknownParameter
+from app.api.http.parameters import Query, duration_ms_of, integer_of, wait_s_of
 from app.domain.errors import IllegalOffset, IllegalWait, InvalidRequest
 
 KNOWN = frozenset({"offset", "wait", "clamp", "filter"})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.api.path_hints import hint_of_path
+from app.api.control.path_hints import hint_of_path
 
 TEMPLATES = (
     "/v1/topics",

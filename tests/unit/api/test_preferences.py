@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.api.exchange import Exchange, Headers
-from app.api.lane.preferences import MINIMAL, STRICT, applied, wished_wait, wishes_of
-from app.api.pressure import Pressure
+from app.api.formats.preferences import MINIMAL, STRICT, applied, wished_wait, wishes_of
+from app.api.http.exchange import Exchange, Headers
+from app.api.http.pressure import Pressure
 from app.domain.limits import Limits
 from tests.support.asgi import events_of, http_scope
 

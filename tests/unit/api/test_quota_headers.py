@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 import app
-from app.api.quota_headers import near_quota_headers, quota_headers
+from app.api.http.quota_headers import near_quota_headers, quota_headers
 from app.domain.errors import Quota, QuotaUnit
 
 APP = Path(app.__file__).parent

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.decoding import envelope_decoder, message_of
-from app.api.rendering import delivered_view, delivered_views, record_views, view_of
-from app.api.wire import SettleAnswer, SettleResult, all_acked, encode, encode_line
+from app.api.formats.decoding import envelope_decoder, message_of
+from app.api.formats.rendering import delivered_view, delivered_views, record_views, view_of
+from app.api.formats.wire import SettleAnswer, SettleResult, all_acked, encode, encode_line
 from app.broker.results import Delivery
 from app.domain.message import PROPERTY_TIMER, Message, StoredMessage
 from app.domain.positions import PhysicalOffset, QueueOffset, TimestampMs

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.api.errors import MalformedRequest
-from app.api.guard.head import check_head
+from app.api.http.errors import MalformedRequest
+from app.api.server.head import check_head
 from app.domain.limits import Limits
 
 HOST = (b"host", b"localhost:8710")

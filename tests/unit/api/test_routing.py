@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.api.errors import MethodNotAllowed
-from app.api.exchange import Exchange, Scope
-from app.api.lane import routing
-from app.api.lane.routing import Lane, Operation
+from app.api.dataplane import routing
+from app.api.dataplane.routing import Lane, Operation
+from app.api.http.errors import MethodNotAllowed
+from app.api.http.exchange import Exchange, Scope
 
 
 async def nothing(exchange: Exchange, *names: str) -> None:

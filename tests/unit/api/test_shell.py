@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from app.api.app_factory import build_api
-from app.api.control_plane import build_control_plane
-from app.api.dependencies import Services
-from app.api.exchange import Exchange, Receive, Scope, Send, batch_too_large
-from app.api.lane.routing import Lane, Operation
+from app.api.control.control_plane import build_control_plane
+from app.api.control.dependencies import Services
+from app.api.dataplane.routing import Lane, Operation
+from app.api.http.exchange import Exchange, Receive, Scope, Send, batch_too_large
 from app.api.middleware import RequestShell
-from app.api.traffic import Traffic
+from app.api.telemetry.traffic import Traffic
 from app.domain.errors import ShuttingDown, TopicNotFound
 from app.domain.limits import Limits
 from tests.support.asgi import LOCAL, call, events_of
@@ -324,7 +324,7 @@ async def test_another_protocol_falls_through() -> None:
 async def test_the_access_log_has_one_line_that_nobody_can_forge(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "app.api.access_log")
+    caplog.set_level(logging.INFO, "app.api.telemetry.access_log")
     app = shell(access_log=True)
     await call(app, "POST", TOPIC, b"absent", query=b"tag=secret")
     await call(app, "GET", '/v1/\n{"status":200}')

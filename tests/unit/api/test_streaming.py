@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from app.api.exchange import AT_ONCE, MUST_REACH, ClientGone, Event, Exchange
-from app.api.lane.streaming import Streaming
-from app.api.pressure import Pressure
-from app.api.traffic import Traffic
+from app.api.dataplane.streaming import Streaming
+from app.api.http.exchange import AT_ONCE, MUST_REACH, ClientGone, Event, Exchange
+from app.api.http.pressure import Pressure
+from app.api.telemetry.traffic import Traffic
 from app.domain.limits import Limits
 from tests.support.asgi import LOCAL, http_scope
 from tests.support.brokers import GROUP, TOPIC, World, bodies, running

@@ -2,9 +2,9 @@
 
 import re
 
-from app.api.metrics import Sources, render_metrics
-from app.api.pressure import Pressure
-from app.api.traffic import CLIENT_GONE, LATENCY_BUCKETS_S, Traffic
+from app.api.http.pressure import Pressure
+from app.api.telemetry.metrics import Sources, render_metrics
+from app.api.telemetry.traffic import CLIENT_GONE, LATENCY_BUCKETS_S, Traffic
 from app.domain.limits import Limits
 from tests.support.brokers import World
 

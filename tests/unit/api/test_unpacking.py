@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 import zstandard
 
-from app.api.errors import UnsupportedEncoding, render_problem
-from app.api.exchange import body_too_large
-from app.api.unpacking import Packing, packing_of, unpack
+from app.api.bodies.unpacking import Packing, packing_of, unpack
+from app.api.http.errors import UnsupportedEncoding, render_problem
+from app.api.http.exchange import body_too_large
 from app.domain.errors import BodyTooLarge, MalformedBody
 from app.domain.limits import MIB, Limits
 

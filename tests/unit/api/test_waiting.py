@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from app.api.exchange import ClientGone, Event
-from app.api.lane.waiting import unless_gone
+from app.api.dataplane.waiting import unless_gone
+from app.api.http.exchange import ClientGone, Event
 from app.domain.errors import TopicNotFound
 
 pytestmark = pytest.mark.anyio

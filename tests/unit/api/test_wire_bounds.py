@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.api import decoding, wire
-from app.api.decoding import BodyDecoder
-from app.api.errors import InvalidBody
+from app.api.formats import decoding, wire
+from app.api.formats.decoding import BodyDecoder
+from app.api.http.errors import InvalidBody
 from app.domain.limits import ATTEMPT_ID_CHARS_MAX, ENTRY_ID_CHARS_MAX, FIXED_LIMITS, Limits
 
 Json = dict[str, Any]

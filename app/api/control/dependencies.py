@@ -1,0 +1,126 @@
+"""What control-plane routes get handed: the services, the parsed body, conditions, strict queries.
+
+All `async`, so that nothing hops to a thread. Not for the lane, which has no dependency injection.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Final, TypeVar
+
+from fastapi import Depends, Request
+from fastapi.dependencies.models import Dependant
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+from starlette.requests import ClientDisconnect
+
+from app.api.bodies.body_errors import invalid_body
+from app.api.bodies.unpacking import packing_of, unpack
+from app.api.formats.media import require_json
+from app.api.http.exchange import ClientGone, batch_too_large
+from app.api.http.parameters import refuse_unknown
+from app.api.http.pressure import Pressure
+from app.api.ports import Broker, Metadata
+from app.api.telemetry.metrics import ConnectionCounts
+from app.api.telemetry.traffic import Traffic
+from app.domain.limits import MIB, Limits
+
+CONTROL_BODY_BYTES_MAX: Final = MIB
+"""Far more than any settings or list of offsets needs."""
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the routes work on; made by the app factory, kept in `app.state`."""
+
+    broker: Broker
+    metadata: Metadata
+    limits: Limits
+    traffic: Traffic = field(default_factory=Traffic)
+    connections: ConnectionCounts | None = None
+    pressure: Pressure = field(default_factory=lambda: Pressure(Limits()))
+
+
+async def services_of(request: Request) -> Services:
+    """The services of the application that serves `request`."""
+    services: Services = request.app.state.services
+    return services
+
+
+WithServices = Annotated[Services, Depends(services_of)]
+
+
+async def refuse_unknown_parameters(request: Request) -> None:
+    """Refuse query parameters that the route does not declare."""
+    if request.query_params:
+        given = dict(request.query_params)
+        refuse_unknown(given, _declared(request.scope["route"].dependant))
+
+
+def _declared(dependant: Dependant) -> set[str]:
+    names = {field.alias for field in dependant.query_params}
+    for inner in dependant.dependencies:
+        names |= _declared(inner)
+    return names
+
+
+def json_body(
+    model: type[_Model], *, require: Callable[[bytes | None], None] = require_json
+) -> Callable[[Request], Awaitable[_Model]]:
+    """A dependency that reads the body as `model`; an empty body is `{}`.
+
+    What was sent stays in the request's state, for errors that point into it.
+    """
+
+    async def read(request: Request) -> _Model:
+        body = await _read_bounded(request)
+        if body:
+            content_type = request.headers.get("content-type")
+            require(None if content_type is None else content_type.encode("latin-1"))
+        sent = request.state.sent_body = _parsed(body)
+        try:
+            return model.model_validate_json(body or b"{}")
+        except ValidationError as error:
+            raise invalid_body(error, model, sent) from error
+
+    return read
+
+
+def _parsed(body: bytes) -> object:
+    """What was sent, as JSON; None when it is none, which whoever validates it says better."""
+    try:
+        return from_json(body) if body else {}
+    except ValueError:
+        return None
+
+
+def sent_body_of(request: Request) -> object:
+    """The JSON that was sent; None before it is read, and without any."""
+    return getattr(request.state, "sent_body", None)
+
+
+async def _read_bounded(request: Request) -> bytes:
+    encoding = request.headers.get("content-encoding", "")
+    packing = packing_of(encoding.encode("latin-1"))
+    declared = request.headers.get("content-length", "0")
+    if int(declared) > CONTROL_BODY_BYTES_MAX:
+        raise batch_too_large(CONTROL_BODY_BYTES_MAX)
+    services: Services = request.app.state.services
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for part in request.stream():
+            services.pressure.hold(len(part))
+            parts.append(part)
+            size += len(part)
+            if size > CONTROL_BODY_BYTES_MAX:
+                raise batch_too_large(CONTROL_BODY_BYTES_MAX)
+    except ClientDisconnect as gone:
+        raise ClientGone from gone
+    finally:
+        services.pressure.release(size)
+    body = b"".join(parts)
+    if packing is None:
+        return body
+    return await unpack(packing, body, CONTROL_BODY_BYTES_MAX, services.limits, batch_too_large)

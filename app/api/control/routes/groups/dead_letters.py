@@ -1,0 +1,229 @@
+"""Dead letters of a consumer group: browse, redrive, purge."""
+
+from typing import Annotated, Final, Literal, Self
+
+from fastapi import APIRouter, Depends, Query, Response
+from msgspec import UNSET
+from pydantic import Field, model_validator
+
+from app.api.control.dependencies import WithServices, json_body
+from app.api.control.documentation import Json, json_request, problem_responses
+from app.api.control.routes.operations import OperationDocument
+from app.api.control.schemas.schemas import AnswerModel, Count, DryRunBody
+from app.api.formats.rendering import dead_letter_view
+from app.api.formats.wire import DeadLetterList, encode
+from app.api.http.conditions import WithDryRun, is_dry_run
+from app.api.http.parameters import integer_of
+from app.broker.failures.dead_letters import RedrivePlan, Selection
+from app.domain.errors import InvalidRequest
+from app.domain.limits import Limits
+
+TIME_MS_MAX: Final = 2**63 - 1
+
+router = APIRouter(tags=["dead letters"])
+
+SELECTED_MAX: Final = Limits().dead_letters_selected_max
+"""Letters that a request can name one by one."""
+
+
+class SelectionBody(DryRunBody):
+    """Which letters: name them, or give conditions that all hold, or say `"all": true`."""
+
+    all: bool = False
+    offsets: list[Count] | None = Field(default=None, min_length=1, max_length=SELECTED_MAX)
+    message_ids: list[str] | None = Field(default=None, min_length=1, max_length=SELECTED_MAX)
+    topic: str | None = Field(default=None, description="the original topic")
+    filter: str | None = Field(default=None, description="a filter expression")
+    reason: str | None = Field(default=None, description="a part of the reason")
+    from_ms: Count | None = Field(default=None, description="dead since then or later")
+    until_ms: Count | None = Field(default=None, description="dead before then")
+
+    @model_validator(mode="after")
+    def _check_choice(self) -> Self:
+        if self.all == self._has_condition():
+            raise ValueError(
+                'give offsets, message_ids or conditions; or "all": true for every dead letter'
+            )
+        return self
+
+    def _has_condition(self) -> bool:
+        return any(
+            value is not None
+            for value in (
+                *(self.offsets, self.message_ids, self.topic, self.filter),
+                *(self.reason, self.from_ms, self.until_ms),
+            )
+        )
+
+    def selection(self) -> Selection:
+        return Selection(
+            offsets=None if self.offsets is None else frozenset(self.offsets),
+            message_ids=None if self.message_ids is None else frozenset(self.message_ids),
+            topic=self.topic,
+            filter=self.filter,
+            reason=self.reason,
+            from_ms=self.from_ms,
+            until_ms=self.until_ms,
+        )
+
+
+class RedriveBody(SelectionBody):
+    """What to deliver again, where, and how fast."""
+
+    to_topic: str | None = Field(
+        default=None, description="default: back to this group only, under the original topic"
+    )
+    rate_per_s: float | None = Field(default=None, gt=0, strict=False)
+
+
+class PurgeBody(SelectionBody):
+    """What to remove for ever."""
+
+
+class DeadLetterSummaryDocument(AnswerModel):
+    """How many dead letters a group has; `oldest_ms` is null when there are none."""
+
+    group: str
+    messages: int
+    oldest_ms: int | None
+
+
+class RedrivePlanDocument(AnswerModel):
+    """What would happen: letters by target topic, and by the reason why they would be left."""
+
+    matched: int
+    by_target: dict[str, int]
+    skipped: dict[str, int]
+    dry_run: Literal[True] = True
+
+    @classmethod
+    def of(cls, plan: RedrivePlan) -> Self:
+        return cls(**plan._asdict())
+
+
+class PurgeAnswer(AnswerModel):
+    """How many letters were removed, or would be."""
+
+    removed: int
+    dry_run: bool
+
+
+_LIST_RESPONSE: Final[Json] = {
+    "description": "A page of dead letters",
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/DeadLetterList"}}},
+}
+
+
+@router.get(
+    "/v1/groups/{group}/dlq",
+    operation_id="get_dead_letters",
+    summary="How many dead letters a group has",
+    responses=problem_responses(404),
+)
+async def get_dead_letters(group: str, services: WithServices) -> DeadLetterSummaryDocument:
+    """Their number and the age of the oldest."""
+    summary = await services.broker.dead_letters.summary(group)
+    return DeadLetterSummaryDocument(group=group, **summary._asdict())
+
+
+@router.get(
+    "/v1/groups/{group}/dlq/messages",
+    operation_id="list_dead_letters",
+    summary="Browse the dead letters of a group",
+    responses={200: _LIST_RESPONSE, **problem_responses(404)},
+    response_class=Response,
+)
+async def list_dead_letters(
+    group: str,
+    services: WithServices,
+    topic: Annotated[str | None, Query(description="the original topic")] = None,
+    filter: Annotated[  # noqa: A002  # the name in the URL
+        str | None, Query(description="a filter expression")
+    ] = None,
+    reason: Annotated[str | None, Query(description="a part of the reason")] = None,
+    from_ms: Annotated[
+        int | None, Query(ge=0, le=TIME_MS_MAX, description="dead since then or later")
+    ] = None,
+    until_ms: Annotated[
+        int | None, Query(ge=0, le=TIME_MS_MAX, description="dead before then")
+    ] = None,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the page before")] = None,
+    page_size: Annotated[int, Query(ge=1)] = 100,
+    body: Annotated[
+        str, Query(pattern="^(auto|base64)$", description="base64: the bytes")
+    ] = "auto",
+) -> Response:
+    """The oldest first, a page at a time; work is bounded, so a page may be empty and go on."""
+    selection = Selection(
+        topic=topic, filter=filter, reason=reason, from_ms=from_ms, until_ms=until_ms
+    )
+    offset = 0 if cursor is None else integer_of("cursor", cursor, error=InvalidRequest)
+    page = await services.broker.dead_letters.browse(
+        group, selection, offset=offset, max_letters=page_size
+    )
+    views = [dead_letter_view(each, force_base64=body == "base64") for each in page.letters]
+    following = UNSET if page.next_offset is None else str(page.next_offset)
+    listing = DeadLetterList(views, page.scanned, following)
+    return Response(encode(listing), media_type="application/json")
+
+
+@router.post(
+    "/v1/groups/{group}/dlq/messages:redrive",
+    operation_id="redrive_dead_letters",
+    summary="Deliver dead letters again",
+    response_model=None,
+    responses={
+        200: {"description": "With dry_run: what would happen", "model": RedrivePlanDocument},
+        202: {
+            "description": "The operation that does it",
+            "model": OperationDocument,
+            "headers": {"Location": {"schema": {"type": "string"}}},
+        },
+        **problem_responses(404, 413, 415, 429),
+    },
+    openapi_extra=json_request(RedriveBody, required=True),
+)
+async def redrive_dead_letters(
+    group: str,
+    services: WithServices,
+    body: Annotated[RedriveBody, Depends(json_body(RedriveBody))],
+    response: Response,
+    dry_run: WithDryRun = None,
+) -> RedrivePlanDocument | OperationDocument:
+    """Send letters back to the group (or to `to_topic`) and remove them, each exactly once.
+
+    Their attempts are counted anew. Watch and cancel it under `/v1/operations`.
+    """
+    letters = services.broker.dead_letters
+    if is_dry_run(dry_run, body.asks_for_dry_run):
+        plan = await letters.plan_redrive(
+            group, body.selection(), to_topic=body.to_topic, rate_per_s=body.rate_per_s
+        )
+        return RedrivePlanDocument.of(plan)
+    operation = letters.redrive(
+        group, body.selection(), to_topic=body.to_topic, rate_per_s=body.rate_per_s
+    )
+    response.status_code = 202
+    response.headers["Location"] = f"/v1/operations/{operation.operation_id}"
+    return OperationDocument.of(operation)
+
+
+@router.post(
+    "/v1/groups/{group}/dlq/messages:purge",
+    operation_id="purge_dead_letters",
+    summary="Remove dead letters for ever",
+    responses=problem_responses(404, 413, 415),
+    openapi_extra=json_request(PurgeBody, required=True),
+)
+async def purge_dead_letters(
+    group: str,
+    services: WithServices,
+    body: Annotated[PurgeBody, Depends(json_body(PurgeBody))],
+    dry_run: WithDryRun = None,
+) -> PurgeAnswer:
+    """Remove what is chosen."""
+    letters = services.broker.dead_letters
+    if is_dry_run(dry_run, body.asks_for_dry_run):
+        matched = (await letters.plan(group, body.selection())).matched
+        return PurgeAnswer(removed=matched, dry_run=True)
+    return PurgeAnswer(removed=await letters.purge(group, body.selection()), dry_run=False)

@@ -1,0 +1,239 @@
+"""Offsets of consumer groups: read, commit, reset, forget, and named snapshots of them."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from app.api.control.dependencies import WithServices, json_body
+from app.api.control.documentation import json_request, problem_responses
+from app.api.control.schemas.change_documents import deleted, dry_run_response
+from app.api.control.schemas.offset_schemas import (
+    AllGroupOffsets,
+    CommitBody,
+    ResetAnswer,
+    ResetBody,
+    RestoreBody,
+    SnapshotAnswer,
+    SnapshotDocument,
+    SnapshotList,
+    TopicQueueOffset,
+)
+from app.api.control.schemas.schemas import CommitAnswer, GroupOffsets
+from app.api.http.conditions import WithDryRun, is_dry_run
+from app.broker.results import Committed, QueuePosition
+from app.domain.positions import OffsetSnapshot
+
+router = APIRouter(tags=["offsets"])
+
+
+@router.get(
+    "/v1/groups/{group}/offsets",
+    operation_id="list_group_offsets",
+    summary="Committed offsets of a group in all topics",
+    responses=problem_responses(404),
+)
+async def list_group_offsets(group: str, services: WithServices) -> AllGroupOffsets:
+    """Per topic and queue, the offset below which everything is done for the group."""
+    rows = await services.broker.group_positions.all_committed(group)
+    return AllGroupOffsets(group=group, offsets=[TopicQueueOffset.at(row) for row in rows])
+
+
+@router.get(
+    "/v1/groups/{group}/offsets/{topic}",
+    operation_id="get_group_offsets",
+    summary="Committed offsets of a group in a topic",
+    responses=problem_responses(404),
+)
+async def get_group_offsets(group: str, topic: str, services: WithServices) -> GroupOffsets:
+    """Per queue, the offset below which everything is done for the group."""
+    return GroupOffsets.of(
+        group, topic, await services.broker.group_positions.committed(group, topic)
+    )
+
+
+@router.put(
+    "/v1/groups/{group}/offsets/{topic}",
+    operation_id="commit_group_offsets",
+    summary="Commit offsets of a group in a topic",
+    responses=problem_responses(404, 409, 413, 415, 416),
+    openapi_extra=json_request(CommitBody, required=True),
+)
+async def commit_group_offsets(
+    group: str,
+    topic: str,
+    services: WithServices,
+    body: Annotated[CommitBody, Depends(json_body(CommitBody))],
+    force: Annotated[
+        bool,
+        Query(
+            description="commit although the group leases the topic: its leases end, `effects` "
+            "says which. The body's `force` is another: it sets offsets backwards too, as a "
+            "reset does, and leaves leases and members as a reset leaves them"
+        ),
+    ] = False,
+    dry_run: WithDryRun = None,
+) -> CommitAnswer:
+    """Commit, and answer what is committed now. Offsets never go back unless the body's `force`
+    says so.
+
+    Queues that a member owns are committed by that member only, at the present generation. A group
+    that leases the topic does not commit in it: 409 `CONSUMPTION_CONFLICT`.
+    """
+    rows = [QueuePosition(entry.queue_id, entry.offset) for entry in body.offsets]
+    tries = is_dry_run(dry_run)
+    broker = services.broker
+    commit = broker.group_positions.preview_commit if tries else broker.commit_offsets
+    committed = await commit(
+        group, topic, rows, force=body.force, take_over=force, committer=body.committer
+    )
+    return CommitAnswer.of_commit(group, topic, committed, is_dry_run=tries)
+
+
+@router.delete(
+    "/v1/groups/{group}/offsets/{topic}",
+    operation_id="delete_group_offsets",
+    summary="Forget a group's offsets in a topic",
+    status_code=204,
+    response_model=None,
+    responses={**dry_run_response(CommitAnswer), **problem_responses(404, 409)},
+)
+async def delete_group_offsets(
+    group: str, topic: str, services: WithServices, dry_run: WithDryRun = None
+) -> Response:
+    """For a subscription that nobody uses any more; refused while a member reads the topic."""
+    tries = is_dry_run(dry_run)
+    offsets = await services.broker.group_positions.delete(group, topic, is_dry_run=tries)
+    forgotten = Committed(offsets, effects=())
+    return deleted(CommitAnswer.of_commit(group, topic, forgotten, is_dry_run=tries))
+
+
+@router.post(
+    "/v1/groups/{group}/offsets/{topic}:reset",
+    operation_id="reset_group_offsets",
+    summary="Set a group's offsets in a topic",
+    responses=problem_responses(404, 409, 413, 415),
+    openapi_extra=json_request(ResetBody, required=True),
+)
+async def reset_group_offsets(
+    group: str,
+    topic: str,
+    services: WithServices,
+    body: Annotated[ResetBody, Depends(json_body(ResetBody))],
+    dry_run: WithDryRun = None,
+) -> ResetAnswer:
+    """Backwards or forwards, also while the group is at work: leases end, members are told."""
+    tries = is_dry_run(dry_run, body.asks_for_dry_run)
+    request = body.request(is_dry_run=tries)
+    result = await services.broker.group_positions.reset(group, topic, request)
+    return ResetAnswer.of(group, tries, result)
+
+
+@router.post(
+    "/v1/groups/{group}/offsets:reset",
+    operation_id="reset_all_group_offsets",
+    summary="Set a group's offsets in all its topics",
+    responses=problem_responses(404, 409, 413, 415),
+    openapi_extra=json_request(ResetBody, required=True),
+)
+async def reset_all_group_offsets(
+    group: str,
+    services: WithServices,
+    body: Annotated[ResetBody, Depends(json_body(ResetBody))],
+    dry_run: WithDryRun = None,
+) -> ResetAnswer:
+    """As for one topic, in every topic where the group has offsets or members."""
+    tries = is_dry_run(dry_run, body.asks_for_dry_run)
+    request = body.request(is_dry_run=tries)
+    result = await services.broker.group_positions.reset(group, None, request)
+    return ResetAnswer.of(group, tries, result)
+
+
+# --- snapshots
+
+
+@router.put(
+    "/v1/groups/{group}/snapshots/{name}",
+    operation_id="put_snapshot",
+    summary="Keep the group's offsets under a name",
+    status_code=201,
+    response_model=SnapshotAnswer,
+    responses={**dry_run_response(SnapshotAnswer), **problem_responses(404, 409)},
+)
+async def put_snapshot(
+    group: str,
+    name: str,
+    services: WithServices,
+    response: Response,
+    dry_run: WithDryRun = None,
+) -> SnapshotAnswer:
+    """A name is used once: a snapshot never changes. At most `offset_snapshots_per_group_max`."""
+    tries = is_dry_run(dry_run)
+    positions = services.broker.group_positions
+    snapshot = await positions.take_snapshot(group, name, is_dry_run=tries)
+    if tries:
+        response.status_code = 200
+    return _snapshot_answer(snapshot, is_dry_run=tries)
+
+
+def _snapshot_answer(snapshot: OffsetSnapshot, *, is_dry_run: bool) -> SnapshotAnswer:
+    return SnapshotAnswer(**SnapshotDocument.of(snapshot).model_dump(), dry_run=is_dry_run)
+
+
+@router.get(
+    "/v1/groups/{group}/snapshots",
+    operation_id="list_snapshots",
+    summary="Snapshots of a group's offsets",
+    responses=problem_responses(404),
+)
+async def list_snapshots(group: str, services: WithServices) -> SnapshotList:
+    """All of them, by name."""
+    return SnapshotList.of(group, await services.broker.group_positions.snapshots(group))
+
+
+@router.get(
+    "/v1/groups/{group}/snapshots/{name}",
+    operation_id="get_snapshot",
+    summary="One snapshot of a group's offsets",
+    responses=problem_responses(404),
+)
+async def get_snapshot(group: str, name: str, services: WithServices) -> SnapshotDocument:
+    """The offsets as they were."""
+    return SnapshotDocument.of(await services.broker.group_positions.snapshot(group, name))
+
+
+@router.post(
+    "/v1/groups/{group}/snapshots/{name}:restore",
+    operation_id="restore_snapshot",
+    summary="Set a group's offsets to a snapshot",
+    responses=problem_responses(404, 409, 413, 415),
+    openapi_extra=json_request(RestoreBody),
+)
+async def restore_snapshot(
+    group: str,
+    name: str,
+    services: WithServices,
+    body: Annotated[RestoreBody, Depends(json_body(RestoreBody))],
+    dry_run: WithDryRun = None,
+) -> ResetAnswer:
+    """A reset to what was; queues that the snapshot does not have stay as they are."""
+    tries = is_dry_run(dry_run, body.asks_for_dry_run)
+    result = await services.broker.group_positions.restore(group, name, is_dry_run=tries)
+    return ResetAnswer.of(group, tries, result)
+
+
+@router.delete(
+    "/v1/groups/{group}/snapshots/{name}",
+    operation_id="delete_snapshot",
+    summary="Forget a snapshot of a group's offsets",
+    status_code=204,
+    response_model=None,
+    responses={**dry_run_response(SnapshotAnswer), **problem_responses(404)},
+)
+async def delete_snapshot(
+    group: str, name: str, services: WithServices, dry_run: WithDryRun = None
+) -> Response:
+    """The offsets themselves stay as they are."""
+    tries = is_dry_run(dry_run)
+    positions = services.broker.group_positions
+    snapshot = await positions.delete_snapshot(group, name, is_dry_run=tries)
+    return deleted(_snapshot_answer(snapshot, is_dry_run=tries))

@@ -1,0 +1,167 @@
+"""Consumer groups: settings and listing."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+
+from app.api.control.dependencies import Services, WithServices, json_body
+from app.api.control.documentation import ETAG_HEADER, json_request, problem_responses
+from app.api.control.schemas.change_documents import GroupChangeDocument, deleted, dry_run_response
+from app.api.control.schemas.group_documents import (
+    consumption_states,
+    group_document,
+    group_documents,
+)
+from app.api.control.schemas.schemas import GroupDocument, GroupList
+from app.api.control.schemas.setting_bodies import GroupBody, GroupPatch
+from app.api.formats.media import JSON, MERGE_PATCH, require_merge_patch
+from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
+from app.broker.ports import Group
+from app.domain.changes.effects import SettingsChange
+from app.domain.errors import GroupNotFound
+from app.domain.names import check_group, nearest
+
+router = APIRouter(tags=["groups"])
+
+
+@router.put(
+    "/v1/groups/{group}",
+    operation_id="put_group",
+    summary="Make a consumer group, or change what is named of it",
+    response_model=GroupChangeDocument,
+    responses={
+        200: {"description": "The group was there; see `changed`", "headers": ETAG_HEADER},
+        201: {
+            "description": "The group was made",
+            "model": GroupChangeDocument,
+            "headers": ETAG_HEADER,
+        },
+        **problem_responses(409, 412, 413, 415),
+    },
+    openapi_extra=json_request(
+        GroupBody,
+        examples={
+            "make a group": {"max_attempts": 5, "invisible": "1m", "start": "latest"},
+            "other delays": {"retry_policy": {"customized": ["1s", "10s", "1m"]}},
+        },
+    ),
+)
+async def put_group(
+    group: str,
+    services: WithServices,
+    body: Annotated[GroupBody, Depends(json_body(GroupBody))],
+    terms: WithTerms,
+    response: Response,
+) -> GroupChangeDocument:
+    """Make the group; what is left out has its default. Or merge the settings into those that it
+    has; what is left out stays. `If-None-Match: *` only makes."""
+    change = await services.broker.settings_changes.change_group(group, body.named(), terms)
+    return _answer(change, services, response)
+
+
+@router.patch(
+    "/v1/groups/{group}",
+    operation_id="patch_group",
+    summary="Change what is named of a consumer group",
+    response_model=GroupChangeDocument,
+    responses={
+        200: {"description": "The group; see `changed`", "headers": ETAG_HEADER},
+        **problem_responses(404, 409, 412, 413, 415),
+    },
+    openapi_extra=json_request(
+        GroupPatch,
+        media_types=(MERGE_PATCH, JSON),
+        examples={
+            "longer leases": {"invisible": "5m"},
+            "a part of the policy": {"retry_policy": {"exponential": {"max": "1h"}}},
+            "attempts as by default": {"max_attempts": None},
+        },
+    ),
+)
+async def patch_group(
+    group: str,
+    services: WithServices,
+    body: Annotated[GroupPatch, Depends(json_body(GroupPatch, require=require_merge_patch))],
+    terms: WithPatchTerms,
+    response: Response,
+) -> GroupChangeDocument:
+    """A JSON merge patch (RFC 7396): null is the default."""
+    change = await services.broker.settings_changes.change_group(group, body.named(), terms)
+    return _answer(change, services, response)
+
+
+def _answer(
+    change: SettingsChange[Group], services: Services, response: Response
+) -> GroupChangeDocument:
+    if not change.is_dry_run:
+        response.status_code = 201 if change.is_made else 200
+        response.headers["ETag"] = etag_of(change.after.version)
+    return GroupChangeDocument.of_change(change, consumption_states(services, change.after.name))
+
+
+@router.get(
+    "/v1/groups/{group}",
+    operation_id="get_group",
+    summary="Read a consumer group's settings",
+    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
+)
+async def get_group(group: str, services: WithServices, response: Response) -> GroupDocument:
+    """The settings of the group, and how it consumes its topics."""
+    view = _find_group(services, group)
+    response.headers["ETag"] = etag_of(view.version)
+    return group_document(services, view)
+
+
+@router.head(
+    "/v1/groups/{group}",
+    operation_id="head_group",
+    summary="Whether the group is there, and its version",
+    status_code=200,
+    response_class=Response,
+    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
+)
+async def head_group(group: str, services: WithServices) -> Response:
+    """The headers of `GET`."""
+    view = _find_group(services, group)
+    return Response(headers={"ETag": etag_of(view.version)})
+
+
+@router.get(
+    "/v1/groups",
+    operation_id="list_groups",
+    summary="List consumer groups",
+    responses=problem_responses(),
+)
+async def list_groups(
+    services: WithServices, prefix: str = "", page_size: int = 100, page_token: str | None = None
+) -> GroupList:
+    """Groups by name, a page at a time."""
+    page = services.metadata.list_groups(prefix=prefix, page_size=page_size, page_token=page_token)
+    groups = group_documents(services, page.items)
+    return GroupList(groups=groups, next_page_token=page.next_page_token)
+
+
+@router.delete(
+    "/v1/groups/{group}",
+    operation_id="delete_group",
+    summary="Delete a consumer group",
+    status_code=204,
+    response_model=None,
+    responses={**dry_run_response(GroupChangeDocument), **problem_responses(404, 412)},
+)
+async def delete_group(group: str, services: WithServices, terms: WithTerms) -> Response:
+    """Delete the group with its offsets."""
+    change = await services.broker.settings_changes.delete_group(group, terms)
+    states = consumption_states(services, group)
+    return deleted(GroupChangeDocument.of_change(change, states))
+
+
+def _find_group(services: Services, name: str) -> Group:
+    groups = services.metadata.snapshot.groups
+    group = groups.get(name)
+    if group is not None:
+        return group
+    check_group(name)
+    similar = nearest(name, groups)
+    hint = f"did you mean {similar!r}?" if similar else "a group is made by its first use"
+    raise GroupNotFound(f"consumer group {name!r} does not exist", hint=hint)

@@ -1,0 +1,155 @@
+"""How far a consumer group is behind, and why a message is not delivered to it."""
+
+from collections.abc import Sequence
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from app.api.control.dependencies import WithServices
+from app.api.control.documentation import problem_responses
+from app.api.control.schemas.group_documents import consumption_states
+from app.api.control.schemas.schemas import AnswerModel, ConsumptionDocument
+from app.api.large_documents import answer_of
+from app.broker.insight.lag import GroupLag, QueueLag, TopicLag
+from app.broker.insight.whereabouts import Standing, Whereabouts
+from app.domain.consumers.consumption import ConsumptionState
+
+router = APIRouter(tags=["groups"])
+
+
+class QueueLagDocument(AnswerModel):
+    """One queue. What is not known is null, and `reason` says why.
+
+    `expired` counts messages that were not done when they went past the topic's retention.
+    """
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    committed_offset: int | None
+    ready: int | None
+    in_flight: int
+    delayed: int
+    expired: int
+    oldest_ms: int | None
+    reason: str | None
+
+    @classmethod
+    def of(cls, queue: QueueLag) -> Self:
+        return cls(**queue._asdict())
+
+
+class TopicLagDocument(AnswerModel):
+    """One topic. `retrying` counts failed messages that can be received again."""
+
+    topic: str
+    ready: int | None
+    in_flight: int
+    retrying: int
+    retrying_in_flight: int
+    delayed: int
+    oldest_ms: int | None
+    queues: list[QueueLagDocument]
+
+    @classmethod
+    def of(cls, topic: TopicLag) -> Self:
+        fields = topic._asdict() | {"queues": [QueueLagDocument.of(each) for each in topic.queues]}
+        return cls(**fields)
+
+
+class GroupLagDocument(AnswerModel):
+    """What is not done for a group.
+
+    `ready` may hold messages that a filter will leave out: it is not known before they are looked
+    at. `delayed` counts failed messages that wait for their next attempt, or are parked.
+    """
+
+    group: str
+    ready: int | None
+    in_flight: int
+    retrying: int
+    delayed: int
+    dead: int
+    oldest_ms: int | None
+    topics: list[TopicLagDocument]
+    subscriptions: list[ConsumptionDocument] = Field(
+        description="How the group consumes each of these topics; none in a broadcast group"
+    )
+
+    @classmethod
+    def of(cls, lag: GroupLag, states: Sequence[ConsumptionState]) -> Self:
+        shown = {each.topic for each in lag.topics}
+        fields = lag._asdict() | {
+            "topics": [TopicLagDocument.of(each) for each in lag.topics],
+            "subscriptions": [
+                ConsumptionDocument.of(each) for each in states if each.topic in shown
+            ],
+        }
+        return cls(**fields)
+
+
+class DeliveryDocument(AnswerModel):
+    """Where a message stands in a group, in a word and in a sentence, and what to do.
+
+    `ahead` counts ready messages of its queue that come first.
+    """
+
+    message_id: str
+    topic: str
+    group: str
+    standing: Standing
+    reason: str
+    hint: str | None
+    ahead: int | None
+    attempt: int | None
+    until_ms: int | None
+    subscriptions: list[ConsumptionDocument] = Field(
+        description="How the group consumes the topic; none in a broadcast group"
+    )
+
+    @classmethod
+    def of(
+        cls,
+        topic: str,
+        message_id: str,
+        group: str,
+        found: Whereabouts,
+        states: Sequence[ConsumptionState],
+    ) -> Self:
+        subscriptions = [ConsumptionDocument.of(each) for each in states if each.topic == topic]
+        fields = found._asdict() | {"subscriptions": subscriptions}
+        return cls(message_id=message_id, topic=topic, group=group, **fields)
+
+
+@router.get(
+    "/v1/groups/{group}/lag",
+    operation_id="get_lag",
+    summary="How far a consumer group is behind",
+    response_model=GroupLagDocument,
+    responses=problem_responses(404),
+)
+async def get_lag(
+    group: str,
+    services: WithServices,
+    topic: Annotated[str | None, Query(description="this topic only")] = None,
+) -> Response:
+    """Per queue and in all: ready, in flight, retrying, delayed, dead, and the oldest of them."""
+    lag = await services.broker.lag.group_lag(group, topic=topic)
+    return await answer_of(GroupLagDocument.of, lag, consumption_states(services, group))
+
+
+@router.get(
+    "/v1/topics/{topic}/messages/{message_id}/delivery",
+    operation_id="get_delivery",
+    summary="Why a message is not delivered to a group",
+    responses=problem_responses(404),
+)
+async def get_delivery(
+    topic: str, message_id: str, services: WithServices, group: str
+) -> DeliveryDocument:
+    """Where the message stands in the group, and what can be done about it."""
+    message = await services.broker.message(topic, message_id)
+    found = await services.broker.whereabouts.look(message, group)
+    states = consumption_states(services, group)
+    return DeliveryDocument.of(topic, message_id, group, found, states)

@@ -1,0 +1,175 @@
+"""Members of consumer groups in pull mode: heartbeat, leaving, rebalances, queue locks."""
+
+from collections.abc import Callable
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from app.api.control.dependencies import WithServices, json_body
+from app.api.control.documentation import Json, json_request, problem_responses
+from app.api.control.schemas.change_documents import deleted, dry_run_response
+from app.api.control.schemas.member_schemas import (
+    HeartbeatBody,
+    LeavingDocument,
+    LockAnswer,
+    LockBody,
+    MemberAnswer,
+    MemberList,
+    RebalanceDocument,
+    RebalanceList,
+    UnlockAnswer,
+    UnlockBody,
+)
+from app.api.dataplane.waiting import unless_gone
+from app.api.http.conditions import WithDryRun, is_dry_run
+from app.api.http.parameters import wait_s_of
+from app.api.large_documents import answer_of
+from app.broker.groups.members import MemberShare
+from app.domain.consumers.membership import QueueName
+from app.domain.errors import QueueNotOwned
+
+router = APIRouter(tags=["members"])
+
+_SOME: Final[dict[int | str, Json]] = {
+    207: {"description": "Some of the queues; `refused` has the others"}
+}
+
+
+@router.put(
+    "/v1/groups/{group}/members/{client_id}",
+    operation_id="put_member",
+    summary="Join a group, or stay in it: the heartbeat of a member",
+    responses=problem_responses(404, 409, 413, 415, 429),
+    openapi_extra=json_request(HeartbeatBody, required=True),
+)
+async def put_member(
+    group: str,
+    client_id: str,
+    request: Request,
+    services: WithServices,
+    body: Annotated[HeartbeatBody, Depends(json_body(HeartbeatBody))],
+    wait: Annotated[
+        str | None, Query(description="seconds, or a duration like 20s, to wait for a change")
+    ] = None,
+    force: Annotated[
+        bool,
+        Query(
+            description="join although the group leases one of the topics: the leases end, and "
+            "`effects` says which"
+        ),
+    ] = False,
+) -> MemberAnswer:
+    """Answer the member's share of the queues; with `wait`, when it differs from the known one.
+
+    A group that leases a topic shares out no queues of it: 409 `CONSUMPTION_CONFLICT`.
+    """
+    limits, members = services.limits, services.broker.members
+    wait_s = 0.0 if wait is None else wait_s_of(wait, limits.wait_seconds_max)
+    beat = body.heartbeat(wait_s, force=force)
+
+    async def start(gone: Callable[[], bool]) -> MemberShare:
+        return await members.heartbeat(group, client_id, beat, gone)
+
+    if wait_s > 0:
+        share = await unless_gone(request.receive, start, lambda _: None)
+    else:
+        share = await start(lambda: False)
+    return MemberAnswer.of(group, client_id, share, limits.member_lease_ms)
+
+
+@router.delete(
+    "/v1/groups/{group}/members/{client_id}",
+    operation_id="delete_member",
+    summary="Leave a group",
+    status_code=204,
+    response_model=None,
+    responses={**dry_run_response(LeavingDocument), **problem_responses(404)},
+)
+async def delete_member(
+    group: str, client_id: str, services: WithServices, dry_run: WithDryRun = None
+) -> Response:
+    """The member's queues are free at once; it has committed before."""
+    tries = is_dry_run(dry_run)
+    members = services.broker.members
+    await members.leave(group, client_id, is_dry_run=tries)
+    if not tries:
+        return Response(status_code=204)
+    return deleted(LeavingDocument.of_member(client_id, await members.describe(group)))
+
+
+@router.get(
+    "/v1/groups/{group}/members",
+    operation_id="list_members",
+    summary="The members of a group and their queues",
+    response_model=MemberList,
+    responses=problem_responses(404),
+)
+async def list_members(group: str, services: WithServices) -> Response:
+    """Who reads what, and what is in conflict."""
+    return await answer_of(MemberList.of, group, await services.broker.members.describe(group))
+
+
+@router.get(
+    "/v1/groups/{group}/rebalances",
+    operation_id="list_rebalances",
+    summary="Why and when queues were allocated anew",
+    responses=problem_responses(404),
+)
+async def list_rebalances(group: str, services: WithServices) -> RebalanceList:
+    """The newest `rebalance_history_max` rebalances, newest first."""
+    history = await services.broker.members.history(group)
+    return RebalanceList(group=group, rebalances=[RebalanceDocument.of(each) for each in history])
+
+
+@router.post(
+    "/v1/groups/{group}/queues:lock",
+    operation_id="lock_queues",
+    summary="Lock queues for ordered consumption, or renew the locks",
+    responses={**_SOME, **problem_responses(404, 409, 413, 415)},
+    openapi_extra=json_request(LockBody, required=True),
+)
+async def lock_queues(
+    group: str,
+    services: WithServices,
+    body: Annotated[LockBody, Depends(json_body(LockBody))],
+    response: Response,
+) -> LockAnswer:
+    """Only the owner of a queue can lock it, and only while nobody else's lock is running."""
+    names = [each.name for each in body.queues]
+    locking = await services.broker.members.lock(group, body.client_id, body.generation, names)
+    if not locking.locked:
+        raise _none(locking.refused)
+    response.status_code = 207 if locking.refused else 200
+    return LockAnswer.of(locking, services.limits.queue_lock_ms)
+
+
+@router.post(
+    "/v1/groups/{group}/queues:unlock",
+    operation_id="unlock_queues",
+    summary="Unlock queues",
+    responses={**_SOME, **problem_responses(404, 409, 413, 415)},
+    openapi_extra=json_request(UnlockBody, required=True),
+)
+async def unlock_queues(
+    group: str,
+    services: WithServices,
+    body: Annotated[UnlockBody, Depends(json_body(UnlockBody))],
+    response: Response,
+) -> UnlockAnswer:
+    """What nobody has locked counts as unlocked; what another has locked is refused."""
+    names = [each.name for each in body.queues]
+    locking = await services.broker.members.unlock(group, body.client_id, names)
+    if not locking.locked:
+        raise _none(locking.refused)
+    response.status_code = 207 if locking.refused else 200
+    return UnlockAnswer.of(locking)
+
+
+def _none(refused: tuple[tuple[QueueName, str], ...]) -> QueueNotOwned:
+    name, reason = refused[0]
+    return QueueNotOwned(
+        f"none of the {len(refused)} queues: queue {name.queue_id} of topic {name.topic!r} is "
+        f"{reason.replace('_', ' ')}",
+        hint="lock what the heartbeat assigns; a lock of another member ends with its lease",
+        fields={"topic": name.topic, "queue_id": name.queue_id, "reason": reason},
+    )

@@ -1,0 +1,95 @@
+"""Blocked keys of groups in order: list them, release them."""
+
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Depends
+
+from app.api.control.dependencies import WithServices, json_body
+from app.api.control.documentation import json_request, problem_responses
+from app.api.control.schemas.schemas import AnswerModel, Count, DryRunMember, RequestModel
+from app.api.http.conditions import WithDryRun, is_dry_run
+from app.broker.failures.parking import ParkedKey, Release
+from app.domain.handles.receipt import RETRY_QUEUE_ID
+
+router = APIRouter(tags=["groups"])
+
+
+class ParkedDocument(AnswerModel):
+    """A key that is blocked, and the message that blocks it. `queue_id` 4294967295 stands for the
+    group's retries of the topic; `sharding_key` is null for messages without one."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    sharding_key: str | None
+    attempts: int
+    reason: str
+    since_ms: int
+
+    @classmethod
+    def of(cls, parked: ParkedKey) -> Self:
+        message = parked.message
+        return cls(
+            topic=parked.topic,
+            queue_id=parked.queue_id,
+            queue_offset=message.offset,
+            sharding_key=message.key,
+            attempts=message.attempts,
+            reason=message.reason,
+            since_ms=message.since_ms,
+        )
+
+
+class ReleasedDocument(DryRunMember, ParkedDocument):
+    """What was released, or would be."""
+
+
+class ParkedList(AnswerModel):
+    """All parked keys of a group."""
+
+    parked: list[ParkedDocument]
+
+
+class ReleaseBody(RequestModel):
+    """Which message, and what becomes of it; with retry its attempts are counted anew."""
+
+    topic: str
+    queue_id: Count
+    queue_offset: Count
+    action: Release
+
+
+assert RETRY_QUEUE_ID == 4_294_967_295, "the text above names it"
+
+
+@router.get(
+    "/v1/groups/{group}/parked",
+    operation_id="list_parked",
+    summary="Blocked keys of a group in order",
+    responses=problem_responses(404),
+)
+async def list_parked(group: str, services: WithServices) -> ParkedList:
+    """Keys whose message was delivered as often as it may be, with `on_exhausted: park`."""
+    parked = services.broker.parking.parked(group)
+    return ParkedList(parked=[ParkedDocument.of(each) for each in parked])
+
+
+@router.post(
+    "/v1/groups/{group}/parked:release",
+    operation_id="release_parked",
+    summary="Unblock a key of a group in order",
+    responses=problem_responses(404, 413, 415),
+    openapi_extra=json_request(ReleaseBody, required=True),
+)
+async def release_parked(
+    group: str,
+    services: WithServices,
+    body: Annotated[ReleaseBody, Depends(json_body(ReleaseBody))],
+    dry_run: WithDryRun = None,
+) -> ReleasedDocument:
+    """Let the key go on; the answer is what was parked."""
+    tries = is_dry_run(dry_run)
+    released = await services.broker.parking.release(
+        group, body.topic, body.queue_id, body.queue_offset, body.action, is_dry_run=tries
+    )
+    return ReleasedDocument(**ParkedDocument.of(released).model_dump(), dry_run=tries)

@@ -1,0 +1,160 @@
+"""Where topics stand: all queues of several topics in one call, with waiting; offsets by time."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Literal, Self
+
+from fastapi import APIRouter, Query, Request, Response
+
+from app.api.control.dependencies import WithServices
+from app.api.control.documentation import problem_responses
+from app.api.control.schemas.schemas import AnswerModel, TopicOffsets
+from app.api.dataplane.waiting import unless_gone
+from app.api.http.parameters import point_of, wait_s_of
+from app.api.large_documents import answer_of
+from app.broker.read.topic_positions import QueueState, TopicState, TopicStates
+from app.broker.results import QueuePosition
+from app.domain.errors import InvalidRequest, TopicNotFound
+
+router = APIRouter(tags=["topics"])
+
+
+class QueueStateDocument(AnswerModel):
+    """One queue: readable from `min_offset` on, below `max_offset`.
+
+    `average_bytes` is the size of a stored record, from a sample; null when the queue is empty.
+    """
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    average_bytes: int | None
+
+    @classmethod
+    def of(cls, queue: QueueState) -> Self:
+        return cls(**queue._asdict())
+
+
+class TopicStateDocument(AnswerModel):
+    """One topic; `generation` grows when it is deleted and made anew under its name."""
+
+    topic: str
+    generation: int
+    queues: list[QueueStateDocument]
+
+    @classmethod
+    def of(cls, topic: TopicState) -> Self:
+        queues = [QueueStateDocument.of(queue) for queue in topic.queues]
+        return cls(topic=topic.topic, generation=topic.generation, queues=queues)
+
+
+class TopicStateList(AnswerModel):
+    """Where the topics stand, those that do not exist, and a token for exactly this state."""
+
+    state: str
+    topics: list[TopicStateDocument]
+    missing: list[str]
+
+    @classmethod
+    def of(cls, found: TopicStates) -> Self:
+        topics = [TopicStateDocument.of(topic) for topic in found.topics]
+        return cls(state=found.state, topics=topics, missing=found.missing)
+
+
+class OffsetsOfTopics(AnswerModel):
+    """Where reading would start in every queue of the topics that exist."""
+
+    topics: list[TopicOffsets]
+    missing: list[str]
+
+
+Topics = Annotated[str, Query(description="topic names, parted by commas")]
+
+
+@router.get(
+    "/v1/topics:positions",
+    operation_id="get_positions",
+    summary="Bounds, sizes and generation of several topics, with waiting",
+    response_model=TopicStateList,
+    responses=problem_responses(429),
+)
+async def get_positions(
+    topics: Topics,
+    services: WithServices,
+    request: Request,
+    known: Annotated[
+        str | None, Query(description="`state` of an answer before; needed to wait")
+    ] = None,
+    wait: Annotated[
+        str | None,
+        Query(description="how long to wait for another state than `known`: 20, 0.5, 20s"),
+    ] = None,
+    durability: Annotated[
+        Literal["memory", "flushed"],
+        Query(description="flushed: answer after all below the ends is on the medium"),
+    ] = "memory",
+) -> Response:
+    """All queues of all topics in one answer.
+
+    With `known` and `wait`, the answer comes as soon as the state is another one: a queue's end has
+    moved, queues were added, a topic was made, deleted, or made anew. A topic that does not exist
+    is listed in `missing`.
+
+    With `durability=flushed` no power loss takes what is below the ends, also of topics with
+    `flush: async`, and no offset below them is given to another message.
+    """
+    wait_s = 0.0 if wait is None else wait_s_of(wait, services.limits.wait_seconds_max)
+    if wait_s and known is None:
+        raise InvalidRequest(
+            "wait needs known: without a state there is nothing that could change",
+            hint="ask without wait first, then pass the answer's state as known",
+            fields={"parameter": "wait"},
+        )
+    look = partial(services.broker.positions.look, flushed=durability == "flushed")
+    names = _names(topics)
+    if not wait_s:
+        return await answer_of(TopicStateList.of, await look(names))
+    found = await unless_gone(
+        request.receive,
+        lambda _gone: look(names, known=known, wait_s=wait_s),
+        lambda _found: None,
+    )
+    return await answer_of(TopicStateList.of, found)
+
+
+@router.get(
+    "/v1/topics:offsets",
+    operation_id="get_offsets_of_topics",
+    summary="Offsets of all queues of several topics at a point",
+    response_model=OffsetsOfTopics,
+    responses=problem_responses(),
+)
+async def get_offsets_of_topics(
+    topics: Topics,
+    services: WithServices,
+    at: Annotated[str, Query(description="earliest, latest, or epoch milliseconds")],
+) -> Response:
+    """As `get_topic_offsets`, for several topics; those that do not exist are in `missing`."""
+    found = await services.broker.positions.look(_names(topics))
+    moment = point_of(at)
+    offsets: list[tuple[str, Sequence[QueuePosition]]] = []
+    missing = list(found.missing)
+    for each in found.topics:
+        try:
+            positions = await services.broker.offsets(each.topic, moment)
+        except TopicNotFound:  # deleted since the look
+            missing.append(each.topic)
+        else:
+            offsets.append((each.topic, positions))
+            await asyncio.sleep(0)  # a topic is a turn's work, when it has very many queues
+
+    def document() -> OffsetsOfTopics:
+        topics = [TopicOffsets.of(topic, at, positions) for topic, positions in offsets]
+        return OffsetsOfTopics(topics=topics, missing=missing)
+
+    return await answer_of(document)
+
+
+def _names(topics: str) -> Sequence[str]:
+    return [name for name in topics.split(",") if name]

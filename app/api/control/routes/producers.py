@@ -1,0 +1,147 @@
+"""Producers that send in sequence: what is known of one, planning and closing its epochs."""
+
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Depends
+from pydantic import Field
+
+from app.api.control.dependencies import WithServices, json_body
+from app.api.control.documentation import json_request, problem_responses
+from app.api.control.schemas.schemas import INT64_MAX, AnswerModel, Count, RequestModel
+from app.broker.dedup.producer_entries import ProducerState
+from app.broker.topics import find_topic
+
+router = APIRouter(tags=["producers"])
+
+
+class SealBody(RequestModel):
+    """The producer, and the epoch that is complete; all before it are closed with it.
+
+    `messages`: how many were sent in this epoch under all names that are closed. With fewer in the
+    log the epoch stays open.
+    """
+
+    producer: str
+    epoch: Count
+    messages: Count = 0
+
+
+class SealDocument(AnswerModel):
+    """The highest epoch that is closed."""
+
+    producer: str
+    sealed_epoch: int
+
+
+class PlanBody(RequestModel):
+    """The producer, or the common name of several; an epoch of it; a topic that it fills.
+
+    `messages_per_turn`: how many messages in a row it gives to a queue before the next one's turn.
+    """
+
+    producer: str
+    epoch: Count
+    topic: str
+    messages_per_turn: Annotated[int, Field(ge=1, le=INT64_MAX)] | None = None
+
+
+class PlanDocument(AnswerModel):
+    """The epoch spreads over queues 0 to `queues` - 1 of the topic, in turns of
+    `messages_per_turn` messages; null when the epoch has not said how many when it first asked."""
+
+    producer: str
+    epoch: int
+    topic: str
+    queues: int
+    messages_per_turn: int | None
+
+
+class SequenceDocument(AnswerModel):
+    """The next number of one sequence; `queue_id` is null where requests left the queue open."""
+
+    topic: str
+    queue_id: int | None
+    next_seq: int
+
+
+class ProducerDocument(AnswerModel):
+    """A producer. `epoch` is null when it has sent nothing, or its epoch was closed."""
+
+    producer: str
+    epoch: int | None
+    sealed_epoch: int | None
+    sequences: list[SequenceDocument]
+
+    @classmethod
+    def of(cls, producer: str, state: ProducerState) -> Self:
+        return cls(
+            producer=producer,
+            epoch=state.epoch,
+            sealed_epoch=state.sealed_epoch,
+            sequences=[SequenceDocument(**each._asdict()) for each in state.sequences],
+        )
+
+
+@router.get(
+    "/v1/producers/{producer}",
+    operation_id="get_producer",
+    summary="What is known of a producer",
+    responses=problem_responses(404),
+)
+async def get_producer(producer: str, services: WithServices) -> ProducerDocument:
+    """Its epoch and the next number of each of its sequences: where to go on after a crash."""
+    return ProducerDocument.of(producer, services.broker.producers.state(producer))
+
+
+@router.post(
+    "/v1/producers:plan",
+    operation_id="plan_epoch",
+    summary="Fix over how many queues of a topic an epoch spreads",
+    responses=problem_responses(403, 404, 409, 413, 415, 429, 507),
+    openapi_extra=json_request(PlanBody, required=True),
+)
+async def plan_epoch(
+    services: WithServices,
+    body: Annotated[PlanBody, Depends(json_body(PlanBody))],
+) -> PlanDocument:
+    """As many as the topic has when the epoch first asks, and the same ever after; so with
+    `messages_per_turn`, of which the first one holds.
+
+    For producers that choose queues themselves, by key or in turn: when an epoch is repeated, each
+    message goes to the queue where it may be stored already, though the topic has more queues now.
+    """
+    topic = find_topic(services.metadata, body.topic)
+    plan = await services.broker.producers.plan(
+        body.producer, body.epoch, topic, body.messages_per_turn
+    )
+    return PlanDocument(
+        producer=body.producer,
+        epoch=body.epoch,
+        topic=body.topic,
+        queues=plan.queues,
+        messages_per_turn=plan.messages_per_turn,
+    )
+
+
+@router.post(
+    "/v1/producers:seal",
+    operation_id="seal_producer",
+    summary="Close an epoch of a producer and of all whose ids begin with it",
+    responses=problem_responses(409, 413, 415, 507),
+    openapi_extra=json_request(SealBody, required=True),
+)
+async def seal_producer(
+    services: WithServices,
+    body: Annotated[SealBody, Depends(json_body(SealBody))],
+) -> SealDocument:
+    """From now on the producer, and every producer `<producer>:<part>`, is refused in this epoch.
+
+    For work in parts: when all are done, sealing keeps stragglers and repetitions from sending
+    again, whatever their number. Repeating is harmless; a lower epoch changes nothing.
+
+    What was sent asynchronously and acknowledged can be lost with the power. With `messages` that
+    is noticed (409, `stored`): the epoch is then sent again, and only what is missing is stored.
+    After the answer all of it is on the disk.
+    """
+    sealed = await services.broker.producers.seal(body.producer, body.epoch, body.messages)
+    return SealDocument(producer=body.producer, sealed_epoch=sealed)

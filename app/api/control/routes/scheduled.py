@@ -1,0 +1,191 @@
+"""Delayed messages of a topic: list, look at, cancel, deliver now, move."""
+
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic import Field
+
+from app.api.bodies.delivery_times import due_of
+from app.api.control.dependencies import Services, WithServices, json_body
+from app.api.control.documentation import json_request, problem_responses
+from app.api.control.schemas.change_documents import deleted, dry_run_response
+from app.api.control.schemas.schemas import AnswerModel, DryRunMember, RequestModel
+from app.api.http.conditions import WithDryRun, is_dry_run
+from app.broker.delays.scheduled import ScheduledMessage, ScheduledPage
+from app.domain.errors import IllegalDeliveryTime, IllegalPage
+
+router = APIRouter(tags=["delayed messages"])
+
+DEFAULT_PAGE_SIZE = 100
+
+
+class MoveBody(RequestModel):
+    """The new time: one of both."""
+
+    delay: str | None = Field(default=None, description="from now: 30s, 2h, or level:3")
+    deliver_at_ms: int | None = Field(default=None, ge=0, description="epoch milliseconds")
+
+
+class ScheduledDocument(AnswerModel):
+    """A delayed message that waits. The body is not shown before it is due."""
+
+    message_id: str
+    topic: str
+    queue_id: int
+    deliver_time_ms: int
+    store_time_ms: int
+    born_time_ms: int
+    tag: str | None
+    keys: list[str]
+    sharding_key: str | None
+    properties: dict[str, str]
+    content_type: str | None
+    body_bytes: int
+    recall_handle: str
+
+    @classmethod
+    def of(cls, waiting: ScheduledMessage) -> Self:
+        message = waiting.message
+        return cls(
+            message_id=message.message_id,
+            topic=waiting.topic,
+            queue_id=waiting.queue_id,
+            deliver_time_ms=waiting.deliver_time_ms,
+            store_time_ms=message.store_time_ms,
+            born_time_ms=message.born_time_ms,
+            tag=message.tag,
+            keys=list(message.keys),
+            sharding_key=message.sharding_key,
+            properties=dict(message.properties),
+            content_type=message.content_type,
+            body_bytes=len(message.body),
+            recall_handle=waiting.recall_handle,
+        )
+
+
+class ScheduledAnswer(DryRunMember, ScheduledDocument):
+    """A delayed message that was moved; or one that would be moved, cancelled or delivered."""
+
+    @classmethod
+    def of_message(cls, waiting: ScheduledMessage, *, is_dry_run: bool) -> Self:
+        return cls(**ScheduledDocument.of(waiting).model_dump(), dry_run=is_dry_run)
+
+
+class ScheduledList(AnswerModel):
+    """Delayed messages by delivery time; `next_page_token` is null at the end.
+
+    A page may be empty and not the last: `scanned` counts the waiting messages, of all topics, that
+    were looked at for it.
+    """
+
+    messages: list[ScheduledDocument]
+    scanned: int
+    next_page_token: str | None
+
+    @classmethod
+    def of(cls, page: ScheduledPage) -> Self:
+        return cls(
+            messages=[ScheduledDocument.of(each) for each in page.messages],
+            scanned=page.scanned,
+            next_page_token=page.next_page_token,
+        )
+
+
+@router.get(
+    "/v1/topics/{topic}/scheduled",
+    operation_id="list_scheduled_messages",
+    summary="Delayed messages of a topic, by delivery time",
+    responses=problem_responses(404),
+)
+async def list_scheduled_messages(
+    topic: str,
+    services: WithServices,
+    page_size: Annotated[int, Query()] = DEFAULT_PAGE_SIZE,
+    page_token: Annotated[str | None, Query()] = None,
+) -> ScheduledList:
+    """What waits, the next one first."""
+    most = services.limits.page_size_max
+    if not 1 <= page_size <= most:
+        raise IllegalPage(
+            f"page_size is {page_size}; it must be from 1 to {most}",
+            fields={"parameter": "page_size", "max": most},
+        )
+    return ScheduledList.of(await services.broker.scheduled.page(topic, page_size, page_token))
+
+
+@router.get(
+    "/v1/topics/{topic}/scheduled/{recall_handle}",
+    operation_id="get_scheduled_message",
+    summary="One delayed message",
+    responses=problem_responses(404, 409),
+)
+async def get_scheduled_message(
+    topic: str, recall_handle: str, services: WithServices
+) -> ScheduledDocument:
+    """409 `ALREADY_DELIVERED`, with its place, when it is in its queue."""
+    return ScheduledDocument.of(await services.broker.scheduled.get(topic, recall_handle))
+
+
+@router.delete(
+    "/v1/topics/{topic}/scheduled/{recall_handle}",
+    operation_id="cancel_scheduled_message",
+    summary="Cancel a delayed message",
+    status_code=204,
+    response_model=None,
+    responses={**dry_run_response(ScheduledAnswer), **problem_responses(404, 409, 507)},
+)
+async def cancel_scheduled_message(
+    topic: str, recall_handle: str, services: WithServices, dry_run: WithDryRun = None
+) -> Response:
+    """204: it will never be delivered. 409 `ALREADY_DELIVERED`: it is too late."""
+    if is_dry_run(dry_run):
+        return await _as_it_is(services, topic, recall_handle)
+    await services.broker.scheduled.cancel(topic, recall_handle)
+    return Response(status_code=204)
+
+
+async def _as_it_is(services: Services, topic: str, recall_handle: str) -> Response:
+    """The dry run of what ends the waiting: it could be done."""
+    waiting = await services.broker.scheduled.get(topic, recall_handle)
+    return deleted(ScheduledAnswer.of_message(waiting, is_dry_run=True))
+
+
+@router.patch(
+    "/v1/topics/{topic}/scheduled/{recall_handle}",
+    operation_id="move_scheduled_message",
+    summary="Deliver a delayed message at another time",
+    responses=problem_responses(404, 409, 413, 415, 507),
+    openapi_extra=json_request(MoveBody, required=True),
+)
+async def move_scheduled_message(
+    topic: str,
+    recall_handle: str,
+    body: Annotated[MoveBody, Depends(json_body(MoveBody))],
+    services: WithServices,
+    dry_run: WithDryRun = None,
+) -> ScheduledAnswer:
+    """The handle stays the same. A time in the past delivers it at once."""
+    due = due_of(body.delay, body.deliver_at_ms)
+    if due is None:
+        raise IllegalDeliveryTime("no time is given", hint='send {"delay":"30s"} or deliver_at_ms')
+    tries, scheduled = is_dry_run(dry_run), services.broker.scheduled
+    move = scheduled.preview_move if tries else scheduled.move
+    return ScheduledAnswer.of_message(await move(topic, recall_handle, due), is_dry_run=tries)
+
+
+@router.post(
+    "/v1/topics/{topic}/scheduled/{recall_handle}:deliver",
+    operation_id="deliver_scheduled_message",
+    summary="Deliver a delayed message now",
+    status_code=204,
+    response_model=None,
+    responses={**dry_run_response(ScheduledAnswer), **problem_responses(404, 409, 507)},
+)
+async def deliver_scheduled_message(
+    topic: str, recall_handle: str, services: WithServices, dry_run: WithDryRun = None
+) -> Response:
+    """204: it is in its queue."""
+    if is_dry_run(dry_run):
+        return await _as_it_is(services, topic, recall_handle)
+    await services.broker.scheduled.deliver(topic, recall_handle)
+    return Response(status_code=204)

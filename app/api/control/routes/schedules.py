@@ -1,0 +1,184 @@
+"""Schedules: messages that are sent again and again, by cron expressions."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from app.api.control.dependencies import Services, WithServices, json_body
+from app.api.control.documentation import ETAG_HEADER, json_request, problem_responses
+from app.api.control.schemas.change_documents import deleted, dry_run_response
+from app.api.control.schemas.schedule_schemas import (
+    ScheduleBody,
+    ScheduleChangeDocument,
+    ScheduleDocument,
+    ScheduleList,
+    SchedulePatch,
+    point_into_message,
+)
+from app.api.formats.media import JSON, MERGE_PATCH, require_merge_patch
+from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
+from app.domain.changes.terms import Changed, Terms
+from app.domain.errors import CurlewError, IllegalPage
+from app.domain.schedules import Schedule
+
+router = APIRouter(tags=["schedules"])
+
+
+@router.put(
+    "/v1/schedules/{name}",
+    operation_id="put_schedule",
+    summary="Make a schedule, or change what is named of it",
+    response_model=ScheduleChangeDocument,
+    responses={
+        200: {"description": "The schedule was there; see `changed`", "headers": ETAG_HEADER},
+        201: {
+            "description": "The schedule was made",
+            "model": ScheduleChangeDocument,
+            "headers": ETAG_HEADER,
+        },
+        **problem_responses(404, 409, 412, 413, 415, 431),
+    },
+    openapi_extra=json_request(
+        ScheduleBody,
+        examples={
+            "make a schedule": {
+                "cron": "0 3 * * MON-FRI",
+                "timezone": "Europe/Berlin",
+                "topic": "orders",
+                "message": {"body": {"job": "report"}, "tag": "nightly"},
+            },
+            "another time": {"cron": "30 3 * * *"},
+        },
+    ),
+)
+async def put_schedule(
+    name: str,
+    services: WithServices,
+    body: Annotated[ScheduleBody, Depends(json_body(ScheduleBody))],
+    terms: WithTerms,
+    response: Response,
+) -> ScheduleChangeDocument:
+    """Make the schedule, or merge the settings into those that it has; what is left out stays.
+
+    Due times are claimed five seconds ahead: a change comes too late for those.
+    """
+    return await _change(services, name, body, terms, response)
+
+
+@router.patch(
+    "/v1/schedules/{name}",
+    operation_id="patch_schedule",
+    summary="Change what is named of a schedule",
+    response_model=ScheduleChangeDocument,
+    responses={
+        200: {"description": "The schedule; see `changed`", "headers": ETAG_HEADER},
+        **problem_responses(404, 409, 412, 413, 415, 431),
+    },
+    openapi_extra=json_request(
+        SchedulePatch,
+        media_types=(MERGE_PATCH, JSON),
+        examples={
+            "pause it": {"paused": True},
+            "another tag of its message": {"message": {"tag": "weekly"}},
+        },
+    ),
+)
+async def patch_schedule(
+    name: str,
+    services: WithServices,
+    body: Annotated[SchedulePatch, Depends(json_body(SchedulePatch, require=require_merge_patch))],
+    terms: WithPatchTerms,
+    response: Response,
+) -> ScheduleChangeDocument:
+    """A JSON merge patch (RFC 7396), into the message, too; null is the default."""
+    return await _change(services, name, body, terms, response)
+
+
+async def _change(
+    services: Services,
+    name: str,
+    body: ScheduleBody | SchedulePatch,
+    terms: Terms,
+    response: Response,
+) -> ScheduleChangeDocument:
+    schedules = services.broker.schedules
+    try:
+        changed = await schedules.change(name, body.named(), terms)
+    except CurlewError as error:
+        point_into_message(error)
+        raise
+    if not terms.is_dry_run:
+        response.status_code = 201 if changed.is_made else 200
+        response.headers["ETag"] = etag_of(changed.after.version)
+    return ScheduleChangeDocument.of_change(changed, schedules, is_dry_run=terms.is_dry_run)
+
+
+@router.get(
+    "/v1/schedules/{name}",
+    operation_id="get_schedule",
+    summary="Read a schedule and its next due times",
+    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
+)
+async def get_schedule(name: str, services: WithServices, response: Response) -> ScheduleDocument:
+    """The schedule as it is kept."""
+    schedule = await services.metadata.schedules.get(name)
+    response.headers["ETag"] = etag_of(schedule.version)
+    return ScheduleDocument.of(schedule, services.broker.schedules)
+
+
+@router.head(
+    "/v1/schedules/{name}",
+    operation_id="head_schedule",
+    summary="Whether the schedule is there, and its version",
+    status_code=200,
+    response_class=Response,
+    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
+)
+async def head_schedule(name: str, services: WithServices) -> Response:
+    """The headers of `GET`."""
+    view = await services.metadata.schedules.get(name)
+    return Response(headers={"ETag": etag_of(view.version)})
+
+
+@router.get(
+    "/v1/schedules",
+    operation_id="list_schedules",
+    summary="List schedules",
+    responses=problem_responses(),
+)
+async def list_schedules(
+    services: WithServices,
+    page_size: Annotated[int, Query()] = 100,
+    page_token: Annotated[str | None, Query(description="name of the last schedule seen")] = None,
+) -> ScheduleList:
+    """Schedules by name, a page at a time. Of large ones a page has fewer than `page_size`."""
+    most = services.limits.page_size_max
+    if not 1 <= page_size <= most:
+        raise IllegalPage(
+            f"page_size is {page_size}; it must be from 1 to {most}",
+            fields={"parameter": "page_size", "max": most},
+        )
+    shown, has_more = await services.metadata.schedules.load(page_token or "", page_size)
+    return ScheduleList(
+        schedules=[ScheduleDocument.of(each, services.broker.schedules) for each in shown],
+        next_page_token=shown[-1].name if has_more else None,
+    )
+
+
+@router.delete(
+    "/v1/schedules/{name}",
+    operation_id="delete_schedule",
+    summary="Delete a schedule",
+    status_code=204,
+    response_model=None,
+    responses={**dry_run_response(ScheduleChangeDocument), **problem_responses(404, 412)},
+)
+async def delete_schedule(name: str, services: WithServices, terms: WithTerms) -> Response:
+    """What was claimed already is still sent."""
+    removed = await services.metadata.schedules.remove(name, terms)
+    unchanged: Changed[Schedule] = Changed(removed, removed)
+    return deleted(
+        ScheduleChangeDocument.of_change(
+            unchanged, services.broker.schedules, is_dry_run=terms.is_dry_run
+        )
+    )

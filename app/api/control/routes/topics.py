@@ -1,0 +1,288 @@
+"""Topics: settings, listing, offsets, statistics, one message by id."""
+
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from app.api.control.dependencies import WithServices, json_body
+from app.api.control.documentation import (
+    CACHE_HEADERS,
+    ETAG_HEADER,
+    EVENT_SCHEMA,
+    RAW_MESSAGE_HEADERS,
+    Json,
+    json_request,
+    problem_responses,
+)
+from app.api.control.schemas.change_documents import TopicChangeDocument, deleted, dry_run_response
+from app.api.control.schemas.schemas import TopicDocument, TopicList, TopicOffsets, TopicStats
+from app.api.control.schemas.setting_bodies import TopicBody, TopicPatch
+from app.api.formats.cloudevents import EVENT, event_of
+from app.api.formats.media import (
+    JSON,
+    MERGE_PATCH,
+    OCTETS,
+    message_answer_kind,
+    require_merge_patch,
+)
+from app.api.formats.raw_message import raw_headers
+from app.api.formats.rendering import view_of
+from app.api.formats.wire import encode_line
+from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
+from app.api.http.parameters import integer_of, point_of
+from app.api.http.validators import VARY, is_known, tag_of_message
+from app.broker.ports import Topic
+from app.broker.topics import check_queue, find_topic
+from app.domain.changes.effects import SettingsChange
+from app.domain.errors import InvalidRequest
+
+_BOUNDS_HEADERS: Final[Json] = {
+    "MQ-Min-Offset": {"schema": {"type": "integer", "minimum": 0}},
+    "MQ-Max-Offset": {
+        "schema": {"type": "integer", "minimum": 0},
+        "description": "one past the last readable",
+    },
+}
+
+_SHOWN_INERT: Final = (
+    (b"content-security-policy", b"sandbox"),
+    (b"x-content-type-options", b"nosniff"),
+)
+"""A producer names the type: HTML that somebody sent must not run as a page of this node."""
+
+_INERT_HEADERS: Final[Json] = {
+    "Content-Security-Policy": {"schema": {"type": "string"}, "description": "of one given raw"},
+    "X-Content-Type-Options": {"schema": {"type": "string"}, "description": "of one given raw"},
+}
+
+router = APIRouter(tags=["topics"])
+
+
+@router.put(
+    "/v1/topics/{topic}",
+    operation_id="put_topic",
+    summary="Make a topic, or change what is named of it",
+    response_model=TopicChangeDocument,
+    responses={
+        200: {"description": "The topic was there; see `changed`", "headers": ETAG_HEADER},
+        201: {
+            "description": "The topic was made",
+            "model": TopicChangeDocument,
+            "headers": ETAG_HEADER,
+        },
+        **problem_responses(409, 412, 413, 415),
+    },
+    openapi_extra=json_request(
+        TopicBody,
+        examples={
+            "make a topic": {"queues": 8, "retention": "3d", "flush": "sync"},
+            "keep messages longer": {"retention": "30d"},
+        },
+    ),
+)
+async def put_topic(
+    topic: str,
+    services: WithServices,
+    body: Annotated[TopicBody, Depends(json_body(TopicBody))],
+    terms: WithTerms,
+    response: Response,
+) -> TopicChangeDocument:
+    """Make the topic; what is left out has its default. Or merge the settings into those that it
+    has; what is left out stays. `If-None-Match: *` only makes.
+
+    Queues can grow, never shrink.
+    """
+    change = await services.broker.settings_changes.change_topic(topic, body.named(), terms)
+    return _answer(change, response)
+
+
+@router.patch(
+    "/v1/topics/{topic}",
+    operation_id="patch_topic",
+    summary="Change what is named of a topic",
+    response_model=TopicChangeDocument,
+    responses={
+        200: {"description": "The topic; see `changed`", "headers": ETAG_HEADER},
+        **problem_responses(404, 409, 412, 413, 415),
+    },
+    openapi_extra=json_request(
+        TopicPatch,
+        media_types=(MERGE_PATCH, JSON),
+        examples={"more queues": {"queues": 16}, "retention as by default": {"retention": None}},
+    ),
+)
+async def patch_topic(
+    topic: str,
+    services: WithServices,
+    body: Annotated[TopicPatch, Depends(json_body(TopicPatch, require=require_merge_patch))],
+    terms: WithPatchTerms,
+    response: Response,
+) -> TopicChangeDocument:
+    """A JSON merge patch (RFC 7396): null is the default."""
+    change = await services.broker.settings_changes.change_topic(topic, body.named(), terms)
+    return _answer(change, response)
+
+
+def _answer(change: SettingsChange[Topic], response: Response) -> TopicChangeDocument:
+    if not change.is_dry_run:
+        response.status_code = 201 if change.is_made else 200
+        response.headers["ETag"] = etag_of(change.after.version)
+    return TopicChangeDocument.of_change(change)
+
+
+@router.get(
+    "/v1/topics/{topic}",
+    operation_id="get_topic",
+    summary="Read a topic's settings",
+    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
+)
+async def get_topic(topic: str, services: WithServices, response: Response) -> TopicDocument:
+    """The settings of the topic."""
+    view = find_topic(services.metadata, topic)
+    response.headers["ETag"] = etag_of(view.version)
+    return TopicDocument.of(view)
+
+
+@router.head(
+    "/v1/topics/{topic}",
+    operation_id="head_topic",
+    summary="Whether the topic is there, and its version",
+    status_code=200,
+    response_class=Response,
+    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
+)
+async def head_topic(topic: str, services: WithServices) -> Response:
+    """The headers of `GET`."""
+    view = find_topic(services.metadata, topic)
+    return Response(headers={"ETag": etag_of(view.version)})
+
+
+@router.get(
+    "/v1/topics",
+    operation_id="list_topics",
+    summary="List topics",
+    responses=problem_responses(),
+)
+async def list_topics(
+    services: WithServices, prefix: str = "", page_size: int = 100, page_token: str | None = None
+) -> TopicList:
+    """Topics by name, a page at a time."""
+    page = services.metadata.list_topics(prefix=prefix, page_size=page_size, page_token=page_token)
+    topics = [TopicDocument.of(topic) for topic in page.items]
+    return TopicList(topics=topics, next_page_token=page.next_page_token)
+
+
+@router.delete(
+    "/v1/topics/{topic}",
+    operation_id="delete_topic",
+    summary="Delete a topic",
+    status_code=204,
+    response_model=None,
+    responses={**dry_run_response(TopicChangeDocument), **problem_responses(404, 412)},
+)
+async def delete_topic(topic: str, services: WithServices, terms: WithTerms) -> Response:
+    """Delete the topic. Its messages become unreadable for ever."""
+    change = await services.broker.settings_changes.delete_topic(topic, terms)
+    return deleted(TopicChangeDocument.of_change(change))
+
+
+@router.get(
+    "/v1/topics/{topic}/stats",
+    operation_id="get_topic_stats",
+    summary="How much a topic holds",
+    responses=problem_responses(404),
+)
+async def get_topic_stats(topic: str, services: WithServices) -> TopicStats:
+    """First and next offset of every queue, and how many messages lie between."""
+    return TopicStats.of(topic, services.broker.queue_bounds(topic))
+
+
+@router.head(
+    "/v1/topics/{topic}/queues/{queue}",
+    operation_id="head_queue",
+    summary="Where a queue begins and ends",
+    status_code=200,
+    response_class=Response,
+    responses={200: {"headers": _BOUNDS_HEADERS}, **problem_responses(404)},
+)
+async def head_queue(topic: str, queue: str, services: WithServices) -> Response:
+    """In headers only: one request without a body tells whether there is something new."""
+    queue_id = integer_of("queue", queue, error=InvalidRequest)
+    check_queue(find_topic(services.metadata, topic), queue_id)
+    bounds = services.broker.queue_bounds(topic)
+    found = bounds[queue_id]
+    return Response(
+        headers={"MQ-Min-Offset": str(found.min_offset), "MQ-Max-Offset": str(found.max_offset)}
+    )
+
+
+@router.get(
+    "/v1/topics/{topic}/offsets",
+    operation_id="get_topic_offsets",
+    summary="Offsets of all queues at a point",
+    responses=problem_responses(404),
+)
+async def get_topic_offsets(
+    topic: str,
+    services: WithServices,
+    at: Annotated[str, Query(description="earliest, latest, or epoch milliseconds")],
+) -> TopicOffsets:
+    """Where to start reading each queue: at its beginning, at its end, or from a time on."""
+    return TopicOffsets.of(topic, at, await services.broker.offsets(topic, point_of(at)))
+
+
+@router.get(
+    "/v1/topics/{topic}/messages/{message_id}",
+    operation_id="get_message",
+    summary="Read one message by its id",
+    responses={
+        200: {
+            "description": "The message as JSON, as a CloudEvent, or its body with `format=raw`",
+            "content": {
+                JSON: {"schema": {"$ref": "#/components/schemas/MessageView"}},
+                EVENT: {"schema": EVENT_SCHEMA},
+                OCTETS: {"schema": {"type": "string", "format": "binary"}},
+            },
+            "headers": {**RAW_MESSAGE_HEADERS, **CACHE_HEADERS, **_INERT_HEADERS},
+        },
+        304: {"description": "As `If-None-Match` has it", "headers": CACHE_HEADERS},
+        **problem_responses(404, 406),
+    },
+    response_class=Response,
+)
+async def get_message(
+    topic: str,
+    message_id: str,
+    services: WithServices,
+    request: Request,
+    format: Annotated[  # noqa: A002  # the name in the URL
+        Literal["json", "raw"] | None, Query(description="raw: the body, metadata in headers")
+    ] = None,
+    body: Annotated[
+        Literal["auto", "base64"], Query(description="base64: the bytes, whatever they are")
+    ] = "auto",
+) -> Response:
+    """As `format` says, else as `Accept`: JSON, a structured CloudEvent, or raw.
+
+    Raw is also given to whoever accepts just the content type of the message."""
+    message = await services.broker.message(topic, message_id)
+    accept = request.headers.get("accept", "").encode("latin-1")
+    kind = format or message_answer_kind(accept, message.content_type)
+    place = (message.topic, message.queue_id, message.queue_offset, message.store_time_ms)
+    tag = tag_of_message(f"{kind} {body}", place)
+    # An id that a producer gave may one day name a newer message, so the client asks each time.
+    kept = [(b"etag", tag), (b"cache-control", b"private, no-cache"), VARY]
+    condition = request.headers.get("if-none-match")
+    if condition is not None and is_known(condition.encode("latin-1"), tag):
+        answer = Response(status_code=304)
+    elif kind == "raw":
+        answer = Response(message.body)
+        kept = [*raw_headers(message), *_SHOWN_INERT, *kept]
+    elif kind == "event":
+        event = event_of(message, force_base64=body == "base64")
+        answer = Response(encode_line(event), media_type=EVENT)
+    else:
+        view = view_of(message, force_base64=body == "base64")
+        answer = Response(encode_line(view), media_type=JSON)
+    answer.raw_headers = [*kept, *answer.raw_headers]
+    return answer

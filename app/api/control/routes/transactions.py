@@ -1,0 +1,181 @@
+"""Transactions: decide, look, and ask producers for the decisions that they owe."""
+
+from typing import Annotated, Final, Self
+
+from fastapi import APIRouter, Query, Request, Response
+
+from app.api.control.dependencies import Services, WithServices
+from app.api.control.documentation import Json, problem_responses
+from app.api.control.schemas.schemas import AnswerModel, DryRunMember
+from app.api.dataplane.waiting import unless_gone
+from app.api.formats.rendering import view_of
+from app.api.formats.wire import CheckList, CheckView, encode
+from app.api.http.conditions import WithDryRun, is_dry_run
+from app.api.http.parameters import wait_s_of
+from app.broker.transactions.transaction_table import Transaction, TransactionState
+from app.domain.errors import InvalidRequest
+
+router = APIRouter(tags=["transactions"])
+
+
+class TransactionDocument(AnswerModel):
+    """One transaction. `queue_offset` is that of the committed message.
+
+    `reason` says why it was rolled back, when its producer did not: CHECKS_EXHAUSTED.
+    """
+
+    transaction_id: str
+    message_id: str
+    state: TransactionState
+    producer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int | None
+    prepared_ms: int
+    check_time_ms: int
+    checks: int
+    decided_ms: int | None
+    reason: str | None
+
+    @classmethod
+    def of(cls, transaction: Transaction) -> Self:
+        return cls(
+            transaction_id=transaction.transaction_id,
+            message_id=transaction.transaction_id,
+            state=transaction.state,
+            producer_group=transaction.producer_group,
+            topic=transaction.topic,
+            queue_id=transaction.queue_id,
+            queue_offset=transaction.queue_offset,
+            prepared_ms=transaction.prepared_ms,
+            check_time_ms=transaction.prepared_ms + transaction.check_after_ms,
+            checks=transaction.checks,
+            decided_ms=transaction.decided_ms,
+            reason=transaction.reason,
+        )
+
+
+class DecisionDocument(DryRunMember, TransactionDocument):
+    """A transaction after its decision; with `dry_run`, in the state that it would have."""
+
+
+class TransactionList(AnswerModel):
+    """A page of transactions, the oldest first; `next_page_token` is null on the last page."""
+
+    transactions: list[TransactionDocument]
+    next_page_token: str | None
+
+
+_CHECKS: Final[Json] = {
+    "description": "Transactions to decide; none when the wait is over",
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/CheckList"}}},
+}
+
+
+@router.get(
+    "/v1/transactions",
+    operation_id="list_transactions",
+    summary="List transactions",
+    responses=problem_responses(),
+)
+async def list_transactions(
+    services: WithServices,
+    state: TransactionState | None = None,
+    producer_group: str | None = None,
+    page_size: Annotated[int, Query(ge=1)] = 100,
+    page_token: str | None = None,
+) -> TransactionList:
+    """Those that wait for their decision, and the last decided ones."""
+    if page_size > services.limits.page_size_max:
+        raise InvalidRequest(f"page_size is at most {services.limits.page_size_max}")
+    found = services.broker.transactions.listed(
+        state=state, producer_group=producer_group, after=page_token, count=page_size + 1
+    )
+    page = [TransactionDocument.of(each) for each in found[:page_size]]
+    following = page[-1].transaction_id if len(found) > page_size else None
+    return TransactionList(transactions=page, next_page_token=following)
+
+
+@router.get(
+    "/v1/transactions/{transaction_id}",
+    operation_id="get_transaction",
+    summary="The state of a transaction",
+    responses=problem_responses(404),
+)
+async def get_transaction(transaction_id: str, services: WithServices) -> TransactionDocument:
+    """The transaction."""
+    return TransactionDocument.of(services.broker.transactions.find(transaction_id))
+
+
+@router.post(
+    "/v1/transactions/{transaction_id}:commit",
+    operation_id="commit_transaction",
+    summary="Make the message of a transaction visible",
+    responses=problem_responses(404, 409, 429, 507),
+)
+async def commit_transaction(
+    transaction_id: str, services: WithServices, dry_run: WithDryRun = None
+) -> DecisionDocument:
+    """Repeating it gives the same answer; after a rollback it is a conflict."""
+    return await _decide(services, transaction_id, TransactionState.COMMITTED, dry_run)
+
+
+@router.post(
+    "/v1/transactions/{transaction_id}:rollback",
+    operation_id="rollback_transaction",
+    summary="Drop the message of a transaction",
+    responses=problem_responses(404, 409, 429, 507),
+)
+async def rollback_transaction(
+    transaction_id: str, services: WithServices, dry_run: WithDryRun = None
+) -> DecisionDocument:
+    """Repeating it gives the same answer; after a commit it is a conflict."""
+    return await _decide(services, transaction_id, TransactionState.ROLLED_BACK, dry_run)
+
+
+async def _decide(
+    services: Services, transaction_id: str, decision: TransactionState, dry_run: bool | None
+) -> DecisionDocument:
+    transactions, tries = services.broker.transactions, is_dry_run(dry_run)
+    decide = transactions.preview if tries else transactions.decide
+    document = TransactionDocument.of(await decide(transaction_id, decision))
+    return DecisionDocument(**{**document.model_dump(), "state": decision}, dry_run=tries)
+
+
+@router.post(
+    "/v1/producer-groups/{producer_group}/transactions:receive",
+    operation_id="receive_transactions",
+    summary="Transactions that a producer group should decide",
+    responses={200: _CHECKS, **problem_responses(429)},
+    response_class=Response,
+)
+async def receive_transactions(
+    producer_group: str,
+    services: WithServices,
+    request: Request,
+    max_transactions: Annotated[int, Query(ge=1)] = 32,
+    wait: Annotated[
+        str | None, Query(description="how long to wait for some: 20, 0.5, 20s")
+    ] = None,
+) -> Response:
+    """What nobody has decided in time. Each goes to one caller, until it is asked about again."""
+    transactions = services.broker.transactions
+    wait_s = 0.0 if wait is None else wait_s_of(wait, services.limits.wait_seconds_max)
+    checks = await unless_gone(
+        request.receive,
+        lambda gone: transactions.receive_checks(
+            producer_group, max_checks=max_transactions, wait_s=wait_s, gone=gone
+        ),
+        transactions.give_back,
+    )
+    views = [
+        CheckView(
+            check.transaction.transaction_id,
+            check.transaction.producer_group,
+            check.transaction.checks,
+            check.transaction.prepared_ms,
+            view_of(check.message),
+        )
+        for check in checks
+    ]
+    return Response(encode(CheckList(views)), media_type="application/json")

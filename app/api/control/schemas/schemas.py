@@ -1,0 +1,377 @@
+"""Shapes of the control plane as JSON: pydantic models, unknown fields refused in requests.
+
+Not here: the data plane (`wire`), the rules of settings (`domain.settings`, checked by whoever
+stores them). A request model gives a settings value, an answer model is made from a view.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from app.api.http.durations import DURATION_PATTERN, format_duration, parse_duration_ms
+from app.broker.health import ConditionCode
+from app.broker.ports import Group, Topic
+from app.broker.results import Committed, QueuePosition, QueueRange
+from app.domain.consumers.consumption import (
+    Consumption,
+    ConsumptionEffect,
+    ConsumptionEffectCode,
+    ConsumptionState,
+)
+from app.domain.positions import FlushMode
+from app.domain.settings import (
+    CustomizedRetry,
+    DeliveryOrder,
+    GroupMode,
+    RetryPolicy,
+    TopicType,
+    WhenExhausted,
+)
+
+INT64_MAX = 2**63 - 1
+
+
+def _check_duration(text: str) -> str:
+    parse_duration_ms(text)
+    return text
+
+
+Duration = Annotated[
+    str,
+    AfterValidator(_check_duration),
+    Field(
+        json_schema_extra={"pattern": DURATION_PATTERN},
+        description="a number and a unit: 250ms, 30s, 5m, 2h, 3d",
+    ),
+]
+Count = Annotated[int, Field(ge=0, le=INT64_MAX)]
+
+
+class RequestModel(BaseModel):
+    """Parent of request bodies: a misspelt field is an error, and `"3"` is not a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class AnswerModel(BaseModel):
+    """Parent of answers: made by us, read by clients that ignore what they do not know."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+
+class DryRunBody(RequestModel):
+    """Parent of bodies that can ask for a dry run, as the query can."""
+
+    dry_run: bool = False
+
+    @property
+    def asks_for_dry_run(self) -> bool | None:
+        """None: the body does not say."""
+        return self.dry_run if "dry_run" in self.model_fields_set else None
+
+
+class DryRunMember(AnswerModel):
+    """What answers to operations that can be tried have beside the document."""
+
+    dry_run: bool
+
+
+class ConsumptionDocument(AnswerModel):
+    """How a group consumes one topic."""
+
+    topic: str
+    consumption: Consumption | None = Field(
+        description="lease: by receives, group streams and settling; assigned: by members and by "
+        "commits of offsets. Null: nobody has for a while, and whoever comes next decides"
+    )
+    since_ms: int | None = Field(description="Since when, in epoch milliseconds")
+
+    @classmethod
+    def of(cls, state: ConsumptionState) -> Self:
+        return cls(**state._asdict())
+
+
+class ConsumptionEffectDocument(AnswerModel):
+    """What changing the way of consumption has done."""
+
+    code: ConsumptionEffectCode = Field(
+        description="LEASES_END: messages that were out lost their leases. RETRIES_WAIT: failed "
+        "messages wait until the group receives again. PARKED_RETURN: parked messages are read "
+        "again in their place. ASSIGNMENTS_END: members lost their queues of the topic"
+    )
+    detail: str = Field(description="The same for people")
+    count: int = Field(description="How many messages or members")
+
+    @classmethod
+    def of(cls, effect: ConsumptionEffect) -> Self:
+        return cls(code=effect.code, detail=effect.detail, count=effect.count)
+
+
+# --- topics ---------------------------------------------------------------------------------
+
+
+class TopicDocument(AnswerModel):
+    """A topic. `version` is also its ETag."""
+
+    name: str
+    queues: int
+    type: TopicType
+    flush: FlushMode
+    retention: str
+    retention_ms: int
+    trace: bool
+    created_ms: int
+    updated_ms: int
+    version: int
+
+    @classmethod
+    def of(cls, topic: Topic) -> Self:
+        return cls(
+            name=topic.name,
+            queues=topic.queues,
+            type=topic.type,
+            flush=topic.flush,
+            retention=format_duration(topic.retention_ms),
+            retention_ms=topic.retention_ms,
+            trace=topic.trace,
+            created_ms=topic.created_ms,
+            updated_ms=topic.updated_ms,
+            version=topic.version,
+        )
+
+
+class TopicList(AnswerModel):
+    """One page of topics, by name; `next_page_token` is null on the last page."""
+
+    topics: list[TopicDocument]
+    next_page_token: str | None
+
+
+class QueueStats(AnswerModel):
+    """Readable offsets of one queue: from `min_offset` on, below `max_offset`."""
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    depth: int
+
+
+class TopicStats(AnswerModel):
+    """How much a topic holds now."""
+
+    topic: str
+    depth: int
+    queues: list[QueueStats]
+
+    @classmethod
+    def of(cls, topic: str, ranges: Sequence[QueueRange]) -> Self:
+        queues = [
+            QueueStats(
+                queue_id=each.queue_id,
+                min_offset=each.min_offset,
+                max_offset=each.max_offset,
+                depth=each.max_offset - each.min_offset,
+            )
+            for each in ranges
+        ]
+        return cls(topic=topic, depth=sum(queue.depth for queue in queues), queues=queues)
+
+
+class QueueOffsetDocument(AnswerModel):
+    """An offset in one queue."""
+
+    queue_id: int
+    offset: int
+
+
+class TopicOffsets(AnswerModel):
+    """Where reading would start in every queue of the topic."""
+
+    topic: str
+    at: str
+    offsets: list[QueueOffsetDocument]
+
+    @classmethod
+    def of(cls, topic: str, at: str, positions: Sequence[QueuePosition]) -> Self:
+        offsets = [QueueOffsetDocument(queue_id=p.queue_id, offset=p.offset) for p in positions]
+        return cls(topic=topic, at=at, offsets=offsets)
+
+
+# --- groups ---------------------------------------------------------------------------------
+
+
+class CustomizedRetryDocument(AnswerModel):
+    """A delay for each attempt; attempts beyond the list use its last."""
+
+    customized: list[str]
+
+
+class ExponentialDocument(AnswerModel):
+    """`initial`, then `multiplier` times the delay before, never over `max`."""
+
+    initial: str
+    multiplier: float
+    max: str
+
+
+class ExponentialRetryDocument(AnswerModel):
+    """Delays that grow by a factor."""
+
+    exponential: ExponentialDocument
+
+
+RetryDocument = CustomizedRetryDocument | ExponentialRetryDocument
+
+
+def _policy_document(policy: RetryPolicy) -> RetryDocument:
+    if isinstance(policy, CustomizedRetry):
+        return CustomizedRetryDocument(customized=[format_duration(ms) for ms in policy.delays_ms])
+    return ExponentialRetryDocument(
+        exponential=ExponentialDocument(
+            initial=format_duration(policy.initial_ms),
+            multiplier=policy.multiplier,
+            max=format_duration(policy.max_ms),
+        )
+    )
+
+
+class GroupDocument(AnswerModel):
+    """A consumer group. `version` is also its ETag."""
+
+    name: str
+    max_attempts: int
+    retry_policy: RetryDocument
+    order: DeliveryOrder
+    invisible: str
+    invisible_ms: int
+    start: Literal["earliest", "latest"] | int
+    max_in_flight: int
+    mode: GroupMode
+    on_exhausted: WhenExhausted
+    max_in_flight_per_member: int | None
+    paused: bool
+    created_ms: int
+    updated_ms: int
+    version: int
+    subscriptions: list[ConsumptionDocument] = Field(
+        description="The topics that the group consumes or has begun, by name; none in a broadcast "
+        "group"
+    )
+
+    @classmethod
+    def of(cls, group: Group, subscriptions: Sequence[ConsumptionState]) -> Self:
+        return cls(
+            name=group.name,
+            max_attempts=group.max_attempts,
+            retry_policy=_policy_document(group.retry_policy),
+            order=group.order,
+            invisible=format_duration(group.invisible_ms),
+            invisible_ms=group.invisible_ms,
+            start=group.start,
+            max_in_flight=group.max_in_flight,
+            mode=group.mode,
+            on_exhausted=group.on_exhausted,
+            max_in_flight_per_member=group.max_in_flight_per_member,
+            paused=group.paused,
+            created_ms=group.created_ms,
+            updated_ms=group.updated_ms,
+            version=group.version,
+            subscriptions=[ConsumptionDocument.of(each) for each in subscriptions],
+        )
+
+
+class GroupList(AnswerModel):
+    """One page of groups, by name; `next_page_token` is null on the last page."""
+
+    groups: list[GroupDocument]
+    next_page_token: str | None
+
+
+class GroupOffsets(AnswerModel):
+    """What a group has committed in a topic, for the queues where it has committed anything."""
+
+    group: str
+    topic: str
+    offsets: list[QueueOffsetDocument]
+
+    @classmethod
+    def of(cls, group: str, topic: str, positions: Sequence[QueuePosition]) -> Self:
+        offsets = [QueueOffsetDocument(queue_id=p.queue_id, offset=p.offset) for p in positions]
+        return cls(group=group, topic=topic, offsets=offsets)
+
+
+class CommitAnswer(DryRunMember, GroupOffsets):
+    """What a group has committed in a topic after a commit; or what would be, or was forgotten."""
+
+    effects: list[ConsumptionEffectDocument] = Field(
+        description="What the commit has ended because the group leased the topic"
+    )
+
+    @classmethod
+    def of_commit(cls, group: str, topic: str, committed: Committed, *, is_dry_run: bool) -> Self:
+        offsets = GroupOffsets.of(group, topic, committed.offsets).offsets
+        effects = [ConsumptionEffectDocument.of(each) for each in committed.effects]
+        return cls(group=group, topic=topic, offsets=offsets, effects=effects, dry_run=is_dry_run)
+
+
+# --- nodes, health, limits ------------------------------------------------------------------
+
+
+class NodeDocument(AnswerModel):
+    """A node as it registered itself; `seen_ms` is its last sign of life."""
+
+    node_id: str
+    address: str
+    store_id: str
+    started_ms: int
+    seen_ms: int
+
+
+class NodeList(AnswerModel):
+    """All nodes that ever registered."""
+
+    nodes: list[NodeDocument]
+
+
+class Health(AnswerModel):
+    """The process answers."""
+
+    status: Literal["ok"]
+
+
+class ConditionDocument(AnswerModel):
+    """One thing that is the matter, and what to do about it."""
+
+    code: ConditionCode
+    detail: str
+    hint: str
+
+
+class Readiness(AnswerModel):
+    """Whether the node takes requests, and why not."""
+
+    status: Literal["ready", "not_ready"]
+    reasons: list[ConditionDocument]
+    """Why it is not ready; empty when it is."""
+    degraded: list[ConditionDocument]
+    """What works in part only, or mends itself; requests are served."""
+
+
+class ErrorCodeDocument(AnswerModel):
+    """A code that problem documents may carry."""
+
+    code: str
+    status: int
+    title: str
+    retryable: bool
+    description: str
+
+
+class ErrorCodeList(AnswerModel):
+    """All codes, by name."""
+
+    error_codes: list[ErrorCodeDocument]
+
+
+Json = dict[str, Any]

@@ -1,0 +1,214 @@
+"""Receiving over HTTP: lease messages for a group, with long poll, as JSON or one message raw.
+
+A client that disconnects while it waits frees its waiter, and leases that could not be handed over
+are given back at once.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from app.api.bodies.unpacking import read_unpacked
+from app.api.dataplane.waiting import unless_gone
+from app.api.formats import media
+from app.api.formats.decoding import receive_decoder
+from app.api.formats.preferences import wished_wait
+from app.api.formats.raw_message import raw_headers
+from app.api.formats.rendering import delivered_views
+from app.api.formats.wire import ReceiveAnswer, ReceiveBody, encode_line
+from app.api.http.errors import NotAcceptable
+from app.api.http.exchange import ClientGone, Exchange, Headers, batch_too_large
+from app.api.http.parameters import Query, agreed, duration_ms_of, wait_s_of
+from app.api.http.quota_headers import near_quota_headers
+from app.api.ports import DataPlane
+from app.api.telemetry.traffic import Traffic
+from app.broker.results import ReceiveRequest, ReceiveResult
+from app.domain.consumers.consumption import ConsumptionEffect
+from app.domain.errors import IllegalInvisibleTime, InvalidRequest
+from app.domain.limits import DEFAULT_RECEIVE_MESSAGES, MIB, Limits
+
+RECEIVE_PARAMETERS: Final = frozenset(
+    {
+        *(
+            "max_messages",
+            "max_bytes",
+            "min_messages",
+            "wait",
+            "invisible",
+            "invisible_ms",
+            "filter",
+        ),
+        *("attempt_id", "client_id", "format", "body", "force"),
+    }
+)
+_NOTHING: Final = ReceiveBody()
+
+
+class Receiving:
+    """Handler of receive. Stateless beside its collaborators."""
+
+    def __init__(self, broker: DataPlane, limits: Limits, traffic: Traffic) -> None:
+        self._broker = broker
+        self._limits = limits
+        self._traffic = traffic
+
+    async def receive(self, exchange: Exchange, topic: str, group: str) -> None:
+        query = Query(exchange.query, RECEIVE_PARAMETERS)
+        limits = self._limits
+        body = await read_unpacked(exchange, limits.body_bytes_max, limits, batch_too_large)
+        asked = _NOTHING
+        if body:
+            media.require_json(exchange.headers.get(b"content-type"))
+            asked = receive_decoder.decode(body)
+        raw = query.choice("format", ("json", "raw")) == "raw"
+        force_base64 = query.choice("body", ("auto", "base64")) == "base64"
+        wait_s = query.wait_s(limits.wait_seconds_max)
+        headers: Headers = []
+        if asked.wait is not None:
+            wait_s = agreed("wait", wait_s_of(asked.wait, limits.wait_seconds_max), wait_s)
+        if wait_s is None:
+            wait_s, headers = wished_wait(exchange, limits.wait_seconds_max)
+        request = self._request_of(asked, query, wait_s, raw=raw)
+        result = await self._lease(exchange, topic, group, request)
+        if request.wait_s > 0:
+            headers += near_quota_headers(self._broker.waiting_quota)
+        try:
+            if raw:
+                body_bytes = await _answer_raw(exchange, result, headers)
+            else:
+                body_bytes = await self._answer(exchange, request, result, headers, force_base64)
+        except (ClientGone, NotAcceptable):  # it left meanwhile, or could not read the answer
+            self._broker.give_back(result.deliveries)
+            raise
+        self._traffic.sent_out(len(result.deliveries), body_bytes)
+
+    async def _answer(
+        self,
+        exchange: Exchange,
+        request: ReceiveRequest,
+        result: ReceiveResult,
+        headers: Headers,
+        force_base64: bool,
+    ) -> int:
+        """Send the messages as JSON; the bytes of their bodies."""
+        views, body_bytes = delivered_views(
+            result.deliveries, self._broker.store_id, force_base64=force_base64
+        )
+        await exchange.answer_or_tell(
+            200,
+            [media.JSON_HEADER, *headers],
+            encode_line(
+                ReceiveAnswer(
+                    views,
+                    result.backlog,
+                    result.is_paused or UNSET,
+                    list(result.effects) if request.force else UNSET,
+                )
+            ),
+        )
+        return body_bytes
+
+    async def _lease(
+        self, exchange: Exchange, topic: str, group: str, request: ReceiveRequest
+    ) -> ReceiveResult:
+        """What is ready now; only when nothing is, wait and watch the connection."""
+        effects: Sequence[ConsumptionEffect] = ()
+        if request.wait_s == 0:
+            return await self._broker.receive(topic, group, request, gone=_never_gone)
+        if request.min_messages == 1:
+            at_once = replace(request, wait_s=0.0)
+            result = await self._broker.receive(topic, group, at_once, gone=_never_gone)
+            if result.deliveries:
+                return result
+            if result.effects:  # it leases now, and whoever takes over from it is not forced out
+                request = replace(request, force=False)
+            effects = result.effects
+        waited = await unless_gone(
+            exchange.receive,
+            lambda gone: self._broker.receive(topic, group, request, gone=gone),
+            lambda late: self._broker.give_back(late.deliveries),
+        )
+        return waited._replace(effects=effects) if effects else waited
+
+    def _request_of(
+        self, asked: ReceiveBody, query: Query, wait_s: float, *, raw: bool
+    ) -> ReceiveRequest:
+        limits = self._limits
+        max_messages = _bounded(
+            "max_messages", asked.max_messages, query, limits.receive_messages_max
+        )
+        max_bytes = _bounded("max_bytes", asked.max_bytes, query, limits.receive_bytes_max)
+        min_messages = _bounded(
+            "min_messages", asked.min_messages, query, limits.receive_messages_max
+        )
+        if raw and min_messages is not None and min_messages > 1:
+            raise InvalidRequest("format=raw gives one message; leave out min_messages")
+        if raw and max_messages not in {None, 1}:
+            raise InvalidRequest(
+                f"max_messages is {max_messages}; format=raw gives one message",
+                fields={"parameter": "max_messages"},
+            )
+        if raw and query.flag("force"):
+            raise InvalidRequest(
+                "format=raw cannot say what force has ended",
+                hint="receive once as JSON with force=true",
+                fields={"parameter": "force"},
+            )
+        min_messages = 1 if min_messages is None else min_messages
+        if max_messages is None:
+            max_messages = max(DEFAULT_RECEIVE_MESSAGES, min_messages)
+        return ReceiveRequest(
+            max_messages=max_messages,
+            max_bytes=min(MIB, limits.receive_bytes_max) if max_bytes is None else max_bytes,
+            wait_s=wait_s,
+            min_messages=min_messages,
+            invisible_ms=invisible_ms_of(asked.invisible, asked.invisible_ms, query),
+            filter=agreed("filter", asked.filter, query.text("filter")),
+            attempt_id=agreed("attempt_id", asked.attempt_id, query.text("attempt_id")),
+            client_id=agreed("client_id", asked.client_id, query.text("client_id")),
+            force=query.flag("force"),
+        )
+
+
+def invisible_ms_of(text: str | None, ms: int | None, query: Query) -> int | None:
+    """The invisible time asked for, in the query or in the body."""
+    query_ms = query.integer("invisible_ms", low=1, error=IllegalInvisibleTime)
+    asked_ms = duration_ms_of(
+        "invisible", query.text("invisible"), query_ms, error=IllegalInvisibleTime
+    )
+    in_body_ms = duration_ms_of("invisible", text, ms, error=IllegalInvisibleTime)
+    return agreed("invisible", in_body_ms, asked_ms)
+
+
+def _bounded(name: str, asked: int | None, query: Query, high: int) -> int | None:
+    value = agreed(name, asked, query.integer(name, low=1))
+    if value is not None and value > high:
+        raise InvalidRequest(
+            f"{name} is {value}; it must be from 1 to {high}",
+            fields={"parameter": name, "min": 1, "max": high},
+        )
+    return value
+
+
+def _never_gone() -> bool:
+    return False
+
+
+async def _answer_raw(exchange: Exchange, result: ReceiveResult, headers: Headers) -> int:
+    """Send the one message, if there is one; the bytes of its body."""
+    if not result.deliveries:
+        await exchange.answer_empty(204, headers)
+        return 0
+    delivery = result.deliveries[0]
+    headers += raw_headers(delivery.message)
+    headers += [
+        (b"mq-receipt-handle", delivery.receipt_handle.encode("ascii")),
+        (b"mq-delivery-attempt", b"%d" % delivery.attempt),
+        (b"mq-max-attempts", b"%d" % delivery.max_attempts),
+        (b"mq-invisible-until-ms", b"%d" % delivery.invisible_until_ms),
+    ]
+    body = delivery.message.body
+    await exchange.answer_or_tell(200, headers, body)
+    return len(body)

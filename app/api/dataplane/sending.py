@@ -1,0 +1,588 @@
+"""Sending over HTTP: one message, and batches as JSON, NDJSON or frames.
+
+Translates only: queue choice, limits of a message and storing are the broker's.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from time import perf_counter
+from typing import Final, NamedTuple
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from app.api.bodies.delivery_times import due_of
+from app.api.bodies.unpacking import CONTENT_ENCODING, Packing, TooLarge, packing_of, unpack
+from app.api.dataplane.answers import answer_results
+from app.api.formats import media
+from app.api.formats.claims import DUPLICATE, IDEMPOTENCY_KEY, claim_of
+from app.api.formats.cloudevents import (
+    EVENTS,
+    VERSION_HEADER,
+    attributes_of_headers,
+    decode_event,
+    decode_events,
+)
+from app.api.formats.decoding import (
+    decode_batch,
+    decode_lines,
+    envelope_decoder,
+    lines_of,
+    message_of,
+)
+from app.api.formats.merging import merged
+from app.api.formats.metadata import (
+    BATCH_HEADERS,
+    TRACE_HEADERS,
+    SendOptions,
+    put_property,
+    read_batch_options,
+    read_send_options,
+    read_trace,
+)
+from app.api.formats.preferences import (
+    ASYNC,
+    MINIMAL,
+    PREFER,
+    REPRESENTATION,
+    STRICT,
+    applied,
+    wishes_of,
+)
+from app.api.formats.preparing import (
+    Preparation,
+    preparation_of,
+    prepared_answer,
+    refuse_with_transaction,
+)
+from app.api.formats.wire import (
+    BatchAnswer,
+    BatchEntry,
+    BatchResult,
+    FrameAnswer,
+    SendAnswer,
+    encode_line,
+)
+from app.api.http.errors import (
+    InvalidBody,
+    UnsupportedFeature,
+    entry_problem,
+    with_outcome_of_send,
+)
+from app.api.http.exchange import Exchange, Headers, batch_too_large, body_too_large
+from app.api.http.parameters import Query, agreed
+from app.api.ports import DataPlane
+from app.api.telemetry.traffic import Traffic
+from app.broker.dedup.claims import Claim
+from app.broker.dedup.producers import Once
+from app.broker.results import BatchItem, SendResult
+from app.domain.delays import Due
+from app.domain.errors import (
+    CurlewError,
+    InvalidRequest,
+)
+from app.domain.limits import KIB, Limits
+from app.domain.message import Message
+from app.domain.positions import FlushMode
+from app.runtime.direct import in_task
+
+BATCH_PARAMETERS: Final = frozenset({"idempotency_key", "spread", "split", *BATCH_HEADERS.values()})
+
+_SPECIAL_HEADERS: Final = frozenset(
+    {
+        *TRACE_HEADERS,
+        CONTENT_ENCODING,
+        IDEMPOTENCY_KEY,
+        PREFER,
+        VERSION_HEADER,
+    }
+)
+"""Headers that are seldom there; one set operation tells whether any is."""
+
+
+_DECODED_INLINE_BYTES_MAX: Final = 256 * KIB
+"""Larger batches are decoded on a thread: up to a second of processor time at the limits."""
+
+
+_ENTRIES_A_TURN: Final = 2_500
+"""Entries of a batch that one turn of the event loop makes results of, or lets go."""
+
+
+class Entry(NamedTuple):
+    """One entry of a batch: what the client calls it, and what is in it."""
+
+    id: str | None
+    item: BatchItem | CurlewError
+
+
+class Sending:
+    """Handlers of the two send operations. Stateless beside its collaborators."""
+
+    def __init__(self, broker: DataPlane, limits: Limits, traffic: Traffic) -> None:
+        self._broker = broker
+        self._limits = limits
+        self._traffic = traffic
+
+    async def send(self, exchange: Exchange, topic: str) -> None:
+        headers = exchange.headers
+        kind, content_type = media.send_content(headers.get(b"content-type"))
+        if (
+            exchange.mq_headers
+            or exchange.scope["query_string"]
+            or kind != "raw"
+            or not _SPECIAL_HEADERS.isdisjoint(headers)
+        ):
+            await in_task()
+            await self._send_with_options(exchange, topic, kind, content_type)
+            return
+        body = await exchange.read_body(self._limits.body_bytes_max, body_too_large)
+        message = Message(body, content_type=content_type)
+        began_s = perf_counter()
+        result = await self._broker.send(topic, message)
+        timing = _timing(began_s)
+        self._traffic.taken_in(1, len(body))
+        message_id = (b"mq-message-id", result[0].encode())
+        answer = encode_line(SendAnswer("SEND_OK", *result[:5]))
+        await exchange.answer(201, [media.JSON_HEADER, message_id, timing], answer)
+
+    async def _send_with_options(
+        self, exchange: Exchange, topic: str, kind: media.BodyKind, content_type: str | None
+    ) -> None:
+        """A send that says more than its body does."""
+        headers = exchange.headers
+        packing = packing_of(headers.get(CONTENT_ENCODING))
+        options = read_send_options(exchange.mq_headers, headers, exchange.query)
+        if VERSION_HEADER in headers and kind == "raw":
+            _take_event(exchange, options)
+        limits = self._limits
+        limit = limits.body_bytes_max if kind == "raw" else limits.batch_bytes_max
+        body = await self._read(exchange, limit, body_too_large, packing)
+        message, queue_id, due = _to_send(kind, content_type, body, options)
+        wishes = wishes_of(exchange)
+        claim = await claim_of(options, exchange, body)
+        preparation = preparation_of(options)
+        if preparation is not None:
+            refuse_with_transaction(claim is not None, "a claim to be stored once")
+            refuse_with_transaction(due is not None, "a delay")
+            await self._prepare(exchange, topic, message, queue_id, options.flush, preparation)
+            return
+        flush = options.flush
+        if ASYNC in wishes:
+            wishes, flush = _answered_early(wishes, flush)
+        began_s = perf_counter()
+        is_repeated = False
+        if claim is None:
+            result = await self._broker.send(
+                topic, message, queue_id=queue_id, flush=flush, due=due
+            )
+        else:
+            (result,), is_repeated = await self._broker.producers.send(
+                topic, message, claim, queue_id=queue_id, flush=flush, due=due
+            )
+        timing = _timing(began_s)
+        if is_repeated:
+            await self._answer_again(exchange, result, wishes)
+            return
+        self._traffic.taken_in(1, len(message.body))
+        status = 202 if ASYNC in wishes else 201
+        if MINIMAL in wishes:
+            headers_only = applied([*_position_headers(result), timing], wishes, MINIMAL, ASYNC)
+            await exchange.answer_empty(status, headers_only)
+            return
+        answer_headers = [media.JSON_HEADER, (b"mq-message-id", result[0].encode()), timing]
+        await exchange.answer(
+            status,
+            applied(answer_headers, wishes, REPRESENTATION, ASYNC),
+            encode_line(_answer_of(result)),
+        )
+
+    async def _prepare(
+        self,
+        exchange: Exchange,
+        topic: str,
+        message: Message,
+        queue_id: int | None,
+        flush: FlushMode | None,
+        preparation: Preparation,
+    ) -> None:
+        """Store a half message. It counts as sent when it is committed."""
+        transaction = await self._broker.transactions.prepare(
+            topic,
+            message,
+            producer_group=preparation.producer_group,
+            check_after_ms=preparation.check_after_ms,
+            queue_id=queue_id,
+            flush=flush,
+        )
+        headers = [
+            media.JSON_HEADER,
+            (b"mq-message-id", transaction.transaction_id.encode()),
+            (b"location", f"/v1/transactions/{transaction.transaction_id}".encode()),
+        ]
+        await exchange.answer(202, headers, encode_line(prepared_answer(transaction)))
+
+    async def _answer_again(
+        self, exchange: Exchange, result: SendResult, wishes: frozenset[str]
+    ) -> None:
+        if MINIMAL in wishes:
+            headers = applied([*_position_headers(result), DUPLICATE], wishes, MINIMAL)
+            await exchange.answer_empty(200, headers)
+            return
+        headers = [media.JSON_HEADER, (b"mq-message-id", result[0].encode()), DUPLICATE]
+        body = encode_line(_answer_of(result))
+        await exchange.answer(200, applied(headers, wishes, REPRESENTATION), body)
+
+    async def _read(
+        self, exchange: Exchange, limit: int, too_large: TooLarge, packing: Packing | None
+    ) -> bytes:
+        body = await exchange.read_body(limit, too_large)
+        if packing is None:
+            return body
+        unpacked = await unpack(packing, body, limit, self._limits, too_large)
+        exchange.hold(len(unpacked))
+        return unpacked
+
+    async def send_batch(self, exchange: Exchange, topic: str) -> None:
+        headers = exchange.headers
+        parameters = Query(exchange.query, BATCH_PARAMETERS)
+        content_type = headers.get(b"content-type")
+        kind: media.BatchKind
+        if parameters.choice("split", ("lines",)):
+            kind, line_type = "lines", media.raw_content_type(content_type)
+        else:
+            kind, line_type = media.batch_content(content_type), None
+        if VERSION_HEADER in headers:
+            raise InvalidRequest(
+                "CloudEvents in headers are sent one by one", hint=f"send a batch as {EVENTS}"
+            )
+        packing = packing_of(headers.get(CONTENT_ENCODING))
+        options = read_batch_options(exchange.mq_headers, parameters)
+        spread = parameters.flag("spread")
+        wishes = wishes_of(exchange)
+        if ASYNC in wishes:
+            wishes, options.flush = _answered_early(wishes, options.flush)
+        if kind == "frames":
+            frame = await self._read_frame(exchange, packing)
+            if spread:
+                raise UnsupportedFeature(
+                    "a batch frame goes to one queue", hint="leave out spread, or send JSON"
+                )
+            await self._send_frame(exchange, topic, frame, options, wishes)
+            return
+        if spread and options.queue_id is not None:
+            raise InvalidRequest(
+                "spread and queue_id contradict each other", hint="leave one of them out"
+            )
+        body = await self._read(exchange, self._limits.batch_bytes_max, batch_too_large, packing)
+        for_all = read_trace(headers), options.queue_id
+        limit = self._limits.batch_messages_max
+        work = partial(_entries_of, kind, body, line_type, limit, *for_all)
+        if len(body) <= _DECODED_INLINE_BYTES_MAX:
+            entries = work()
+        else:
+            entries = await asyncio.get_running_loop().run_in_executor(None, work)
+        claim = await claim_of(options, exchange, body)
+        await self._send_entries(exchange, topic, entries, options, spread, wishes, claim)
+        while len(entries) > _ENTRIES_A_TURN:  # a million properties take a while to be freed
+            del entries[-_ENTRIES_A_TURN:]
+            await asyncio.sleep(0)
+
+    async def _read_frame(
+        self, exchange: Exchange, packing: Packing | None
+    ) -> bytes | bytearray | memoryview:
+        """The body, to be written to when it came in parts: the store fills it in place."""
+        limit = self._limits.batch_bytes_max
+        if packing is None:
+            return await exchange.read_own_body(limit, batch_too_large)
+        return await self._read(exchange, limit, batch_too_large, packing)
+
+    async def _send_frame(
+        self,
+        exchange: Exchange,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        options: SendOptions,
+        wishes: frozenset[str],
+    ) -> None:
+        began_s = perf_counter()
+        claim = await claim_of(options, exchange, body)
+        answer_headers = [media.JSON_HEADER]
+        if claim is None:
+            result = await self._broker.send_frame(
+                topic, body, queue_id=options.queue_id, flush=options.flush
+            )
+        else:
+            result, is_repeated = await self._broker.producers.send_frame(
+                topic, body, claim, queue_id=options.queue_id, flush=options.flush
+            )
+            answer_headers += [DUPLICATE] * is_repeated
+        answer_headers.append(_timing(began_s))
+        headers = applied(answer_headers, wishes, REPRESENTATION, STRICT, ASYNC)
+        if DUPLICATE not in headers:
+            self._traffic.taken_in(result.count, len(body))
+        answer = FrameAnswer(
+            status="SEND_OK",
+            topic=result.topic,
+            queue_id=result.queue_id,
+            first_queue_offset=result.first_queue_offset,
+            count=result.count,
+            store_time_ms=result.store_time_ms,
+            message_ids=list(result.message_ids) if REPRESENTATION in wishes else UNSET,
+        )
+        # All or nothing by nature: a frame with one bad record is refused whole.
+        await exchange.answer(200, headers, encode_line(answer))
+
+    async def _send_entries(
+        self,
+        exchange: Exchange,
+        topic: str,
+        entries: Sequence[Entry],
+        options: SendOptions,
+        spread: bool,
+        wishes: frozenset[str],
+        claim: Claim | None,
+    ) -> None:
+        strict = STRICT in wishes
+        if not entries:
+            raise InvalidBody("the batch has no messages", hint='send {"messages":[…]}')
+        items = [entry.item for entry in entries]
+        began_s = perf_counter()
+        if claim is not None:
+            once = await self._broker.producers.send_batch(
+                topic,
+                items,
+                claim,
+                queue_id=options.queue_id,
+                spread=spread,
+                flush=options.flush,
+            )
+            await self._answer_once(exchange, entries, once, began_s, wishes)
+            return
+        outcomes = await self._broker.send_batch(
+            topic,
+            items,
+            queue_id=options.queue_id,
+            spread=spread,
+            strict=strict,
+            flush=options.flush,
+        )
+        results = await _results_of(entries, outcomes)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, CurlewError)]
+        headers = applied([media.JSON_HEADER, _timing(began_s)], wishes, STRICT, ASYNC)
+        self._count(items, outcomes)
+        answer = BatchAnswer(results, len(outcomes) - len(failures), len(failures))
+        await answer_results(exchange, headers, answer, failures)
+
+    async def _answer_once(
+        self,
+        exchange: Exchange,
+        entries: Sequence[Entry],
+        once: Once,
+        began_s: float,
+        wishes: frozenset[str],
+    ) -> None:
+        """A batch under a claim is stored whole, so there are only successes to tell."""
+        results = await _results_of(entries, once.results)
+        if not once.is_repeated:
+            self._count([entry.item for entry in entries], once.results)
+        headers = [media.JSON_HEADER, _timing(began_s), *[DUPLICATE] * once.is_repeated]
+        answer = BatchAnswer(results, len(results), 0)
+        await exchange.answer(200, applied(headers, wishes, STRICT, ASYNC), encode_line(answer))
+
+    def _count(
+        self,
+        items: Sequence[BatchItem | CurlewError],
+        outcomes: Sequence[SendResult | CurlewError],
+    ) -> None:
+        sizes = [
+            len(item.message.body)
+            for item, outcome in zip(items, outcomes, strict=True)
+            if isinstance(outcome, SendResult) and isinstance(item, BatchItem)
+        ]
+        self._traffic.taken_in(len(sizes), sum(sizes))
+
+
+def _answer_of(result: SendResult) -> SendAnswer:
+    if result.recall_handle is None:
+        return SendAnswer("SEND_OK", *result[:5])
+    return SendAnswer("SEND_OK", *result[:3], UNSET, *result[4:])  # type: ignore[arg-type]
+
+
+def _answered_early(
+    wishes: frozenset[str], flush: FlushMode | None
+) -> tuple[frozenset[str], FlushMode]:
+    """What respond-async makes of a send; a durability that was asked for by name outweighs it."""
+    if flush is FlushMode.SYNC:
+        return wishes - {ASYNC}, flush
+    return wishes, FlushMode.ASYNC
+
+
+class _ToSend(NamedTuple):
+    message: Message
+    queue_id: int | None
+    due: Due | None
+
+
+def _to_send(
+    kind: media.BodyKind, content_type: str | None, body: bytes, options: SendOptions
+) -> _ToSend:
+    """What a request for one message asks for, in headers, query and body."""
+    due = due_of(options.delay, options.deliver_at)
+    if kind == "raw":
+        return _ToSend(_raw_message(body, content_type, options), options.queue_id, due)
+    if kind == "event":
+        return _ToSend(merged(decode_event(body), options), options.queue_id, due)
+    envelope = envelope_decoder.decode(body)
+    queue_id = agreed("queue_id", envelope.queue_id, options.queue_id)
+    due = agreed("the time of delivery", due_of(envelope.delay, envelope.deliver_at_ms), due)
+    return _ToSend(merged(message_of(envelope), options), queue_id, due)
+
+
+def _timing(began_s: float) -> tuple[bytes, bytes]:
+    """How long the broker took; what is missing to the client's own figure is HTTP and network."""
+    return b"server-timing", b"store;dur=%.2f" % ((perf_counter() - began_s) * 1_000)
+
+
+def _raw_message(body: bytes, content_type: str | None, options: SendOptions) -> Message:
+    return Message(
+        body,
+        tag=options.tag,
+        keys=options.keys or (),
+        sharding_key=options.sharding_key,
+        properties=options.properties,
+        content_type=content_type,
+        born_time_ms=options.born_time_ms,
+    )
+
+
+def _position_headers(result: SendResult) -> Headers:
+    headers = [
+        (b"mq-message-id", result.message_id.encode()),
+        (b"mq-queue-id", b"%d" % result.queue_id),
+    ]
+    if result.recall_handle is None:
+        headers.append((b"mq-queue-offset", b"%d" % result.queue_offset))
+    else:
+        headers.append((b"mq-recall-handle", result.recall_handle.encode()))
+        headers.append((b"mq-deliver-time-ms", b"%d" % (result.deliver_time_ms or 0)))
+    return [*headers, (b"mq-store-time-ms", b"%d" % result.store_time_ms)]
+
+
+def _entries_of(
+    kind: media.BatchKind,
+    body: bytes,
+    line_type: str | None,
+    count_max: int,
+    trace: dict[str, str],
+    queue_id: int | None,
+) -> list[Entry]:
+    """The entries with what the request says for all of them. Any thread."""
+    entries = _decoded(kind, body, line_type, count_max)
+    if trace:
+        entries = [traced(entry, trace) for entry in entries]
+    if queue_id is not None:
+        entries = [_of_queue(entry, queue_id) for entry in entries]
+    return entries
+
+
+def _decoded(
+    kind: media.BatchKind, body: bytes, line_type: str | None, count_max: int
+) -> list[Entry]:
+    """At most `count_max`, or `BatchTooLarge`: small faults must not become large errors."""
+    if kind == "lines":
+        return [
+            Entry(None, BatchItem(Message(line, content_type=line_type), None))
+            for line in lines_of(body, count_max)
+        ]
+    if kind == "events":
+        return [_entry_of_event(event) for event in decode_events(body, count_max)]
+    decode = decode_batch if kind == "json" else decode_lines
+    return [entry_of(each) for each in decode(body, count_max)]
+
+
+def _of_queue(entry: Entry, queue_id: int) -> Entry:
+    """`entry`, or its fault when it names another queue than the request does."""
+    if isinstance(entry.item, CurlewError):
+        return entry
+    try:
+        agreed("queue_id", entry.item.queue_id, queue_id)
+    except InvalidRequest as error:
+        return entry._replace(item=error)
+    return entry
+
+
+def traced(entry: Entry, trace: dict[str, str]) -> Entry:
+    """A message without a trace context of its own belongs to that of the request."""
+    item = entry.item
+    if isinstance(item, CurlewError) or "traceparent" in item.message.properties:
+        return entry
+    message = replace(item.message, properties={**item.message.properties, **trace})
+    return entry._replace(item=item._replace(message=message))
+
+
+def _entry_of_event(event: Message | CurlewError) -> Entry:
+    if isinstance(event, CurlewError):
+        return Entry(None, event)
+    return Entry(event.properties["ce-id"], BatchItem(event, None))
+
+
+def entry_of(entry: BatchEntry | CurlewError) -> Entry:
+    """What an entry of a batch asks for; its fault stands in its place."""
+    if isinstance(entry, CurlewError):
+        return Entry(None, entry)
+    try:
+        due = None
+        if entry.delay is not None or entry.deliver_at_ms is not None:
+            due = due_of(entry.delay, entry.deliver_at_ms)
+        return Entry(entry.id, BatchItem(message_of(entry), entry.queue_id, due))
+    except CurlewError as error:
+        return Entry(entry.id, error)
+
+
+def _take_event(exchange: Exchange, options: SendOptions) -> None:
+    """Add the attributes of an event in binary mode."""
+    attributes = attributes_of_headers(exchange.scope["headers"])
+    for name, text in attributes.items():
+        put_property(options.properties, name, text)
+    if (key := attributes.get("ce-partitionkey")) is not None:
+        options.take("sharding_key", key)
+
+
+async def _results_of(
+    entries: Sequence[Entry], outcomes: Sequence[SendResult | CurlewError]
+) -> list[BatchResult]:
+    """What became of each entry; of many entries in several turns."""
+    results: list[BatchResult] = []
+    for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True)):
+        if index % _ENTRIES_A_TURN == _ENTRIES_A_TURN - 1:
+            await asyncio.sleep(0)
+        results.append(result_of(index, entry.id, outcome))
+    return results
+
+
+def result_of(index: int, entry_id: str | None, outcome: SendResult | CurlewError) -> BatchResult:
+    """What became of one entry, as the client is told."""
+    if isinstance(outcome, CurlewError):
+        problem = entry_problem(with_outcome_of_send(outcome))
+        return BatchResult(index, problem.status, entry_id, error=problem)
+    if outcome.recall_handle is not None:
+        return BatchResult(
+            index,
+            201,
+            entry_id,
+            outcome.message_id,
+            outcome.queue_id,
+            store_time_ms=outcome.store_time_ms,
+            deliver_time_ms=UNSET if outcome.deliver_time_ms is None else outcome.deliver_time_ms,
+            recall_handle=outcome.recall_handle,
+        )
+    return BatchResult(
+        index,
+        201,
+        entry_id,
+        outcome.message_id,
+        outcome.queue_id,
+        outcome.queue_offset,
+        outcome.store_time_ms,
+    )

@@ -1,0 +1,280 @@
+"""Settling over HTTP: by receipt handle, many at once or one by its URL; acks also with sends."""
+
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+from app.api.bodies.entry_counting import check_settled_count
+from app.api.bodies.unpacking import read_unpacked
+from app.api.dataplane.answers import answer_results
+from app.api.dataplane.receiving import invisible_ms_of
+from app.api.dataplane.sending import Entry, entry_of, result_of, traced
+from app.api.formats import media
+from app.api.formats.decoding import (
+    ack_decoder,
+    dead_letter_decoder,
+    extend_decoder,
+    nack_decoder,
+    receipt_change_decoder,
+    settle_decoder,
+)
+from app.api.formats.metadata import read_trace
+from app.api.formats.wire import (
+    ReceiptAnswer,
+    ReceiptChange,
+    SettleAnswer,
+    SettleBody,
+    SettleResult,
+    all_acked,
+    encode_line,
+)
+from app.api.http.errors import InvalidBody, entry_problem, render_problem
+from app.api.http.exchange import Exchange, batch_too_large
+from app.api.http.parameters import Query, agreed, duration_ms_of
+from app.api.ports import DataPlane
+from app.api.telemetry.traffic import Traffic
+from app.broker import results
+from app.broker.results import AckedAndSent, BatchItem, Extend, Nack, Send
+from app.domain.errors import BatchTooLarge, IllegalInvisibleTime, InvalidRequest
+from app.domain.limits import Limits
+
+RECEIPT_PARAMETERS: Final = frozenset(
+    {"action", "invisible", "invisible_ms", "delay", "delay_ms", "reason"}
+)
+_NO_PARAMETERS: Final[frozenset[str]] = frozenset()
+_ACTIONS: Final = ("extend", "nack", "dead_letter")
+
+
+class Settling:
+    """Handlers of settle, its single-purpose forms, and receipts. Stateless."""
+
+    def __init__(self, broker: DataPlane, limits: Limits, traffic: Traffic) -> None:
+        self._broker = broker
+        self._limits = limits
+        self._traffic = traffic
+
+    async def settle(self, exchange: Exchange, topic: str, group: str) -> None:
+        limits = self._limits
+        source = await self._read(exchange, limits.batch_bytes_max)
+        check_settled_count(source, limits.batch_messages_max)
+        body = settle_decoder.decode(source)
+        if body.sends:
+            await self._ack_and_send(exchange, topic, group, body)
+            return
+        nacks = [
+            Nack(entry.receipt_handle, _delay_ms_of(entry.delay, entry.delay_ms), entry.reason)
+            for entry in body.nacks
+        ]
+        extends = [
+            Extend(entry.receipt_handle, _required_ms(entry.invisible, entry.invisible_ms))
+            for entry in body.extends
+        ]
+        letters = [Nack(each.receipt_handle, None, each.reason) for each in body.dead_letters]
+        await self._settle(exchange, topic, group, body.acks, nacks, extends, letters)
+
+    async def ack(self, exchange: Exchange, topic: str, group: str) -> None:
+        body = ack_decoder.decode(await self._read(exchange))
+        await self._settle(exchange, topic, group, body.receipt_handles, (), ())
+
+    async def nack(self, exchange: Exchange, topic: str, group: str) -> None:
+        body = nack_decoder.decode(await self._read(exchange))
+        delay_ms = _delay_ms_of(body.delay, body.delay_ms)
+        nacks = [Nack(handle, delay_ms, body.reason) for handle in body.receipt_handles]
+        await self._settle(exchange, topic, group, (), nacks, ())
+
+    async def extend(self, exchange: Exchange, topic: str, group: str) -> None:
+        body = extend_decoder.decode(await self._read(exchange))
+        invisible_ms = _required_ms(body.invisible, body.invisible_ms)
+        extends = [Extend(handle, invisible_ms) for handle in body.receipt_handles]
+        await self._settle(exchange, topic, group, (), (), extends)
+
+    async def dead_letter(self, exchange: Exchange, topic: str, group: str) -> None:
+        body = dead_letter_decoder.decode(await self._read(exchange))
+        letters = [Nack(handle, None, body.reason) for handle in body.receipt_handles]
+        await self._settle(exchange, topic, group, (), (), (), letters)
+
+    async def delete_receipt(self, exchange: Exchange, handle: str) -> None:
+        Query(exchange.query, _NO_PARAMETERS)
+        await self._broker.settle_one(handle, "ack")
+        await exchange.answer_empty(204, [])
+
+    async def change_receipt(self, exchange: Exchange, handle: str) -> None:
+        query = Query(exchange.query, RECEIPT_PARAMETERS)
+        body = await self._unpacked(exchange)
+        asked = ReceiptChange()
+        if body:
+            media.require_json(exchange.headers.get(b"content-type"))
+            asked = receipt_change_decoder.decode(body)
+        change = _change_of(asked, query)
+        result = await self._broker.settle_one(
+            handle,
+            change.action,
+            delay_ms=change.delay_ms,
+            invisible_ms=change.invisible_ms,
+            reason=change.reason,
+        )
+        answer = ReceiptAnswer(
+            receipt_handle=result.new_handle or handle,
+            action=change.action,
+            invisible_until_ms=UNSET
+            if result.invisible_until_ms is None
+            else result.invisible_until_ms,
+        )
+        await exchange.answer(200, [media.JSON_HEADER], encode_line(answer))
+
+    async def _ack_and_send(
+        self, exchange: Exchange, topic: str, group: str, body: SettleBody
+    ) -> None:
+        if body.nacks or body.extends or body.dead_letters:
+            raise InvalidRequest(
+                "sends go with acks only",
+                hint="settle nacks, extends and dead_letters in a request of their own",
+            )
+        self._check_count(len(body.acks) + len(body.sends))
+        entries = [entry_of(each) for each in body.sends]
+        if trace := read_trace(exchange.headers):
+            entries = [traced(entry, trace) for entry in entries]
+        sends = [
+            Send(each.topic, entry.item) for each, entry in zip(body.sends, entries, strict=True)
+        ]
+        done = await self._broker.ack_and_send(topic, group, body.acks, sends)
+        answer = _answer_of(done, entries)
+        if done.refused is None:
+            items = [entry.item for entry in entries]
+            sizes = [len(item.message.body) for item in items if isinstance(item, BatchItem)]
+            self._traffic.taken_in(len(sizes), sum(sizes))
+            await exchange.answer(200, [media.JSON_HEADER], encode_line(answer))
+            return
+        status, headers, problem = render_problem(
+            done.refused,
+            instance=exchange.instance,
+            request_id=exchange.request_id,
+            extra=msgspec.to_builtins(answer),
+        )
+        await exchange.answer(status, headers, problem)
+
+    async def _read(self, exchange: Exchange, limit: int | None = None) -> bytes:
+        Query(exchange.query, _NO_PARAMETERS)
+        media.require_json(exchange.headers.get(b"content-type"))
+        return await self._unpacked(exchange, limit)
+
+    async def _unpacked(self, exchange: Exchange, limit: int | None = None) -> bytes:
+        limits = self._limits
+        return await read_unpacked(
+            exchange, limit or limits.body_bytes_max, limits, batch_too_large
+        )
+
+    async def _settle(
+        self,
+        exchange: Exchange,
+        topic: str,
+        group: str,
+        acks: Sequence[str],
+        nacks: Sequence[Nack],
+        extends: Sequence[Extend],
+        dead_letters: Sequence[Nack] = (),
+    ) -> None:
+        self._check_count(len(acks) + len(nacks) + len(extends) + len(dead_letters))
+        settled = await self._broker.settle(
+            topic, group, acks=acks, nacks=nacks, extends=extends, dead_letters=dead_letters
+        )
+        failures = [each.error for each in settled if each.error is not None]
+        if not failures and len(acks) == len(settled):
+            await exchange.answer(200, [media.JSON_HEADER], all_acked(acks))
+            return
+        views = [_view_of(each) for each in settled]
+        answer = SettleAnswer(views, len(settled) - len(failures), len(failures))
+        await answer_results(exchange, [media.JSON_HEADER], answer, failures)
+
+    def _check_count(self, count: int) -> None:
+        if count == 0:
+            raise InvalidBody(
+                "there is no receipt handle to settle",
+                hint="pass each message's receipt_handle as receive gave it",
+            )
+        if count > self._limits.batch_messages_max:
+            raise BatchTooLarge(
+                f"{count} receipt handles; at most {self._limits.batch_messages_max} are taken",
+                fields={"limit_messages": self._limits.batch_messages_max},
+            )
+
+
+def _answer_of(done: AckedAndSent, entries: Sequence[Entry]) -> SettleAnswer:
+    views = [_view_of(each) for each in done.acks]
+    sent = [
+        result_of(index, entry.id, outcome)
+        for index, (entry, outcome) in enumerate(zip(entries, done.sends, strict=True))
+    ]
+    if done.refused is None:
+        return SettleAnswer(views, len(views), 0, sent)
+    return SettleAnswer(views, 0, len(views), sent)
+
+
+def _view_of(result: results.SettleResult) -> SettleResult:
+    problem = None if result.error is None else entry_problem(result.error)
+    return SettleResult(
+        receipt_handle=result.receipt_handle,
+        action=result.action,
+        status=200 if problem is None else problem.status,
+        new_receipt_handle=UNSET if result.new_handle is None else result.new_handle,
+        invisible_until_ms=UNSET
+        if result.invisible_until_ms is None
+        else result.invisible_until_ms,
+        error=UNSET if problem is None else problem,
+    )
+
+
+class _Change(NamedTuple):
+    action: Literal["extend", "nack", "dead_letter"]
+    delay_ms: int | None = None
+    invisible_ms: int | None = None
+    reason: str | None = None
+
+
+def _change_of(asked: ReceiptChange, query: Query) -> _Change:
+    action = agreed("action", asked.action, query.choice("action", _ACTIONS))
+    invisible_ms = invisible_ms_of(asked.invisible, asked.invisible_ms, query)
+    delay_ms = _query_delay_ms(asked, query)
+    reason = agreed("reason", asked.reason, query.text("reason") or None)
+    if action == "extend":
+        if delay_ms is not None or reason is not None:
+            raise InvalidRequest("delay and reason belong to action=nack or dead_letter")
+        if invisible_ms is None:
+            raise _missing_invisible()
+        return _Change("extend", invisible_ms=invisible_ms)
+    if action == "nack":
+        if invisible_ms is not None:
+            raise InvalidRequest("invisible belongs to action=extend")
+        return _Change("nack", delay_ms, reason=reason)
+    if action == "dead_letter":
+        if invisible_ms is not None or delay_ms is not None:
+            raise InvalidRequest("invisible and delay do not go with action=dead_letter")
+        return _Change("dead_letter", reason=reason)
+    raise InvalidRequest(
+        "action is missing",
+        hint="say action=extend&invisible=60s, or action=nack, or action=dead_letter",
+    )
+
+
+def _query_delay_ms(asked: ReceiptChange, query: Query) -> int | None:
+    asked_ms = _delay_ms_of(query.text("delay"), query.integer("delay_ms"))
+    return agreed("delay", _delay_ms_of(asked.delay, asked.delay_ms), asked_ms)
+
+
+def _delay_ms_of(text: str | None, ms: int | None) -> int | None:
+    return duration_ms_of("delay", text, ms, error=InvalidRequest)
+
+
+def _required_ms(text: str | None, ms: int | None) -> int:
+    invisible_ms = duration_ms_of("invisible", text, ms, error=IllegalInvisibleTime)
+    if invisible_ms is None:
+        raise _missing_invisible()
+    return invisible_ms
+
+
+def _missing_invisible() -> IllegalInvisibleTime:
+    return IllegalInvisibleTime(
+        "invisible is missing", hint='say for how long to keep the message: "invisible": "60s"'
+    )

@@ -32,7 +32,7 @@ from app.store.formats.frame.batch_frame import (
 from app.store.formats.frame.frame_checks import EMPTY_CHECKSUM
 from app.store.formats.record.checksum import crc32
 from app.store.formats.record.record import CHECKSUM_BYTES, encode_record
-from tests.support.turns import ManualTurns
+from tests.support.stores.turns import ManualTurns
 
 BODY = bytes(range(256)) * 4
 LIMITS = Limits()

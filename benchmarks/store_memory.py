@@ -16,7 +16,7 @@ from app.domain.positions import FlushMode
 from app.store import MessageStore
 from app.store.formats.frame.batch_frame import parse_request
 from benchmarks.store import LIMITS, frame, opened
-from tests.support.turns import ManualTurns
+from tests.support.stores.turns import ManualTurns
 
 TOPIC = "orders"
 CHECKPOINT_FRAMES = 500

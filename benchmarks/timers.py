@@ -26,7 +26,7 @@ from app.domain.positions import FlushMode
 from app.domain.settings import TopicSettings
 from app.runtime.system_clock import SystemClock
 from app.store import MessageStore, OsFiles, StoreConfig
-from tests.support.memory_metadata import MemoryMetadata
+from tests.support.metadata.memory_metadata import MemoryMetadata
 
 DAY_MS = 86_400_000
 BATCH = 2_000

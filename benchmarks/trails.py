@@ -24,7 +24,7 @@ from app.domain.settings import TopicSettings
 from app.runtime.system_clock import SystemClock
 from app.store import MessageStore, OsFiles, StoreConfig
 from benchmarks.timers import IDLE
-from tests.support.memory_metadata import MemoryMetadata
+from tests.support.metadata.memory_metadata import MemoryMetadata
 
 BODY = b"x" * 1024
 QUEUES = 4

@@ -19,7 +19,7 @@ from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import MessageStore
 from benchmarks.timers import open_broker
-from tests.support.waiting import until
+from tests.support.nodes.waiting import until
 
 TOPIC: Final = "orders"
 QUEUE: Final = 0

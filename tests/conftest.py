@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.databases import databases, postgres_databases, sqlite_databases
-from tests.support.java import start_java_quickly
 from tests.support.loop_turns import turn_watch
-from tests.support.postgres import own_postgres_server, postgres_server
+from tests.support.metadata.databases import databases, postgres_databases, sqlite_databases
+from tests.support.metadata.postgres import own_postgres_server, postgres_server
+from tests.support.nodes.java import start_java_quickly
 
 __all__ = [
     "databases",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.java import start_java_quickly
+from tests.support.nodes.java import start_java_quickly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ import urllib3
 
 from spark_connector.tests.support.proxy import Holding, run_proxy
 from spark_connector.tests.support.real_node import RealNode
-from tests.support.node import RunningNode, start_node
+from tests.support.nodes.node import RunningNode, start_node
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 

@@ -20,7 +20,7 @@ import pytest
 
 from spark_connector.tests.support.proxy import Asked, Given, run_proxy
 from spark_connector.tests.support.real_node import RealNode, run_real_node
-from tests.support.waiting import wait_until
+from tests.support.nodes.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 

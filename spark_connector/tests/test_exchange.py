@@ -13,7 +13,7 @@ from pyspark_curlew.retry import RetryPolicy, TryLater
 from pyspark_curlew.transport import Answer, Buffer, Request, Transport
 
 from spark_connector.tests.support.scripted import Script, run_scripted
-from tests.support.waiting import wait_until
+from tests.support.nodes.waiting import wait_until
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 LARGE = bytes(range(256)) * 4096

@@ -17,7 +17,7 @@ from app.runtime.system_clock import SystemClock
 from spark_connector.tests.support.fake_node import run_fake_node
 from spark_connector.tests.support.real_node import run_real_node
 from spark_connector.tests.support.stored import values_at
-from tests.support.waiting import wait_until
+from tests.support.nodes.waiting import wait_until
 
 
 def test_rows_that_are_delivered_later(tmp_path: Path) -> None:

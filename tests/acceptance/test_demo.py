@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.node import run_node
+from tests.support.nodes.node import run_node
 
 pytestmark = pytest.mark.spark
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.curl_pages import Command, Shell, blocks_of, is_printed
-from tests.support.node import ROOT, run_node
+from tests.support.clients.curl_pages import Command, Shell, blocks_of, is_printed
+from tests.support.nodes.node import ROOT, run_node
 
 PLACES = ("*.md", "docs/**/*.md", "clients/**/*.md", "spark_connector/*.md")
 PAGES = sorted(

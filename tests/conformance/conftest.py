@@ -7,9 +7,9 @@ import pytest
 
 from app.cluster import ClusterConfig, Metadata
 from app.domain.limits import Limits
-from tests.support.clock import FakeClock
-from tests.support.databases import Databases
-from tests.support.metadata import OpenNode
+from tests.support.metadata.databases import Databases
+from tests.support.metadata.metadata import OpenNode
+from tests.support.stores.clock import FakeClock
 
 
 @pytest.fixture

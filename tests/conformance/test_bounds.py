@@ -12,8 +12,8 @@ from app.domain.errors import StateConflict
 from app.domain.limits import NODES_KEPT_MAX, Limits
 from app.domain.schedules import ScheduleSettings
 from app.domain.settings import TopicSettings
-from tests.support.clock import FakeClock
-from tests.support.metadata import OpenNode, make
+from tests.support.metadata.metadata import OpenNode, make
+from tests.support.stores.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 

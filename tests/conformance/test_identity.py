@@ -7,7 +7,7 @@ import pytest
 
 from app.cluster import ForeignStore, Metadata
 from app.domain.identity import Deletion, Kind
-from tests.support.metadata import OpenNode, make, offset
+from tests.support.metadata.metadata import OpenNode, make, offset
 
 pytestmark = pytest.mark.anyio
 

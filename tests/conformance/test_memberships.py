@@ -29,9 +29,9 @@ from app.domain.errors import (
     TopicNotFound,
 )
 from app.domain.limits import Limits
-from tests.support.clock import FakeClock
-from tests.support.memory_metadata import MemoryMetadata
-from tests.support.metadata import make, offset
+from tests.support.metadata.memory_metadata import MemoryMetadata
+from tests.support.metadata.metadata import make, offset
+from tests.support.stores.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 

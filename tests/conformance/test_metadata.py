@@ -24,8 +24,8 @@ from app.domain.settings import (
     TopicSettings,
     TopicType,
 )
-from tests.support.clock import START_MS, FakeClock
-from tests.support.metadata import OpenNode, make
+from tests.support.metadata.metadata import OpenNode, make
+from tests.support.stores.clock import START_MS, FakeClock
 
 pytestmark = pytest.mark.anyio
 

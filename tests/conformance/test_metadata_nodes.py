@@ -18,8 +18,8 @@ from app.domain.settings import (
     GroupSettings,
     TopicSettings,
 )
-from tests.support.clock import START_MS, FakeClock
-from tests.support.metadata import make, offset
+from tests.support.metadata.metadata import make, offset
+from tests.support.stores.clock import START_MS, FakeClock
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from app.cluster import Metadata
-from tests.support.metadata import OpenNode, make, offset
+from tests.support.metadata.metadata import OpenNode, make, offset
 
 pytestmark = pytest.mark.anyio
 

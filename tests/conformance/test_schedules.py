@@ -11,8 +11,8 @@ from app.cluster.metadata.tables import schedules
 from app.domain.errors import PreconditionFailed, ScheduleNotFound, StateConflict
 from app.domain.limits import Limits
 from app.domain.schedules import Firing, Missed, ScheduleSettings
-from tests.support.clock import START_MS
-from tests.support.metadata import OpenNode
+from tests.support.metadata.metadata import OpenNode
+from tests.support.stores.clock import START_MS
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,7 @@ from app.domain.limits import Limits
 from app.domain.positions import FlushMode
 from app.domain.schedules import ScheduleSettings
 from app.domain.settings import GroupSettings, TopicSettings
-from tests.support.clock import FakeClock
+from tests.support.stores.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 

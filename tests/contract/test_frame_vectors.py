@@ -20,7 +20,7 @@ from pyspark_curlew.frame import parse_frame
 
 from app.store.formats.frame.batch_frame import FLAG_CRC32, encode_answer, encode_answer_unseen
 from app.store.formats.record.record import decode_message
-from tests.support.node import ROOT, run_node
+from tests.support.nodes.node import ROOT, run_node
 
 Vector = dict[str, Any]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.node import ROOT, RunningNode, run_node
+from tests.support.nodes.node import ROOT, RunningNode, run_node
 
 CLIENTS = ROOT / "clients"
 DOCUMENT = ROOT / "openapi" / "openapi.json"

@@ -23,7 +23,7 @@ from app.config import Config
 from app.domain.message import Message
 from app.main import create_app
 from app.node import Node
-from tests.support.frames import request_frame
+from tests.support.clients.frames import request_frame
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.node import ROOT, RunningNode, run_node
+from tests.support.nodes.node import ROOT, RunningNode, run_node
 
 DOCUMENT = ROOT / "openapi" / "openapi.json"
 EXAMPLES = int(os.environ.get("CURLEW_SCHEMATHESIS_EXAMPLES", "10"))

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from app.domain.message import java_hash
 from app.store import StoreUnusable, paths
-from tests.support.simulated_files import SimulatedFiles
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores.simulated_files import SimulatedFiles
+from tests.support.stores.stores import OpenStore, open_store
 
 QUEUES = 2
 TAGS = ("a", "b")

@@ -23,9 +23,9 @@ from typing import NamedTuple
 from app.domain.message import StoredMessage
 from app.store import MessageStore, OsFiles
 from tests.crash.driver import CONFIG, QUEUES, SIZES, make_body, step_of
-from tests.support.clock import FakeClock
-from tests.support.turns import ManualTurns
-from tests.support.waiting import wait_until
+from tests.support.nodes.waiting import wait_until
+from tests.support.stores.clock import FakeClock
+from tests.support.stores.turns import ManualTurns
 
 ROOT = Path(__file__).resolve().parents[2]
 LIVES = 8

@@ -13,8 +13,8 @@ from app.store import MessageStore, OsFiles
 from tests.crash.disks import EXT4_EAGER, Disk, fill, mounted_disk, mounted_tmpfs
 from tests.crash.driver import CONFIG, QUEUES, SIZES, NamedBoot, make_body, step_of
 from tests.crash.kills import ROOT, Output, driver_command, read_everything
-from tests.support.clock import FakeClock
-from tests.support.turns import ManualTurns
+from tests.support.stores.clock import FakeClock
+from tests.support.stores.turns import ManualTurns
 
 LIVES = 2
 COUNT = 100_000

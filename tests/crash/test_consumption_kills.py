@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.node import RunningNode, start_node
+from tests.support.nodes.node import RunningNode, start_node
 
 pytestmark = pytest.mark.crash
 

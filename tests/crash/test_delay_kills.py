@@ -17,8 +17,8 @@ from typing import Final
 
 import pytest
 
-from tests.support.node import RunningNode, run_node
-from tests.support.waiting import wait_until
+from tests.support.nodes.node import RunningNode, run_node
+from tests.support.nodes.waiting import wait_until
 
 pytestmark = pytest.mark.crash
 

@@ -20,7 +20,7 @@ import pytest
 
 from tests.crash.kills import kill_at
 from tests.crash.test_node_kills import finish
-from tests.support.node import RunningNode, start_node
+from tests.support.nodes.node import RunningNode, start_node
 
 pytestmark = pytest.mark.crash
 

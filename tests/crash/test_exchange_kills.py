@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from tests.crash.test_node_kills import finish
-from tests.support.node import RunningNode, start_node
+from tests.support.nodes.node import RunningNode, start_node
 
 pytestmark = pytest.mark.crash
 

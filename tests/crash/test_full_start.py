@@ -11,8 +11,8 @@ import pytest
 
 from app.domain.limits import KIB, MIB
 from tests.crash.disks import fill, mounted_tmpfs, need
-from tests.support.node import RunningNode, run_node
-from tests.support.waiting import wait_until
+from tests.support.nodes.node import RunningNode, run_node
+from tests.support.nodes.waiting import wait_until
 
 pytestmark = pytest.mark.powerloss
 

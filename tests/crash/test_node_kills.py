@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.node import RunningNode, start_node
+from tests.support.nodes.node import RunningNode, start_node
 
 CLIENTS = 4
 LIVES = 3

@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from app.domain.message import Message
-from tests.support.frames import request_frame
-from tests.support.node import RunningNode, start_node
+from tests.support.clients.frames import request_frame
+from tests.support.nodes.node import RunningNode, start_node
 
 KILLS_MIN = 4
 KILLS_MAX = 40

@@ -27,7 +27,7 @@ from tests.crash.disks import (
 )
 from tests.crash.driver import CONFIG
 from tests.crash.power import fail_write_back, lose_power
-from tests.support.stores import open_store
+from tests.support.stores.stores import open_store
 
 pytestmark = pytest.mark.powerloss
 

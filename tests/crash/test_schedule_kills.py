@@ -22,8 +22,8 @@ import pytest
 from tests.crash.kills import kill_at
 from tests.crash.test_node_kills import finish
 from tests.history.load import FAKETIME
-from tests.support.node import RunningNode, start_node
-from tests.support.waiting import wait_until
+from tests.support.nodes.node import RunningNode, start_node
+from tests.support.nodes.waiting import wait_until
 
 pytestmark = pytest.mark.crash
 

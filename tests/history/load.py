@@ -26,7 +26,7 @@ from tests.history.events import (
     decode_events,
 )
 from tests.history.worker import GROUP, TOPIC, Client, as_int, as_list, delivered_of
-from tests.support.node import ROOT, RunningNode, start_node
+from tests.support.nodes.node import ROOT, RunningNode, start_node
 
 INVISIBLE_MS: Final = 1_000
 MAX_ATTEMPTS: Final = 4

@@ -12,7 +12,7 @@ import pytest
 from tests.history.checker import Rules, check
 from tests.history.events import Event, Received, Sent, Settled
 from tests.history.load import MAX_ATTEMPTS, Load, running_load
-from tests.support.waiting import wait_until
+from tests.support.nodes.waiting import wait_until
 
 pytestmark = pytest.mark.crash
 

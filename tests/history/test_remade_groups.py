@@ -33,7 +33,7 @@ from tests.history.group_generations import (
 )
 from tests.history.load import Load, running_load
 from tests.history.remaking_groups import MAX_ATTEMPTS, PASSED_AT_LEAST
-from tests.support.waiting import wait_until
+from tests.support.nodes.waiting import wait_until
 
 pytestmark = pytest.mark.crash
 WORKERS = {"m": "remake", "s1": "send", "s2": "send", "t1": "take", "t2": "take"}

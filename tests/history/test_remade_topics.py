@@ -20,7 +20,7 @@ from tests.history.generations import (
     stored_in,
 )
 from tests.history.load import Load, running_load
-from tests.support.waiting import wait_until
+from tests.support.nodes.waiting import wait_until
 
 pytestmark = pytest.mark.crash
 WORKERS = {"m": "remake", "s1": "send", "s2": "send", "r": "read", "t": "take"}

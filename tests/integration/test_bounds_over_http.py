@@ -20,8 +20,8 @@ from app.domain.limits import (
     SHARDING_KEY_BYTES_MAX,
 )
 from app.domain.message import Message
-from tests.support.frames import request_frame
-from tests.support.node import RunningNode, run_node
+from tests.support.clients.frames import request_frame
+from tests.support.nodes.node import RunningNode, run_node
 
 FRAME = "application/vnd.curlew.batch"
 TOPIC = "/v1/topics/orders"

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.node import ROOT, SEGMENT_MIB, run_node
+from tests.support.nodes.node import ROOT, SEGMENT_MIB, run_node
 
 
 def curlew(

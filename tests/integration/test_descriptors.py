@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.node import NodeRefused, RunningNode, run_node
-from tests.support.waiting import wait_until
+from tests.support.nodes.node import NodeRefused, RunningNode, run_node
+from tests.support.nodes.waiting import wait_until
 
 OPEN_FILES = 160
 IDLE = 140

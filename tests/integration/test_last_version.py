@@ -18,12 +18,12 @@ import sqlalchemy
 
 from app.cluster import migrate
 from app.store import paths
-from tests.support.databases import Databases, SqliteDatabases, sync_engine
-from tests.support.last_version import QUEUE_FIELDS, REVISION, age_database
-from tests.support.node import RunningNode, start_node
-from tests.support.waiting import wait_until
+from tests.support.metadata.databases import Databases, SqliteDatabases, sync_engine
+from tests.support.nodes.node import RunningNode, start_node
+from tests.support.nodes.waiting import wait_until
+from tests.support.stores.last_version import QUEUE_FIELDS, REVISION, age_database
 
-LAST: Final = "tests.support.last_version"
+LAST: Final = "tests.support.stores.last_version"
 TIMEOUT: Final = 60
 ORDERS: Final = [f"order {number}" for number in range(6)]
 WORK: Final = [f"work {number}" for number in range(8)]

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from app.domain.limits import Limits
-from tests.support.patience import PatientTransport
-from tests.support.pull_members import History, PullMember, Queue, checked, repeated
-from tests.support.wire import Served, served_node
+from tests.support.clients.wire import Served, served_node
+from tests.support.nodes.patience import PatientTransport
+from tests.support.nodes.pull_members import History, PullMember, Queue, checked, repeated
 
 pytestmark = pytest.mark.anyio
 

@@ -12,12 +12,12 @@ from app.cluster import CommittedOffset
 from app.cluster.metadata.schema.schema import SchemaMismatch
 from app.domain.errors import MetadataUnavailable
 from app.domain.positions import QueueOffset
-from tests.support.databases import (
+from tests.support.metadata.databases import (
     Databases,
     SqliteDatabases,
     file_of,
 )
-from tests.support.metadata_failures import (
+from tests.support.metadata.metadata_failures import (
     LOCK_WAIT_MS,
     execute,
     failure_of_both,

@@ -20,7 +20,7 @@ from app.cluster.metadata.schema.migration import _ADVISORY_LOCK, downgrade
 from app.cluster.metadata.schema.schema import SchemaMismatch, current_revision, head_revision
 from app.cluster.metadata.schema.tables import metadata
 from app.domain.errors import MetadataUnavailable
-from tests.support.databases import (
+from tests.support.metadata.databases import (
     Databases,
     PostgresDatabases,
     SqliteDatabases,

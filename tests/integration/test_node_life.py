@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.node import ROOT, NodeRefused, run_node, start_node
-from tests.support.waiting import wait_until
+from tests.support.nodes.node import ROOT, NodeRefused, run_node, start_node
+from tests.support.nodes.waiting import wait_until
 
 TIMEOUT = 60
 VERIFY = False

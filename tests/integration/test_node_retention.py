@@ -10,7 +10,7 @@ from app.domain.limits import MIB
 from app.domain.message import Message
 from app.domain.settings import TopicSettings
 from app.node import Node
-from tests.support.clock import FakeClock
+from tests.support.stores.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 

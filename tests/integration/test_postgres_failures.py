@@ -15,15 +15,15 @@ from app.cluster import CommittedOffset
 from app.domain.errors import MetadataUnavailable
 from app.domain.positions import QueueOffset
 from app.domain.settings import TopicSettings
-from tests.support.databases import PostgresDatabases
-from tests.support.metadata_failures import (
+from tests.support.metadata.databases import PostgresDatabases
+from tests.support.metadata.metadata_failures import (
     LOCK_WAIT_MS,
     execute,
     failure_of_both,
     failure_of_opening,
     opened,
 )
-from tests.support.postgres import PASSWORD, PostgresServer
+from tests.support.metadata.postgres import PASSWORD, PostgresServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 

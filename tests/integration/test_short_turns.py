@@ -25,10 +25,10 @@ from app.domain.settings import GroupSettings, TopicSettings
 from app.main import create_app
 from app.node import Node
 from app.store.topics.topic_floors import TopicState
-from tests.support.asgi import Answer, call
-from tests.support.frames import request_frame
+from tests.support.clients.asgi import Answer, call
+from tests.support.clients.frames import request_frame
 from tests.support.loop_turns import TurnWatch
-from tests.support.waiting import until
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 QUEUES = Limits().queues_per_topic_max

@@ -10,10 +10,10 @@ import pytest
 from app.cli import main
 from app.domain.message import Message
 from app.store import OsFiles
-from tests.support.node import run_node
-from tests.support.rocketmq_directory import RocketDirectory, golden_directory
-from tests.support.rocketmq_store import STORE6, store200_messages
-from tests.support.stores import open_store
+from tests.support.nodes.node import run_node
+from tests.support.stores.rocketmq_directory import RocketDirectory, golden_directory
+from tests.support.stores.rocketmq_store import STORE6, store200_messages
+from tests.support.stores.stores import open_store
 
 QUEUE = f"consumequeue/orders/0/{0:020d}"
 

@@ -29,7 +29,7 @@ from app.domain.errors import (
     StaleGeneration,
 )
 from app.domain.settings import CustomizedRetry, GroupSettings
-from tests.support.brokers import GROUP, TOPIC, World, never_gone, running
+from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, running
 
 QUEUES = 2
 EXPECTED = (Refused, StaleGeneration, QueueNotOwned, MemberNotFound, ReceiptHandleExpired)

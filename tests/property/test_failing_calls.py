@@ -26,7 +26,7 @@ from app.domain.positions import FlushMode
 from app.store.lifecycle.checkpoints import Checkpoints
 from app.store.log.commit_log import CommitLog
 from app.store.write.writer import Writer
-from tests.support.simulated_files import (
+from tests.support.stores.simulated_files import (
     EVERYTHING,
     KINDS,
     NOTHING,
@@ -34,7 +34,7 @@ from tests.support.simulated_files import (
     Fault,
     SimulatedFiles,
 )
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores.stores import OpenStore, open_store
 
 QUEUES = 2
 ROUNDS = 9

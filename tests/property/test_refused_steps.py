@@ -18,7 +18,7 @@ from app.domain.errors import DiskFull, ReceiptHandleExpired
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.message import Message
 from app.domain.settings import CustomizedRetry, DeliveryOrder, GroupSettings
-from tests.support.brokers import GROUP, TOPIC, World, running
+from tests.support.nodes.brokers import GROUP, TOPIC, World, running
 
 MESSAGES = 6
 KEYS = "ab"

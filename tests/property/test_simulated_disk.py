@@ -24,8 +24,8 @@ from app.domain.positions import FlushMode
 from app.store import StepPart, StoreConfig
 from app.store.log.commit_log import CommitLog
 from app.store.log.steps import WholeSteps
-from tests.support.simulated_files import EVERYTHING, NOTHING, CrashPlan, SimulatedFiles
-from tests.support.stores import SMALL, OpenStore, open_store
+from tests.support.stores.simulated_files import EVERYTHING, NOTHING, CrashPlan, SimulatedFiles
+from tests.support.stores.stores import SMALL, OpenStore, open_store
 
 SEEDS = range(3)
 SHORT_SEED = 6

@@ -50,8 +50,8 @@ from app.broker.transactions.transaction_table import (
 from app.domain.errors import CurlewError, DiskFull, ProducerFenced, TooManyRequests
 from app.domain.limits import Limits
 from app.domain.positions import FlushMode
-from tests.support.clock import FakeClock
-from tests.support.memory_store import MemoryQueue, MemoryStore
+from tests.support.stores.clock import FakeClock
+from tests.support.stores.memory_store import MemoryQueue, MemoryStore
 
 TOPIC = "rmq_sys_progress"
 Op = tuple[int, int, int, int]

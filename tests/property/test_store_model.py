@@ -23,8 +23,8 @@ from typing_extensions import override
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import Checkpointing, RetentionPolicy, StepPart, paths
-from tests.support.simulated_files import EVERYTHING, NOTHING, CrashPlan, SimulatedFiles
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores.simulated_files import EVERYTHING, NOTHING, CrashPlan, SimulatedFiles
+from tests.support.stores.stores import OpenStore, open_store
 
 HOUR = 3_600_000
 PLACES = [("orders", 0), ("orders", 1), ("invoices", 0)]

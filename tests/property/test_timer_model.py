@@ -17,10 +17,10 @@ from app.broker.journal.confirming import Confirmation
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import Timer, TimerLog
-from tests.support.brokers import TOPIC, World, running
-from tests.support.clock import START_MS
-from tests.support.simulated_files import NOTHING as LOST
-from tests.support.simulated_files import CrashPlan, SimulatedFiles
+from tests.support.nodes.brokers import TOPIC, World, running
+from tests.support.stores.clock import START_MS
+from tests.support.stores.simulated_files import NOTHING as LOST
+from tests.support.stores.simulated_files import CrashPlan, SimulatedFiles
 
 HOUR = 3_600_000
 ACTIONS = ["add", "add", "add", "remove", "flush", "abandon", "crash", "rot", "lose"]

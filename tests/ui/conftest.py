@@ -12,10 +12,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from app.web import build_web
-from tests.support.browser import chromium
-from tests.support.clock import FakeClock
-from tests.support.serving import served
-from tests.support.web_fakes import FakeNode, busy_node
+from tests.support.clients.browser import chromium
+from tests.support.clients.serving import served
+from tests.support.clients.web_fakes import FakeNode, busy_node
+from tests.support.stores.clock import FakeClock
 
 
 @pytest.fixture(scope="module")

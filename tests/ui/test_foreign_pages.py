@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from tests.support.browser import watched_page
-from tests.support.node import RunningNode, run_node
-from tests.support.serving import served
-from tests.support.waiting import wait_until
+from tests.support.clients.browser import watched_page
+from tests.support.clients.serving import served
+from tests.support.nodes.node import RunningNode, run_node
+from tests.support.nodes.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser import watched_page
-from tests.support.node import run_node
+from tests.support.clients.browser import watched_page
+from tests.support.nodes.node import run_node
 
 pytestmark = pytest.mark.browser
 

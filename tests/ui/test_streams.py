@@ -7,8 +7,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.support.browser import watched_page
-from tests.support.node import RunningNode, run_node, start_node
+from tests.support.clients.browser import watched_page
+from tests.support.nodes.node import RunningNode, run_node, start_node
 
 pytestmark = pytest.mark.browser
 

@@ -5,8 +5,8 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser import Theme, Watched, watched_page
-from tests.support.web_fakes import HOSTILE_NAME
+from tests.support.clients.browser import Theme, Watched, watched_page
+from tests.support.clients.web_fakes import HOSTILE_NAME
 
 pytestmark = pytest.mark.browser
 

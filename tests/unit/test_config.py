@@ -8,7 +8,7 @@ import pytest
 
 from app.config import ConfigError, load_config
 from app.domain.limits import ContradictingLimits, Limits
-from tests.support.node import ROOT
+from tests.support.nodes.node import ROOT
 
 
 def test_limits_come_from_environment_and_file(tmp_path: Path) -> None:

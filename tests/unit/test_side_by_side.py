@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support import side_by_side
-from tests.support.node import ROOT
+from tests.support.nodes.node import ROOT
 from tests.support.side_by_side import (
     APART,
     LONGEST_FIRST,

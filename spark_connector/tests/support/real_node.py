@@ -7,7 +7,7 @@ from pathlib import Path
 
 import urllib3
 
-from tests.support.node import run_node
+from tests.support.nodes.node import run_node
 
 
 class RealNode:

@@ -6,7 +6,7 @@ from itertools import count
 import httpx
 import pytest
 
-from tests.support.node import RunningNode, run_node
+from tests.support.nodes.node import RunningNode, run_node
 
 _NUMBERS = count(1)
 

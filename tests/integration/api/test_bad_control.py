@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from app.domain.limits import MIB
-from tests.support.bad_input import JSON, Bad, check_refusal
+from tests.support.clients.bad_input import JSON, Bad, check_refusal
 
 BATCH = "/v1/topics/{t}/messages:batch"
 

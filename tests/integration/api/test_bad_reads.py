@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.support.bad_input import Bad, check_refusal
+from tests.support.clients.bad_input import Bad, check_refusal
 
 MESSAGES = "/v1/topics/{t}/messages"
 PULL = "/v1/topics/{t}/queues/0/messages"

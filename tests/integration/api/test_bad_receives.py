@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.support.bad_input import JSON, Bad, check_refusal
+from tests.support.clients.bad_input import JSON, Bad, check_refusal
 
 GROUP = "/v1/topics/{t}/groups/g/messages"
 

@@ -6,8 +6,8 @@ import pytest
 from app.api.formats.media import ENVELOPE, FRAMES, NDJSON
 from app.domain.limits import MIB
 from app.domain.message import Message
-from tests.support.bad_input import JSON, Bad, check_refusal
-from tests.support.frames import request_frame
+from tests.support.clients.bad_input import JSON, Bad, check_refusal
+from tests.support.clients.frames import request_frame
 
 MESSAGES = "/v1/topics/{t}/messages"
 BATCH = "/v1/topics/{t}/messages:batch"

@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.node import run_node
+from tests.support.nodes.node import run_node
 
 
 def _send(http: httpx.Client, topic: str, count: int) -> None:

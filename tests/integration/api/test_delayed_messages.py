@@ -12,7 +12,7 @@ import pytest
 from app.api.formats.media import ENVELOPE, NDJSON
 from app.domain.delays import DELAY_LEVELS_MS
 from app.domain.limits import Limits
-from tests.support.waiting import wait_until
+from tests.support.nodes.waiting import wait_until
 
 DAY = 86_400_000
 

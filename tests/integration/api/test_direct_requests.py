@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from app.domain.limits import Limits
-from tests.support.waiting import until
-from tests.support.wire import RawConnection, Served, served_node
+from tests.support.clients.wire import RawConnection, Served, served_node
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from app.api.document.openapi import build_document
 from app.cluster.metadata.schema.tables import metadata as tables
 from app.domain.limits import Limits
 from app.domain.names import dead_letter_topic
-from tests.support.waiting import until
-from tests.support.wire import Served, served_node
+from tests.support.clients.wire import Served, served_node
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

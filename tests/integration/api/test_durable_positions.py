@@ -10,7 +10,7 @@ from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicSettings
-from tests.support.wire import served_node
+from tests.support.clients.wire import served_node
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ import zstandard
 from app.api.formats.cloudevents import EVENT, EVENTS
 from app.api.formats.media import ENVELOPE, FRAMES, NDJSON
 from app.domain.message import Message
-from tests.support.frames import read_frame, request_frame
+from tests.support.clients.frames import read_frame, request_frame
 
 EVERY_BYTE = bytes(range(256))
 BODIES = (

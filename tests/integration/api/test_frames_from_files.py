@@ -21,9 +21,9 @@ from app.domain.message import Message
 from app.store import FilePart, RecordsInPlace
 from app.store.formats.frame.batch_frame import FLAG_CRC32, HEADER, HEADER_BYTES
 from app.store.fs import files
-from tests.support.frames import request_frame
-from tests.support.waiting import until
-from tests.support.wire import RawAnswer, RawConnection, Served, served_node
+from tests.support.clients.frames import request_frame
+from tests.support.clients.wire import RawAnswer, RawConnection, Served, served_node
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -16,9 +16,9 @@ from app.broker.results import PullRequest
 from app.domain.errors import InvalidRequest
 from app.domain.limits import KIB, MIB, Limits
 from app.domain.message import Message
-from tests.support.frames import request_frame
-from tests.support.waiting import until
-from tests.support.wire import RawConnection, Served, parse, served_node
+from tests.support.clients.frames import request_frame
+from tests.support.clients.wire import RawConnection, Served, parse, served_node
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.support.waiting import wait_until
+from tests.support.nodes.waiting import wait_until
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 from app.api.server.connections import NEVER
 from app.domain.limits import KIB, MIB, Limits
-from tests.support.waiting import until
-from tests.support.wire import Served, parse, served_node
+from tests.support.clients.wire import Served, parse, served_node
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

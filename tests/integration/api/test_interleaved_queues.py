@@ -8,7 +8,7 @@ import pytest
 
 from app.api.formats.media import FRAMES
 from app.domain.message import Message
-from tests.support.frames import read_frame, request_frame
+from tests.support.clients.frames import read_frame, request_frame
 
 _NUMBERS = count(1)
 

@@ -23,8 +23,8 @@ from app.domain.limits import KIB, Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicSettings
-from tests.support.waiting import until
-from tests.support.wire import RawConnection, Served, served_node
+from tests.support.clients.wire import RawConnection, Served, served_node
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.domain.limits import Limits
-from tests.support.wire import Served, served_node
+from tests.support.clients.wire import Served, served_node
 
 pytestmark = pytest.mark.anyio
 

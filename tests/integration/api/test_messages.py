@@ -11,7 +11,7 @@ from app.api.formats.media import ENVELOPE, FRAMES, NDJSON
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.store.formats.frame.batch_frame import parse_request
-from tests.support.frames import read_frame, request_frame
+from tests.support.clients.frames import read_frame, request_frame
 
 EVERY_BYTE = bytes(range(256)) * 3
 

@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from app.domain.message import Message
-from tests.support.frames import request_frame
-from tests.support.node import run_node
-from tests.support.waiting import wait_until
+from tests.support.clients.frames import request_frame
+from tests.support.nodes.node import run_node
+from tests.support.nodes.waiting import wait_until
 
 
 def metrics(http: httpx.Client) -> dict[str, float]:

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from app.domain.message import Message
-from tests.support.frames import request_frame
+from tests.support.clients.frames import request_frame
 
 JSON = {"Content-Type": "application/json"}
 FRAMES = {"Content-Type": "application/vnd.curlew.batch"}

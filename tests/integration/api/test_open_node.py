@@ -8,7 +8,7 @@ import httpx
 import msgspec
 import pytest
 
-from tests.support.node import ROOT, RunningNode
+from tests.support.nodes.node import ROOT, RunningNode
 
 CROSS: Final = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
 DOCUMENT: Final[dict[str, Any]] = msgspec.json.decode((ROOT / "openapi/openapi.json").read_bytes())

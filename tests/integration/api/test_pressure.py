@@ -11,8 +11,8 @@ import pytest
 
 from app.domain.limits import KIB, MIB, Limits
 from app.domain.message import Message
-from tests.support.waiting import until
-from tests.support.wire import RawConnection, Served, parse_head, served_node
+from tests.support.clients.wire import RawConnection, Served, parse_head, served_node
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

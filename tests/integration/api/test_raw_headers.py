@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.domain.limits import Limits
-from tests.support.node import RunningNode
+from tests.support.nodes.node import RunningNode
 
 LIMITS = Limits()
 MANY = {f"property-{number}": f"é {number}" for number in range(LIMITS.properties_count_max)}

@@ -12,8 +12,8 @@ from app.domain.limits import Limits
 from app.domain.message import Message
 from app.runtime.service import Service
 from app.store import DamageKind, RetentionPolicy
-from tests.support.metadata_failures import execute
-from tests.support.wire import Served, served_node
+from tests.support.clients.wire import Served, served_node
+from tests.support.metadata.metadata_failures import execute
 
 pytestmark = pytest.mark.anyio
 

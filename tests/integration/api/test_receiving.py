@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 
-from tests.support.node import RunningNode
-from tests.support.waiting import wait_until
+from tests.support.nodes.node import RunningNode
+from tests.support.nodes.waiting import wait_until
 
 
 def send(http: httpx.Client, topic: str, *bodies: str, **options: Any) -> None:

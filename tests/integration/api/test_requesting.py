@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.node import RunningNode
-from tests.support.waiting import wait_until
+from tests.support.nodes.node import RunningNode
+from tests.support.nodes.waiting import wait_until
 
 EVERY_BYTE = bytes(range(256))
 

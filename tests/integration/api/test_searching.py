@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from app.domain.message import Message
-from tests.support.frames import request_frame
+from tests.support.clients.frames import request_frame
 
 
 def send(http: httpx.Client, topic: str, body: str, **parameters: Any) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from app.broker.results import BatchItem
 from app.broker.streams.streaming import StreamEnd
 from app.domain.limits import KIB, MIB, Limits
 from app.domain.message import Message
-from tests.support.waiting import until
-from tests.support.wire import RawConnection, Served, served_node
+from tests.support.clients.wire import RawConnection, Served, served_node
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

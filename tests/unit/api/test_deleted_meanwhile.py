@@ -10,8 +10,8 @@ from app.api.control.dependencies import Services
 from app.api.dataplane.routing import Lane
 from app.api.http.exchange import AsgiApp
 from app.api.middleware import RequestShell
-from tests.support.asgi import call
-from tests.support.brokers import TOPIC, World, running
+from tests.support.clients.asgi import call
+from tests.support.nodes.brokers import TOPIC, World, running
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from app.api.formats.preferences import MINIMAL, STRICT, applied, wished_wait, w
 from app.api.http.exchange import Exchange, Headers
 from app.api.http.pressure import Pressure
 from app.domain.limits import Limits
-from tests.support.asgi import events_of, http_scope
+from tests.support.clients.asgi import events_of, http_scope
 
 
 async def nowhere(_: object) -> None:

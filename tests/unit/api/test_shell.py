@@ -15,7 +15,7 @@ from app.api.middleware import RequestShell
 from app.api.telemetry.traffic import Traffic
 from app.domain.errors import ShuttingDown, TopicNotFound
 from app.domain.limits import Limits
-from tests.support.asgi import LOCAL, call, events_of
+from tests.support.clients.asgi import LOCAL, call, events_of
 
 pytestmark = pytest.mark.anyio
 

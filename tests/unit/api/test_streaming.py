@@ -10,9 +10,9 @@ from app.api.http.exchange import AT_ONCE, MUST_REACH, ClientGone, Event, Exchan
 from app.api.http.pressure import Pressure
 from app.api.telemetry.traffic import Traffic
 from app.domain.limits import Limits
-from tests.support.asgi import LOCAL, http_scope
-from tests.support.brokers import GROUP, TOPIC, World, bodies, running
-from tests.support.waiting import until
+from tests.support.clients.asgi import LOCAL, http_scope
+from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from app.api.http.pressure import Pressure
 from app.api.telemetry.metrics import Sources, render_metrics
 from app.api.telemetry.traffic import CLIENT_GONE, LATENCY_BUCKETS_S, Traffic
 from app.domain.limits import Limits
-from tests.support.brokers import World
+from tests.support.nodes.brokers import World
 
 LINE = re.compile(r'[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? -?[0-9.e+-]+')
 

@@ -26,8 +26,8 @@ from app.domain.message import Message
 from app.domain.names import PROGRESS_TOPIC
 from app.domain.positions import FlushMode
 from app.domain.settings import DeliveryOrder, GroupSettings, TopicSettings, TopicType
-from tests.support.brokers import GROUP, IDLE, TOPIC, World, bodies, offsets, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, IDLE, TOPIC, World, bodies, offsets, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

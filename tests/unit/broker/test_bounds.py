@@ -14,8 +14,8 @@ from app.domain.errors import DiskFull, StateConflict, TooManyRequests
 from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.settings import GroupSettings
-from tests.support.brokers import GROUP, TOPIC, World, never_gone, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

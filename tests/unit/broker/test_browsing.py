@@ -25,8 +25,8 @@ from app.domain.handles.browse_cursors import (
 from app.domain.limits import FILTER_LOOK_MESSAGES, Limits
 from app.domain.message import Message
 from app.store import Gap
-from tests.support.brokers import TOPIC, World, running
-from tests.support.clock import FakeClock
+from tests.support.nodes.brokers import TOPIC, World, running
+from tests.support.stores.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from app.broker.dedup.claims import KeyClaim, ProducerClaim
 from app.domain.errors import CurlewError
 from app.domain.limits import Limits
 from app.domain.message import Message
-from tests.support.brokers import World, bodies, running
+from tests.support.nodes.brokers import World, bodies, running
 from tests.unit.broker.test_delays import delay, delivered
 from tests.unit.broker.test_producers import send
 

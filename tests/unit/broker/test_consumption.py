@@ -30,8 +30,8 @@ from app.domain.limits import CONSUMERS_SHOWN_MAX, Limits
 from app.domain.names import retry_topic
 from app.domain.settings import GroupMode, GroupSettings, TopicSettings
 from app.store import ReadResult
-from tests.support.brokers import GROUP, TOPIC, World, never_gone, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -21,9 +21,9 @@ from app.domain.message import Message
 from app.domain.names import dead_letter_topic, retry_topic
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings
-from tests.support.brokers import GROUP, TOPIC, World, running
-from tests.support.clock import START_MS
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, World, running
+from tests.support.nodes.waiting import until
+from tests.support.stores.clock import START_MS
 
 pytestmark = pytest.mark.anyio
 ALL = Selection()

@@ -21,9 +21,9 @@ from app.domain.names import TIMER_TOPIC, retry_topic
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, TopicSettings
 from app.store import Timer
-from tests.support.brokers import TOPIC, World, running
-from tests.support.clock import START_MS
-from tests.support.waiting import until
+from tests.support.nodes.brokers import TOPIC, World, running
+from tests.support.nodes.waiting import until
+from tests.support.stores.clock import START_MS
 
 pytestmark = pytest.mark.anyio
 HOUR = 3_600_000

@@ -8,8 +8,8 @@ from app.domain.errors import DiskFull, ReceiptHandleExpired, StoreFailed, TooMa
 from app.domain.names import PROGRESS_TOPIC, retry_topic
 from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, TopicSettings
-from tests.support.brokers import GROUP, TOPIC, offsets, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, offsets, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

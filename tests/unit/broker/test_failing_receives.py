@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from tests.support.brokers import TOPIC, running
+from tests.support.nodes.brokers import TOPIC, running
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import pytest
 
 from app.domain.errors import IllegalFilter
 from app.domain.limits import FILTER_LOOK_MESSAGES, Limits
-from tests.support.brokers import TOPIC, bodies, running
+from tests.support.nodes.brokers import TOPIC, bodies, running
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ import pytest
 from app.broker.results import Extend, ReceiveRequest
 from app.domain.errors import GroupNotFound, InvalidRequest
 from app.domain.settings import CustomizedRetry, GroupSettings
-from tests.support.brokers import GROUP, TOPIC, World, never_gone, offsets, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, offsets, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

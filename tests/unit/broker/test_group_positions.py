@@ -23,7 +23,7 @@ from app.domain.errors import (
 from app.domain.identity import Kind
 from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.settings import GroupMode, GroupSettings, TopicSettings
-from tests.support.brokers import GROUP, TOPIC, World, bodies, never_gone, running
+from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, never_gone, running
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ from app.broker.streams.group_stream import GroupStream, GroupStreamRequest
 from app.broker.streams.streaming import StreamEnd, StreamEnded
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest, TopicNotFound
 from app.domain.settings import GroupSettings
-from tests.support.brokers import GROUP, TOPIC, World, bodies, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from app.broker.health import TROUBLES, Condition, ConditionCode
 from app.domain.shortages import Shortage
 from app.runtime.service import Service
 from app.runtime.shortage_log import Lack
-from tests.support.brokers import World, running
+from tests.support.nodes.brokers import World, running
 
 pytestmark = pytest.mark.anyio
 

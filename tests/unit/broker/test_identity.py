@@ -29,8 +29,8 @@ from app.domain.message import Message
 from app.domain.names import dead_letter_topic, retry_topic
 from app.domain.settings import GroupSettings, TopicSettings
 from app.store import Done
-from tests.support.brokers import GROUP, TOPIC, World, bodies, offsets, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, offsets, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 KEY = KeyClaim("k", "f")

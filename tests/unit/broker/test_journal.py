@@ -11,8 +11,8 @@ from app.broker.journal.journal import Journal
 from app.domain.errors import DiskFull, TooManyRequests
 from app.domain.message import PROPERTY_SNAPSHOT, Message
 from app.domain.positions import FlushMode
-from tests.support.clock import FakeClock
-from tests.support.memory_store import MemoryStore
+from tests.support.stores.clock import FakeClock
+from tests.support.stores.memory_store import MemoryStore
 
 pytestmark = pytest.mark.anyio
 TOPIC = "rmq_sys_progress"

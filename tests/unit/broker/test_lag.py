@@ -15,7 +15,7 @@ from app.domain.settings import (
     TopicSettings,
     WhenExhausted,
 )
-from tests.support.brokers import GROUP, TOPIC, World, running
+from tests.support.nodes.brokers import GROUP, TOPIC, World, running
 
 pytestmark = pytest.mark.anyio
 

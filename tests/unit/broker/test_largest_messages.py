@@ -39,8 +39,8 @@ from app.store.formats.record.record import (
     decode_fields,
     encode_properties,
 )
-from tests.support.brokers import World
-from tests.support.waiting import until
+from tests.support.nodes.brokers import World
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,8 @@ from app.domain.errors import (
 )
 from app.domain.message import Message
 from app.store import MessageStore
-from tests.support.brokers import TOPIC, World, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import TOPIC, World, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -36,8 +36,8 @@ from app.domain.errors import (
 )
 from app.domain.limits import Limits
 from app.domain.settings import GroupMode, GroupSettings
-from tests.support.brokers import GROUP, TOPIC, World, never_gone, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -17,8 +17,8 @@ from app.domain.errors import (
 from app.domain.message import Message
 from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.settings import GroupSettings, TopicSettings
-from tests.support.brokers import GROUP, IDLE, TOPIC, World, offsets, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, IDLE, TOPIC, World, offsets, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -21,8 +21,8 @@ from app.domain.settings import (
     GroupSettings,
     WhenExhausted,
 )
-from tests.support.brokers import GROUP, TOPIC, World, bodies, offsets, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, offsets, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ from app.broker.leasing.subscriptions import Subscription
 from app.broker.results import BatchItem
 from app.domain.errors import InvalidRequest
 from app.domain.message import Message
-from tests.support.brokers import GROUP, TOPIC, World, bodies, offsets, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, offsets, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from app.domain.errors import (
     TooManyRequests,
 )
 from app.domain.limits import Limits
-from tests.support.brokers import TOPIC, World, running
+from tests.support.nodes.brokers import TOPIC, World, running
 from tests.unit.broker.test_producers import DAY_MS, claim, send
 
 pytestmark = pytest.mark.anyio

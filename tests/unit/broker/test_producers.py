@@ -28,9 +28,9 @@ from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.names import PRODUCER_TOPIC
 from app.domain.settings import TopicSettings
-from tests.support.brokers import TOPIC, World, running
-from tests.support.frames import request_frame
-from tests.support.waiting import until
+from tests.support.clients.frames import request_frame
+from tests.support.nodes.brokers import TOPIC, World, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 DAY_MS = 86_400_000

@@ -22,10 +22,10 @@ from app.domain.errors import (
 )
 from app.domain.limits import FILTER_LOOK_MESSAGES, Limits
 from app.domain.message import Message
-from tests.support.brokers import TOPIC, World, running
-from tests.support.clock import FakeClock
-from tests.support.memory_store import MemoryStore
-from tests.support.waiting import until
+from tests.support.nodes.brokers import TOPIC, World, running
+from tests.support.nodes.waiting import until
+from tests.support.stores.clock import FakeClock
+from tests.support.stores.memory_store import MemoryStore
 
 pytestmark = pytest.mark.anyio
 

@@ -18,8 +18,8 @@ from app.domain.errors import (
 from app.domain.limits import Limits
 from app.domain.names import retry_topic
 from app.domain.settings import CustomizedRetry, GroupSettings
-from tests.support.brokers import GROUP, TOPIC, World, bodies, never_gone, offsets, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, never_gone, offsets, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,9 @@ from app.domain.errors import CurlewError, DiskFull
 from app.domain.message import Message
 from app.domain.names import dead_letter_topic, retry_topic
 from app.domain.settings import DeliveryOrder, GroupSettings, WhenExhausted
-from tests.support.brokers import GROUP, TOPIC, World, bodies, running
-from tests.support.memory_store import Held
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, running
+from tests.support.nodes.waiting import until
+from tests.support.stores.memory_store import Held
 
 pytestmark = pytest.mark.anyio
 

@@ -7,9 +7,9 @@ import pytest
 
 from app.domain.consumers.consumption import Consumption
 from app.domain.errors import ConsumptionConflict, DiskFull
-from tests.support.brokers import World, bodies, running
-from tests.support.memory_store import Held
-from tests.support.waiting import until
+from tests.support.nodes.brokers import World, bodies, running
+from tests.support.nodes.waiting import until
+from tests.support.stores.memory_store import Held
 from tests.unit.broker.test_consumption import LEASE_S, beat, kind
 from tests.unit.broker.test_refused_moves import killed, refused
 

@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.errors import DiskFull, GroupNotFound, TooManyRequests
 from app.domain.settings import GroupSettings
-from tests.support.brokers import GROUP, TOPIC, World, bodies, running
+from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, running
 
 pytestmark = pytest.mark.anyio
 

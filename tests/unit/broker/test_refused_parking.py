@@ -9,9 +9,9 @@ from app.broker.failures.parking import Release
 from app.broker.results import Delivery
 from app.domain.errors import DiskFull, MessageNotFound
 from app.domain.settings import CustomizedRetry, WhenExhausted
-from tests.support.brokers import GROUP, TOPIC, World, running
-from tests.support.memory_store import Held
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, World, running
+from tests.support.nodes.waiting import until
+from tests.support.stores.memory_store import Held
 from tests.unit.broker.test_ordering import ordered, send, texts
 from tests.unit.broker.test_refused_moves import killed, refused
 

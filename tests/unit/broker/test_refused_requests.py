@@ -26,7 +26,7 @@ from app.domain.errors import (
 )
 from app.domain.limits import Limits
 from app.domain.settings import GroupSettings
-from tests.support.brokers import GROUP, TOPIC, World, never_gone, running
+from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, running
 
 pytestmark = pytest.mark.anyio
 

@@ -18,8 +18,8 @@ from app.domain.errors import (
 )
 from app.domain.limits import Limits
 from app.domain.message import Message, StoredMessage
-from tests.support.brokers import TOPIC, World, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import TOPIC, World, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

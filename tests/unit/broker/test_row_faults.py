@@ -23,8 +23,8 @@ from app.domain.positions import FlushMode
 from app.domain.schedules import ScheduleSettings
 from app.domain.settings import GroupSettings
 from app.store import Timer
-from tests.support.brokers import GROUP, TOPIC, World, bodies, running
-from tests.support.clock import START_MS
+from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, running
+from tests.support.stores.clock import START_MS
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import pytest
 from app.broker.schedules.cron import due_times
 from app.domain.errors import DiskFull, IllegalSetting, MetadataUnavailable, TopicNotFound
 from app.domain.schedules import Missed, ScheduleSettings
-from tests.support.brokers import TOPIC, World, running
-from tests.support.clock import START_MS
+from tests.support.nodes.brokers import TOPIC, World, running
+from tests.support.stores.clock import START_MS
 
 MINUTE = 60_000
 FIRST = START_MS // MINUTE * MINUTE + MINUTE

@@ -28,9 +28,9 @@ from app.domain.limits import Limits
 from app.domain.message import Message, queue_for_sharding_key
 from app.domain.positions import FlushMode
 from app.store import Appended, StepPart
-from tests.support.brokers import IDLE, TOPIC, World, running
-from tests.support.memory_store import Held
-from tests.support.waiting import until
+from tests.support.nodes.brokers import IDLE, TOPIC, World, running
+from tests.support.nodes.waiting import until
+from tests.support.stores.memory_store import Held
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from app.domain.errors import (
     ReceiptHandleExpired,
     TopicNotFound,
 )
-from tests.support.brokers import GROUP, TOPIC, World, offsets, running
+from tests.support.nodes.brokers import GROUP, TOPIC, World, offsets, running
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ from app.domain.message import Message
 from app.domain.names import retry_topic
 from app.domain.settings import GroupSettings, TopicSettings
 from app.store import Done
-from tests.support.brokers import GROUP, TOPIC, World, offsets, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, World, offsets, running
+from tests.support.nodes.waiting import until
 
 DAY_MS = 86_400_000
 pytestmark = pytest.mark.anyio

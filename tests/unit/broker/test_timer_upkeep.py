@@ -9,8 +9,8 @@ from app.domain.delays import Due
 from app.domain.errors import DiskFull, TimersNotReady
 from app.domain.message import Message
 from app.domain.names import TIMER_TOPIC
-from tests.support.brokers import TOPIC, World, running
-from tests.support.simulated_files import Fault
+from tests.support.nodes.brokers import TOPIC, World, running
+from tests.support.stores.simulated_files import Fault
 
 pytestmark = pytest.mark.anyio
 DAY = 86_400_000

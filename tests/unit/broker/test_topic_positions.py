@@ -11,8 +11,8 @@ from app.domain.errors import IllegalWait, InvalidRequest, StoreFailed
 from app.domain.limits import Limits
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicSettings
-from tests.support.brokers import TOPIC, World, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import TOPIC, World, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,8 @@ from app.domain.names import TRACE_TOPIC
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicSettings
 from app.store import ColdRead
-from tests.support.brokers import GROUP, TOPIC, World, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, World, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

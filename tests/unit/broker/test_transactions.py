@@ -22,8 +22,8 @@ from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.names import HALF_TOPIC
 from app.domain.settings import TopicSettings, TopicType
-from tests.support.brokers import TOPIC, World, never_gone, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import TOPIC, World, never_gone, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 COMMITTED, ROLLED_BACK = TransactionState.COMMITTED, TransactionState.ROLLED_BACK

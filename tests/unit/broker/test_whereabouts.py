@@ -18,8 +18,8 @@ from app.domain.settings import (
     GroupSettings,
     WhenExhausted,
 )
-from tests.support.brokers import GROUP, TOPIC, World, running
-from tests.support.waiting import until
+from tests.support.nodes.brokers import GROUP, TOPIC, World, running
+from tests.support.nodes.waiting import until
 from tests.unit.broker.test_consumption import beat
 
 pytestmark = pytest.mark.anyio

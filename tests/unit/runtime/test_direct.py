@@ -7,7 +7,7 @@ import pytest
 from typing_extensions import override
 
 from app.runtime.direct import DirectRun, Resumable, Run, called_back_by, has_task, in_task
-from tests.support.waiting import until
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

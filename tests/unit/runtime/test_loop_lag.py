@@ -7,7 +7,7 @@ import pytest
 
 from app.runtime.loop_lag import LAG_BUCKETS_S, LoopLag
 from app.runtime.service import Service
-from tests.support.waiting import until
+from tests.support.nodes.waiting import until
 
 
 def test_wake_ups_are_counted_by_their_lateness() -> None:

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from app.runtime.service import Service
-from tests.support.waiting import until
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 

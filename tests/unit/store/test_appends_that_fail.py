@@ -27,9 +27,9 @@ from app.store.log.commit_log import AppendCursor
 from app.store.read import frame_sums
 from app.store.write import appending
 from app.store.write.writer import Writer
-from tests.support.simulated_files import SimulatedFiles
-from tests.support.stores import SMALL, OpenStore, open_store
-from tests.support.turns import ManualTurns
+from tests.support.stores.simulated_files import SimulatedFiles
+from tests.support.stores.stores import SMALL, OpenStore, open_store
+from tests.support.stores.turns import ManualTurns
 
 
 class Injected(Exception):

@@ -6,7 +6,7 @@ from app.store.formats.files.consume_queue import UNIT
 from app.store.fs.file_cache import FileCache
 from app.store.queues.consume_queue import ConsumeQueue
 from app.store.read.lookups import average_bytes
-from tests.support.simulated_files import SimulatedFiles
+from tests.support.stores.simulated_files import SimulatedFiles
 
 
 def queue_of(*sizes: int) -> ConsumeQueue:

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.message import Message
 from app.store import KeyedRecords, OsFiles
-from tests.support.stores import SMALL, OpenStore, open_store
+from tests.support.stores.stores import SMALL, OpenStore, open_store
 
 WANTED = ("orders", "k", 0, 2**62)
 

@@ -13,8 +13,8 @@ from app.store import OsFiles, StoreConfig, paths
 from app.store.fs.page_cache import is_in_memory
 from app.store.log.cache_bound import STEP_BYTES, CacheBound
 from app.store.log.commit_log import CommitLog
-from tests.support.simulated_files import SimulatedFile, SimulatedFiles
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores.simulated_files import SimulatedFile, SimulatedFiles
+from tests.support.stores.stores import OpenStore, open_store
 
 KEPT = 20 * MIB
 SEGMENT = 32 * MIB

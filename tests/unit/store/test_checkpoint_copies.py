@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from app.store import RetentionPolicy, paths
-from tests.support.simulated_files import SimulatedFiles
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores.simulated_files import SimulatedFiles
+from tests.support.stores.stores import OpenStore, open_store
 
 HOUR = 3_600_000
 

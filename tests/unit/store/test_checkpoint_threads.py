@@ -7,8 +7,8 @@ import pytest
 
 from app.store import Checkpointing, OsFiles
 from app.store.formats.files.consume_queue import UNIT
-from tests.support.simulated_files import NOTHING, CrashPlan, Fault, SimulatedFiles
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores.simulated_files import NOTHING, CrashPlan, Fault, SimulatedFiles
+from tests.support.stores.stores import OpenStore, open_store
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from app.domain.limits import CLOCK_JUMP_HELD_S, CLOCK_JUMP_MS_MAX
 from app.domain.message import Message
 from app.store import OsFiles, RetentionPolicy
 from app.store.age_clock import AgeClock
-from tests.support.clock import START_MS, FakeClock
-from tests.support.stores import SMALL, OpenStore, open_store
+from tests.support.stores.clock import START_MS, FakeClock
+from tests.support.stores.stores import SMALL, OpenStore, open_store
 
 YEAR_MS = 365 * 86_400_000
 JUMPS = (CLOCK_JUMP_MS_MAX + 1, YEAR_MS, 10 * YEAR_MS)

@@ -3,8 +3,8 @@
 import pytest
 
 from app.domain.positions import FlushMode
-from tests.support.simulated_files import Fault, SimulatedFiles
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores.simulated_files import Fault, SimulatedFiles
+from tests.support.stores.stores import OpenStore, open_store
 
 SEGMENT = f"commitlog/{0:020d}"
 

@@ -23,9 +23,9 @@ from app.store import OsFiles, StoreConfig, StoreUnusable
 from app.store.offline.directory import Kind
 from app.store.offline.repair import repair
 from app.store.offline.verification import verify
-from tests.support.clock import FakeClock
-from tests.support.stores import OpenStore, open_store
-from tests.support.turns import ManualTurns
+from tests.support.stores.clock import FakeClock
+from tests.support.stores.stores import OpenStore, open_store
+from tests.support.stores.turns import ManualTurns
 
 CONFIG = StoreConfig(
     segment_bytes=1024,

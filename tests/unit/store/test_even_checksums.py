@@ -14,7 +14,7 @@ from app.domain.message import Message
 from app.store.formats.frame import batch_frame, even_checksums
 from app.store.formats.frame.even_checksums import add_columns, add_parts
 from app.store.formats.record.record import check
-from tests.support.frames import request_frame
+from tests.support.clients.frames import request_frame
 
 LENGTHS = st.tuples(st.sampled_from([8, 16, 88]), st.integers(0, 40), st.integers(4, 300))
 

@@ -10,8 +10,8 @@ from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import StepPart
 from app.store.write.appending import Appender
-from tests.support.simulated_files import Fault, SimulatedFiles
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores.simulated_files import Fault, SimulatedFiles
+from tests.support.stores.stores import OpenStore, open_store
 
 ENTRIES = "rmq_sys_entries"
 FIRST = [StepPart(ENTRIES, 0, [Message(b"%d" % number)]) for number in range(3)]

@@ -16,8 +16,8 @@ from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store.topics.floor_journal import FloorJournal
 from app.store.topics.topic_floors import TopicFloors
-from tests.support.simulated_files import Fault, SimulatedFiles
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores.simulated_files import Fault, SimulatedFiles
+from tests.support.stores.stores import OpenStore, open_store
 
 OLD, NEW = 7_001, 5_002
 OLD_BODIES = [b"old 0", b"old 1", b"old 2"]

@@ -9,9 +9,9 @@ from typing_extensions import override
 
 from app.domain.errors import StoreFailed
 from app.domain.positions import FlushMode
-from tests.support.simulated_files import NOTHING, CrashPlan, Fault, Inode, SimulatedFiles
-from tests.support.stores import OpenStore, open_store
-from tests.support.turns import WAIT_SECONDS
+from tests.support.stores.simulated_files import NOTHING, CrashPlan, Fault, Inode, SimulatedFiles
+from tests.support.stores.stores import OpenStore, open_store
+from tests.support.stores.turns import WAIT_SECONDS
 
 
 class SlowDisk(SimulatedFiles):

@@ -1,7 +1,7 @@
 """Our formats against stores that RocketMQ 4.9.8 wrote.
 
-The numbers are in `tests.support.rocketmq_store`; the real files, where they are at hand beside the
-repository, must be equal to what is built from the numbers, and are read as well.
+The numbers are in `tests.support.stores.rocketmq_store`; the real files, where they are at hand
+beside the repository, must be equal to what is built from the numbers, and are read as well.
 """
 
 import hashlib
@@ -29,8 +29,8 @@ from app.store.formats.record.record import (
     encode_record,
     inspect,
 )
-from tests.support import rocketmq_store
-from tests.support.rocketmq_store import (
+from tests.support.stores import rocketmq_store
+from tests.support.stores.rocketmq_store import (
     BORN_HOST,
     ENTRIES,
     GOLDEN,

@@ -13,8 +13,8 @@ from app.store.formats.record.checksum import crc32
 from app.store.lifecycle.retention import RetentionPolicy
 from app.store.read import in_place, known_blocks
 from app.store.read.known_blocks import BLOCK_RECORDS
-from tests.support.simulated_files import SimulatedFiles
-from tests.support.stores import SMALL, OpenStore, open_store
+from tests.support.stores.simulated_files import SimulatedFiles
+from tests.support.stores.stores import SMALL, OpenStore, open_store
 
 CONFIG = replace(SMALL, segment_bytes=65_536, queue_file_units=1_000, coalesce_gap_bytes=4_096)
 LARGE = 2 * BLOCK_RECORDS

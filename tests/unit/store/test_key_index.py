@@ -25,8 +25,8 @@ from app.store.fs.file_cache import FileCache
 from app.store.fs.files import ColdRead
 from app.store.index import key_index
 from app.store.index.index_file import IndexFile
-from tests.support.simulated_files import SimulatedFiles
-from tests.support.stores import SMALL, OpenStore, open_store
+from tests.support.stores.simulated_files import SimulatedFiles
+from tests.support.stores.stores import SMALL, OpenStore, open_store
 
 TINY = replace(SMALL, index_slots=8, index_entries=11)
 

@@ -28,8 +28,8 @@ from app.store.read.known_blocks import (
     block_sums,
     whole_blocks,
 )
-from tests.support.simulated_files import SimulatedFiles
-from tests.support.stores import SMALL, OpenStore, open_store
+from tests.support.stores.simulated_files import SimulatedFiles
+from tests.support.stores.stores import SMALL, OpenStore, open_store
 
 CONFIG = replace(SMALL, segment_bytes=16_384, queue_file_units=1_000)
 COUNT = 40

@@ -16,8 +16,8 @@ from app.domain.positions import FlushMode
 from app.store import OsFiles, StoreLocked, StoreUnusable, paths
 from app.store.formats.files.consume_queue import UNIT
 from app.store.read import reading
-from tests.support.simulated_files import Fault, SimulatedFiles
-from tests.support.stores import SMALL, OpenStore, lose_checkpoints, open_store
+from tests.support.stores.simulated_files import Fault, SimulatedFiles
+from tests.support.stores.stores import SMALL, OpenStore, lose_checkpoints, open_store
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ import pytest
 from app.store import paths
 from app.store.lifecycle import recovery
 from app.store.queues.consume_queue import ConsumeQueue
-from tests.support.simulated_files import (
+from tests.support.stores.simulated_files import (
     EVERYTHING,
     NOTHING,
     CrashPlan,
     Fault,
     SimulatedFiles,
 )
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores.stores import OpenStore, open_store
 
 BODIES = [b"%03d" % number for number in range(60)]
 CHECKPOINTS = (paths.CHECKPOINT, paths.CHECKPOINT_COPY)

@@ -10,7 +10,7 @@ from app.domain.positions import FlushMode
 from app.store import ColdRead, OsFiles
 from app.store.formats.files.consume_queue import UNIT, UNIT_BYTES
 from app.store.read import checking, reading
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores.stores import OpenStore, open_store
 
 SIZES = [3, 40, 200, 900, 11, 350]
 COUNT = 90

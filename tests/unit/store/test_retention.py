@@ -18,8 +18,8 @@ from app.store.fs.files import DiskUsage
 from app.store.lifecycle.retention import LogState, decide
 from app.store.queues.consume_queue import ConsumeQueue
 from app.store.read.reading import GAP_EXPIRED, Wanted, read_queue
-from tests.support.simulated_files import SimulatedFiles
-from tests.support.stores import SMALL, OpenStore, open_store
+from tests.support.stores.simulated_files import SimulatedFiles
+from tests.support.stores.stores import SMALL, OpenStore, open_store
 
 HOUR = 3_600_000
 KEEP_ALL = RetentionPolicy(default_ms=1000 * HOUR)

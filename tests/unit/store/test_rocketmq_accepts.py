@@ -5,7 +5,7 @@ from pathlib import Path
 
 from app.domain.message import Message
 from app.store import OsFiles, StoreConfig
-from tests.support.stores import open_store
+from tests.support.stores.stores import open_store
 
 ROCKETMQ_LIKE = StoreConfig(segment_bytes=8192, record_bytes_max=4096)
 

@@ -6,8 +6,8 @@ from app.domain.errors import BodyTooLarge
 from app.domain.message import PROPERTY_STEP, Message
 from app.domain.positions import FlushMode
 from app.store import MessageStore, StepPart
-from tests.support.simulated_files import SimulatedFiles
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores.simulated_files import SimulatedFiles
+from tests.support.stores.stores import OpenStore, open_store
 
 
 def append_step(store: OpenStore, *parts: StepPart) -> list[int]:

@@ -10,11 +10,11 @@ from app.domain.message import Message, java_hash
 from app.store import OsFiles
 from app.store.offline.repair import repair
 from app.store.offline.verification import Verification, verify
-from tests.support import rocketmq_store
-from tests.support.clock import FakeClock
-from tests.support.rocketmq_store import STORE6, T0
-from tests.support.stores import open_store
-from tests.support.turns import ManualTurns
+from tests.support.stores import rocketmq_store
+from tests.support.stores.clock import FakeClock
+from tests.support.stores.rocketmq_store import STORE6, T0
+from tests.support.stores.stores import open_store
+from tests.support.stores.turns import ManualTurns
 
 
 @pytest.fixture

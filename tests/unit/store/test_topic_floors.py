@@ -14,8 +14,8 @@ from app.domain.positions import FlushMode
 from app.store import StepPart, paths
 from app.store.topics import floor_journal
 from app.store.topics.topic_floors import ENTRIES_MAX, TopicState
-from tests.support.simulated_files import NOTHING, CrashPlan, SimulatedFiles
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores.simulated_files import NOTHING, CrashPlan, SimulatedFiles
+from tests.support.stores.stores import OpenStore, open_store
 
 OLD, NEW = 7_001, 5_002
 """Generations rise and fall."""

@@ -18,10 +18,10 @@ from app.store.log.steps import WholeSteps
 from app.store.offline.directory import Kind
 from app.store.offline.repair import repair
 from app.store.offline.verification import verify
-from tests.support.clock import FakeClock
-from tests.support.simulated_files import SimulatedFiles
-from tests.support.stores import OpenStore, open_store
-from tests.support.turns import ManualTurns
+from tests.support.stores.clock import FakeClock
+from tests.support.stores.simulated_files import SimulatedFiles
+from tests.support.stores.stores import OpenStore, open_store
+from tests.support.stores.turns import ManualTurns
 
 RETRY = "%RETRY%billing+orders"
 PARTS = (

@@ -11,8 +11,8 @@ import pytest
 
 from app.store import StoreUnusable, paths
 from app.store.formats.files.state_file import HEADER, VERSION, decode_checkpoint
-from tests.support.simulated_files import Inode, SimulatedFiles
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores.simulated_files import Inode, SimulatedFiles
+from tests.support.stores.stores import OpenStore, open_store
 
 FIRST = {
     "checkpoint": (4096, "c-muNVC+8sw0r>r1`PsCFJUwQ7=sJk"),

@@ -8,8 +8,8 @@ from app.domain.errors import DiskFull, StoreFailed
 from app.store.log.commit_log import CommitLog
 from app.store.queues.consume_queue import ConsumeQueue
 from app.store.write.appending import Appender
-from tests.support.simulated_files import Fault, SimulatedFiles
-from tests.support.stores import OpenStore, open_store
+from tests.support.stores.simulated_files import Fault, SimulatedFiles
+from tests.support.stores.stores import OpenStore, open_store
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from typing_extensions import override
 from app.web import build_web
 from app.web.headers import CONTENT_SECURITY_POLICY
 from app.web.views import TOPICS_PER_PAGE
-from tests.support.clock import FakeClock
-from tests.support.web_fakes import HOSTILE_NAME, FakeNode, busy_node
+from tests.support.clients.web_fakes import HOSTILE_NAME, FakeNode, busy_node
+from tests.support.stores.clock import FakeClock
 
 TEMPLATES = Path(__file__).parents[3] / "app" / "web" / "templates"
 

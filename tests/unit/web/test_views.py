@@ -14,7 +14,7 @@ from app.web.views import (
     number_text,
     topics_page,
 )
-from tests.support.web_fakes import FakeNode
+from tests.support.clients.web_fakes import FakeNode
 
 
 def row(*depths: int) -> TopicRow:

@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.message import Message
 from app.store import OsFiles, StoreConfig
-from tests.support.stores import open_store
+from tests.support.stores.stores import open_store
 
 MESSAGES = 60
 SMALL = StoreConfig(

@@ -22,11 +22,11 @@ from app.store.offline.importing import (
 )
 from app.store.offline.survey import SourceUnusable, survey
 from app.store.offline.verification import verify
-from tests.support.clock import FakeClock
-from tests.support.rocketmq_directory import RocketDirectory, golden_directory, write_files
-from tests.support.rocketmq_store import STORE6, Sent, store200_messages
-from tests.support.stores import OpenStore, open_store
-from tests.support.turns import ManualTurns
+from tests.support.stores.clock import FakeClock
+from tests.support.stores.rocketmq_directory import RocketDirectory, golden_directory, write_files
+from tests.support.stores.rocketmq_store import STORE6, Sent, store200_messages
+from tests.support.stores.stores import OpenStore, open_store
+from tests.support.stores.turns import ManualTurns
 
 GOLDEN = {"store6": (STORE6, 1648), "store200": (store200_messages(), 46590)}
 

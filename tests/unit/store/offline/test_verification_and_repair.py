@@ -15,9 +15,9 @@ from app.store.offline.directory import Kind, Problem, locked, open_directory
 from app.store.offline.dump import Selection, dump
 from app.store.offline.repair import Repair, repair
 from app.store.offline.verification import Verification, verify
-from tests.support.clock import FakeClock
-from tests.support.stores import lose_checkpoints, open_store
-from tests.support.turns import ManualTurns
+from tests.support.stores.clock import FakeClock
+from tests.support.stores.stores import lose_checkpoints, open_store
+from tests.support.stores.turns import ManualTurns
 from tests.unit.store.offline.conftest import MESSAGES, SMALL
 
 QUEUE_0 = f"consumequeue/orders/0/{0:020d}"

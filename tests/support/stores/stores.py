@@ -11,9 +11,9 @@ from app.domain.positions import FlushMode
 from app.store import Appended, FileSystem, MessageStore, StepPart, StoreConfig, paths
 from app.store.formats.frame.batch_frame import parse_request
 from app.store.write.writer import WriterThread
-from tests.support.clock import FakeClock
-from tests.support.frames import request_frame
-from tests.support.turns import ManualTurns, inline
+from tests.support.clients.frames import request_frame
+from tests.support.stores.clock import FakeClock
+from tests.support.stores.turns import ManualTurns, inline
 
 SMALL = StoreConfig(
     segment_bytes=4096,

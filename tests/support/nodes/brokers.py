@@ -22,9 +22,9 @@ from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.domain.settings import CustomizedRetry, GroupSettings, TopicSettings
-from tests.support.clock import FakeClock
-from tests.support.memory_metadata import MemoryMetadata
-from tests.support.memory_store import MemoryStore
+from tests.support.metadata.memory_metadata import MemoryMetadata
+from tests.support.stores.clock import FakeClock
+from tests.support.stores.memory_store import MemoryStore
 
 TOPIC = "orders"
 GROUP = "billing"

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, make_url
 
 from app.cluster import migrate
-from tests.support.postgres import PostgresServer
+from tests.support.metadata.postgres import PostgresServer
 
 EngineName = Literal["sqlite", "postgresql"]
 

@@ -8,8 +8,8 @@ from sqlalchemy import text
 
 from app.cluster import ClusterConfig, Metadata, migrate
 from app.domain.errors import MetadataUnavailable
-from tests.support.clock import FakeClock
-from tests.support.databases import sync_engine
+from tests.support.metadata.databases import sync_engine
+from tests.support.stores.clock import FakeClock
 
 LOCK_WAIT_MS = 100
 

@@ -32,7 +32,7 @@ from app.store import (
 from app.store.formats.frame.batch_frame import RequestFrame
 from app.store.formats.record.message_id import decode_message_id, encode_message_id
 from app.store.formats.record.record import decode_message, encode_properties, encode_record
-from tests.support.simulated_files import SimulatedFiles
+from tests.support.stores.simulated_files import SimulatedFiles
 
 STORE_ID = b"\x01\x02\x03\x04"
 HOST = b"\x7f\x00\x00\x01\x00\x00\x22\x06"

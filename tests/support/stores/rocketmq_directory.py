@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support import rocketmq_store
-from tests.support.rocketmq_store import BORN_HOST, STORE_HOST, T0
+from tests.support.stores import rocketmq_store
+from tests.support.stores.rocketmq_store import BORN_HOST, STORE_HOST, T0
 
 SEGMENT_BYTES = 65536
 

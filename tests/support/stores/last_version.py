@@ -6,7 +6,7 @@ checkpoints, progress, producers' entries, half messages, waiting retries and de
 `age_database` takes back what later revisions brought. `tests/integration/test_last_version.py`
 looks at the bytes.
 
-    python -m tests.support.last_version ARGUMENTS OF curlew
+    python -m tests.support.stores.last_version ARGUMENTS OF curlew
 """
 
 import sys
@@ -34,7 +34,7 @@ from app.store.formats.files import state_file
 from app.store.lifecycle import checkpoints
 from app.store.topics.floor_journal import FloorJournal
 from app.store.topics.topic_floors import TopicState
-from tests.support.databases import sync_engine
+from tests.support.metadata.databases import sync_engine
 
 REVISION: Final = "0005"
 QUEUE_FIELDS: Final = 6

@@ -1,0 +1,1 @@
+"""Clients and pages for tests: ASGI, sockets, curl, a browser."""

@@ -1,0 +1,1 @@
+"""Metadata for tests: in memory, SQLite, PostgreSQL, and their failures."""

@@ -1,0 +1,1 @@
+"""Nodes and brokers for tests, and waiting for them."""

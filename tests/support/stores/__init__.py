@@ -1,0 +1,1 @@
+"""Stores for tests: in memory, on a simulated disk, made by RocketMQ."""

@@ -56,7 +56,7 @@ format: .venv/test.stamp ## let ruff fix and format
 
 test-crash: .venv/test.stamp ## kill, damage and cut power at length; figures to docs/guarantees.md
 	tests/install_servers.sh
-	$(BIN)/python -m tests.crash.sweep --write docs/guarantees.md $(ARGS)
+	$(BIN)/python -m tests.crash.sweeps.sweep --write docs/guarantees.md $(ARGS)
 
 test-conformance: .venv/test.stamp ## hold a node to the OpenAPI document at length; EXAMPLES=500
 	CURLEW_SCHEMATHESIS_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \

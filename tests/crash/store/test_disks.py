@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import disks
-from tests.crash.disks import EXT4_EAGER, KINDS, Kind, mounted_disk, need, why_not
+from tests.crash.sweeps import disks
+from tests.crash.sweeps.disks import EXT4_EAGER, KINDS, Kind, mounted_disk, need, why_not
 
 
 @pytest.mark.parametrize("kind", [None, *KINDS, EXT4_EAGER])

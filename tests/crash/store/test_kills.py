@@ -1,6 +1,6 @@
 """G1: a real process killed at the n-th call and at random times loses nothing acknowledged.
 
-Nor does it leave a part of a step. `make test-crash` (tests/crash/sweep.py) does it at 1,000
+Nor does it leave a part of a step. `make test-crash` (tests/crash/sweeps/sweep.py) does it at 1,000
 points. Positive controls: a process that acknowledges before the write, and one that sends the
 messages of a step one by one.
 """
@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from tests.crash.kills import Point, choose_points, run_points, strace_version
+from tests.crash.sweeps.kills import Point, choose_points, run_points, strace_version
 
 POINTS = 200
 SEED = 3

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.crash.test_node_kills import finish
+from tests.crash.node.test_node_kills import finish
 from tests.support.nodes.node import RunningNode, start_node
 
 pytestmark = pytest.mark.crash

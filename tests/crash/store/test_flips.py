@@ -18,7 +18,7 @@ import pytest
 from app.store import paths
 from app.store.log.log_scan import LogScanner
 from app.store.queues.unit_sums import UnitSums
-from tests.crash.flips import Damage, Report, Sample, damages, look, make_sample
+from tests.crash.sweeps.flips import Damage, Report, Sample, damages, look, make_sample
 
 SOME = 41
 """Every so many damages are tried; coprime to 8, so that every bit of a byte has its turn."""

@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 
-from tests.crash.kills import kill_at
-from tests.crash.test_node_kills import finish
+from tests.crash.node.test_node_kills import finish
+from tests.crash.sweeps.kills import kill_at
 from tests.support.nodes.node import RunningNode, start_node
 
 CLIENTS: Final = 4

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from app.domain.message import StoredMessage
 from app.store import MessageStore, OsFiles
-from tests.crash.driver import CONFIG, QUEUES, SIZES, make_body, step_of
+from tests.crash.sweeps.driver import CONFIG, QUEUES, SIZES, make_body, step_of
 from tests.support.nodes.waiting import wait_until
 from tests.support.stores.clock import FakeClock
 from tests.support.stores.turns import ManualTurns
@@ -103,7 +103,7 @@ class Output:
 
 
 def driver_command(root: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "tests.crash.driver", str(root), *arguments]
+    return [sys.executable, "-m", "tests.crash.sweeps.driver", str(root), *arguments]
 
 
 def run_driver(command: list[str], *, kill_after_acks: int | None = None) -> Output:

@@ -1,6 +1,6 @@
 """A process to be killed: sends numbered messages into a store and prints what is acknowledged.
 
-    python -m tests.crash.driver ROOT --first 0 --count 500 --flush sync --sizes small
+    python -m tests.crash.sweeps.driver ROOT --first 0 --count 500 --flush sync --sizes small
 
 Output, unbuffered: `open SECONDS` once, then `TIME ack QUEUE OFFSET NUMBER` for each
 acknowledgement, in async mode also `TIME flushed NUMBER` (all below are on the medium), at last

@@ -13,7 +13,7 @@ import pytest
 from app.domain.errors import DiskFull
 from app.domain.limits import MIB
 from app.store import OsFiles
-from tests.crash.disks import (
+from tests.crash.sweeps.disks import (
     DROP_JOURNAL,
     EXT4_EAGER,
     EXT4_ORDERED,
@@ -25,8 +25,8 @@ from tests.crash.disks import (
     mounted_tmpfs,
     need,
 )
-from tests.crash.driver import CONFIG
-from tests.crash.power import fail_write_back, lose_power
+from tests.crash.sweeps.driver import CONFIG
+from tests.crash.sweeps.power import fail_write_back, lose_power
 from tests.support.stores.stores import open_store
 
 pytestmark = pytest.mark.powerloss

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.limits import KIB, MIB
-from tests.crash.disks import fill, mounted_tmpfs, need
+from tests.crash.sweeps.disks import fill, mounted_tmpfs, need
 from tests.support.nodes.node import RunningNode, run_node
 from tests.support.nodes.waiting import wait_until
 

@@ -1,6 +1,6 @@
 """The long fault tests, and their figures for docs/guarantees.md: `make test-crash`.
 
-    python -m tests.crash.sweep --points 1000 --seed 1 --lives 5 [--write docs/guarantees.md]
+    python -m tests.crash.sweeps.sweep --points 1000 --seed 1 --lives 5 [--write docs/guarantees.md]
 
 Kills at `--points` points, all damages of the small store, `--lives` power cuts per file system,
 flush mode and kind of cut. Ends with status 1 when a promise was broken.
@@ -19,11 +19,11 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.crash.disks import DROP_JOURNAL, FLUSH_JOURNAL, KINDS, mounted_disk, why_not
-from tests.crash.flips import damages, look, make_sample
-from tests.crash.kills import choose_points, run_points, strace_version
-from tests.crash.power import lose_power
-from tests.crash.test_flips import is_derived
+from tests.crash.store.test_flips import is_derived
+from tests.crash.sweeps.disks import DROP_JOURNAL, FLUSH_JOURNAL, KINDS, mounted_disk, why_not
+from tests.crash.sweeps.flips import damages, look, make_sample
+from tests.crash.sweeps.kills import choose_points, run_points, strace_version
+from tests.crash.sweeps.power import lose_power
 
 BEGIN, END = "<!-- figures of make test-crash -->", "<!-- end of figures -->"
 PROCESSES = 2
@@ -155,7 +155,9 @@ def main() -> int:
     broken = [line for part in parts for line in part.broken]
     print("\n".join(broken[:50]) or "no promise was broken")
     if options.write:
-        command = f"python -m tests.crash.sweep --points {options.points} --seed {options.seed}"
+        command = (
+            f"python -m tests.crash.sweeps.sweep --points {options.points} --seed {options.seed}"
+        )
         write_figures(
             options.write, rows, f"{command} --lives {options.lives} --every {options.every}"
         )

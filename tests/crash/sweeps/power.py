@@ -10,9 +10,9 @@ from pathlib import Path
 from app.domain.limits import MIB
 from app.domain.message import StoredMessage
 from app.store import MessageStore, OsFiles
-from tests.crash.disks import EXT4_EAGER, Disk, fill, mounted_disk, mounted_tmpfs
-from tests.crash.driver import CONFIG, QUEUES, SIZES, NamedBoot, make_body, step_of
-from tests.crash.kills import ROOT, Output, driver_command, read_everything
+from tests.crash.sweeps.disks import EXT4_EAGER, Disk, fill, mounted_disk, mounted_tmpfs
+from tests.crash.sweeps.driver import CONFIG, QUEUES, SIZES, NamedBoot, make_body, step_of
+from tests.crash.sweeps.kills import ROOT, Output, driver_command, read_everything
 from tests.support.stores.clock import FakeClock
 from tests.support.stores.turns import ManualTurns
 

@@ -1,0 +1,1 @@
+"""Kills of a whole node at its work."""

@@ -1,0 +1,1 @@
+"""Kills, flips, power cuts and full disks of a store."""

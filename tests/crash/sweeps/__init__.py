@@ -1,0 +1,1 @@
+"""Kills, bit flips and power cuts, many in a row."""

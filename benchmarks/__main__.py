@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from statistics import median
 
+from benchmarks.in_process.store_rows import store_rows
 from benchmarks.peer_rows import PEER_ROWS
 from benchmarks.peers import PeerFailed
 from benchmarks.row import Row
 from benchmarks.rows import ROWS
-from benchmarks.store_rows import store_rows
 
 LATEST = Path(__file__).with_name("latest.json")
 

@@ -12,11 +12,11 @@ from statistics import median
 import msgspec
 
 from benchmarks.frames import request_frame, request_record
+from benchmarks.in_process.timers import measure_lateness
+from benchmarks.in_process.waking import Waiting, delays_ms, pulling, receiving
 from benchmarks.load import Connection, generate, wrk
 from benchmarks.row import Row
 from benchmarks.servers import node, running
-from benchmarks.timers import measure_lateness
-from benchmarks.waking import Waiting, delays_ms, pulling, receiving
 
 BODY = b"x" * 1024
 TOPIC = "bench"

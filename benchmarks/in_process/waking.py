@@ -18,7 +18,7 @@ from app.domain.errors import CurlewError
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import MessageStore
-from benchmarks.timers import open_broker
+from benchmarks.in_process.timers import open_broker
 from tests.support.nodes.waiting import until
 
 TOPIC: Final = "orders"

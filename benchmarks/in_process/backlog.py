@@ -1,7 +1,8 @@
 """A million messages that a group holds, and a million acked out of order, through a whole node.
 
-`python -m benchmarks.backlog` opens a node in process (its services run; metadata in SQLite) and
-measures processor time of the process a message, resident memory, and what the log grows by:
+`python -m benchmarks.in_process.backlog` opens a node in process (its services run; metadata in
+SQLite) and measures processor time of the process a message, resident memory, and what the log
+grows by:
 
 1. receive and settle with nothing held;
 2. hold more and more, to a million, without a settle;
@@ -34,7 +35,7 @@ from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, TopicSettings
 from app.node import Node
 from benchmarks.frames import request_frame, request_record
-from benchmarks.timers import memory_mib
+from benchmarks.in_process.timers import memory_mib
 
 TOPIC, GROUP = "orders", "billing"
 QUEUES = 4

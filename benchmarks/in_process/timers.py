@@ -1,8 +1,8 @@
 """Delayed messages that wait: how long a store with millions of them takes to open, and its memory.
 
-`python -m benchmarks.timers --count 5000000` fills a store, then opens it in a fresh process: with
-what waits, and empty for comparison. `--late` sends to a running broker and measures how late the
-messages come. Prints one line for each, with the target.
+`python -m benchmarks.in_process.timers --count 5000000` fills a store, then opens it in a fresh
+process: with what waits, and empty for comparison. `--late` sends to a running broker and measures
+how late the messages come. Prints one line for each, with the target.
 """
 
 import argparse
@@ -125,7 +125,7 @@ async def measure_lateness(root: Path, seconds: float) -> list[float]:
 
 def in_fresh_process(root: Path) -> dict[str, float]:
     """`measure_open` in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.timers", "--measure", str(root)]
+    command = [sys.executable, "-m", "benchmarks.in_process.timers", "--measure", str(root)]
     found: dict[str, float] = json.loads(
         subprocess.run(command, check=True, capture_output=True, text=True).stdout
     )

@@ -1,9 +1,10 @@
 """A million resolved transactions: does any trace of them slow something?
 
-`python -m benchmarks.transactions --count 1000000` prepares and decides (three commits for one
-rollback) on a real store in process, with some always undecided, and prints for each tenth the
-processor time of a transaction, the resident memory and how many half messages and journal entries
-are kept; then the time of the next start, in a fresh process, beside that of an empty store.
+`python -m benchmarks.in_process.transactions --count 1000000` prepares and decides (three commits
+for one rollback) on a real store in process, with some always undecided, and prints for each tenth
+the processor time of a transaction, the resident memory and how many half messages and journal
+entries are kept; then the time of the next start, in a fresh process, beside that of an empty
+store.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from app.domain.message import Message
 from app.domain.names import DECISION_TOPIC, HALF_TOPIC
 from app.domain.positions import FlushMode
 from app.store import MessageStore
-from benchmarks.timers import open_broker
+from benchmarks.in_process.timers import open_broker
 
 BODY = b"x" * 100
 UNDECIDED = 1_000
@@ -107,7 +108,7 @@ def main() -> None:
             Path(directory, name).mkdir()
         asyncio.run(fill(Path(directory, "full"), options.count))
         for name in ("empty", "full"):
-            command = [sys.executable, "-m", "benchmarks.transactions", "--look"]
+            command = [sys.executable, "-m", "benchmarks.in_process.transactions", "--look"]
             print(f"{name:6}", end="", flush=True)
             subprocess.run([*command, str(Path(directory, name))], check=True)
 

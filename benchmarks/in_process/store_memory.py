@@ -1,6 +1,6 @@
 """Memory of a store, in a process of its own.
 
-`python -m benchmarks.store_memory GIB QUEUES`.
+`python -m benchmarks.in_process.store_memory GIB QUEUES`.
 
 Fills a store with frames of 1,000 x 1 KiB, spread over the queues, with a checkpoint every 500
 frames; stops and opens it, then reads from every queue. Prints the resident bytes after each tenth
@@ -15,7 +15,7 @@ from pathlib import Path
 from app.domain.positions import FlushMode
 from app.store import MessageStore
 from app.store.formats.frame.batch_frame import parse_request
-from benchmarks.store import LIMITS, frame, opened
+from benchmarks.in_process.store import LIMITS, frame, opened
 from tests.support.stores.turns import ManualTurns
 
 TOPIC = "orders"

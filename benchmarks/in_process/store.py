@@ -1,6 +1,6 @@
 """Measure the store alone; prints a table, writes no file.
 
-`python -m benchmarks.store [NAME …]`.
+`python -m benchmarks.in_process.store [NAME …]`.
 
 Every row is the median of three runs on a store in a temporary directory; records have bodies of
 1 KiB. Rates are per second of processor

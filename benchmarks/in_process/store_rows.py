@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from app.store.formats.record.checksum import crc32
-from benchmarks import store
+from benchmarks.in_process import store
 from benchmarks.row import Row
 
 BODY = bytes(range(256)) * 4
@@ -80,7 +80,7 @@ def opening_seconds(messages: int) -> float:
 
 def memory_mib(gib: float, queues: int) -> float:
     """Most resident memory of a process that fills, opens and reads a store."""
-    command = [sys.executable, "-m", "benchmarks.store_memory", str(gib), str(queues)]
+    command = [sys.executable, "-m", "benchmarks.in_process.store_memory", str(gib), str(queues)]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found = json.loads(output)
     return float(max(*found["filling"], found["reopened"], found["read"])) / 2**20

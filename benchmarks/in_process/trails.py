@@ -1,9 +1,9 @@
 """What trails cost a group: processor time of receive and settle with `trace` on and off.
 
-`python -m benchmarks.trails` runs in process on a real store: windows of two topics in turn; the
-trails are written as often as the service would at 25,000 messages a second. Prints the median of
-the ratios of neighbouring windows; HTTP, the larger part of a real request's time, is not counted,
-so over HTTP the ratio is smaller.
+`python -m benchmarks.in_process.trails` runs in process on a real store: windows of two topics in
+turn; the trails are written as often as the service would at 25,000 messages a second. Prints the
+median of the ratios of neighbouring windows; HTTP, the larger part of a real request's time, is
+not counted, so over HTTP the ratio is smaller.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from app.domain.positions import FlushMode
 from app.domain.settings import TopicSettings
 from app.runtime.system_clock import SystemClock
 from app.store import MessageStore, OsFiles, StoreConfig
-from benchmarks.timers import IDLE
+from benchmarks.in_process.timers import IDLE
 from tests.support.metadata.memory_metadata import MemoryMetadata
 
 BODY = b"x" * 1024

@@ -1,0 +1,1 @@
+"""Programs that measure one thing within a process, without HTTP."""

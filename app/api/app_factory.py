@@ -15,15 +15,15 @@ from starlette.types import ASGIApp
 
 from app.api.control.control_plane import build_control_plane
 from app.api.control.dependencies import Services
-from app.api.dataplane.operations import build_lane
+from app.api.dataplane.routes import build_lane
 from app.api.document.docs_page import docs_page
 from app.api.document.openapi import build_document, render_document
+from app.api.gateway import Gateway
 from app.api.http.forwarded import Forwarded
-from app.api.http.pressure import Pressure
-from app.api.middleware import RequestShell
+from app.api.http.memory_budget import MemoryBudget
 from app.api.ports import Broker, Metadata
 from app.api.telemetry.metrics import ConnectionCounts
-from app.api.telemetry.traffic import Traffic
+from app.api.telemetry.request_metrics import RequestMetrics
 from app.domain.limits import Limits
 
 
@@ -37,7 +37,7 @@ def build_api(
     connections: ConnectionCounts | None = None,
     access_log: bool = False,
     trusted_proxies: Sequence[str] = (),
-) -> RequestShell:
+) -> Gateway:
     """The ASGI application.
 
     `local_only` refuses Host names that are not local and foreign Origins; it is for an open server
@@ -46,8 +46,8 @@ def build_api(
     for the metrics. `trusted_proxies` are addresses and networks whose `X-Forwarded-*` headers
     count.
     """
-    traffic = Traffic()
-    pressure = Pressure(limits) if connections is None else connections.pressure
+    traffic = RequestMetrics()
+    pressure = MemoryBudget(limits) if connections is None else connections.pressure
     control_plane = build_control_plane(
         Services(broker, metadata, limits, traffic, connections, pressure)
     )
@@ -57,7 +57,7 @@ def build_api(
         control_plane.router.routes.append(Route("/ui", _to_the_pages))
     lane = build_lane(broker, limits, traffic)
     control_plane.state.lane_paths = tuple(each.path for each in lane.operations)
-    return RequestShell(
+    return Gateway(
         lane,
         control_plane,
         header_block_bytes_max=limits.header_block_bytes_max,

@@ -8,22 +8,22 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeVar
 
 from app.broker import ports as broker_ports
-from app.broker.dedup.producers import Producers
-from app.broker.delays.scheduled import Scheduled
+from app.broker.dedup.deduplicator import Deduplicator
+from app.broker.delays.delayed_messages import DelayedMessages
+from app.broker.failures.blocked_keys import BlockedKeys
 from app.broker.failures.dead_letters import DeadLetters
-from app.broker.failures.parking import Parking
 from app.broker.groups.consumption import Consumptions
-from app.broker.groups.group_flow import GroupFlow
-from app.broker.groups.group_positions import Committer, GroupPositions
+from app.broker.groups.group_pause import GroupPause
 from app.broker.groups.members import Members
+from app.broker.groups.offset_admin import Committer, OffsetAdmin
 from app.broker.health import Health
+from app.broker.insight.delivery_status import DeliveryStatusReader
 from app.broker.insight.lag import LagReader
-from app.broker.insight.whereabouts import WhereaboutsReader
-from app.broker.operations import Operations
+from app.broker.jobs import Jobs
 from app.broker.ports import Group, StoreStatus, Topic
-from app.broker.produce.requests import Requests
-from app.broker.read.browsing import Browser
-from app.broker.read.topic_positions import TopicPositions
+from app.broker.produce.request_reply import Requests
+from app.broker.read.browser import Browser
+from app.broker.read.topic_ends import TopicEnds
 from app.broker.results import (
     AckedAndSent,
     BatchItem,
@@ -45,8 +45,8 @@ from app.broker.results import (
 )
 from app.broker.schedules.schedules import Schedules
 from app.broker.settings_changes import SettingsChanges
-from app.broker.streams.streams import Streams
-from app.broker.tracing.trails import Trails
+from app.broker.streams.stream_registry import StreamRegistry
+from app.broker.tracing.message_trace import MessageTrace
 from app.broker.transactions.transactions import Transactions
 from app.domain.delays import Due
 from app.domain.errors import CurlewError, Quota
@@ -68,7 +68,7 @@ class DataPlane(Protocol):
     def store_id(self) -> bytes: ...
 
     @property
-    def streams(self) -> Streams: ...
+    def streams(self) -> StreamRegistry: ...
 
     @property
     def waiting_quota(self) -> Quota: ...
@@ -104,7 +104,7 @@ class DataPlane(Protocol):
     ) -> FrameResult: ...
 
     @property
-    def producers(self) -> Producers:
+    def producers(self) -> Deduplicator:
         """Sends that are stored once."""
         ...
 
@@ -161,7 +161,7 @@ class Broker(DataPlane, Protocol):
     def queue_bounds(self, topic: str) -> list[QueueRange]: ...
 
     @property
-    def positions(self) -> TopicPositions:
+    def positions(self) -> TopicEnds:
         """Where several topics stand, with waiting."""
         ...
 
@@ -171,7 +171,7 @@ class Broker(DataPlane, Protocol):
         ...
 
     @property
-    def scheduled(self) -> Scheduled:
+    def scheduled(self) -> DelayedMessages:
         """Delayed messages that wait."""
         ...
 
@@ -181,12 +181,12 @@ class Broker(DataPlane, Protocol):
         ...
 
     @property
-    def operations(self) -> Operations:
+    def operations(self) -> Jobs:
         """Work that outlives its request."""
         ...
 
     @property
-    def trails(self) -> Trails:
+    def trails(self) -> MessageTrace:
         """What became of messages."""
         ...
 
@@ -196,7 +196,7 @@ class Broker(DataPlane, Protocol):
         ...
 
     @property
-    def whereabouts(self) -> WhereaboutsReader:
+    def whereabouts(self) -> DeliveryStatusReader:
         """Where a message stands in a group."""
         ...
 
@@ -226,17 +226,17 @@ class Broker(DataPlane, Protocol):
         ...
 
     @property
-    def flow(self) -> GroupFlow:
+    def flow(self) -> GroupPause:
         """Pausing and resuming groups."""
         ...
 
     @property
-    def parking(self) -> Parking:
+    def parking(self) -> BlockedKeys:
         """Blocked keys of groups in order."""
         ...
 
     @property
-    def group_positions(self) -> GroupPositions:
+    def group_positions(self) -> OffsetAdmin:
         """Committed offsets of groups: resets and snapshots."""
         ...
 

@@ -9,11 +9,11 @@ raises `ShuttingDown`; requests that wait then are answered at once, with nothin
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from app.broker.assembly import BrokerAssembly
 from app.broker.config import BrokerConfig
-from app.broker.groups.group_positions import Committer, refuse_broadcast
-from app.broker.journal.reading import DiskAccess
+from app.broker.groups.offset_admin import Committer, refuse_broadcast
+from app.broker.journal.cold_reads import ColdReads
 from app.broker.leasing.subscriptions import Subscription
-from app.broker.life import BrokerLife
 from app.broker.ports import Group, Metadata, Store, Topic
 from app.broker.results import (
     ANONYMOUS,
@@ -37,8 +37,8 @@ from app.broker.results import (
     SettleResult,
 )
 from app.broker.settings_changes import SettingsChanges
-from app.broker.streams.streams import Streams
-from app.broker.topics import find_topic
+from app.broker.streams.stream_registry import StreamRegistry
+from app.broker.topic_lookup import find_topic
 from app.domain.changes.merging import by_name
 from app.domain.changes.terms import Terms
 from app.domain.clock import Clock
@@ -56,7 +56,7 @@ from app.domain.positions import FlushMode
 from app.domain.settings import GroupSettings, TopicSettings
 
 
-class Broker(BrokerLife):
+class Broker(BrokerAssembly):
     """The messaging semantics of one node. `start` before use, `stop` once at the end."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Broker(BrokerLife):
         config: BrokerConfig,
     ) -> None:
         super().__init__(store, metadata, clock, limits, config)
-        self.streams = Streams(
+        self.streams = StreamRegistry(
             store,
             metadata,
             clock,
@@ -172,7 +172,7 @@ class Broker(BrokerLife):
         """One message by its id, or `MessageNotFound`."""
         self._check_open()
         find_topic(self._metadata, topic)
-        message = await DiskAccess(self._readers).run(
+        message = await ColdReads(self._readers).run(
             lambda wait: self._store.read_message(message_id, topic=topic, wait_for_disk=wait)
         )
         if message is None or message.topic != topic:

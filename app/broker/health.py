@@ -10,9 +10,9 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from app.broker.delays.delays import Delays
+from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.ports import Store
-from app.broker.progress.offset_book import OffsetBook
+from app.broker.progress.offset_cache import OffsetCache
 from app.broker.row_faults import RowFaults
 from app.domain.shortages import HINTS, Shortage
 from app.runtime.service import Service
@@ -90,7 +90,11 @@ class Health:
     """Looks at the parts of one broker when it is asked."""
 
     def __init__(
-        self, store: Store, book: OffsetBook, delays: Delays, closed_because: Callable[[], str]
+        self,
+        store: Store,
+        book: OffsetCache,
+        delays: DelayDelivery,
+        closed_because: Callable[[], str],
     ) -> None:
         self.metadata_problem: str | None = None
         """Set by whoever reads the database again and again; None while that works."""

@@ -30,9 +30,9 @@ from app.store import (
     Done,
     FirstSteps,
     KeyedRecords,
-    Pins,
     QueueBounds,
     ReadResult,
+    RetentionHolds,
     StepPart,
     TimerLog,
     Unit,
@@ -112,7 +112,7 @@ class Store(Protocol):
     def names(self) -> StoredNames: ...
 
     @property
-    def pins(self) -> Pins:
+    def pins(self) -> RetentionHolds:
         """What retention must leave."""
         ...
 

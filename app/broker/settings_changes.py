@@ -9,8 +9,8 @@ from app.broker.groups.groups import Groups
 from app.broker.groups.members import Members
 from app.broker.lifecycle.lifecycle import Lifecycle
 from app.broker.ports import Group, Metadata, Store, Topic
-from app.broker.progress.offset_book import OffsetBook
-from app.broker.read.waiters import Waiters
+from app.broker.progress.offset_cache import OffsetCache
+from app.broker.read.long_polls import LongPolls
 from app.domain.changes.effects import (
     SettingsChange,
     TopicFacts,
@@ -33,9 +33,9 @@ class SettingsChanges:
         metadata: Metadata,
         *,
         groups: Groups,
-        book: OffsetBook,
+        book: OffsetCache,
         members: Members,
-        waiters: Waiters,
+        waiters: LongPolls,
         lifecycle: Lifecycle,
         limits: Limits,
     ) -> None:

@@ -7,18 +7,18 @@ from app.store.config import StoreConfig
 from app.store.damage import DamageKind
 from app.store.fs.files import ColdRead, FilePart, FileSystem, OsFiles, StoreLocked
 from app.store.lifecycle.checkpoints import Checkpointing
-from app.store.lifecycle.expiring import RetentionReport
 from app.store.lifecycle.opening import StoreUnusable
-from app.store.lifecycle.pins import Pins
-from app.store.lifecycle.retention import FOREVER_MS, RetentionPolicy
+from app.store.lifecycle.retention_holds import RetentionHolds
+from app.store.lifecycle.retention_policy import FOREVER_MS, RetentionPolicy
+from app.store.lifecycle.retention_run import RetentionReport
 from app.store.message_store import MessageStore
 from app.store.queues.consume_queue import Unit
 from app.store.read.lookups import KeyedRecords
-from app.store.read.reading import Gap, ReadResult
+from app.store.read.queue_reads import Gap, ReadResult
 from app.store.read.record_views import RecordsInPlace, as_buffers, first_and_last, total_bytes
 from app.store.store_status import QueueBounds, StoreStatus
 from app.store.timers.timer_log import Flushing, Page, Timer, TimerLog, TimerLogDamaged
-from app.store.write.appending import Appended, StepPart
+from app.store.write.appender import Appended, StepPart
 from app.store.write.first_steps import FirstSteps
 from app.store.write.writer import Done, Turns
 
@@ -38,10 +38,10 @@ __all__ = [
     "MessageStore",
     "OsFiles",
     "Page",
-    "Pins",
     "QueueBounds",
     "ReadResult",
     "RecordsInPlace",
+    "RetentionHolds",
     "RetentionPolicy",
     "RetentionReport",
     "StepPart",

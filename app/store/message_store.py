@@ -27,19 +27,16 @@ from app.store.formats.record.record import CHECKSUM_BYTES, decode_message
 from app.store.fs.files import ColdRead, FileSystem, Lock
 from app.store.index.key_index import KeyIndex
 from app.store.lifecycle.checkpoints import Checkpointing, Checkpoints
-from app.store.lifecycle.expiring import Expiring, RetentionReport
-from app.store.lifecycle.mending import Mender
 from app.store.lifecycle.opening import load_or_make_meta, open_log, write_clean_stop
-from app.store.lifecycle.pins import Pins
 from app.store.lifecycle.recovery import Recovery
-from app.store.lifecycle.retention import RetentionPolicy
-from app.store.log.cache_bound import bound_cache
+from app.store.lifecycle.retention_holds import RetentionHolds
+from app.store.lifecycle.retention_policy import RetentionPolicy
+from app.store.lifecycle.retention_run import RetentionReport, RetentionRun
+from app.store.lifecycle.unit_repair import UnitRepair
 from app.store.log.commit_log import CommitLog
+from app.store.log.page_cache_limit import bound_cache
 from app.store.queues.consume_queue import ConsumeQueue, Unit
 from app.store.queues.queue_table import QueueTable
-from app.store.read.checking import Source
-from app.store.read.in_place import find_in_place
-from app.store.read.known_blocks import nothing_known
 from app.store.read.lookups import (
     MAX_TIME_MS,
     KeyedRecords,
@@ -48,12 +45,15 @@ from app.store.read.lookups import (
     offset_for_time,
     read_record,
 )
-from app.store.read.reading import ReadResult, Wanted, read_queue
+from app.store.read.queue_reads import ReadResult, Wanted, read_queue
+from app.store.read.record_checks import Source
+from app.store.read.verified_blocks import nothing_known
+from app.store.read.zero_copy import find_in_place
 from app.store.store_status import QueueBounds, StoreStatus
 from app.store.timers.timer_log import TimerLog
 from app.store.topics.floor_journal import FloorJournal
 from app.store.topics.topic_floors import TopicFloors
-from app.store.write.appending import Appended, Appender, StepPart
+from app.store.write.appender import Appended, Appender, StepPart
 from app.store.write.first_steps import FirstSteps
 from app.store.write.writer import Done, Turns, Workers, Writer, WriterThread
 
@@ -74,7 +74,7 @@ class MessageStore:
         files: FileSystem,
         config: StoreConfig,
         meta: StoreMeta,
-        mender: Mender,
+        mender: UnitRepair,
         queues: QueueTable,
         index: KeyIndex,
         recovery: Recovery,
@@ -89,7 +89,7 @@ class MessageStore:
         """Called with (topic, queue id) after each confirmed append."""
         self.shortages = ShortageLog()
         """What is lacking now; others of the node note theirs there too."""
-        self.pins = Pins()
+        self.pins = RetentionHolds()
         """What retention must leave; background services register there."""
         self._files = files
         self._config = config
@@ -126,7 +126,7 @@ class MessageStore:
         self._appender.bind = self.floor_journal.bind
         self._closed = False
         self._lookups = Lookups(self.store_id, self._source, queues, index, config)
-        self._expiring = Expiring(files, self._source, queues, index, self.pins, clock)
+        self._expiring = RetentionRun(files, self._source, queues, index, self.pins, clock)
 
     @classmethod
     def open(
@@ -151,7 +151,7 @@ class MessageStore:
             files.make_directory(paths.INDEX)
             index = KeyIndex(queues.cache, meta, damages, turns.call_soon)
             source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes, nothing_known())
-            mender = Mender(source, damages)
+            mender = UnitRepair(source, damages)
             queues.repair = mender.repair
             recovery = open_log(files, meta, log, queues, index, damages)
             store = cls(

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter
 
 from app.broker import Broker, BrokerConfig
-from app.broker.journal.confirming import Confirmation
+from app.broker.journal.append_future import AppendFuture
 from app.domain.delays import Due
 from app.domain.limits import MIB, Limits
 from app.domain.message import Message
@@ -64,7 +64,7 @@ async def fill(root: Path, count: int) -> None:
             part(Message(BODY), "orders", 0, first_ms + chance.randrange(39 * DAY_MS), number)
             for _ in range(min(BATCH, count - start))
         ]
-        confirmation = Confirmation()
+        confirmation = AppendFuture()
         flat = [one.messages[0] for one in messages]
         store.append(TIMER_TOPIC, 0, flat, FlushMode.ASYNC, confirmation.done)
         await confirmation.wait()

@@ -15,7 +15,7 @@ from statistics import median
 from time import process_time
 
 from app.broker import Broker
-from app.broker.journal.confirming import Confirmation
+from app.broker.journal.append_future import AppendFuture
 from app.broker.results import BatchItem, ReceiveRequest
 from app.domain.limits import MIB, Limits
 from app.domain.message import Message
@@ -82,7 +82,7 @@ async def measure(
             since_written = 0
             began_s = process_time()
             await broker.trails.turn()
-            confirmation = Confirmation()
+            confirmation = AppendFuture()
             store.flush(confirmation.done)  # the writer has taken it
             await confirmation.wait()
             writings.append((process_time() - began_s) * 1e6 / WRITE_MESSAGES)

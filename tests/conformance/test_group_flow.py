@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from app.broker.groups.group_flow import GroupFlow
+from app.broker.groups.group_pause import GroupPause
 from app.broker.groups.groups import Groups
 from app.cluster import Metadata
 from app.domain.errors import GroupNotFound
@@ -20,8 +20,8 @@ class _Nobody:
         assert name == "billing"
 
 
-def flow_of(metadata: Metadata) -> GroupFlow:
-    return GroupFlow(metadata, cast("Groups", _Nobody()))
+def flow_of(metadata: Metadata) -> GroupPause:
+    return GroupPause(metadata, cast("Groups", _Nobody()))
 
 
 async def test_neither_undoes_the_other(metadata: Metadata, other: Metadata) -> None:

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from app.api import render_document
-from app.api.dataplane.operations import build_lane
+from app.api.dataplane.routes import build_lane
 from app.domain.limits import Limits
 
 COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"

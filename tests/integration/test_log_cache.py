@@ -10,8 +10,8 @@ from app.domain.limits import MIB
 from app.domain.message import Message
 from app.domain.settings import TopicSettings
 from app.node import Node
-from app.store.log.cache_bound import STEP_BYTES
 from app.store.log.commit_log import CommitLog
+from app.store.log.page_cache_limit import STEP_BYTES
 
 pytestmark = pytest.mark.anyio
 

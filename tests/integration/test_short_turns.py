@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from app.api.http.exchange import AsgiApp
-from app.broker.dedup.claims import Placed, ProducerClaim
+from app.api.http.request_context import AsgiApp
 from app.broker.dedup.producer_table import ProducerTable
+from app.broker.dedup.tokens import Placed, ProducerToken
 from app.broker.results import BatchItem, QueuePosition
 from app.cluster import migrate
 from app.config import Config
@@ -69,7 +69,7 @@ def fill_producers(table: ProducerTable, results: int) -> None:
     """As after so many sends of each producer; they share their results to save memory."""
     shared = deque((seq, Placed.in_one_queue(2, 10**9 + seq, 1)) for seq in range(results))
     for number in range(PRODUCERS):
-        claim = ProducerClaim(f"producer-{number}:0", 10**12, 0)
+        claim = ProducerToken(f"producer-{number}:0", 10**12, 0)
         entry = table.entry(claim, "orders", -1, Placed.in_one_queue(0, 0, 1), 10**13)
         table.taken(entry)(True)
         sequence = table._producers[claim.producer_id].sequences["orders", -1]
@@ -243,7 +243,7 @@ async def test_sealing_and_forgetting_many_producers(tmp_path: Path, turn_watch:
         producers = node.broker.producers
         await producers.seal("other", 1)  # warm
         for number in range(limits.producers_max):
-            claim = ProducerClaim(f"producer:{number}", 1, 0)
+            claim = ProducerToken(f"producer:{number}", 1, 0)
             placed = Placed.in_one_queue(0, number, 1)
             producers._table.taken(producers._table.entry(claim, "orders#1", -1, placed, 10**13))(
                 True
@@ -266,7 +266,7 @@ async def test_the_topic_of_many_producers_is_deleted(
     async with open_node(tmp_path) as node:
         producers = node.broker.producers
         for number in range(Limits().producers_max):
-            claim = ProducerClaim(f"producer:{number}", 1, 0)
+            claim = ProducerToken(f"producer:{number}", 1, 0)
             placed = Placed.in_one_queue(0, number, 1)
             producers._table.taken(producers._table.entry(claim, "orders#7", -1, placed, 10**13))(
                 True

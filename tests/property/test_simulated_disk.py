@@ -22,8 +22,8 @@ import pytest
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import StepPart, StoreConfig
+from app.store.log.atomic_batch import WholeBatches
 from app.store.log.commit_log import CommitLog
-from app.store.log.steps import WholeSteps
 from tests.support.stores.simulated_files import EVERYTHING, NOTHING, CrashPlan, SimulatedFiles
 from tests.support.stores.stores import SMALL, OpenStore, open_store
 
@@ -263,7 +263,7 @@ CONTROLS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "does not know a power loss": lambda: leave_out(SimulatedFiles, "boot_id", "always the same"),
     "does not cut a torn tail": lambda: leave_out(CommitLog, "cut"),
     "takes the beginning of a step": lambda: mock.patch.object(
-        WholeSteps, "only_whole", lambda _self, blocks: iter(blocks)
+        WholeBatches, "only_whole", lambda _self, blocks: iter(blocks)
     ),
 }
 

@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from app.broker.dedup import producer_table
-from app.broker.dedup.claims import KeyClaim, Placed, ProducerClaim, family_of
-from app.broker.dedup.epoch_plans import Plan
 from app.broker.dedup.producer_entries import KnownProducer, SequenceNumbers
+from app.broker.dedup.producer_plans import Plan
 from app.broker.dedup.producer_table import ProducerTable
+from app.broker.dedup.tokens import KeyToken, Placed, ProducerToken, family_of
 from app.broker.failures import dead_letters
 from app.broker.journal.journal import Journal, JournaledState
-from app.broker.progress import group_progress
-from app.broker.progress.group_progress import (
+from app.broker.progress import consumer_state as group_progress
+from app.broker.progress.consumer_state import (
+    ConsumerState,
     Forgotten,
-    GroupProgress,
     HandedOut,
     Parked,
     ParkedMessage,
@@ -40,7 +40,7 @@ from app.broker.progress.group_progress import (
     encode_entry,
     runs_of,
 )
-from app.broker.progress.group_progress import Placed as Begun
+from app.broker.progress.consumer_state import Placed as Begun
 from app.broker.transactions import transaction_table
 from app.broker.transactions.transaction_table import (
     Transaction,
@@ -99,7 +99,7 @@ class ProducersAtWork:
         table, family = self.table, f"p{who}"
         placed = Placed.in_one_queue(what % 2, 10 * what, count)
         if kind < 5:
-            claim = ProducerClaim(f"{family}:{what % 2}", what // 5, 0)
+            claim = ProducerToken(f"{family}:{what % 2}", what // 5, 0)
             scope, topic = what % 2, f"t{count % 2}"
             known = table.state(claim.producer_id)
             if claim.epoch < (known.epoch or 0) or claim.epoch <= (known.sealed_epoch or -1):
@@ -110,7 +110,7 @@ class ProducersAtWork:
                 claim = claim._replace(seq=max(found, default=0))
             entry = table.entry(claim, topic, scope, placed, self._now_ms)
         elif kind == 5:
-            entry = table.entry(KeyClaim(f"k{what}", "f"), "t", self._now_ms, placed, self._now_ms)
+            entry = table.entry(KeyToken(f"k{what}", "f"), "t", self._now_ms, placed, self._now_ms)
         elif kind == 6:
             entry = table.seal_entry(family, max(table.sealed_epoch(family), what // 5), 5)
         elif kind == 7:
@@ -191,7 +191,7 @@ class GroupsAtWork:
     can_fail = False
 
     def __init__(self) -> None:
-        self.progress = self.state = GroupProgress()
+        self.progress = self.state = ConsumerState()
 
     def change(self, op: Op) -> tuple[bytes, Callable[[], Callable[[bool], None]]] | None:
         kind, who, what, count = op

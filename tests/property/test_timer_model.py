@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from app.broker.delays.timers import FOREVER_MS, NOTHING
-from app.broker.journal.confirming import Confirmation
+from app.broker.delays.timer_index import FOREVER_MS, NOTHING
+from app.broker.journal.append_future import AppendFuture
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import Timer, TimerLog
@@ -142,7 +142,7 @@ async def delay_many(world: World, due_ms: list[int]) -> None:
             part(Message(b"%d" % due), TOPIC, 0, due, number).messages[0]
             for due in due_ms[start : start + 1_000]
         ]
-        confirmation = Confirmation()
+        confirmation = AppendFuture()
         world.store.append("rmq_sys_wheel_timer", 0, messages, FlushMode.ASYNC, confirmation.done)
         await confirmation.wait()
 

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import zstandard
 
 from app.api.http.errors import UnsupportedEncoding
-from app.api.http.exchange import Exchange
+from app.api.http.request_context import RequestContext
 from app.domain.errors import InvalidRequest, MalformedBody
 from app.domain.limits import MIB, Limits
 
@@ -58,7 +58,7 @@ def packing_of(encoding: bytes | None) -> Packing | None:
 
 
 async def read_unpacked(
-    exchange: Exchange, limit: int, limits: Limits, too_large: TooLarge
+    exchange: RequestContext, limit: int, limits: Limits, too_large: TooLarge
 ) -> bytes:
     """The whole body of a request as its sender meant it, at most `limit` bytes."""
     packing = packing_of(exchange.headers.get(CONTENT_ENCODING))

@@ -39,8 +39,8 @@ from app.api.control.routes.groups import (
     traces,
 )
 from app.api.http.errors import MethodNotAllowed, PathNotFound, render_problem
-from app.api.http.exchange import REQUEST_ID_KEY
 from app.api.http.json_line import JsonLine
+from app.api.http.request_context import REQUEST_ID_KEY
 from app.domain.errors import CurlewError, InternalError, InvalidRequest
 from app.runtime.version import program_version
 

@@ -16,12 +16,12 @@ from starlette.requests import ClientDisconnect
 from app.api.bodies.body_errors import invalid_body
 from app.api.bodies.unpacking import packing_of, unpack
 from app.api.formats.media import require_json
-from app.api.http.exchange import ClientGone, batch_too_large
+from app.api.http.memory_budget import MemoryBudget
 from app.api.http.parameters import refuse_unknown
-from app.api.http.pressure import Pressure
+from app.api.http.request_context import ClientGone, batch_too_large
 from app.api.ports import Broker, Metadata
 from app.api.telemetry.metrics import ConnectionCounts
-from app.api.telemetry.traffic import Traffic
+from app.api.telemetry.request_metrics import RequestMetrics
 from app.domain.limits import MIB, Limits
 
 CONTROL_BODY_BYTES_MAX: Final = MIB
@@ -37,9 +37,9 @@ class Services:
     broker: Broker
     metadata: Metadata
     limits: Limits
-    traffic: Traffic = field(default_factory=Traffic)
+    traffic: RequestMetrics = field(default_factory=RequestMetrics)
     connections: ConnectionCounts | None = None
-    pressure: Pressure = field(default_factory=lambda: Pressure(Limits()))
+    pressure: MemoryBudget = field(default_factory=lambda: MemoryBudget(Limits()))
 
 
 async def services_of(request: Request) -> Services:

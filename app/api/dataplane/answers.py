@@ -6,12 +6,12 @@ import msgspec
 
 from app.api.formats.wire import BatchAnswer, SettleAnswer, encode_line
 from app.api.http.errors import render_problem, status_of
-from app.api.http.exchange import Exchange, Headers
+from app.api.http.request_context import Headers, RequestContext
 from app.domain.errors import CurlewError
 
 
 async def answer_results(
-    exchange: Exchange,
+    exchange: RequestContext,
     headers: Headers,
     answer: BatchAnswer | SettleAnswer,
     failures: Sequence[CurlewError],

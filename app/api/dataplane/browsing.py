@@ -8,12 +8,12 @@ from app.api.formats import media
 from app.api.formats.rendering import view_of
 from app.api.formats.wire import BrowseAnswer, BrowseGapView, encode, encode_line
 from app.api.http.errors import InvalidBody
-from app.api.http.exchange import NOT_KEPT, Exchange, Headers, batch_too_large
 from app.api.http.parameters import Query
+from app.api.http.request_context import NOT_KEPT, Headers, RequestContext, batch_too_large
 from app.api.ports import DataPlane
-from app.api.telemetry.traffic import Traffic
-from app.broker.read.browse_choice import BrowseConditions
-from app.broker.read.browsing import BrowseGap, BrowseRequest, BrowseResult
+from app.api.telemetry.request_metrics import RequestMetrics
+from app.broker.read.browse_filter import BrowseConditions
+from app.broker.read.browser import BrowseGap, BrowseRequest, BrowseResult
 from app.domain.errors import IllegalPage, InvalidRequest
 from app.domain.limits import DEFAULT_PAGE_SIZE, Limits
 
@@ -29,12 +29,12 @@ _DIRECTIONS: Final = ("forward", "backward")
 class Browsing:
     """Handler of browse. Stateless beside its collaborators."""
 
-    def __init__(self, broker: DataPlane, limits: Limits, traffic: Traffic) -> None:
+    def __init__(self, broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> None:
         self._broker = broker
         self._limits = limits
         self._traffic = traffic
 
-    async def browse(self, exchange: Exchange, topic: str) -> None:
+    async def browse(self, exchange: RequestContext, topic: str) -> None:
         kind = media.browse_answer_kind(exchange.headers.get(b"accept"))
         query = Query(exchange.query, BROWSE_PARAMETERS)
         request = self._request_of(query)

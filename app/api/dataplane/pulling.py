@@ -13,16 +13,16 @@ from app.api.bodies.packing import VARY, pack, wanted_packing
 from app.api.dataplane.waiting import unless_gone
 from app.api.formats import media
 from app.api.formats.cloudevents import event_of
-from app.api.formats.preferences import wished_wait
+from app.api.formats.prefer_header import wished_wait
 from app.api.formats.rendering import record_views
 from app.api.formats.wire import GapView, MessageView, PullAnswer, encode, encode_line
+from app.api.http.conditional_requests import IF_NONE_MATCH, is_known, sealed_headers, tag_of_range
 from app.api.http.errors import InvalidBody
-from app.api.http.exchange import NOT_KEPT, Exchange, Headers, batch_too_large
 from app.api.http.parameters import Query, integer_of
-from app.api.http.quota_headers import near_quota_headers
-from app.api.http.validators import IF_NONE_MATCH, is_known, sealed_headers, tag_of_range
+from app.api.http.rate_limit_headers import near_quota_headers
+from app.api.http.request_context import NOT_KEPT, Headers, RequestContext, batch_too_large
 from app.api.ports import DataPlane
-from app.api.telemetry.traffic import Traffic
+from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker.results import PullRequest, PullResult, PullStatus
 from app.domain.errors import IllegalOffset, InvalidRequest
 from app.domain.limits import DEFAULT_PULL_MESSAGES, MIB, Limits
@@ -42,12 +42,12 @@ _QUEUE_ID_MAX: Final = 2**31 - 1
 class Pulling:
     """Handler of pull. Stateless beside its collaborators."""
 
-    def __init__(self, broker: DataPlane, limits: Limits, traffic: Traffic) -> None:
+    def __init__(self, broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> None:
         self._broker = broker
         self._limits = limits
         self._traffic = traffic
 
-    async def pull(self, exchange: Exchange, topic: str, queue: str) -> None:
+    async def pull(self, exchange: RequestContext, topic: str, queue: str) -> None:
         kind = media.pull_answer_kind(exchange.headers.get(b"accept"))
         queue_id = integer_of("queue", queue, high=_QUEUE_ID_MAX, error=InvalidRequest)
         query = Query(exchange.query, PULL_PARAMETERS)
@@ -124,7 +124,11 @@ class Pulling:
         )
 
     async def _answer_in_place(
-        self, exchange: Exchange, result: PullResult, records: RecordsInPlace, headers: Headers
+        self,
+        exchange: RequestContext,
+        result: PullResult,
+        records: RecordsInPlace,
+        headers: Headers,
     ) -> None:
         """Frames of bytes that nobody has looked at, which therefore no cache may keep."""
         read = result.read
@@ -140,7 +144,7 @@ class Pulling:
         return [media.FRAMES_HEADER, *_pull_headers(result), store_id, VARY]
 
     async def _answer(
-        self, exchange: Exchange, form: "_Form", result: PullResult, headers: Headers
+        self, exchange: RequestContext, form: "_Form", result: PullResult, headers: Headers
     ) -> None:
         """`headers` is taken over; it says already whether the answer may be kept."""
         body: bytes

@@ -14,16 +14,16 @@ from app.api.bodies.unpacking import read_unpacked
 from app.api.dataplane.waiting import unless_gone
 from app.api.formats import media
 from app.api.formats.decoding import receive_decoder
-from app.api.formats.preferences import wished_wait
+from app.api.formats.prefer_header import wished_wait
 from app.api.formats.raw_message import raw_headers
 from app.api.formats.rendering import delivered_views
 from app.api.formats.wire import ReceiveAnswer, ReceiveBody, encode_line
 from app.api.http.errors import NotAcceptable
-from app.api.http.exchange import ClientGone, Exchange, Headers, batch_too_large
 from app.api.http.parameters import Query, agreed, duration_ms_of, wait_s_of
-from app.api.http.quota_headers import near_quota_headers
+from app.api.http.rate_limit_headers import near_quota_headers
+from app.api.http.request_context import ClientGone, Headers, RequestContext, batch_too_large
 from app.api.ports import DataPlane
-from app.api.telemetry.traffic import Traffic
+from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker.results import ReceiveRequest, ReceiveResult
 from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest
@@ -49,12 +49,12 @@ _NOTHING: Final = ReceiveBody()
 class Receiving:
     """Handler of receive. Stateless beside its collaborators."""
 
-    def __init__(self, broker: DataPlane, limits: Limits, traffic: Traffic) -> None:
+    def __init__(self, broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> None:
         self._broker = broker
         self._limits = limits
         self._traffic = traffic
 
-    async def receive(self, exchange: Exchange, topic: str, group: str) -> None:
+    async def receive(self, exchange: RequestContext, topic: str, group: str) -> None:
         query = Query(exchange.query, RECEIVE_PARAMETERS)
         limits = self._limits
         body = await read_unpacked(exchange, limits.body_bytes_max, limits, batch_too_large)
@@ -86,7 +86,7 @@ class Receiving:
 
     async def _answer(
         self,
-        exchange: Exchange,
+        exchange: RequestContext,
         request: ReceiveRequest,
         result: ReceiveResult,
         headers: Headers,
@@ -111,7 +111,7 @@ class Receiving:
         return body_bytes
 
     async def _lease(
-        self, exchange: Exchange, topic: str, group: str, request: ReceiveRequest
+        self, exchange: RequestContext, topic: str, group: str, request: ReceiveRequest
     ) -> ReceiveResult:
         """What is ready now; only when nothing is, wait and watch the connection."""
         effects: Sequence[ConsumptionEffect] = ()
@@ -196,7 +196,7 @@ def _never_gone() -> bool:
     return False
 
 
-async def _answer_raw(exchange: Exchange, result: ReceiveResult, headers: Headers) -> int:
+async def _answer_raw(exchange: RequestContext, result: ReceiveResult, headers: Headers) -> int:
     """Send the one message, if there is one; the bytes of its body."""
     if not result.deliveries:
         await exchange.answer_empty(204, headers)

@@ -10,10 +10,10 @@ from urllib.parse import urlencode
 from app.api.bodies.unpacking import read_unpacked
 from app.api.dataplane.waiting import unless_gone
 from app.api.formats import media
-from app.api.formats.claims import IDEMPOTENCY_KEY
 from app.api.formats.decoding import envelope_decoder, message_of
+from app.api.formats.dedup_headers import IDEMPOTENCY_KEY
 from app.api.formats.merging import merged
-from app.api.formats.metadata import (
+from app.api.formats.mq_headers import (
     MESSAGE_HEADERS,
     PROPERTY_PARAMETER_PREFIX,
     PROPERTY_PREFIX,
@@ -21,16 +21,16 @@ from app.api.formats.metadata import (
     read_send_options,
     refuse_mq_headers,
 )
-from app.api.formats.preferences import wished_wait
+from app.api.formats.prefer_header import wished_wait
 from app.api.formats.raw_message import check_raw, content_type_headers, property_headers
 from app.api.formats.rendering import reply_view
 from app.api.formats.wire import ReplyAnswer, RequestAnswer, encode_line
 from app.api.http.errors import InvalidBody, NotAcceptable, UnsupportedFeature
-from app.api.http.exchange import ClientGone, Exchange, Headers, body_too_large
 from app.api.http.parameters import Query, agreed, parse_query, refuse_unknown
+from app.api.http.request_context import ClientGone, Headers, RequestContext, body_too_large
 from app.api.ports import DataPlane
-from app.api.telemetry.traffic import Traffic
-from app.broker.produce.requests import Replied
+from app.api.telemetry.request_metrics import RequestMetrics
+from app.broker.produce.request_reply import Replied
 from app.domain.errors import NoReply, UnsupportedContentType
 from app.domain.limits import DEFAULT_REQUEST_WAIT_S, Limits
 from app.domain.message import Message
@@ -64,12 +64,12 @@ class _Given(NamedTuple):
 class Requesting:
     """Handlers of request and reply. Stateless beside its collaborators."""
 
-    def __init__(self, broker: DataPlane, limits: Limits, traffic: Traffic) -> None:
+    def __init__(self, broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> None:
         self._broker = broker
         self._limits = limits
         self._traffic = traffic
 
-    async def request(self, exchange: Exchange, topic: str) -> None:
+    async def request(self, exchange: RequestContext, topic: str) -> None:
         given = parse_query(exchange.query)
         refuse_unknown(given, REQUEST_PARAMETERS, prefix=PROPERTY_PARAMETER_PREFIX)
         own = Query(_encoded(given, own=True), _OWN_PARAMETERS)
@@ -113,7 +113,7 @@ class Requesting:
         )
         await exchange.answer(200, [*headers, media.JSON_HEADER], encode_line(answer))
 
-    async def reply(self, exchange: Exchange, correlation_id: str) -> None:
+    async def reply(self, exchange: RequestContext, correlation_id: str) -> None:
         given = parse_query(exchange.query)
         refuse_unknown(given, REPLY_PARAMETERS, prefix=PROPERTY_PARAMETER_PREFIX)
         message, queue_id, _ = await self._read(exchange, REPLY_HEADERS, exchange.query)
@@ -127,7 +127,9 @@ class Requesting:
         answer = ReplyAnswer("DELIVERED", correlation_id)
         await exchange.answer(200, [media.JSON_HEADER], encode_line(answer))
 
-    async def _read(self, exchange: Exchange, known: dict[bytes, str], query: bytes) -> _Given:
+    async def _read(
+        self, exchange: RequestContext, known: dict[bytes, str], query: bytes
+    ) -> _Given:
         """The message in the body, with what headers and query say of it."""
         headers = exchange.headers
         if IDEMPOTENCY_KEY in headers:

@@ -16,7 +16,6 @@ from app.api.bodies.delivery_times import due_of
 from app.api.bodies.unpacking import CONTENT_ENCODING, Packing, TooLarge, packing_of, unpack
 from app.api.dataplane.answers import answer_results
 from app.api.formats import media
-from app.api.formats.claims import DUPLICATE, IDEMPOTENCY_KEY, claim_of
 from app.api.formats.cloudevents import (
     EVENTS,
     VERSION_HEADER,
@@ -31,8 +30,9 @@ from app.api.formats.decoding import (
     lines_of,
     message_of,
 )
+from app.api.formats.dedup_headers import DUPLICATE, IDEMPOTENCY_KEY, claim_of
 from app.api.formats.merging import merged
-from app.api.formats.metadata import (
+from app.api.formats.mq_headers import (
     BATCH_HEADERS,
     TRACE_HEADERS,
     SendOptions,
@@ -41,7 +41,7 @@ from app.api.formats.metadata import (
     read_send_options,
     read_trace,
 )
-from app.api.formats.preferences import (
+from app.api.formats.prefer_header import (
     ASYNC,
     MINIMAL,
     PREFER,
@@ -50,7 +50,7 @@ from app.api.formats.preferences import (
     applied,
     wishes_of,
 )
-from app.api.formats.preparing import (
+from app.api.formats.transaction_headers import (
     Preparation,
     preparation_of,
     prepared_answer,
@@ -70,12 +70,12 @@ from app.api.http.errors import (
     entry_problem,
     with_outcome_of_send,
 )
-from app.api.http.exchange import Exchange, Headers, batch_too_large, body_too_large
 from app.api.http.parameters import Query, agreed
+from app.api.http.request_context import Headers, RequestContext, batch_too_large, body_too_large
 from app.api.ports import DataPlane
-from app.api.telemetry.traffic import Traffic
-from app.broker.dedup.claims import Claim
-from app.broker.dedup.producers import Once
+from app.api.telemetry.request_metrics import RequestMetrics
+from app.broker.dedup.deduplicator import Once
+from app.broker.dedup.tokens import Claim
 from app.broker.results import BatchItem, SendResult
 from app.domain.delays import Due
 from app.domain.errors import (
@@ -119,12 +119,12 @@ class Entry(NamedTuple):
 class Sending:
     """Handlers of the two send operations. Stateless beside its collaborators."""
 
-    def __init__(self, broker: DataPlane, limits: Limits, traffic: Traffic) -> None:
+    def __init__(self, broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> None:
         self._broker = broker
         self._limits = limits
         self._traffic = traffic
 
-    async def send(self, exchange: Exchange, topic: str) -> None:
+    async def send(self, exchange: RequestContext, topic: str) -> None:
         headers = exchange.headers
         kind, content_type = media.send_content(headers.get(b"content-type"))
         if (
@@ -147,7 +147,7 @@ class Sending:
         await exchange.answer(201, [media.JSON_HEADER, message_id, timing], answer)
 
     async def _send_with_options(
-        self, exchange: Exchange, topic: str, kind: media.BodyKind, content_type: str | None
+        self, exchange: RequestContext, topic: str, kind: media.BodyKind, content_type: str | None
     ) -> None:
         """A send that says more than its body does."""
         headers = exchange.headers
@@ -199,7 +199,7 @@ class Sending:
 
     async def _prepare(
         self,
-        exchange: Exchange,
+        exchange: RequestContext,
         topic: str,
         message: Message,
         queue_id: int | None,
@@ -223,7 +223,7 @@ class Sending:
         await exchange.answer(202, headers, encode_line(prepared_answer(transaction)))
 
     async def _answer_again(
-        self, exchange: Exchange, result: SendResult, wishes: frozenset[str]
+        self, exchange: RequestContext, result: SendResult, wishes: frozenset[str]
     ) -> None:
         if MINIMAL in wishes:
             headers = applied([*_position_headers(result), DUPLICATE], wishes, MINIMAL)
@@ -234,7 +234,7 @@ class Sending:
         await exchange.answer(200, applied(headers, wishes, REPRESENTATION), body)
 
     async def _read(
-        self, exchange: Exchange, limit: int, too_large: TooLarge, packing: Packing | None
+        self, exchange: RequestContext, limit: int, too_large: TooLarge, packing: Packing | None
     ) -> bytes:
         body = await exchange.read_body(limit, too_large)
         if packing is None:
@@ -243,7 +243,7 @@ class Sending:
         exchange.hold(len(unpacked))
         return unpacked
 
-    async def send_batch(self, exchange: Exchange, topic: str) -> None:
+    async def send_batch(self, exchange: RequestContext, topic: str) -> None:
         headers = exchange.headers
         parameters = Query(exchange.query, BATCH_PARAMETERS)
         content_type = headers.get(b"content-type")
@@ -289,7 +289,7 @@ class Sending:
             await asyncio.sleep(0)
 
     async def _read_frame(
-        self, exchange: Exchange, packing: Packing | None
+        self, exchange: RequestContext, packing: Packing | None
     ) -> bytes | bytearray | memoryview:
         """The body, to be written to when it came in parts: the store fills it in place."""
         limit = self._limits.batch_bytes_max
@@ -299,7 +299,7 @@ class Sending:
 
     async def _send_frame(
         self,
-        exchange: Exchange,
+        exchange: RequestContext,
         topic: str,
         body: bytes | bytearray | memoryview,
         options: SendOptions,
@@ -335,7 +335,7 @@ class Sending:
 
     async def _send_entries(
         self,
-        exchange: Exchange,
+        exchange: RequestContext,
         topic: str,
         entries: Sequence[Entry],
         options: SendOptions,
@@ -376,7 +376,7 @@ class Sending:
 
     async def _answer_once(
         self,
-        exchange: Exchange,
+        exchange: RequestContext,
         entries: Sequence[Entry],
         once: Once,
         began_s: float,
@@ -540,7 +540,7 @@ def entry_of(entry: BatchEntry | CurlewError) -> Entry:
         return Entry(entry.id, error)
 
 
-def _take_event(exchange: Exchange, options: SendOptions) -> None:
+def _take_event(exchange: RequestContext, options: SendOptions) -> None:
     """Add the attributes of an event in binary mode."""
     attributes = attributes_of_headers(exchange.scope["headers"])
     for name, text in attributes.items():

@@ -20,7 +20,7 @@ from app.api.formats.decoding import (
     receipt_change_decoder,
     settle_decoder,
 )
-from app.api.formats.metadata import read_trace
+from app.api.formats.mq_headers import read_trace
 from app.api.formats.wire import (
     ReceiptAnswer,
     ReceiptChange,
@@ -31,10 +31,10 @@ from app.api.formats.wire import (
     encode_line,
 )
 from app.api.http.errors import InvalidBody, entry_problem, render_problem
-from app.api.http.exchange import Exchange, batch_too_large
 from app.api.http.parameters import Query, agreed, duration_ms_of
+from app.api.http.request_context import RequestContext, batch_too_large
 from app.api.ports import DataPlane
-from app.api.telemetry.traffic import Traffic
+from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import results
 from app.broker.results import AckedAndSent, BatchItem, Extend, Nack, Send
 from app.domain.errors import BatchTooLarge, IllegalInvisibleTime, InvalidRequest
@@ -50,12 +50,12 @@ _ACTIONS: Final = ("extend", "nack", "dead_letter")
 class Settling:
     """Handlers of settle, its single-purpose forms, and receipts. Stateless."""
 
-    def __init__(self, broker: DataPlane, limits: Limits, traffic: Traffic) -> None:
+    def __init__(self, broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> None:
         self._broker = broker
         self._limits = limits
         self._traffic = traffic
 
-    async def settle(self, exchange: Exchange, topic: str, group: str) -> None:
+    async def settle(self, exchange: RequestContext, topic: str, group: str) -> None:
         limits = self._limits
         source = await self._read(exchange, limits.batch_bytes_max)
         check_settled_count(source, limits.batch_messages_max)
@@ -74,33 +74,33 @@ class Settling:
         letters = [Nack(each.receipt_handle, None, each.reason) for each in body.dead_letters]
         await self._settle(exchange, topic, group, body.acks, nacks, extends, letters)
 
-    async def ack(self, exchange: Exchange, topic: str, group: str) -> None:
+    async def ack(self, exchange: RequestContext, topic: str, group: str) -> None:
         body = ack_decoder.decode(await self._read(exchange))
         await self._settle(exchange, topic, group, body.receipt_handles, (), ())
 
-    async def nack(self, exchange: Exchange, topic: str, group: str) -> None:
+    async def nack(self, exchange: RequestContext, topic: str, group: str) -> None:
         body = nack_decoder.decode(await self._read(exchange))
         delay_ms = _delay_ms_of(body.delay, body.delay_ms)
         nacks = [Nack(handle, delay_ms, body.reason) for handle in body.receipt_handles]
         await self._settle(exchange, topic, group, (), nacks, ())
 
-    async def extend(self, exchange: Exchange, topic: str, group: str) -> None:
+    async def extend(self, exchange: RequestContext, topic: str, group: str) -> None:
         body = extend_decoder.decode(await self._read(exchange))
         invisible_ms = _required_ms(body.invisible, body.invisible_ms)
         extends = [Extend(handle, invisible_ms) for handle in body.receipt_handles]
         await self._settle(exchange, topic, group, (), (), extends)
 
-    async def dead_letter(self, exchange: Exchange, topic: str, group: str) -> None:
+    async def dead_letter(self, exchange: RequestContext, topic: str, group: str) -> None:
         body = dead_letter_decoder.decode(await self._read(exchange))
         letters = [Nack(handle, None, body.reason) for handle in body.receipt_handles]
         await self._settle(exchange, topic, group, (), (), (), letters)
 
-    async def delete_receipt(self, exchange: Exchange, handle: str) -> None:
+    async def delete_receipt(self, exchange: RequestContext, handle: str) -> None:
         Query(exchange.query, _NO_PARAMETERS)
         await self._broker.settle_one(handle, "ack")
         await exchange.answer_empty(204, [])
 
-    async def change_receipt(self, exchange: Exchange, handle: str) -> None:
+    async def change_receipt(self, exchange: RequestContext, handle: str) -> None:
         query = Query(exchange.query, RECEIPT_PARAMETERS)
         body = await self._unpacked(exchange)
         asked = ReceiptChange()
@@ -125,7 +125,7 @@ class Settling:
         await exchange.answer(200, [media.JSON_HEADER], encode_line(answer))
 
     async def _ack_and_send(
-        self, exchange: Exchange, topic: str, group: str, body: SettleBody
+        self, exchange: RequestContext, topic: str, group: str, body: SettleBody
     ) -> None:
         if body.nacks or body.extends or body.dead_letters:
             raise InvalidRequest(
@@ -155,12 +155,12 @@ class Settling:
         )
         await exchange.answer(status, headers, problem)
 
-    async def _read(self, exchange: Exchange, limit: int | None = None) -> bytes:
+    async def _read(self, exchange: RequestContext, limit: int | None = None) -> bytes:
         Query(exchange.query, _NO_PARAMETERS)
         media.require_json(exchange.headers.get(b"content-type"))
         return await self._unpacked(exchange, limit)
 
-    async def _unpacked(self, exchange: Exchange, limit: int | None = None) -> bytes:
+    async def _unpacked(self, exchange: RequestContext, limit: int | None = None) -> bytes:
         limits = self._limits
         return await read_unpacked(
             exchange, limit or limits.body_bytes_max, limits, batch_too_large
@@ -168,7 +168,7 @@ class Settling:
 
     async def _settle(
         self,
-        exchange: Exchange,
+        exchange: RequestContext,
         topic: str,
         group: str,
         acks: Sequence[str],

@@ -15,12 +15,12 @@ from app.api.formats import media
 from app.api.formats.decoding import is_header_text
 from app.api.formats.stream_text import EventLines, JsonLines, StreamText
 from app.api.http.errors import InvalidBody, entry_problem
-from app.api.http.exchange import NOT_KEPT, Exchange, Headers, batch_too_large
 from app.api.http.parameters import Query, duration_ms_of, point_of
+from app.api.http.request_context import NOT_KEPT, Headers, RequestContext, batch_too_large
 from app.api.ports import DataPlane
-from app.api.telemetry.traffic import Traffic
+from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker.streams.group_stream import GroupStream, GroupStreamRequest
-from app.broker.streams.streaming import Stream, StreamEnd, StreamEnded
+from app.broker.streams.stream import Stream, StreamEnd, StreamEnded
 from app.broker.streams.topic_stream import TopicStream, TopicStreamRequest
 from app.domain.errors import CurlewError, IllegalOffset, InvalidRequest
 from app.domain.limits import Limits
@@ -43,19 +43,19 @@ DEFAULT_CREDIT: Final = 16
 class Streaming:
     """Handlers of the two streams. Stateless beside its collaborators."""
 
-    def __init__(self, broker: DataPlane, limits: Limits, traffic: Traffic) -> None:
+    def __init__(self, broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> None:
         self._broker = broker
         self._limits = limits
         self._traffic = traffic
 
-    async def stream_topic(self, exchange: Exchange, topic: str) -> None:
+    async def stream_topic(self, exchange: RequestContext, topic: str) -> None:
         query = Query(exchange.query, TOPIC_STREAM_PARAMETERS)
         request = _topic_request(query, exchange.headers.get(LAST_EVENT_ID))
         text = await self._text_of(exchange, query)
         with await self._broker.streams.open_topic(topic, request) as stream:
             await self._serve(exchange, stream, text)
 
-    async def stream_group(self, exchange: Exchange, topic: str, group: str) -> None:
+    async def stream_group(self, exchange: RequestContext, topic: str, group: str) -> None:
         query = Query(exchange.query, GROUP_STREAM_PARAMETERS)
         credit = query.integer("credit", low=1, high=self._limits.stream_credit_max)
         request = GroupStreamRequest(
@@ -72,7 +72,7 @@ class Streaming:
         with await self._broker.streams.open_group(topic, group, request) as stream:
             await self._serve(exchange, stream, text)
 
-    async def _text_of(self, exchange: Exchange, query: Query) -> StreamText:
+    async def _text_of(self, exchange: RequestContext, query: Query) -> StreamText:
         """The form that the client asked for; its request has no body."""
         kind = media.stream_kind(exchange.headers.get(b"accept"))
         force_base64 = query.choice("body", ("auto", "base64")) == "base64"
@@ -81,7 +81,7 @@ class Streaming:
         return EventLines(force_base64) if kind == "events" else JsonLines(force_base64)
 
     async def _serve(
-        self, exchange: Exchange, stream: TopicStream | GroupStream, text: StreamText
+        self, exchange: RequestContext, stream: TopicStream | GroupStream, text: StreamText
     ) -> None:
         await unless_gone(
             exchange.receive,
@@ -90,7 +90,7 @@ class Streaming:
         )
 
     async def _write(
-        self, exchange: Exchange, stream: TopicStream | GroupStream, text: StreamText
+        self, exchange: RequestContext, stream: TopicStream | GroupStream, text: StreamText
     ) -> None:
         """Everything until the end, and the end itself."""
         part, ended = b"", None
@@ -117,7 +117,7 @@ class Streaming:
         await exchange.finish(text.end(ended.reason.value, cursor, problem))
 
     async def _write_on(
-        self, exchange: Exchange, stream: TopicStream | GroupStream, text: StreamText
+        self, exchange: RequestContext, stream: TopicStream | GroupStream, text: StreamText
     ) -> StreamEnded:
         """Chunk by chunk; returns how it ended."""
         heartbeat_s = self._limits.stream_heartbeat_ms / 1_000
@@ -143,7 +143,7 @@ class Streaming:
         return text.chunk(chunk)
 
     async def _deliver(
-        self, exchange: Exchange, stream: GroupStream, text: StreamText, wait_s: float
+        self, exchange: RequestContext, stream: GroupStream, text: StreamText, wait_s: float
     ) -> None:
         """Lease and send; what could not be sent is given back at once."""
         deliveries = await stream.next(wait_s)
@@ -156,7 +156,7 @@ class Streaming:
             len(deliveries), sum([len(each.message.body) for each in deliveries])
         )
 
-    async def _until_taken(self, exchange: Exchange, stream: Stream) -> None:
+    async def _until_taken(self, exchange: RequestContext, stream: Stream) -> None:
         """Wait until the connection takes more; end the stream when that takes too long."""
         loop = asyncio.get_running_loop()
         patience_s = 0.0 if stream.is_draining else self._limits.stream_unread_ms_max / 1_000

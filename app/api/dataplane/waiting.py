@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
-from app.api.http.exchange import ClientGone, Receive
+from app.api.http.request_context import ClientGone, Receive
 
 _T = TypeVar("_T")
 

@@ -20,10 +20,10 @@ from app.api.control.schemas.member_schemas import HeartbeatBody, LockBody, Unlo
 from app.api.control.schemas.offset_schemas import CommitBody, ResetBody, RestoreBody
 from app.api.control.schemas.schedule_schemas import ScheduleBody, SchedulePatch
 from app.api.control.schemas.setting_bodies import GroupBody, GroupPatch, TopicBody, TopicPatch
-from app.api.document.document import lane_paths
+from app.api.document.dataplane_paths import lane_paths
 from app.api.formats import wire
 from app.api.http.errors import STATUS_OF_CODE, EntryProblem, Problem
-from app.api.http.exchange import STATE_PATHS
+from app.api.http.request_context import STATE_PATHS
 
 Json = dict[str, Any]
 

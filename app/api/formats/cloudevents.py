@@ -21,10 +21,10 @@ from app.api.formats.decoding import (
     check_count,
     shown_fault,
 )
-from app.api.formats.metadata import decode_header
+from app.api.formats.mq_headers import decode_header
 from app.api.formats.rendering import body_members, is_json
 from app.api.http.errors import FieldError, InvalidBody
-from app.api.http.exchange import Headers
+from app.api.http.request_context import Headers
 from app.domain.errors import CurlewError, InvalidRequest
 from app.domain.message import Message, StoredMessage
 

@@ -5,7 +5,7 @@ Pure; for every operation that takes an envelope or an event.
 
 from msgspec.structs import replace
 
-from app.api.formats.metadata import SendOptions, put_property
+from app.api.formats.mq_headers import SendOptions, put_property
 from app.api.http.parameters import agreed
 from app.domain.message import Message
 

@@ -5,11 +5,11 @@ from typing import Final
 
 from app.api.formats.cloudevents import VERSION_PROPERTY, is_attribute
 from app.api.formats.decoding import is_header_text
-from app.api.formats.metadata import encode_header
+from app.api.formats.mq_headers import encode_header
 from app.api.formats.wire import encode
 from app.api.http.errors import NotAcceptable
-from app.api.http.exchange import Headers
-from app.broker.produce.requests import expectation_of
+from app.api.http.request_context import Headers
+from app.broker.produce.request_reply import expectation_of
 from app.domain.limits import (
     RAW_HEADERS_BYTES_MAX,
     RAW_PROPERTY_HEADERS_BYTES_MAX,

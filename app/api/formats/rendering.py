@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, UnsetType
 from app.api.formats.decoding import DECODE_FAULTS
 from app.api.formats.wire import DeadLetterView, DeliveredMessage, MessageView, ReplyView
 from app.broker.failures.dead_letters import DeadLetter
-from app.broker.produce.requests import Reply, expectation_of
+from app.broker.produce.request_reply import Reply, expectation_of
 from app.broker.results import Delivery
 from app.domain.message import StoredMessage
 from app.store.formats.record.plain_record import PlainRecord, read_plain

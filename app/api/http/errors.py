@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from app.api.http.exchange import NOT_KEPT
-from app.api.http.quota_headers import quota_headers
+from app.api.http.rate_limit_headers import quota_headers
+from app.api.http.request_context import NOT_KEPT
 from app.domain import errors
 from app.domain.errors import (
     CurlewError,

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from app.api.http.errors import Forbidden
-from app.api.http.exchange import Scope
+from app.api.http.request_context import Scope
 
 SITE: Final = b"sec-fetch-site"
 MODE: Final = b"sec-fetch-mode"

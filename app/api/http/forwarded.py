@@ -10,7 +10,7 @@ from typing import Final
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from app.api.http.exchange import Event, Scope
+from app.api.http.request_context import Event, Scope
 
 HEADERS: Final = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
 

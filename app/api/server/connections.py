@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Final, Protocol
 
 from app.api.http.errors import TooManyConnections
-from app.api.http.pressure import Pressure
+from app.api.http.memory_budget import MemoryBudget
 from app.api.server.file_sending import FileAnswers
 from app.domain.errors import CurlewError
 from app.domain.limits import Limits
@@ -37,7 +37,7 @@ class Connections:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.pressure = Pressure(limits)
+        self.pressure = MemoryBudget(limits)
         self.refused_count = 0
         self.late_count = 0
         self.file_answers = FileAnswers(limits.file_answers_max)

@@ -18,7 +18,7 @@ from uvicorn._types import ASGIReceiveEvent, ASGISendEvent, HTTPScope
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from app.api.http.exchange import (
+from app.api.http.request_context import (
     AT_ONCE,
     FILE_ANSWER,
     MUST_REACH,

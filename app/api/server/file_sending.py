@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from app.api.http.exchange import ClientGone
+from app.api.http.request_context import ClientGone
 from app.domain.shortages import shortage_of
 from app.store import ColdRead, FilePart
 

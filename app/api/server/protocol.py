@@ -28,12 +28,18 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from app.api.http.errors import HeadersTooLarge, MalformedRequest, RequestTooSlow, render_problem
-from app.api.http.exchange import BODY_IN_PLACE, OUR_EXTENSIONS, ClientGone, Hold, batch_too_large
+from app.api.http.request_context import (
+    BODY_IN_PLACE,
+    OUR_EXTENSIONS,
+    ClientGone,
+    Hold,
+    batch_too_large,
+)
+from app.api.server.body_reader import BodyReader
 from app.api.server.connections import NEVER, Connections
 from app.api.server.cycle import AnswerCycle
-from app.api.server.gathering import Gathering
 from app.api.server.head import check_head
-from app.api.server.lingering import LingeringTransport
+from app.api.server.lingering_close import LingeringClose
 from app.domain.errors import CurlewError
 from app.domain.limits import MIB
 from app.runtime.direct import DirectRun, Run
@@ -63,7 +69,7 @@ _BUSY: Final = Phase.BUSY
 _LINGERING: Final = Phase.LINGERING
 
 
-class GuardedProtocol(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """A connection with a guard. `guarded` binds the class to a server's connections."""
 
     guard: ClassVar[Connections]
@@ -96,7 +102,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_started = 0.0
         self._unread = (0, 0.0)
         self._unread_bytes = 0
-        self._gathering: Gathering | None = None
+        self._gathering: BodyReader | None = None
         """Has the transport while it reads a body."""
 
     # Opening and closing
@@ -171,7 +177,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._body_started = self.loop.time()
             self._body_bytes = 0
             self.cycle.keep_alive = False
-            self.cycle.transport = LingeringTransport(self.transport, self.linger)  # type: ignore[assignment]
+            self.cycle.transport = LingeringClose(self.transport, self.linger)  # type: ignore[assignment]
         self._body_bytes += size
         if self._body_bytes > 2 * limits.batch_bytes_max + MIB:  # chunks may double the size
             self._refuse(batch_too_large(limits.batch_bytes_max))
@@ -189,7 +195,7 @@ class GuardedProtocol(HttpToolsProtocol):
         hold(len(first))
         if not cycle.more_body:
             return memoryview(first)
-        gathering = self._gathering = Gathering(self, first, size, hold)
+        gathering = self._gathering = BodyReader(self, first, size, hold)
         try:
             self.transport.set_protocol(gathering)
             self.flow.resume_reading()
@@ -487,4 +493,4 @@ def guarded(connections: Connections) -> type[asyncio.Protocol]:
         "header_bytes_max": limits.header_block_bytes_max,
         "headers_max": limits.header_count_max,
     }
-    return type("ServedProtocol", (GuardedProtocol,), members)
+    return type("ServedProtocol", (HttpProtocol,), members)

@@ -9,12 +9,12 @@ from typing import Final
 
 from msgspec import json
 
-from app.api.http.exchange import Exchange
+from app.api.http.request_context import RequestContext
 
 _log: Final = logging.getLogger(__name__)
 
 
-def log_access(exchange: Exchange, operation_id: str, seconds: float) -> None:
+def log_access(exchange: RequestContext, operation_id: str, seconds: float) -> None:
     """Write the line of an exchange that is over."""
     client = exchange.scope.get("client")
     entry = {

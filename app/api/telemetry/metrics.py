@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
 
-from app.api.http.pressure import Pressure
+from app.api.http.memory_budget import MemoryBudget
 from app.api.ports import Broker
-from app.api.telemetry.traffic import LATENCY_BUCKETS_S, Traffic
+from app.api.telemetry.request_metrics import LATENCY_BUCKETS_S, RequestMetrics
 from app.broker.health import TROUBLES
 from app.broker.ports import Metadata
-from app.broker.streams.streaming import StreamEnd
+from app.broker.streams.stream import StreamEnd
 from app.runtime.loop_lag import LAG_BUCKETS_S, LoopLag
 from app.store import DamageKind
 
@@ -30,7 +30,7 @@ class ConnectionCounts(Protocol):
     def open_count(self) -> int: ...
 
     @property
-    def pressure(self) -> Pressure: ...
+    def pressure(self) -> MemoryBudget: ...
 
 
 class Sources(NamedTuple):
@@ -38,7 +38,7 @@ class Sources(NamedTuple):
 
     broker: Broker
     metadata: Metadata
-    traffic: Traffic
+    traffic: RequestMetrics
     connections: ConnectionCounts | None
     dead_letters: int
     """Of all groups."""
@@ -75,7 +75,7 @@ def _one(name: str, kind: str, text: str, value: float) -> _Family:
     return _Family(name, kind, text, [("", value)])
 
 
-def _traffic(traffic: Traffic) -> Iterator[_Family]:
+def _traffic(traffic: RequestMetrics) -> Iterator[_Family]:
     yield _one("rocketmq_messages_in_total", "counter", "Messages stored.", traffic.messages_in)
     yield _one(
         "rocketmq_throughput_in_total", "counter", "Bytes of bodies stored.", traffic.bytes_in
@@ -217,7 +217,7 @@ def _connections(connections: ConnectionCounts) -> Iterator[_Family]:
     )
 
 
-def _latency(traffic: Traffic) -> Iterator[str]:
+def _latency(traffic: RequestMetrics) -> Iterator[str]:
     name = "rocketmq_rpc_latency"
     yield f"# HELP {name} Seconds from the request's head to its answer."
     yield f"# TYPE {name} histogram"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from app.broker.dedup.claims import Placed, ProducerClaim, with_generation
 from app.broker.dedup.producer_refusals import in_progress, stored_before
+from app.broker.dedup.tokens import Placed, ProducerToken, with_generation
 from app.domain.limits import KIB, STORE_TIME_LEAD_MS_MAX
 
 PRODUCER: Final = "p"
@@ -90,7 +90,7 @@ def chunks_of(rows: Iterable[bytes], bytes_max: int) -> Iterator[bytes]:
         yield b"\n".join(lines)
 
 
-def first_result(claim: ProducerClaim, sequence: SequenceNumbers, count: int) -> Placed:
+def first_result(claim: ProducerToken, sequence: SequenceNumbers, count: int) -> Placed:
     """Where a repeated request went. Raises `RequestInProgress` or `AlreadyStored`."""
     if claim.seq + count > sequence.confirmed:
         raise in_progress()

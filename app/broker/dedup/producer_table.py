@@ -23,16 +23,6 @@ from itertools import chain, islice
 from operator import length_hint
 from typing import Any, Final
 
-from app.broker.dedup.claims import (
-    Claim,
-    KeyClaim,
-    Placed,
-    ProducerClaim,
-    family_of,
-    read_topic_key,
-    with_generation,
-)
-from app.broker.dedup.epoch_plans import EpochPlans, Plan
 from app.broker.dedup.producer_entries import (
     DELETED,
     EPOCH,
@@ -58,7 +48,17 @@ from app.broker.dedup.producer_entries import (
     sequence_entry,
     take_back,
 )
+from app.broker.dedup.producer_plans import Plan, ProducerPlans
 from app.broker.dedup.producer_refusals import closed, fenced, full, in_progress, reused, too_far
+from app.broker.dedup.tokens import (
+    Claim,
+    KeyToken,
+    Placed,
+    ProducerToken,
+    family_of,
+    read_topic_key,
+    with_generation,
+)
 from app.domain.limits import KIB, STORE_TIME_LEAD_MS_MAX, Limits
 
 FORGOTTEN_AT_ONCE: Final = 1_000
@@ -95,7 +95,7 @@ class ProducerTable:
         """Family → sealed epoch and when."""
         self._unsafe_seals: dict[str, int] = {}
         """Family → epoch of a seal that holds already and is not in the log, perhaps never will."""
-        self._plans = EpochPlans()
+        self._plans = ProducerPlans()
         self._keys: dict[bytes, bytes] = {}
         """Digest of topic and key → the entry as it was written, oldest first."""
         self._unsafe_keys: set[bytes] = set()
@@ -110,7 +110,7 @@ class ProducerTable:
         Raises `ProducerFenced`, `ProducerSealed`, `SequenceOutOfOrder`, `AlreadyStored`,
         `IdempotencyKeyReused`, `RequestInProgress` or `TooManyRequests`.
         """
-        if isinstance(claim, KeyClaim):
+        if isinstance(claim, KeyToken):
             return self._look_for_key(claim, topic, count, now_ms)
         self._check_epoch(claim, now_ms)
         producer = self._find(claim.producer_id)
@@ -130,7 +130,7 @@ class ProducerTable:
             return Fresh(expected - claim.seq)
         return first_result(claim, sequence, count)
 
-    def _check_epoch(self, claim: ProducerClaim, now_ms: int) -> None:
+    def _check_epoch(self, claim: ProducerToken, now_ms: int) -> None:
         self._check_open(family_of(claim.producer_id), claim.epoch, claim.producer_id)
         producer = self._find(claim.producer_id)
         if producer is None:
@@ -172,7 +172,7 @@ class ProducerTable:
                 raise full("plans of producers", self._limits.producers_max)
         return found
 
-    def _look_for_key(self, claim: KeyClaim, topic: str, count: int, now_ms: int) -> Fresh | Placed:
+    def _look_for_key(self, claim: KeyToken, topic: str, count: int, now_ms: int) -> Fresh | Placed:
         self._expire_keys(now_ms)
         digest = digest_of(topic, claim.key)
         entry = self._keys.get(digest)
@@ -238,7 +238,7 @@ class ProducerTable:
 
     def entry(self, claim: Claim, topic: str, scope: int, placed: Placed, now_ms: int) -> bytes:
         """The entry of a request that is being stored."""
-        if isinstance(claim, KeyClaim):
+        if isinstance(claim, KeyToken):
             return encode(KEY, topic, claim.key, claim.fingerprint, now_ms, placed)
         return encode(PRODUCER, *claim, topic, scope, now_ms, placed)
 
@@ -265,7 +265,7 @@ class ProducerTable:
         kind = fields[0]
         if kind == PRODUCER:
             _, producer_id, epoch, seq, topic, scope, now_ms, placed = fields
-            claim = ProducerClaim(producer_id, epoch, seq)
+            claim = ProducerToken(producer_id, epoch, seq)
             return self._apply_claim(claim, topic, scope, now_ms, placed_of(placed))
         if kind == KEY:
             return self._apply_key(fields, entry)
@@ -283,7 +283,7 @@ class ProducerTable:
         return lambda _: None
 
     def _apply_claim(
-        self, claim: ProducerClaim, topic: str, scope: int, now_ms: int, placed: Placed
+        self, claim: ProducerToken, topic: str, scope: int, now_ms: int, placed: Placed
     ) -> Callable[[bool], None]:
         self._last = claim, topic, scope, placed
         sequence = self._sequence(claim.producer_id, claim.epoch, topic, scope, now_ms)
@@ -330,7 +330,7 @@ class ProducerTable:
         _, topic, key, fingerprint, now_ms, placed = fields
         digest = digest_of(topic, key)
         where = placed_of(placed)
-        self._last = KeyClaim(key, fingerprint), topic, now_ms, where
+        self._last = KeyToken(key, fingerprint), topic, now_ms, where
         if not where.size:  # a crash has left nothing of it
             self._keys.pop(digest, None)
             return lambda _: None
@@ -581,7 +581,7 @@ class ProducerTable:
         if kept == placed.size:
             return None
         short = placed._replace(size=kept)
-        if isinstance(claim, ProducerClaim):
+        if isinstance(claim, ProducerToken):
             sequence = self._producers[claim.producer_id].sequences[topic, scope]
             take_back(sequence, claim.seq)
             if kept:

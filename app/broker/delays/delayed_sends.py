@@ -7,12 +7,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from app.broker.delays.delays import Delays
-from app.broker.delays.waiting_records import QUEUE
-from app.broker.journal.confirming import Confirmation
+from app.broker.delays.delay_delivery import DelayDelivery
+from app.broker.delays.timer_records import QUEUE
+from app.broker.journal.append_future import AppendFuture
 from app.broker.ports import Metadata, Store, Topic
 from app.broker.results import SendResult
-from app.broker.topics import check_current
+from app.broker.topic_lookup import check_current
 from app.domain.clock import Clock
 from app.domain.delays import Due
 from app.domain.handles.recall import RecallHandle, RecallSigner
@@ -44,7 +44,7 @@ class Waiting:
         sent: Sequence[Delayed],
         appended: Appended,
         signer: RecallSigner,
-        confirmation: Confirmation,
+        confirmation: AppendFuture,
     ) -> None:
         self._topic = topic
         self._sent = sent
@@ -81,7 +81,7 @@ class DelayedSends:
     """Takes delayed messages from producers. `equip` before use."""
 
     def __init__(
-        self, store: Store, metadata: Metadata, delays: Delays, clock: Clock, limits: Limits
+        self, store: Store, metadata: Metadata, delays: DelayDelivery, clock: Clock, limits: Limits
     ) -> None:
         self._store = store
         self._metadata = metadata
@@ -104,7 +104,7 @@ class DelayedSends:
 
     def append(self, topic: Topic, sent: Sequence[Delayed], flush: FlushMode | None) -> Waiting:
         """Store messages where they wait, in one piece."""
-        confirmation = Confirmation()
+        confirmation = AppendFuture()
         part = self.part(topic, sent)
         mode = flush or topic.flush
         appended = self._store.append(
@@ -119,7 +119,7 @@ class DelayedSends:
         topic: Topic,
         sent: Sequence[Delayed],
         flush: FlushMode | None,
-        confirmation: Confirmation,
+        confirmation: AppendFuture,
         done: Done,
     ) -> Waiting:
         """The same with their `waiting_part`, in one step with an entry of a journal; `done` tells
@@ -150,7 +150,7 @@ class DelayedSends:
         return StepPart(TIMER_TOPIC, QUEUE, messages, properties=properties)
 
     def waiting(
-        self, topic: str, sent: Sequence[Delayed], appended: Appended, confirmation: Confirmation
+        self, topic: str, sent: Sequence[Delayed], appended: Appended, confirmation: AppendFuture
     ) -> Waiting:
         """What there is to tell about a `part` that was appended."""
         assert self._signer is not None

@@ -17,11 +17,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from app.broker.filters.filters import parse_filter, properties_of
-from app.broker.journal.confirming import Confirmation
+from app.broker.jobs import Jobs, Operation
+from app.broker.journal.append_future import AppendFuture
+from app.broker.journal.cold_reads import ColdReads
 from app.broker.journal.journal import Journal
-from app.broker.journal.reading import DiskAccess
-from app.broker.operations import Operation, Operations
-from app.broker.origins import (
+from app.broker.message_copies import (
     Origin,
     as_original,
     fitted,
@@ -31,9 +31,9 @@ from app.broker.origins import (
     retry_copy,
 )
 from app.broker.ports import Metadata, Store
-from app.broker.progress.progress import QueueProgress
-from app.broker.topics import find_topic
-from app.broker.tracing.trails import TraceKind, Trails
+from app.broker.progress.ack_set import AckSet
+from app.broker.topic_lookup import find_topic
+from app.broker.tracing.message_trace import MessageTrace, TraceKind
 from app.domain.errors import CurlewError, GroupNotFound, InvalidRequest
 from app.domain.limits import MIB, Limits
 from app.domain.message import Message, StoredMessage, queue_for_sharding_key
@@ -111,10 +111,10 @@ class _Removals:
     """Which letters of each group are removed. The journal's state."""
 
     def __init__(self) -> None:
-        self.by_group: dict[str, QueueProgress] = {}
+        self.by_group: dict[str, AckSet] = {}
 
-    def of(self, group: str) -> QueueProgress:
-        return self.by_group.setdefault(group, QueueProgress(0))
+    def of(self, group: str) -> AckSet:
+        return self.by_group.setdefault(group, AckSet(0))
 
     def clear(self) -> None:
         self.by_group.clear()
@@ -154,9 +154,9 @@ class DeadLetters:
         store: Store,
         metadata: Metadata,
         limits: Limits,
-        operations: Operations,
+        operations: Jobs,
         readers: Executor,
-        trails: Trails,
+        trails: MessageTrace,
     ) -> None:
         self._store = store
         self._metadata = metadata
@@ -192,7 +192,7 @@ class DeadLetters:
     async def summary(self, group: str) -> DeadLetterSummary:
         """How many letters there are, and since when. Raises `GroupNotFound`."""
         self._check_group(group)
-        async for batch in self._walk(group, Selection(), DiskAccess(self._readers)):
+        async for batch in self._walk(group, Selection(), ColdReads(self._readers)):
             for letter in batch:
                 return DeadLetterSummary(self.count(group), letter.dead_since_ms)
         return DeadLetterSummary(0, None)
@@ -215,7 +215,7 @@ class DeadLetters:
         end = min(high, start + self._limits.dead_letters_scanned_max)
         bytes_left = self._limits.receive_bytes_max
         while at < end and len(letters) < max_letters and bytes_left > 0:
-            read = await self._read(group, at, end, DiskAccess(self._readers))
+            read = await self._read(group, at, end, ColdReads(self._readers))
             for letter in self._letters(group, read):
                 if choice.takes(letter):
                     letters.append(letter)
@@ -354,7 +354,7 @@ class DeadLetters:
             return
         runs = _runs_of(offsets)
         entry = self.journal.entry(_encode((group, runs)))
-        confirmation = Confirmation()
+        confirmation = AppendFuture()
         progress = self._removals.of(group)
 
         def done(error: CurlewError | None) -> None:
@@ -372,7 +372,7 @@ class DeadLetters:
     # --- reading
 
     async def _walk(
-        self, group: str, selection: Selection, disk: DiskAccess | None
+        self, group: str, selection: Selection, disk: ColdReads | None
     ) -> AsyncIterator[list[DeadLetter]]:
         """All letters that are there now and chosen, a batch at a time."""
         self._check_group(group)
@@ -382,13 +382,13 @@ class DeadLetters:
             at = max(at, min(selection.offsets, default=end))
             end = min(end, max(selection.offsets, default=-1) + 1)
         while at < end:
-            read = await self._read(group, at, end, disk or DiskAccess(self._readers))
+            read = await self._read(group, at, end, disk or ColdReads(self._readers))
             batch = [letter for letter in self._letters(group, read) if choice.takes(letter)]
             if batch:
                 yield batch
             at = max(read.next_offset, at + 1)
 
-    async def _read(self, group: str, at: int, end: int, disk: DiskAccess) -> ReadResult:
+    async def _read(self, group: str, at: int, end: int, disk: ColdReads) -> ReadResult:
         topic = dead_letter_topic(group)
         at = max(at, self._store.bounds(topic, QUEUE).min_offset)
 

@@ -17,13 +17,13 @@ from contextlib import asynccontextmanager
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-from app.broker.delays.delays import Delays
+from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.groups.groups import Groups
-from app.broker.journal.confirming import Confirmation
-from app.broker.leasing.progress_journal import ProgressJournal
+from app.broker.journal.append_future import AppendFuture
+from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.subscriptions import Subscription
 from app.broker.ports import Group, Metadata, Store, Topic
-from app.broker.topics import check_current, find_topic
+from app.broker.topic_lookup import check_current, find_topic
 from app.domain.clock import Clock
 from app.domain.consumers.consumption import (
     Consumption,
@@ -77,8 +77,8 @@ class Consumptions:
         limits: Limits,
         *,
         groups: Groups,
-        progress: ProgressJournal,
-        delays: Delays,
+        progress: ConsumerJournal,
+        delays: DelayDelivery,
         assignments: Callable[[], Assignments],
     ) -> None:
         self._store = store
@@ -235,7 +235,7 @@ class Consumptions:
             for written in [self._set(group, topic, Consumption.ASSIGNED) for topic in topics]:
                 await _wait_for(written)
 
-    def depend_on(self, group: str, topic: str, written: Confirmation) -> None:
+    def depend_on(self, group: str, topic: str, written: AppendFuture) -> None:
         """In the body of `assigning`: the group reads the topic so only if the log takes the commit
         that is on its way. When it refuses all that are, the kind is given up again."""
         names = group, topic
@@ -286,7 +286,7 @@ class Consumptions:
         known = self._progress.consumption(group, topic)
         return known is not None and known[0] is Consumption.ASSIGNED
 
-    def _set(self, group: str, topic: str, kind: Consumption) -> Confirmation | None:
+    def _set(self, group: str, topic: str, kind: Consumption) -> AppendFuture | None:
         """In this turn in memory. None: it is of this kind already, or the log takes nothing."""
         known = self._progress.consumption(group, topic)
         if known is not None and known[0] is kind:
@@ -298,7 +298,7 @@ class Consumptions:
         if self._progress.consumption(group, topic) is not None:
             self._write(group, topic, None)
 
-    def _write(self, group: str, topic: str, kind: Consumption | None) -> Confirmation | None:
+    def _write(self, group: str, topic: str, kind: Consumption | None) -> AppendFuture | None:
         """Nothing is known of what was deleted meanwhile, so nothing is written of it."""
         snapshot = self._metadata.snapshot
         group_now, topic_now = snapshot.groups.get(group), snapshot.topics.get(topic)
@@ -340,7 +340,7 @@ class Consumptions:
             self._give_up(group, topic)
 
 
-async def _wait_for(written: Confirmation | None) -> None:
+async def _wait_for(written: AppendFuture | None) -> None:
     """A full disk stops no consumer, as with deliveries."""
     if written is not None:
         with contextlib.suppress(DiskFull):

@@ -12,19 +12,19 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Final
 
-from app.broker.journal.confirming import Confirmation
-from app.broker.journal.reading import DiskAccess, find_offset_at
+from app.broker.journal.append_future import AppendFuture
+from app.broker.journal.cold_reads import ColdReads, find_offset_at
+from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.leases import InFlight
-from app.broker.leasing.progress_journal import ProgressJournal
 from app.broker.leasing.subscriptions import LeasedQueue, LeaseIds, Subscription
 from app.broker.lifecycle.lifecycle import Lifecycle
 from app.broker.lifecycle.name_room import NameRoom
 from app.broker.ports import Group, Metadata, Store, Topic
-from app.broker.progress.group_progress import Key, Placed, QueueState, Skipped
-from app.broker.progress.offset_book import OffsetBook
+from app.broker.progress.consumer_state import Key, Placed, QueueState, Skipped
+from app.broker.progress.offset_cache import OffsetCache
 from app.broker.results import QueuePosition
 from app.broker.row_faults import RowFaults
-from app.broker.topics import check_current
+from app.broker.topic_lookup import check_current
 from app.domain.changes.effects import GroupFacts
 from app.domain.errors import CurlewError, GroupNotFound, OffsetOutOfRange
 from app.domain.handles.receipt import RETRY_QUEUE_ID
@@ -47,8 +47,8 @@ class Groups:
         *,
         readers: Executor,
         lease_ids: LeaseIds,
-        book: OffsetBook,
-        progress: ProgressJournal,
+        book: OffsetCache,
+        progress: ConsumerJournal,
         lifecycle: Lifecycle,
         name_room: NameRoom,
         limits: Limits,
@@ -67,7 +67,7 @@ class Groups:
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         """Group → topic → subscription."""
         self._in_flight: dict[str, InFlight] = {}
-        self._leaving: dict[tuple[str, str], Confirmation] = {}
+        self._leaving: dict[tuple[str, str], AppendFuture] = {}
         """(group, topic) → a deletion of the progress that is being written down."""
         self._followed = metadata.snapshot
         """The settings that parked receives have seen."""
@@ -175,7 +175,7 @@ class Groups:
         self._subscriptions.setdefault(group.name, {})[topic.name] = subscription
         return subscription
 
-    def _place(self, group: str, topic: str, offsets: Mapping[int, int]) -> Confirmation | None:
+    def _place(self, group: str, topic: str, offsets: Mapping[int, int]) -> AppendFuture | None:
         """Let queues of which nothing is known begin at their offsets.
 
         So does one of which more is known than the log has, after a loss of power.
@@ -257,7 +257,7 @@ class Groups:
                 for queue_id, queue_bounds in enumerate(bounds)
             ]
 
-        return await DiskAccess(self._readers).run(find_all)
+        return await ColdReads(self._readers).run(find_all)
 
     # --- committed offsets
 
@@ -270,9 +270,9 @@ class Groups:
         for queue_id, offset in rows:
             self._check_commit(topic.name, queue_id, offset)
 
-    def commit(self, group: Group, topic: Topic, rows: Sequence[QueuePosition]) -> Confirmation:
+    def commit(self, group: Group, topic: Topic, rows: Sequence[QueuePosition]) -> AppendFuture:
         """Everything below these offsets is done; lower ones change nothing. On its way to the
-        log; `OffsetBook` brings it to SQL. Raises `TopicNotFound` or `GroupNotFound` when one was
+        log; `OffsetCache` brings it to SQL. Raises `TopicNotFound` or `GroupNotFound` when one was
         deleted since it was looked up. `until_left` before."""
         check_current(self._metadata, topic, group)
         self.check_room(group, topic)

@@ -16,14 +16,14 @@ from typing import Final
 from typing_extensions import override
 
 from app.broker.filters.filters import parse_filter
-from app.broker.groups.bells import Bells
 from app.broker.groups.consumption import Consumptions
+from app.broker.groups.group_notifier import GroupNotifier
 from app.broker.groups.groups import Groups
+from app.broker.groups.liveness import Liveness
 from app.broker.groups.member_room import MemberRoom
-from app.broker.groups.silence import Silence
 from app.broker.ports import Group, Metadata, Topic
 from app.broker.row_faults import RowFaults
-from app.broker.topics import check_queue, find_topic
+from app.broker.topic_lookup import check_queue, find_topic
 from app.domain.clock import Clock
 from app.domain.consumers import rebalancing
 from app.domain.consumers.consumption import ConsumptionEffect
@@ -141,14 +141,14 @@ class Members:
         groups: Groups,
         consumptions: Consumptions,
     ) -> None:
-        self.bells = Bells(limits.waiters_max)
+        self.bells = GroupNotifier(limits.waiters_max)
         self._metadata = metadata
         self._clock = clock
         self._limits = limits
         self._groups = groups
         self._consumptions = consumptions
-        self._beats: Silence[str, int] = Silence()
-        self._locks: Silence[QueueName, QueueLock] = Silence()
+        self._beats: Liveness[str, int] = Liveness()
+        self._locks: Liveness[QueueName, QueueLock] = Liveness()
         self._last: dict[str, Membership] = {}
         """As last seen; may be older than SQL by a turn."""
         self._room = MemberRoom(self._last, limits)

@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Final, NamedTuple
 
-from app.broker.delays.delays import Delays
+from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.failures.dead_letters import DeadLetters
 from app.broker.groups.groups import Groups
-from app.broker.journal.reading import DiskAccess
-from app.broker.leasing.progress_journal import ProgressJournal
+from app.broker.journal.cold_reads import ColdReads
+from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.subscriptions import LeasedQueue, Subscription
 from app.broker.ports import Metadata, Store
-from app.broker.progress.group_progress import QueueState
-from app.broker.progress.offset_book import OffsetBook
-from app.broker.topics import find_topic
+from app.broker.progress.consumer_state import QueueState
+from app.broker.progress.offset_cache import OffsetCache
+from app.broker.topic_lookup import find_topic
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound
 from app.domain.handles.receipt import RETRY_QUEUE_ID
@@ -98,9 +98,9 @@ class LagReader:
         clock: Clock,
         *,
         groups: Groups,
-        progress: ProgressJournal,
-        book: OffsetBook,
-        delays: Delays,
+        progress: ConsumerJournal,
+        book: OffsetCache,
+        delays: DelayDelivery,
         dead_letters: DeadLetters,
         readers: Executor,
     ) -> None:
@@ -208,7 +208,7 @@ class LagReader:
     ) -> list[int | None]:
         """Store time of the first message of each queue that is not done."""
         firsts = [count.first_open if count else None for count in counts]
-        return await DiskAccess(self._readers).run(self._times_of(topic, first_queue, firsts))
+        return await ColdReads(self._readers).run(self._times_of(topic, first_queue, firsts))
 
     def _times_of(
         self, topic: str, first_queue: int, firsts: Sequence[int | None]

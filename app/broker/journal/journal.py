@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, Protocol
 
-from app.broker.journal.confirming import Confirmation, flush_store
-from app.broker.journal.reading import DiskAccess
+from app.broker.journal.append_future import AppendFuture, flush_store
+from app.broker.journal.cold_reads import ColdReads
 from app.broker.ports import Store
 from app.domain.errors import TooManyRequests
 from app.domain.limits import MIB
@@ -119,7 +119,7 @@ class Journal:
 
     async def write(self, entry: bytes, flush: FlushMode = FlushMode.ASYNC) -> None:
         """Write an entry that belongs to no message; return when it is confirmed."""
-        confirmation = Confirmation()
+        confirmation = AppendFuture()
         self._store.append_step((self.entry(entry),), flush, confirmation.done)
         await confirmation.wait()
 
@@ -133,7 +133,7 @@ class Journal:
         offset, end = self._store.bounds(self._topic, QUEUE)
         self._has_beginning = offset == 0
         while offset < end:
-            read = await DiskAccess(self._readers).run(self._reader(offset, end))
+            read = await ColdReads(self._readers).run(self._reader(offset, end))
             for record in read.records:
                 self._take(self._store.decode(record))
             offset = max(read.next_offset, offset + 1)
@@ -269,7 +269,7 @@ class Journal:
         """
         part = StepPart(self._topic, QUEUE, [message])
         while True:
-            confirmation = Confirmation()
+            confirmation = AppendFuture()
             try:
                 self._store.append_step((part,), flush, confirmation.done)
             except TooManyRequests:

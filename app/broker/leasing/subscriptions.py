@@ -10,11 +10,11 @@ delayed, returned or acked.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from app.broker.journal.confirming import Confirmation
+from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.leases import InFlight, Lease, LeaseTable
 from app.broker.leasing.ordering import KeyOrder, Turn
-from app.broker.progress.group_progress import ParkedMessage, QueueState, offsets_of
-from app.broker.read.waiters import ReceiverLine
+from app.broker.progress.consumer_state import ParkedMessage, QueueState, offsets_of
+from app.broker.read.long_polls import WaitQueue
 from app.domain.handles.receipt import RETRY_QUEUE_ID, receipt_prefix
 from app.domain.limits import CONSUMERS_SHOWN_MAX
 from app.domain.names import retry_topic
@@ -239,7 +239,7 @@ class Subscription:
         """Everything that messages are taken from."""
         self.in_flight = in_flight
         """Of the whole group, over all its topics."""
-        self.line = ReceiverLine((topic, retry.stored_topic))
+        self.line = WaitQueue((topic, retry.stored_topic))
         self.next_queue = 0
         """Where the next receive begins, so that all queues get their turn."""
         self.is_closed = False
@@ -249,7 +249,7 @@ class Subscription:
         """When somebody last received or settled."""
         self.clients: dict[str, None] = {}
         """Some who named themselves, the latest last."""
-        self.placed: Confirmation | None = None
+        self.placed: AppendFuture | None = None
         """Where the group begins is being written down."""
         self.handle_prefix = receipt_prefix(topic, group)
         self.replays: dict[str, Replay] = {}

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from app.broker.journal.confirming import Confirmation
+from app.broker.journal.append_future import AppendFuture
 from app.broker.lifecycle.name_room import NameRoom
 from app.broker.ports import Group, Metadata, Store, Topic
 from app.domain.changes.merging import Named
@@ -180,7 +180,7 @@ class Lifecycle:
         kind, name, generation = deletion
         stored = _stored(kind, name)
         was_gone = self._store.is_gone(stored, generation)
-        written = Confirmation()
+        written = AppendFuture()
         try:
             is_new = self._store.delete_topic(stored, generation, written.done)
         except DiskFull as error:

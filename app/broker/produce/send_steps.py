@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from app.broker.delays.delayed_sends import Delayed, DelayedSends, Waiting
-from app.broker.journal.confirming import Confirmation
+from app.broker.journal.append_future import AppendFuture
 from app.broker.ports import Topic
 from app.broker.produce.batch_parts import SMALL_MESSAGES_MAX
 from app.broker.results import BatchItem, SendResult
@@ -34,7 +34,7 @@ class SendStep:
     """Made by any thread; the rest is for the event loop. `check` in the turn of the append."""
 
     def __init__(self, delayed: DelayedSends, chosen: Sequence[Chosen]) -> None:
-        self.confirmation = Confirmation()
+        self.confirmation = AppendFuture()
         self.appended: Sequence[Appended] = ()
         self._delayed = delayed
         self._count = len(chosen)

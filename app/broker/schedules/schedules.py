@@ -17,14 +17,14 @@ from itertools import islice
 from typing import Final
 
 from app.broker.config import BrokerConfig
-from app.broker.delays.delays import Delays
-from app.broker.journal.confirming import Confirmation
-from app.broker.journal.reading import DiskAccess
+from app.broker.delays.delay_delivery import DelayDelivery
+from app.broker.journal.append_future import AppendFuture
+from app.broker.journal.cold_reads import ColdReads
 from app.broker.ports import Metadata, Store
 from app.broker.produce.message_types import check_type
 from app.broker.row_faults import RowFaults, is_of_message
 from app.broker.schedules.cron import due_times, next_due_ms
-from app.broker.topics import find_topic
+from app.broker.topic_lookup import find_topic
 from app.domain.changes.merging import Named, by_name
 from app.domain.changes.terms import Changed, Terms
 from app.domain.clock import Clock
@@ -58,7 +58,7 @@ class Schedules:
         self,
         store: Store,
         metadata: Metadata,
-        delays: Delays,
+        delays: DelayDelivery,
         clock: Clock,
         limits: Limits,
         config: BrokerConfig,
@@ -177,7 +177,7 @@ class Schedules:
                 for topic in (TIMER_TOPIC, firing.settings.topic)
             )
 
-        return await DiskAccess(self._readers).run(find)
+        return await ColdReads(self._readers).run(find)
 
     async def _send(self, firing: Firing) -> None:
         settings = firing.settings
@@ -191,7 +191,7 @@ class Schedules:
             queue_id = firing.due_ms // 60_000 % topic.queues
         message = settings.message(firing.message_id)
         part = self._delays.part(message, topic.name, queue_id, firing.due_ms, topic.generation)
-        confirmation = Confirmation()
+        confirmation = AppendFuture()
         self._store.append_step((part,), FlushMode.SYNC, confirmation.done)
         await confirmation.wait()
 

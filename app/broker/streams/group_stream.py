@@ -12,7 +12,7 @@ from typing_extensions import override
 from app.broker.ports import Group, Topic
 from app.broker.results import Delivery, ReceiveRequest
 from app.broker.streams.credit import Credit
-from app.broker.streams.streaming import SharedParts, Stream, StreamEnd, StreamEnded, StreamRequest
+from app.broker.streams.stream import SharedParts, Stream, StreamEnd, StreamEnded, StreamRequest
 from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.errors import ShuttingDown, TopicNotFound
 

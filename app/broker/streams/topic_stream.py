@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from app.broker.ports import Topic
 from app.broker.results import PullRequest, PullResult
-from app.broker.streams.streaming import SharedParts, Stream, StreamRequest
+from app.broker.streams.stream import SharedParts, Stream, StreamRequest
 from app.domain.errors import CurlewError
 from app.domain.handles.cursors import encode_cursor
 from app.domain.message import StoredMessage

@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from app.broker.progress.progress import QueueProgress
+from app.broker.progress.ack_set import AckSet
 
 _ROWS_A_CHUNK: Final = 2_000
 
@@ -104,7 +104,7 @@ class TransactionTable:
     def clear(self) -> None:
         self.pending: dict[str, Transaction] = {}
         self.decided: OrderedDict[str, Transaction] = OrderedDict()
-        self.halves = QueueProgress(0)
+        self.halves = AckSet(0)
         """Offsets of half messages that are decided."""
         self._checked: dict[str, int] = {}
         """Checks of transactions whose half message has not been read again yet."""

@@ -14,16 +14,16 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from app.broker.journal.confirming import Confirmation, with_outcome
+from app.broker.journal.append_future import AppendFuture, with_outcome
+from app.broker.journal.cold_reads import ColdReads
 from app.broker.journal.journal import Journal
-from app.broker.journal.reading import DiskAccess
-from app.broker.origins import fitted, plain_copy
+from app.broker.message_copies import fitted, plain_copy
 from app.broker.ports import Metadata, Store, Topic
 from app.broker.produce.message_types import check_type
-from app.broker.read.pulling import check_wait
-from app.broker.read.waiters import Waiters
+from app.broker.read.long_polls import LongPolls
+from app.broker.read.puller import check_wait
 from app.broker.row_faults import RowFaults
-from app.broker.topics import find_topic
+from app.broker.topic_lookup import find_topic
 from app.broker.transactions.transaction_table import (
     Transaction,
     TransactionState,
@@ -85,7 +85,7 @@ class Transactions:
         clock: Clock,
         limits: Limits,
         *,
-        waiters: Waiters,
+        waiters: LongPolls,
         readers: Executor,
         check_open: Callable[[], None],
         place: Place,
@@ -170,7 +170,7 @@ class Transactions:
                 PROPERTY_GENERATION: str(view.generation),
             }
             half = replace(message, system=system, message_id=None)
-            confirmation = Confirmation()
+            confirmation = AppendFuture()
 
             def settled(error: CurlewError | None) -> None:
                 self._preparing -= 1
@@ -271,7 +271,7 @@ class Transactions:
 
     async def _append_decision(
         self, transaction: Transaction, decision: Decision, reason: str | None
-    ) -> Confirmation:
+    ) -> AppendFuture:
         """Whoever is cancelled while it is being confirmed leaves that to finish."""
         parts: list[StepPart] = []
         flush = FlushMode.SYNC
@@ -285,7 +285,7 @@ class Transactions:
             parts.append(StepPart(*place, [message], topic.generation))
         now_ms = self._clock.now_ms()
         entry = self._table.entry(transaction, decision, now_ms, reason)
-        confirmation = Confirmation()
+        confirmation = AppendFuture()
 
         def settled(error: CurlewError | None) -> None:
             if error is None:
@@ -310,7 +310,7 @@ class Transactions:
         is_committed = transaction.state is TransactionState.COMMITTED
         if is_committed and transaction.queue_offset is None:
             topic, message_id = transaction.topic, transaction.transaction_id
-            message = await DiskAccess(self._readers).run(
+            message = await ColdReads(self._readers).run(
                 lambda wait: self._store.read_message(message_id, topic=topic, wait_for_disk=wait)
             )
             if message is not None:
@@ -328,7 +328,7 @@ class Transactions:
         return self._store.decode(read.records[0])
 
     async def _read_halves(self, at: int, end: int, count: int) -> ReadResult:
-        return await DiskAccess(self._readers).run(
+        return await ColdReads(self._readers).run(
             lambda wait: self._store.read(
                 HALF_TOPIC,
                 QUEUE,

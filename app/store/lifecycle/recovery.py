@@ -18,10 +18,10 @@ from app.store import paths
 from app.store.formats.record.record import CHECKSUM_BYTES, CHECKSUM_NAME
 from app.store.fs.files import FileSystem
 from app.store.index.key_index import KeyIndex
-from app.store.lifecycle.dispatching import BlockDispatcher
+from app.store.lifecycle.dispatcher import BlockDispatcher
+from app.store.log.atomic_batch import WholeBatches
 from app.store.log.commit_log import CommitLog
 from app.store.log.log_scan import WINDOW_BYTES, Damage, LogScanner, QueueName
-from app.store.log.steps import WholeSteps
 from app.store.queues.queue_table import QueueTable
 
 _LOG: Final = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def recover(
     )
     dispatcher = BlockDispatcher(queues, index, indexed_end=plan.indexed_end)
     recovery = Recovery(plan.start, power_lost=plan.power_lost)
-    steps = WholeSteps(plan.unchecked_end)
+    steps = WholeBatches(plan.unchecked_end)
     unflushed = 0
     for block in steps.whole_or_below(plan.synced_end, scanner.blocks(plan.start)):
         dispatcher.dispatch(block)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.domain.message import StoredMessage
 from app.store.formats.record.record import decode_fields, decode_message
-from app.store.lifecycle.dispatching import has_unit
+from app.store.lifecycle.dispatcher import has_unit
 from app.store.log.log_scan import Damage, LogScanner
 from app.store.offline.directory import Directory
 

@@ -26,7 +26,7 @@ from app.store.formats.files.key_index import (
 from app.store.formats.files.state_file import IndexFileState
 from app.store.formats.record.record import RecordFields, decode_properties
 from app.store.fs.strays import is_file, names_in
-from app.store.lifecycle.dispatching import TRANSACTION_KIND, TRANSACTION_ROLLBACK, record_keys
+from app.store.lifecycle.dispatcher import TRANSACTION_KIND, TRANSACTION_ROLLBACK, record_keys
 from app.store.offline.directory import Directory, Kind, Problem
 
 _BATCH: Final = 512

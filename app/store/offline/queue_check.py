@@ -14,7 +14,7 @@ from app.store.formats.record.record import RecordFields, decode_properties
 from app.store.fs.file_cache import FileCache
 from app.store.fs.files import FileSystem
 from app.store.fs.strays import is_file, names_in, queue_directories
-from app.store.lifecycle.dispatching import has_unit, unit_of
+from app.store.lifecycle.dispatcher import has_unit, unit_of
 from app.store.offline.directory import Directory, Kind, Problem
 from app.store.queues.consume_queue import ConsumeQueue, Unit
 

@@ -26,7 +26,7 @@ from app.store.formats.record.record import decode_fields, decode_properties
 from app.store.fs.file_cache import FileCache
 from app.store.fs.files import FileSystem, write_atomically
 from app.store.fs.strays import is_segment, names_in
-from app.store.lifecycle.dispatching import has_unit, unit_of
+from app.store.lifecycle.dispatcher import has_unit, unit_of
 from app.store.lifecycle.recovery import keep_and_cut
 from app.store.log.commit_log import CommitLog
 from app.store.log.log_scan import LogScanner

@@ -19,7 +19,7 @@ from app.store.formats.files.consume_queue import UNIT_BYTES, UNITS
 from app.store.formats.record.record import RecordFields, decode_fields
 from app.store.fs.files import read_whole
 from app.store.fs.read_only_files import ReadOnlyFiles
-from app.store.lifecycle.dispatching import TRANSACTION_KIND, TRANSACTION_PREPARED, has_unit
+from app.store.lifecycle.dispatcher import TRANSACTION_KIND, TRANSACTION_PREPARED, has_unit
 from app.store.log.commit_log import CommitLog
 from app.store.log.log_scan import Damage, LogScanner
 from app.store.offline.rocketmq_settings import (

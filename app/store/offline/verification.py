@@ -13,8 +13,8 @@ from app.store.formats.files.rocketmq_files import CHECKPOINT_BYTES
 from app.store.formats.record.record import decode_fields
 from app.store.fs.files import FileSystem
 from app.store.fs.strays import is_segment, strangers
+from app.store.log.atomic_batch import WholeBatches
 from app.store.log.log_scan import Damage, LogScanner, records_of
-from app.store.log.steps import WholeSteps
 from app.store.offline.directory import Directory, Kind, Problem, open_directory
 from app.store.offline.key_check import KeyCheck
 from app.store.offline.queue_check import QueueCheck, QueueName, in_range
@@ -71,7 +71,7 @@ def _verify(directory: Directory) -> Verification:
     known = known_offsets(directory.meta, directory.checkpoint, directory.files)
     scanner = LogScanner(log, unchecked_end=directory.meta.unchecked_end, known_offsets=known)
     promised = directory.dispatched_end
-    steps = WholeSteps(directory.meta.unchecked_end)
+    steps = WholeBatches(directory.meta.unchecked_end)
     for _, record in records_of(steps.whole_or_below(promised, scanner.blocks(log.start))):
         fields = decode_fields(record)
         queues.take(fields)

@@ -22,7 +22,7 @@ from app.store.formats.files.state_file import QueueState
 from app.store.fs.file_cache import FileCache
 from app.store.fs.files import ColdRead
 from app.store.fs.strays import names_in
-from app.store.queues.unit_sums import BLOCK_UNITS, UnitSums
+from app.store.queues.unit_checksums import BLOCK_UNITS, UnitChecksums
 
 Unit = tuple[int, int, int]
 """Physical offset, size, tag hash."""
@@ -101,7 +101,7 @@ class ConsumeQueue:
         """What checkpoints have taken and not written yet, up to the tail."""
         self._state: QueueState | None = None
         """What the last checkpoint said."""
-        self._sums = UnitSums(file_units)
+        self._sums = UnitChecksums(file_units)
         """Of the units before the tail."""
         self._repair = repair
 

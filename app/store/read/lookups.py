@@ -19,7 +19,7 @@ from app.store.fs.files import ColdRead
 from app.store.index.key_index import KeyIndex
 from app.store.queues.consume_queue import ConsumeQueue
 from app.store.queues.queue_table import QueueTable
-from app.store.read.checking import Source, is_intact
+from app.store.read.record_checks import Source, is_intact
 
 MAX_TIME_MS = 1 << 62
 """Later than any store time."""

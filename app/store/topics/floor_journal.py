@@ -16,7 +16,7 @@ from app.domain.names import FLOORS_TOPIC
 from app.domain.positions import FlushMode
 from app.store.queues.consume_queue import ConsumeQueue
 from app.store.queues.queue_table import QueueTable
-from app.store.read.reading import ReadResult
+from app.store.read.queue_reads import ReadResult
 from app.store.topics.topic_floors import (
     ENTRIES_MAX,
     QUEUE,
@@ -25,7 +25,7 @@ from app.store.topics.topic_floors import (
     decode_state,
     encode_state,
 )
-from app.store.write.appending import Appender, StepPart
+from app.store.write.appender import Appender, StepPart
 from app.store.write.writer import Done
 
 _READ_MESSAGES: Final = 4_096

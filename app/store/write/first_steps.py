@@ -14,7 +14,7 @@ from typing import Protocol
 
 from app.domain.errors import CurlewError, DiskFull, SystemBusy, TooManyRequests
 from app.domain.positions import FlushMode
-from app.store.write.appending import Appended, StepPart
+from app.store.write.appender import Appended, StepPart
 from app.store.write.writer import Done
 
 

@@ -35,8 +35,8 @@ from app.domain.errors import CurlewError, DiskFull, Outcome, StoreFailed, Syste
 from app.domain.shortages import HINTS, Shortage, shortage_of
 from app.runtime.shortage_log import ShortageLog
 from app.store.fs.files import Buffer
-from app.store.log.cache_bound import CacheBound
 from app.store.log.commit_log import CommitLog
+from app.store.log.page_cache_limit import PageCacheLimit
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ class Writer:
         end: int,
         on_rollback: Callable[[], None],
         workers: Workers = WriterThread,
-        cache: CacheBound | None = None,
+        cache: PageCacheLimit | None = None,
         shortages: ShortageLog | None = None,
     ) -> None:
         self.watermarks = Watermarks(end, end, end)

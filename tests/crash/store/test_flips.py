@@ -17,7 +17,7 @@ import pytest
 
 from app.store import paths
 from app.store.log.log_scan import LogScanner
-from app.store.queues.unit_sums import UnitSums
+from app.store.queues.unit_checksums import UnitChecksums
 from tests.crash.sweeps.flips import Damage, Report, Sample, damages, look, make_sample
 
 SOME = 41
@@ -79,7 +79,7 @@ def first_complaint(clean: bool, *, derived: bool = False) -> Report | None:
 
 def test_a_store_that_does_not_check_is_found_out() -> None:
     with (
-        mock.patch("app.store.read.checking.check", return_value=""),
+        mock.patch("app.store.read.record_checks.check", return_value=""),
         mock.patch("app.store.formats.record.record.check", return_value=""),
     ):
         report = first_complaint(clean=True)
@@ -95,7 +95,7 @@ def test_a_store_that_cuts_at_the_first_bad_byte_is_found_out() -> None:
 
 
 def test_a_store_that_does_not_hold_queues_to_their_sums_is_found_out() -> None:
-    with mock.patch.object(UnitSums, "unchecked", return_value=iter(())):
+    with mock.patch.object(UnitChecksums, "unchecked", return_value=iter(())):
         report = first_complaint(clean=True, derived=True)
     assert report is not None
     assert report.lost

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.api.http.exchange import Exchange
-from app.api.server.protocol import GuardedProtocol
+from app.api.http.request_context import RequestContext
+from app.api.server.protocol import HttpProtocol
 from app.broker.results import PullRequest
 from app.domain.errors import InvalidRequest
 from app.domain.limits import KIB, MIB, Limits
@@ -105,23 +105,23 @@ async def test_a_handler_that_begins_late_gets_its_own_body(
 ) -> None:
     """All of it has come by then, and the next request, too."""
     may_read = asyncio.Event()
-    read_own_body = Exchange.read_own_body
+    read_own_body = RequestContext.read_own_body
 
     async def late(
-        exchange: Exchange, limit: int, too_large: Callable[[int], InvalidRequest]
+        exchange: RequestContext, limit: int, too_large: Callable[[int], InvalidRequest]
     ) -> bytes | bytearray | memoryview:
         await may_read.wait()
         return await read_own_body(exchange, limit, too_large)
 
-    monkeypatch.setattr(Exchange, "read_own_body", late)
+    monkeypatch.setattr(RequestContext, "read_own_body", late)
     came: list[bytes] = []
-    data_received = GuardedProtocol.data_received
+    data_received = HttpProtocol.data_received
 
-    def noting(protocol: GuardedProtocol, data: bytes) -> None:
+    def noting(protocol: HttpProtocol, data: bytes) -> None:
         data_received(protocol, data)
         came.append(data)
 
-    monkeypatch.setattr(GuardedProtocol, "data_received", noting)
+    monkeypatch.setattr(HttpProtocol, "data_received", noting)
     async with contextlib.aclosing(await server.connect()) as connection:
         await connection.say(head(len(OTHER)) + OTHER[:1])
         await until(lambda: len(came) == 1)

@@ -16,7 +16,7 @@ from itertools import count
 
 import pytest
 
-from app.broker.journal.confirming import Confirmation
+from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.subscriptions import Held, Subscription
 from app.broker.results import ReceiveRequest
 from app.domain.limits import KIB, Limits
@@ -299,9 +299,9 @@ def held_up(server: Served) -> Iterator[list[Callable[[], None]]]:
     progress = server.node.broker.progress
     real, confirm = progress.hand_out, list[Callable[[], None]]()
 
-    def hand_out(subscription: Subscription, leased: Sequence[Held]) -> Confirmation:
+    def hand_out(subscription: Subscription, leased: Sequence[Held]) -> AppendFuture:
         real(subscription, leased)
-        confirmation = Confirmation()
+        confirmation = AppendFuture()
         confirm.append(lambda: confirmation.done(None))
         return confirmation
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from app.broker.results import BatchItem
-from app.broker.streams.streaming import StreamEnd
+from app.broker.streams.stream import StreamEnd
 from app.domain.limits import KIB, MIB, Limits
 from app.domain.message import Message
 from tests.support.clients.wire import RawConnection, Served, served_node

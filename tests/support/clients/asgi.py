@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from app.api.http.exchange import AsgiApp, Event
+from app.api.http.request_context import AsgiApp, Event
 
 LOCAL = (b"host", b"localhost:8710")
 

@@ -17,13 +17,13 @@ import msgspec
 from sqlalchemy import column, select, table, update
 
 from app import cli
-from app.broker.dedup import producers
-from app.broker.delays import delays
-from app.broker.delays.waiting_records import waiting_part
-from app.broker.failures import retrying
-from app.broker.leasing.progress_journal import ProgressJournal
+from app.broker.dedup import deduplicator as producers
+from app.broker.delays import delay_delivery as delays
+from app.broker.delays.timer_records import waiting_part
+from app.broker.failures import retry_scheduler as retrying
+from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.lifecycle import lifecycle
-from app.broker.origins import dead_letter
+from app.broker.message_copies import dead_letter
 from app.broker.transactions import transactions
 from app.cluster.metadata.schema.migration import downgrade
 from app.cluster.metadata.tables import settings_table
@@ -98,7 +98,7 @@ def write_as_the_last_version() -> None:
         (lifecycle, "new_generation", _first),
         (settings_table, "new_generation", _first),
         (FloorJournal, "_append", _no_floors),
-        (ProgressJournal, "bind", lambda *_: None),
+        (ConsumerJournal, "bind", lambda *_: None),
         (checkpoints, "encode_state", _checkpoint),
         (delays, "waiting_part", _waiting_part),
         (transactions, "replace", _changed),

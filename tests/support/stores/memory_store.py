@@ -22,9 +22,9 @@ from app.store import (
     FirstSteps,
     Gap,
     KeyedRecords,
-    Pins,
     QueueBounds,
     ReadResult,
+    RetentionHolds,
     StepPart,
     TimerLog,
     Unit,
@@ -76,7 +76,7 @@ class MemoryStore:
         self.store_id = b"\x00\x00\x00\x01"
         self.clock = clock
         self.files = SimulatedFiles()
-        self.pins = Pins()
+        self.pins = RetentionHolds()
         self.queues: dict[tuple[str, int], MemoryQueue] = {}
         self.held: list[Held] | None = None
         """A list here takes the confirmations, until `confirm`."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from app.api.http.exchange import AT_ONCE, MUST_REACH, WHOLE_ANSWER, WHOLE_BODY, ClientGone
+from app.api.http.request_context import AT_ONCE, MUST_REACH, WHOLE_ANSWER, WHOLE_BODY, ClientGone
 from app.api.server.cycle import AnswerCycle
 from app.api.server.file_sending import FileAnswers
 

@@ -7,9 +7,9 @@ import pytest
 
 from app.api.control.control_plane import build_control_plane
 from app.api.control.dependencies import Services
-from app.api.dataplane.routing import Lane
-from app.api.http.exchange import AsgiApp
-from app.api.middleware import RequestShell
+from app.api.dataplane.router import Router
+from app.api.gateway import Gateway
+from app.api.http.request_context import AsgiApp
 from tests.support.clients.asgi import call
 from tests.support.nodes.brokers import TOPIC, World, running
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 def control_plane(world: World) -> AsgiApp:
     services = Services(world.broker, world.metadata, world.limits)  # type: ignore[arg-type]
     inner = build_control_plane(services)
-    return RequestShell(Lane([]), inner, header_block_bytes_max=9_999, local_only=True)
+    return Gateway(Router([]), inner, header_block_bytes_max=9_999, local_only=True)
 
 
 def after_deletion(world: World, step: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:

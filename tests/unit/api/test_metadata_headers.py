@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.formats.metadata import (
+from app.api.formats.mq_headers import (
     MESSAGE_HEADERS,
     SendOptions,
     decode_header,
@@ -14,8 +14,8 @@ from app.api.formats.metadata import (
     refuse_mq_headers,
 )
 from app.api.http.errors import UnknownParameter, UnsupportedFeature
-from app.api.http.exchange import Headers
 from app.api.http.parameters import Query
+from app.api.http.request_context import Headers
 from app.domain.errors import CurlewError, IllegalProperty, InvalidRequest
 from app.domain.positions import FlushMode
 

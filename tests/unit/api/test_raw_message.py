@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from app.api.formats.metadata import decode_header
+from app.api.formats.mq_headers import decode_header
 from app.api.formats.raw_message import check_raw, property_headers
 from app.api.http.errors import NotAcceptable
-from app.api.http.exchange import Headers
+from app.api.http.request_context import Headers
 from app.domain.limits import (
     RAW_HEADERS_BYTES_MAX,
     RAW_PROPERTY_HEADERS_BYTES_MAX,

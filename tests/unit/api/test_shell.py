@@ -9,10 +9,10 @@ import pytest
 from app.api.app_factory import build_api
 from app.api.control.control_plane import build_control_plane
 from app.api.control.dependencies import Services
-from app.api.dataplane.routing import Lane, Operation
-from app.api.http.exchange import Exchange, Receive, Scope, Send, batch_too_large
-from app.api.middleware import RequestShell
-from app.api.telemetry.traffic import Traffic
+from app.api.dataplane.router import Operation, Router
+from app.api.gateway import Gateway
+from app.api.http.request_context import Receive, RequestContext, Scope, Send, batch_too_large
+from app.api.telemetry.request_metrics import RequestMetrics
 from app.domain.errors import ShuttingDown, TopicNotFound
 from app.domain.limits import Limits
 from tests.support.clients.asgi import LOCAL, call, events_of
@@ -25,7 +25,7 @@ RECEIPT = "/v1/receipts/abc"
 STREAM = "/v1/topics/orders/groups/billing/stream"
 
 
-async def send_handler(exchange: Exchange, topic: str) -> None:
+async def send_handler(exchange: RequestContext, topic: str) -> None:
     body = await exchange.read_body(10, batch_too_large)
     if body == b"closing":
         raise ShuttingDown("bye")
@@ -36,12 +36,12 @@ async def send_handler(exchange: Exchange, topic: str) -> None:
     await exchange.answer(201, [], topic.encode() + b":" + body)
 
 
-async def late_failure(exchange: Exchange, *_: str) -> None:
+async def late_failure(exchange: RequestContext, *_: str) -> None:
     await exchange.answer(200, [], b"done")
     raise ZeroDivisionError
 
 
-async def group_handler(exchange: Exchange, *_: str) -> None:
+async def group_handler(exchange: RequestContext, *_: str) -> None:
     await exchange.answer(200, [], b"leased")
 
 
@@ -52,9 +52,9 @@ async def fallback(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def shell(
-    *, local_only: bool = True, access_log: bool = False, traffic: Traffic | None = None
-) -> RequestShell:
-    lane = Lane(
+    *, local_only: bool = True, access_log: bool = False, traffic: RequestMetrics | None = None
+) -> Gateway:
+    lane = Router(
         [
             Operation(
                 "send",
@@ -75,7 +75,7 @@ def shell(
             ),
         ]
     )
-    return RequestShell(
+    return Gateway(
         lane,
         fallback,
         header_block_bytes_max=256,
@@ -316,7 +316,7 @@ async def test_another_protocol_falls_through() -> None:
     async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
         seen.append(scope["type"])
 
-    app = RequestShell(Lane([]), lifespan, header_block_bytes_max=1, local_only=True)
+    app = Gateway(Router([]), lifespan, header_block_bytes_max=1, local_only=True)
     await app({"type": "lifespan"}, events_of(), events_of())  # type: ignore[arg-type]
     assert seen == ["lifespan"]
 
@@ -353,7 +353,7 @@ async def test_a_client_that_left_is_counted_as_such() -> None:
     async def gone() -> dict[str, str]:
         return {"type": "http.disconnect"}
 
-    traffic = Traffic()
+    traffic = RequestMetrics()
     await call(shell(traffic=traffic), "POST", TOPIC, receive=gone)
     assert traffic.operations["send"].statuses == {499: 1}
 
@@ -362,10 +362,10 @@ async def test_a_client_that_left_the_control_plane_is_counted_as_such() -> None
     async def gone() -> dict[str, str]:
         return {"type": "http.disconnect"}
 
-    traffic = Traffic()
+    traffic = RequestMetrics()
     services = Services(cast("Any", None), cast("Any", None), Limits(), traffic=traffic)
-    app = RequestShell(
-        Lane([]),
+    app = Gateway(
+        Router([]),
         build_control_plane(services),
         header_block_bytes_max=9_999,
         local_only=True,

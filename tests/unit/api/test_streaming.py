@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from app.api.dataplane.streaming import Streaming
-from app.api.http.exchange import AT_ONCE, MUST_REACH, ClientGone, Event, Exchange
-from app.api.http.pressure import Pressure
-from app.api.telemetry.traffic import Traffic
+from app.api.http.memory_budget import MemoryBudget
+from app.api.http.request_context import AT_ONCE, MUST_REACH, ClientGone, Event, RequestContext
+from app.api.telemetry.request_metrics import RequestMetrics
 from app.domain.limits import Limits
 from tests.support.clients.asgi import LOCAL, http_scope
 from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, running
@@ -25,7 +25,7 @@ class Client:
     """One request for a stream; it takes everything until the test says otherwise."""
 
     def __init__(self, world: World, path: str) -> None:
-        self.traffic = Traffic()
+        self.traffic = RequestMetrics()
         self.refuses: bytes | None = None
         """The connection is found broken by whoever writes this."""
         self.stops_at: bytes | None = None
@@ -40,7 +40,9 @@ class Client:
         self._asked = False
         self._streaming = Streaming(world.broker, world.limits, self.traffic)
         scope = http_scope("GET", path, [LOCAL], b"")
-        self.exchange = Exchange(scope, self._receive, self._send, b"r-1", Pressure(world.limits))
+        self.exchange = RequestContext(
+            scope, self._receive, self._send, b"r-1", MemoryBudget(world.limits)
+        )
 
     async def _receive(self) -> Event:
         if not self._asked:

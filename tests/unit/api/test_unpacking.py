@@ -10,7 +10,7 @@ import zstandard
 
 from app.api.bodies.unpacking import Packing, packing_of, unpack
 from app.api.http.errors import UnsupportedEncoding, render_problem
-from app.api.http.exchange import body_too_large
+from app.api.http.request_context import body_too_large
 from app.domain.errors import BodyTooLarge, MalformedBody
 from app.domain.limits import MIB, Limits
 

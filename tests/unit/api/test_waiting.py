@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from app.api.dataplane.waiting import unless_gone
-from app.api.http.exchange import ClientGone, Event
+from app.api.http.request_context import ClientGone, Event
 from app.domain.errors import TopicNotFound
 
 pytestmark = pytest.mark.anyio

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.broker.dedup.claims import ProducerClaim
+from app.broker.dedup.tokens import ProducerToken
 from app.broker.groups.members import Heartbeat
 from app.broker.results import QueuePosition, ReceiveRequest
 from app.domain.changes.terms import Terms
@@ -199,7 +199,7 @@ async def test_producers_and_their_sequences_have_a_bound() -> None:
         producers = world.broker.producers
 
         async def send(producer: str, queue_id: int, epoch: int = 0) -> None:
-            what = ProducerClaim(producer, epoch, 0)
+            what = ProducerToken(producer, epoch, 0)
             await producers.send(TOPIC, Message(b"x"), what, queue_id=queue_id)
 
         for queue_id in range(MOST):
@@ -267,7 +267,7 @@ async def test_topics_that_are_deleted_fast_share_one_look_at_all_producers() ->
         table = world.broker.producers._table
         names = await topics(world, 30)
         for name in names:
-            claim = ProducerClaim(f"p-{name}", 0, 0)
+            claim = ProducerToken(f"p-{name}", 0, 0)
             await world.broker.producers.send(name, Message(b"x"), claim, queue_id=0)
         looks = 0
         forget = table._forget_sequences

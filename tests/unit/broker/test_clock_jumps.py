@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.broker.dedup.claims import KeyClaim, ProducerClaim
+from app.broker.dedup.tokens import KeyToken, ProducerToken
 from app.domain.errors import CurlewError
 from app.domain.limits import Limits
 from app.domain.message import Message
@@ -61,8 +61,8 @@ async def test_keys_and_producers_of_the_jump_hold_nobody_up_for_years(
     limits = Limits(idempotency_keys_max=2, producers_max=2)
     async with running(limits=limits) as world:
 
-        def claims(number: int) -> tuple[KeyClaim, ProducerClaim]:
-            return KeyClaim(f"k{number}", "f"), ProducerClaim(f"p{number}", 0, 0)
+        def claims(number: int) -> tuple[KeyToken, ProducerToken]:
+            return KeyToken(f"k{number}", "f"), ProducerToken(f"p{number}", 0, 0)
 
         step(world, jump_ms)
         for number in range(2):

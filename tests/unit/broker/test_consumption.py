@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from app.broker.groups.group_positions import Committer
 from app.broker.groups.members import Heartbeat, MemberShare
-from app.broker.progress.group_progress import (
+from app.broker.groups.offset_admin import Committer
+from app.broker.progress.consumer_state import (
     Bound,
+    ConsumerState,
     ConsumptionSet,
-    GroupProgress,
     Unsubscribed,
     encode_entry,
 )
@@ -338,16 +338,16 @@ def test_entries_change_nothing_when_they_are_applied_again() -> None:
             Unsubscribed("g", "u"),
         )
     ]
-    whole = GroupProgress()
+    whole = ConsumerState()
     for entry in entries:
         whole.apply(entry)
     assert whole.consumptions == {("g", "t"): (Consumption.ASSIGNED, 8)}
     for seen in range(len(entries) + 1):
-        before = GroupProgress()
+        before = ConsumerState()
         for entry in entries[:seen]:
             before.apply(entry)
         for start in range(seen + 1):
-            after = GroupProgress()
+            after = ConsumerState()
             for chunk in before.dump():
                 after.load(chunk)
             for entry in entries[start:]:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.broker.journal.reading import DiskAccess
+from app.broker.journal.cold_reads import ColdReads
 from app.domain.errors import ShuttingDown, SystemBusy
 from app.store import ColdRead
 
@@ -21,7 +21,7 @@ async def test_a_cold_read_after_the_readers_have_ended_is_told_that_the_node_st
         raise ColdRead
 
     with pytest.raises(ShuttingDown) as refused:
-        await DiskAccess(readers).run(read)
+        await ColdReads(readers).run(read)
     assert refused.value.retry_after_s == 1
 
 
@@ -34,7 +34,7 @@ async def test_a_read_that_lacks_something_may_be_tried_again(number: int, is_co
         raise OSError(number, "x")
 
     with ThreadPoolExecutor(1) as readers, pytest.raises(SystemBusy) as refused:
-        await DiskAccess(readers).run(read)
+        await ColdReads(readers).run(read)
     assert refused.value.retryable
 
 
@@ -43,4 +43,4 @@ async def test_a_fault_of_the_disk_stays_one() -> None:
         raise OSError(errno.EIO, "x")
 
     with ThreadPoolExecutor(1) as readers, pytest.raises(OSError, match="x"):
-        await DiskAccess(readers).run(read)
+        await ColdReads(readers).run(read)

@@ -6,7 +6,7 @@ import pytest
 
 from app.broker.results import Extend
 from app.broker.streams.group_stream import GroupStream, GroupStreamRequest
-from app.broker.streams.streaming import StreamEnd, StreamEnded
+from app.broker.streams.stream import StreamEnd, StreamEnded
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest, TopicNotFound
 from app.domain.settings import GroupSettings
 from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, running

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.broker.delays.timers import BEHIND_MAX
+from app.broker.delays.timer_index import BEHIND_MAX
 from app.broker.health import TROUBLES, Condition, ConditionCode
 from app.domain.shortages import Shortage
 from app.runtime.service import Service

@@ -8,8 +8,8 @@ import asyncio
 
 import pytest
 
-from app.broker.dedup.claims import KeyClaim, ProducerClaim
-from app.broker.delays.delays import MISSING_MS
+from app.broker.dedup.tokens import KeyToken, ProducerToken
+from app.broker.delays.delay_delivery import MISSING_MS
 from app.broker.failures.dead_letters import Selection
 from app.broker.results import QueuePosition
 from app.domain.changes.merging import Named
@@ -33,7 +33,7 @@ from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, offsets, ru
 from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
-KEY = KeyClaim("k", "f")
+KEY = KeyToken("k", "f")
 
 
 def generation(world: World) -> int:
@@ -67,7 +67,7 @@ async def test_generations_are_random_and_fit_into_json() -> None:
 
 async def test_a_key_and_a_sequence_mean_nothing_to_the_successor() -> None:
     async with running() as world:
-        claim = ProducerClaim("p", 1, 0)
+        claim = ProducerToken("p", 1, 0)
         producers = world.broker.producers
         for body in (b"old", b"new"):
             keyed = await producers.send(TOPIC, Message(body), KEY)
@@ -97,7 +97,7 @@ async def test_positive_control_keys_count_as_long_as_the_generation_is_the_same
 async def test_an_epochs_messages_in_a_deleted_topic_do_not_count() -> None:
     async with running() as world:
         producers = world.broker.producers
-        await producers.send(TOPIC, Message(b"a"), ProducerClaim("f:0", 1, 0))
+        await producers.send(TOPIC, Message(b"a"), ProducerToken("f:0", 1, 0))
         await make_again(world)
         with pytest.raises(CurlewError, match="of 1 messages"):
             await producers.seal("f", 1, 1)

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from app.broker.dedup.claims import KeyClaim, ProducerClaim
+from app.broker.dedup.tokens import KeyToken, ProducerToken
 from app.broker.failures.dead_letters import Selection
-from app.broker.operations import OperationState
-from app.broker.origins import fitted
+from app.broker.jobs import JobState
+from app.broker.message_copies import fitted
 from app.broker.results import BatchItem, Nack, Send
 from app.broker.transactions.transaction_table import TransactionState
 from app.domain.delays import Due
@@ -129,8 +129,8 @@ async def fail_until_dead(world: World, topic: str = TOPIC) -> None:
 
 async def redrive(world: World, to_topic: str | None = None) -> None:
     operation = world.broker.dead_letters.redrive(GROUP, Selection(), to_topic=to_topic)
-    await until(lambda: operation.state is not OperationState.RUNNING)
-    assert operation.state is OperationState.SUCCEEDED, operation.problem
+    await until(lambda: operation.state is not JobState.RUNNING)
+    assert operation.state is JobState.SUCCEEDED, operation.problem
 
 
 async def sent(world: World) -> None:
@@ -199,12 +199,12 @@ async def sent_with_acks(world: World) -> None:
 
 async def sent_under_a_key(world: World) -> None:
     for _ in range(2):
-        await world.broker.producers.send(TOPIC, MESSAGE, KeyClaim("k" * 255, "print"))
+        await world.broker.producers.send(TOPIC, MESSAGE, KeyToken("k" * 255, "print"))
 
 
 async def sent_in_sequence(world: World) -> None:
     for _ in range(2):
-        await world.broker.producers.send(TOPIC, MESSAGE, ProducerClaim("p" * 255, 0, 0))
+        await world.broker.producers.send(TOPIC, MESSAGE, ProducerToken("p" * 255, 0, 0))
 
 
 Way = Callable[[World], Awaitable[None]]

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from app.broker.leasing.leases import REMEMBERED_ACKS_MAX, InFlight, Lease, LeaseTable
 from app.broker.leasing.retry_policy import Failure
 from app.broker.leasing.subscriptions import LeasedQueue, LeaseIds
-from app.broker.progress.group_progress import GroupProgress, QueueState
+from app.broker.progress.consumer_state import ConsumerState, QueueState
 
 State = Literal["leased", "failing", "moving", "delayed", "returned", "done"]
 OPEN = ("leased", "failing", "moving", "delayed")
@@ -231,9 +231,9 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """As after kill -9: acks and attempts come back from the log, leases do not."""
-        before = GroupProgress()
+        before = ConsumerState()
         before.queues["g", "t", 0] = self.queue.state
-        after = GroupProgress()
+        after = ConsumerState()
         for chunk in before.dump():
             after.load(chunk)
         self.queue.leases.close()

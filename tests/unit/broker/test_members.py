@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from app.broker.groups.bells import Bells
-from app.broker.groups.group_positions import Committer
+from app.broker.groups.group_notifier import GroupNotifier
+from app.broker.groups.liveness import Liveness
 from app.broker.groups.members import BLIND_SECONDS_MAX, Heartbeat, MemberShare
-from app.broker.groups.silence import Silence
+from app.broker.groups.offset_admin import Committer
 from app.broker.results import QueuePosition
 from app.domain.consumers.membership import (
     ConflictKind,
@@ -193,7 +193,7 @@ class TestSilence:
         assert await members_of(world) == []
 
     def test_a_new_sign_begins_anew_and_the_gone_are_dropped(self) -> None:
-        silence: Silence[str, int] = Silence()
+        silence: Liveness[str, int] = Liveness()
         silence.observe("g", {"a": 1, "b": 1}, 0.0)
         silence.observe("g", {"a": 2, "b": 1}, 5.0)
         assert silence.silent("g", 10.0, 10.0) == {"b": 1}
@@ -264,7 +264,7 @@ class TestLongPoll:
             await beat(world, "a", 1)
 
     async def test_waiting_is_bounded(self) -> None:
-        bells = Bells(1)
+        bells = GroupNotifier(1)
         waiting = asyncio.ensure_future(bells.wait("g", 60))
         await until(lambda: bells.count == 1)
         with pytest.raises(TooManyRequests):

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from app.broker.failures.blocked_keys import BlockedKey, Release
 from app.broker.failures.dead_letters import Selection
-from app.broker.failures.parking import ParkedKey, Release
 from app.broker.leasing.ordering import KeyOrder
 from app.broker.leasing.subscriptions import Subscription
 from app.broker.results import Delivery, Nack
@@ -339,7 +339,7 @@ async def test_of_two_releases_at_once_one_is_too_late() -> None:
             *[release(GROUP, TOPIC, 0, 0, Release.DEAD_LETTER) for _ in range(2)],
             return_exceptions=True,
         )
-        assert [type(each) for each in found] == [ParkedKey, MessageNotFound]
+        assert [type(each) for each in found] == [BlockedKey, MessageNotFound]
         assert subscription.in_flight.count == 0
         assert len((await world.broker.dead_letters.browse(GROUP, Selection())).letters) == 1
 

@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from app.broker.failures.parking import Release
+from app.broker.failures.blocked_keys import Release
 from app.broker.results import Delivery
 from app.domain.errors import DiskFull, MessageNotFound
 from app.domain.settings import CustomizedRetry, WhenExhausted

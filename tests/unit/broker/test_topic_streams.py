@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.broker.streams.streaming import StreamEnd, StreamEnded
+from app.broker.streams.stream import StreamEnd, StreamEnded
 from app.broker.streams.topic_stream import TopicChunk, TopicStream, TopicStreamRequest
 from app.domain.errors import (
     IllegalFilter,

@@ -24,8 +24,8 @@ from app.store.formats.record.record import (
 )
 from app.store.index import key_index
 from app.store.log.commit_log import AppendCursor
-from app.store.read import frame_sums
-from app.store.write import appending
+from app.store.read import frame_checksums as frame_sums
+from app.store.write import appender as appending
 from app.store.write.writer import Writer
 from tests.support.stores.simulated_files import SimulatedFiles
 from tests.support.stores.stores import SMALL, OpenStore, open_store
@@ -93,7 +93,7 @@ PLACES = [
     Place(AppendCursor, "place_all"),
     Place(Writer, "submit"),
     Place(ManualTurns, "call_soon"),
-    Place(frame_sums.FrameSums, "of"),
+    Place(frame_sums.FrameChecksums, "of"),
     Place(frame_sums, "sums_of_parts"),
     Place(frame_sums, "sums_of_units"),
     Place(frame_sums, "_Rest"),

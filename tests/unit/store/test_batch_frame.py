@@ -16,7 +16,7 @@ from app.domain.limits import Limits
 from app.domain.message import Message, java_hash
 from app.store.formats.frame import batch_frame
 from app.store.formats.record.record import decode_properties, encode_properties, encode_record
-from app.store.lifecycle.dispatching import record_keys
+from app.store.lifecycle.dispatcher import record_keys
 
 LIMITS = Limits(body_bytes_max=1000, batch_messages_max=50)
 HOST = b"\x7f\0\0\1\0\0\x22\x06"

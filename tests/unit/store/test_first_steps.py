@@ -9,7 +9,7 @@ from app.domain.errors import CurlewError, DiskFull
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import StepPart
-from app.store.write.appending import Appender
+from app.store.write.appender import Appender
 from tests.support.stores.simulated_files import Fault, SimulatedFiles
 from tests.support.stores.stores import OpenStore, open_store
 

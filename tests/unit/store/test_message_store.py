@@ -15,7 +15,7 @@ from app.domain.message import Message, java_hash
 from app.domain.positions import FlushMode
 from app.store import OsFiles, StoreLocked, StoreUnusable, paths
 from app.store.formats.files.consume_queue import UNIT
-from app.store.read import reading
+from app.store.read import queue_reads as reading
 from tests.support.stores.simulated_files import Fault, SimulatedFiles
 from tests.support.stores.stores import SMALL, OpenStore, lose_checkpoints, open_store
 

@@ -13,8 +13,8 @@ from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import OsFiles, StepPart, StoreConfig, paths
 from app.store.fs.files import FileSystem
+from app.store.log.atomic_batch import WholeBatches
 from app.store.log.log_scan import ScannedBlock
-from app.store.log.steps import WholeSteps
 from app.store.offline.directory import Kind
 from app.store.offline.repair import repair
 from app.store.offline.verification import verify
@@ -108,12 +108,12 @@ def test_verify_and_repair_see_a_torn_step_as_a_tail(tmp_path: Path) -> None:
     opened.store.close()
 
 
-def pass_on(_self: WholeSteps, blocks: Iterable[ScannedBlock]) -> Iterator[ScannedBlock]:
+def pass_on(_self: WholeBatches, blocks: Iterable[ScannedBlock]) -> Iterator[ScannedBlock]:
     yield from blocks
 
 
 def test_an_opening_that_takes_the_beginning_of_a_step_is_found_out() -> None:
-    with mock.patch.object(WholeSteps, "only_whole", pass_on), pytest.raises(AssertionError):
+    with mock.patch.object(WholeBatches, "only_whole", pass_on), pytest.raises(AssertionError):
         check_every_cut()
 
 

@@ -7,7 +7,7 @@ import pytest
 from app.domain.errors import DiskFull, StoreFailed
 from app.store.log.commit_log import CommitLog
 from app.store.queues.consume_queue import ConsumeQueue
-from app.store.write.appending import Appender
+from app.store.write.appender import Appender
 from tests.support.stores.simulated_files import Fault, SimulatedFiles
 from tests.support.stores.stores import OpenStore, open_store
 

@@ -13,7 +13,7 @@ from app.api.control.schemas.schemas import AnswerModel, TopicOffsets
 from app.api.dataplane.waiting import unless_gone
 from app.api.http.parameters import point_of, wait_s_of
 from app.api.large_documents import answer_of
-from app.broker.read.topic_positions import QueueState, TopicState, TopicStates
+from app.broker.read.topic_ends import QueueState, TopicState, TopicStates
 from app.broker.results import QueuePosition
 from app.domain.errors import InvalidRequest, TopicNotFound
 

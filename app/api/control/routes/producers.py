@@ -9,7 +9,7 @@ from app.api.control.dependencies import WithServices, json_body
 from app.api.control.documentation import json_request, problem_responses
 from app.api.control.schemas.schemas import INT64_MAX, AnswerModel, Count, RequestModel
 from app.broker.dedup.producer_entries import ProducerState
-from app.broker.topics import find_topic
+from app.broker.topic_lookup import find_topic
 
 router = APIRouter(tags=["producers"])
 

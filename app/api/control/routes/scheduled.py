@@ -11,7 +11,7 @@ from app.api.control.documentation import json_request, problem_responses
 from app.api.control.schemas.change_documents import deleted, dry_run_response
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember, RequestModel
 from app.api.http.conditions import WithDryRun, is_dry_run
-from app.broker.delays.scheduled import ScheduledMessage, ScheduledPage
+from app.broker.delays.delayed_messages import ScheduledMessage, ScheduledPage
 from app.domain.errors import IllegalDeliveryTime, IllegalPage
 
 router = APIRouter(tags=["delayed messages"])

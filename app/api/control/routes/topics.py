@@ -28,11 +28,11 @@ from app.api.formats.media import (
 from app.api.formats.raw_message import raw_headers
 from app.api.formats.rendering import view_of
 from app.api.formats.wire import encode_line
+from app.api.http.conditional_requests import VARY, is_known, tag_of_message
 from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
 from app.api.http.parameters import integer_of, point_of
-from app.api.http.validators import VARY, is_known, tag_of_message
 from app.broker.ports import Topic
-from app.broker.topics import check_queue, find_topic
+from app.broker.topic_lookup import check_queue, find_topic
 from app.domain.changes.effects import SettingsChange
 from app.domain.errors import InvalidRequest
 

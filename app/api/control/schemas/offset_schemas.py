@@ -13,7 +13,7 @@ from app.api.control.schemas.schemas import (
     DryRunMember,
     RequestModel,
 )
-from app.broker.groups.group_positions import Committer, OffsetChange, ResetRequest, ResetResult
+from app.broker.groups.offset_admin import Committer, OffsetChange, ResetRequest, ResetResult
 from app.domain.positions import CommittedOffset, OffsetSnapshot
 
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from app.domain.errors import BatchTooLarge, MalformedFrame
 from app.domain.limits import Limits
 from app.store.formats.files.consume_queue import UNITS
-from app.store.formats.frame.even_checksums import Sums, add_columns, add_parts
+from app.store.formats.frame.crc_batch import Sums, add_columns, add_parts
 from app.store.formats.frame.frame_checks import (
     check_heads,
     check_rest,

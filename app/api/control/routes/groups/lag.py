@@ -11,8 +11,8 @@ from app.api.control.documentation import problem_responses
 from app.api.control.schemas.group_documents import consumption_states
 from app.api.control.schemas.schemas import AnswerModel, ConsumptionDocument
 from app.api.large_documents import answer_of
+from app.broker.insight.delivery_status import DeliveryState, DeliveryStatus
 from app.broker.insight.lag import GroupLag, QueueLag, TopicLag
-from app.broker.insight.whereabouts import Standing, Whereabouts
 from app.domain.consumers.consumption import ConsumptionState
 
 router = APIRouter(tags=["groups"])
@@ -98,7 +98,7 @@ class DeliveryDocument(AnswerModel):
     message_id: str
     topic: str
     group: str
-    standing: Standing
+    standing: DeliveryState
     reason: str
     hint: str | None
     ahead: int | None
@@ -114,7 +114,7 @@ class DeliveryDocument(AnswerModel):
         topic: str,
         message_id: str,
         group: str,
-        found: Whereabouts,
+        found: DeliveryStatus,
         states: Sequence[ConsumptionState],
     ) -> Self:
         subscriptions = [ConsumptionDocument.of(each) for each in states if each.topic == topic]

@@ -8,7 +8,7 @@ from app.api.control.dependencies import WithServices, json_body
 from app.api.control.documentation import json_request, problem_responses
 from app.api.control.schemas.schemas import AnswerModel, Count, DryRunMember, RequestModel
 from app.api.http.conditions import WithDryRun, is_dry_run
-from app.broker.failures.parking import ParkedKey, Release
+from app.broker.failures.blocked_keys import BlockedKey, Release
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 
 router = APIRouter(tags=["groups"])
@@ -27,7 +27,7 @@ class ParkedDocument(AnswerModel):
     since_ms: int
 
     @classmethod
-    def of(cls, parked: ParkedKey) -> Self:
+    def of(cls, parked: BlockedKey) -> Self:
         message = parked.message
         return cls(
             topic=parked.topic,

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query
 from app.api.control.dependencies import WithServices
 from app.api.control.documentation import problem_responses
 from app.api.control.schemas.schemas import AnswerModel
-from app.broker.origins import origin_of
-from app.broker.topics import find_topic
-from app.broker.tracing.trails import TraceEvent
+from app.broker.message_copies import origin_of
+from app.broker.topic_lookup import find_topic
+from app.broker.tracing.message_trace import TraceEvent
 
 router = APIRouter(tags=["messages"])
 

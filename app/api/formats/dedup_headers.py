@@ -1,0 +1,93 @@
+"""What makes a send happen once, from its headers: a producer's sequence or an `Idempotency-Key`.
+
+The key's syntax is draft-ietf-httpapi-idempotency-key-header-08's, a string in quotes; the bare
+text is taken as well, since that is what people type. A key stands for one request: a digest of
+path, query, `MQ-*` headers, content type and body tells whether it is the same one. Pure.
+"""
+
+import asyncio
+import re
+from hashlib import blake2b
+from typing import Final
+
+from app.api.formats.mq_headers import SendOptions
+from app.api.http.parameters import agreed
+from app.api.http.request_context import RequestContext
+from app.broker.dedup.tokens import Claim, KeyToken, ProducerToken
+from app.domain.errors import InvalidRequest
+from app.domain.limits import KIB
+
+IDEMPOTENCY_KEY: Final = b"idempotency-key"
+DUPLICATE: Final = (b"mq-duplicate", b"true")
+"""On the answer to a repetition."""
+
+_QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
+_BARE: Final = re.compile(r"[!#-\[\]-~]+")
+_FINGERPRINT_BYTES: Final = 12
+_DIGESTED_INLINE_BYTES_MAX: Final = 256 * KIB
+"""The digest of a larger body is made on a thread: a millisecond a MiB."""
+
+
+async def claim_of(
+    options: SendOptions, exchange: RequestContext, body: bytes | bytearray | memoryview
+) -> Claim | None:
+    """The claim of a send; None when it has none. `InvalidRequest` for half a one, or for two."""
+    key = options.idempotency_key
+    if IDEMPOTENCY_KEY in exchange.headers:
+        of_header = _key_of(exchange.headers[IDEMPOTENCY_KEY].decode("latin-1"))
+        key = agreed("idempotency_key", of_header, key)
+    producer = _producer_of(options)
+    if producer is None:
+        return None if key is None else KeyToken(key, await _fingerprint(exchange, body))
+    if key is not None:
+        raise InvalidRequest(
+            "Idempotency-Key and a producer sequence are two ways of saying the same",
+            hint="send one of them",
+            fields={"header": "Idempotency-Key"},
+        )
+    return producer
+
+
+def _producer_of(options: SendOptions) -> ProducerToken | None:
+    given = {
+        "MQ-Producer-Id": options.producer_id,
+        "MQ-Producer-Epoch": options.producer_epoch,
+        "MQ-Producer-Seq": options.producer_seq,
+    }
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        return None
+    producer_id, epoch, seq = options.producer_id, options.producer_epoch, options.producer_seq
+    if producer_id is None or epoch is None or seq is None:
+        raise InvalidRequest(
+            f"{missing[0]} is missing: id, epoch and sequence of a producer go together",
+            hint="the sequence is the number of the first message, from 0 on in each epoch",
+            fields={"header": missing[0]},
+        )
+    return ProducerToken(producer_id, epoch, seq)
+
+
+def _key_of(text: str) -> str:
+    quoted = _QUOTED.fullmatch(text.strip())
+    if quoted:
+        return re.sub(r"\\(.)", r"\1", quoted[1])
+    if _BARE.fullmatch(text.strip()):
+        return text.strip()
+    raise InvalidRequest(
+        f"Idempotency-Key is {text!r}",
+        hint='write it as a string: Idempotency-Key: "8e03978e-40d5-43dd-bc93-6894a57f9324"',
+        fields={"header": "Idempotency-Key"},
+    )
+
+
+async def _fingerprint(exchange: RequestContext, body: bytes | bytearray | memoryview) -> str:
+    digest = blake2b(digest_size=_FINGERPRINT_BYTES)
+    content_type = exchange.headers.get(b"content-type", b"")
+    lines = [b": ".join(pair) for pair in sorted(exchange.mq_headers)]
+    head = [exchange.instance.encode(), exchange.query, content_type, *lines, b""]
+    digest.update(b"\n".join(head))
+    if len(body) <= _DIGESTED_INLINE_BYTES_MAX:
+        digest.update(body)
+    else:
+        await asyncio.get_running_loop().run_in_executor(None, digest.update, body)
+    return digest.hexdigest()

@@ -1,0 +1,261 @@
+"""Message metadata in `MQ-*` headers and query parameters of a send. Pure.
+
+Header values are percent-encoded as in the CloudEvents HTTP binding (space, `"`, `%` and everything
+outside printable ASCII); raw UTF-8 is understood too. Every header has a lower-case query alias;
+given both ways they must say the same. Nothing is dropped silently: what is unknown, repeated,
+contradicts itself, or is planned for a later version is refused.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes
+
+import msgspec
+
+from app.api.http.errors import UnknownParameter, UnsupportedFeature, did_you_mean
+from app.api.http.parameters import Query, agreed, integer_of
+from app.api.http.request_context import Headers
+from app.domain.errors import IllegalProperty, InvalidRequest
+from app.domain.positions import FlushMode, TimestampMs
+
+PROPERTY_PREFIX: Final = b"mq-prop-"
+PROPERTY_PARAMETER_PREFIX: Final = "prop_"
+
+MESSAGE_HEADERS: Final = {
+    b"mq-tag": "tag",
+    b"mq-keys": "keys",
+    b"mq-sharding-key": "sharding_key",
+    b"mq-queue-id": "queue_id",
+    b"mq-born-time-ms": "born_time_ms",
+    b"mq-properties": "properties",
+    b"mq-durability": "durability",
+    b"mq-delay": "delay",
+    b"mq-deliver-at": "deliver_at_ms",
+    b"mq-transaction": "transaction",
+    b"mq-producer-group": "producer_group",
+    b"mq-producer-id": "producer_id",
+    b"mq-producer-epoch": "producer_epoch",
+    b"mq-producer-seq": "producer_seq",
+}
+"""Header → query alias."""
+
+SEND_PARAMETERS: Final = frozenset({*MESSAGE_HEADERS.values(), "idempotency_key"})
+
+BATCH_HEADERS: Final = {
+    b"mq-queue-id": "queue_id",
+    b"mq-durability": "durability",
+    b"mq-producer-id": "producer_id",
+    b"mq-producer-epoch": "producer_epoch",
+    b"mq-producer-seq": "producer_seq",
+}
+
+TRACE_HEADERS: Final = (b"traceparent", b"tracestate")
+"""W3C trace context: stored as properties of these names, and so given to the consumer."""
+
+_TRACE_PROPERTIES: Final = tuple(name.decode("ascii") for name in TRACE_HEADERS)
+_INTEGERS: Final = frozenset({"queue_id", "born_time_ms", "producer_epoch", "producer_seq"})
+
+_SAFE_IN_HEADERS: Final = "!#$&'()*+,-./0123456789:;<=>?@[\\]^_`{|}~"
+_NAMES_OF_DURABILITY: Final = {"memory": FlushMode.ASYNC, "flushed": FlushMode.SYNC}
+
+_decode_properties: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+
+@dataclass(slots=True)
+class SendOptions:
+    """What a send says beside its body. None: not given."""
+
+    tag: str | None = None
+    keys: tuple[str, ...] | None = None
+    sharding_key: str | None = None
+    queue_id: int | None = None
+    born_time_ms: TimestampMs | None = None
+    flush: FlushMode | None = None
+    delay: str | None = None
+    deliver_at: str | None = None
+    transaction: str | None = None
+    producer_group: str | None = None
+    producer_id: str | None = None
+    producer_epoch: int | None = None
+    producer_seq: int | None = None
+    idempotency_key: str | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+
+    def take(self, alias: str, text: str) -> None:
+        """Set what `alias` names; keys and properties have rules of their own elsewhere."""
+        if alias == "tag":  # most messages have one, so it goes the short way
+            self.tag = text if self.tag is None else agreed("tag", self.tag, text)
+        elif alias in _INTEGERS:
+            self._set(alias, alias, integer_of(alias, text, error=InvalidRequest))
+        elif alias == "durability":
+            self._set(alias, "flush", _flush_of(text))
+        else:
+            self._set(alias, "deliver_at" if alias == "deliver_at_ms" else alias, text)
+
+    def take_keys(self, keys: tuple[str, ...]) -> None:
+        self.keys = keys if self.keys is None else agreed("keys", self.keys, keys)
+
+    def _set(self, alias: str, field_name: str, value: object) -> None:
+        """Set a field; `InvalidRequest` when another value was given before."""
+        known = getattr(self, field_name)
+        setattr(self, field_name, value if known is None else agreed(alias, known, value))
+
+
+def put_property(properties: dict[str, str], name: str, text: str) -> None:
+    """Add a property; `InvalidRequest` when it is there with another text.
+
+    But a trace context of its own outweighs that of the request, which is set on the way.
+    """
+    known = properties.setdefault(name, text)
+    if known != text:
+        if name not in _TRACE_PROPERTIES:
+            agreed(f"property {name!r}", known, text)
+        properties[name] = text
+
+
+def decode_header(name: bytes, value: bytes) -> str:
+    """The text of a header value; `InvalidRequest` when it is not UTF-8."""
+    try:
+        return (unquote_to_bytes(value) if b"%" in value else value).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(
+            f"header {display_header(name)} is not UTF-8",
+            hint="percent-encode UTF-8 bytes, or send raw UTF-8",
+            fields={"header": display_header(name)},
+        ) from error
+
+
+def encode_header(text: str) -> bytes:
+    """`text` as a header value that `decode_header` reads."""
+    return quote(text, safe=_SAFE_IN_HEADERS).encode("ascii")
+
+
+def read_trace(headers: Mapping[bytes, bytes]) -> dict[str, str]:
+    """The trace context of a request, as properties."""
+    return {
+        name.decode("ascii"): decode_header(name, headers[name])
+        for name in TRACE_HEADERS
+        if name in headers
+    }
+
+
+def read_send_options(
+    mq_headers: Headers, headers: Mapping[bytes, bytes], query: bytes
+) -> SendOptions:
+    """The options of a single send, from headers and query."""
+    options = SendOptions(properties=read_trace(headers))
+    if mq_headers:
+        _read_headers(mq_headers, options)
+    if query:
+        _read_query(Query(query, SEND_PARAMETERS, prefix=PROPERTY_PARAMETER_PREFIX), options)
+    return options
+
+
+def read_batch_options(mq_headers: Headers, parameters: Query) -> SendOptions:
+    """The options of a batch: queue and durability; the rest is in each message."""
+    refuse_mq_headers(mq_headers, BATCH_HEADERS)
+    options = SendOptions()
+    _read_headers(mq_headers, options)
+    for name in (*BATCH_HEADERS.values(), "idempotency_key"):
+        text = parameters.text(name)
+        if text is not None:
+            options.take(name, text)
+    return options
+
+
+def _read_headers(mq_headers: Headers, options: SendOptions) -> None:
+    given = dict(mq_headers)
+    if len(given) != len(mq_headers):
+        raise _given_twice([name for name, _ in mq_headers])
+    for name, value in given.items():
+        alias = MESSAGE_HEADERS.get(name)
+        if alias is None:
+            if not name.startswith(PROPERTY_PREFIX):
+                raise _refusal(name, MESSAGE_HEADERS)
+            put_property(options.properties, _property_name(name), decode_header(name, value))
+        elif alias == "keys":
+            # Split before decoding, or an encoded space would part a key instead of being refused.
+            options.take_keys(tuple([decode_header(name, key) for key in value.split()]))
+        elif alias == "properties":
+            for each, text in _json_properties(decode_header(name, value)).items():
+                put_property(options.properties, each, text)
+        else:
+            options.take(alias, decode_header(name, value))
+
+
+def _read_query(parameters: Query, options: SendOptions) -> None:
+    for alias in SEND_PARAMETERS:
+        text = parameters.text(alias)
+        if text is None:
+            continue
+        if alias == "keys":
+            options.take_keys(tuple(text.split()))
+        elif alias == "properties":
+            for name, value in _json_properties(text).items():
+                put_property(options.properties, name, value)
+        else:
+            options.take(alias, text)
+    for name, value in parameters.prefixed(PROPERTY_PARAMETER_PREFIX).items():
+        put_property(options.properties, name, value)
+
+
+def _given_twice(names: list[bytes]) -> InvalidRequest:
+    shown = next(display_header(name) for name in names if names.count(name) > 1)
+    return InvalidRequest(f"header {shown} is given twice", fields={"header": shown})
+
+
+def _property_name(header: bytes) -> str:
+    name = header[len(PROPERTY_PREFIX) :].decode("latin-1")
+    if not name:
+        raise IllegalProperty(
+            "header MQ-Prop- has no property name", hint="write MQ-Prop-<name>: <value>"
+        )
+    return name
+
+
+def _json_properties(text: str) -> dict[str, str]:
+    try:
+        return _decode_properties(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise IllegalProperty(
+            f"properties are not a JSON object of texts: {error}",
+            hint='write MQ-Properties: {"orderId":"7"}',
+        ) from error
+
+
+def _flush_of(durability: str) -> FlushMode:
+    if durability == "replicated":
+        raise UnsupportedFeature(
+            "this version does not have replication, so it cannot promise it",
+            hint="use flushed, or leave durability to the topic",
+            fields={"parameter": "durability"},
+        )
+    if durability not in _NAMES_OF_DURABILITY:
+        raise InvalidRequest(
+            f"durability is {durability!r}; it must be memory or flushed",
+            fields={"parameter": "durability"},
+        )
+    return _NAMES_OF_DURABILITY[durability]
+
+
+def refuse_mq_headers(mq_headers: Headers, known: Collection[bytes] = ()) -> None:
+    """Raise for the first header that is not in `known`."""
+    for name, _ in mq_headers:
+        if name not in known:
+            raise _refusal(name, known)
+
+
+def _refusal(name: bytes, known: Collection[bytes]) -> InvalidRequest:
+    shown = display_header(name)
+    if name.startswith(PROPERTY_PREFIX) or name in MESSAGE_HEADERS:
+        hint: str | None = "message metadata goes with a single send, or into each entry of a batch"
+    else:
+        hint = did_you_mean(shown, sorted(display_header(each) for each in known))
+    return UnknownParameter(f"unknown header {shown} here", hint=hint, fields={"header": shown})
+
+
+def display_header(name: bytes) -> str:
+    """A header name as people write it: `mq-queue-id` → `MQ-Queue-Id`."""
+    words = name.decode("latin-1").split("-")
+    return "-".join("MQ" if word == "mq" else word.capitalize() for word in words)

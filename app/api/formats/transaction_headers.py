@@ -1,0 +1,83 @@
+"""The first half of a transaction: what `MQ-Transaction` says, and the answer to it.
+
+MQ-Transaction: prepare; group=pg1; check-after=30s
+"""
+
+from typing import Final, NamedTuple
+
+from app.api.formats.mq_headers import SendOptions
+from app.api.formats.wire import PreparedAnswer
+from app.api.http.durations import parse_duration_ms
+from app.api.http.errors import UnsupportedFeature, did_you_mean
+from app.broker.transactions.transaction_table import Transaction
+from app.domain.errors import InvalidRequest
+
+_HINT: Final = "write MQ-Transaction: prepare; group=pg1; check-after=30s"
+_KNOWN: Final = ("group", "check-after")
+
+
+class Preparation(NamedTuple):
+    """Who decides about the message, and when to ask first (None: the default)."""
+
+    producer_group: str
+    check_after_ms: int | None
+
+
+def preparation_of(options: SendOptions) -> Preparation | None:
+    """What the options say about a transaction; None when there is none."""
+    if options.transaction is None:
+        if options.producer_group is not None:
+            raise InvalidRequest(
+                "MQ-Producer-Group is for transactions, and this send is none", hint=_HINT
+            )
+        return None
+    verb, *parameters = [part.strip() for part in options.transaction.split(";")]
+    if verb != "prepare":
+        raise InvalidRequest(f"a transaction is begun with 'prepare', not {verb!r}", hint=_HINT)
+    given: dict[str, str] = {}
+    for parameter in parameters:
+        name, separator, text = parameter.partition("=")
+        name = name.strip()
+        if name not in _KNOWN or not separator or name in given:
+            raise InvalidRequest(
+                f"MQ-Transaction cannot be read at {parameter!r}",
+                hint=did_you_mean(name, _KNOWN) or _HINT,
+            )
+        given[name] = text.strip()
+    group = given.get("group", options.producer_group)
+    if not group or options.producer_group not in (None, group):
+        raise InvalidRequest(
+            "a transaction has one producer group, which is asked when no decision comes",
+            hint=_HINT,
+        )
+    return Preparation(group, _check_after_ms(given.get("check-after")))
+
+
+def _check_after_ms(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise InvalidRequest(f"check-after: {error}", hint=_HINT) from error
+
+
+def refuse_with_transaction(is_given: bool, what: str) -> None:
+    """Refuse what does not go with a transaction; RocketMQ drops a delay silently."""
+    if is_given:
+        raise UnsupportedFeature(
+            f"a transactional message cannot have {what}",
+            hint="leave out MQ-Transaction, or what does not go with it",
+        )
+
+
+def prepared_answer(transaction: Transaction) -> PreparedAnswer:
+    """The body of the 202."""
+    return PreparedAnswer(
+        "SEND_OK",
+        transaction.transaction_id,
+        transaction.transaction_id,
+        "PREPARED",
+        transaction.topic,
+        transaction.prepared_ms + transaction.check_after_ms,
+    )

@@ -1,0 +1,218 @@
+"""The outermost ASGI layer: what holds for every request, whoever answers it.
+
+- every answer has `MQ-Request-Id` (the client's own when it is sane);
+- a header block over the limit is refused;
+- an open loopback server serves local Host names only and no foreign Origin, and no open server
+  does what a page of another origin made a browser ask;
+- a header that two readers would read in two ways is given once;
+- a refusal because of a shutdown closes the connection, so that the client goes elsewhere;
+- every failure becomes a problem document; unexpected ones are logged with their traceback.
+
+Pure ASGI and no wrapper per call: hot requests go straight from here to the lane's handler.
+"""
+
+import itertools
+import logging
+import re
+import secrets
+from time import perf_counter
+from typing import Final
+
+from app.api.dataplane.router import Operation, Router
+from app.api.formats.mq_headers import display_header, refuse_mq_headers
+from app.api.http.errors import (
+    HeadersTooLarge,
+    MalformedRequest,
+    render_problem,
+    with_outcome_of_send,
+)
+from app.api.http.foreign_pages import SITE, check_host, check_navigation, check_site
+from app.api.http.forwarded import HEADERS as FORWARDED_HEADERS
+from app.api.http.forwarded import Forwarded
+from app.api.http.memory_budget import MemoryBudget
+from app.api.http.request_context import (
+    API_PREFIX,
+    REQUEST_ID,
+    REQUEST_ID_KEY,
+    AsgiApp,
+    ClientGone,
+    Headers,
+    Receive,
+    RequestContext,
+    Scope,
+    Send,
+)
+from app.api.telemetry.access_log import log_access
+from app.api.telemetry.request_metrics import RequestMetrics
+from app.domain.errors import CurlewError, InternalError
+from app.domain.limits import Limits
+from app.runtime.direct import in_task
+
+_log: Final = logging.getLogger(__name__)
+
+_SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+_GIVEN_ONCE: Final = frozenset(
+    {
+        *(b"authorization", b"content-type", b"idempotency-key"),
+        *(b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"),
+    }
+)
+_ELSEWHERE: Final = "other"
+"""What is counted for requests that no operation of the document took."""
+
+
+class Gateway:
+    """The ASGI application. One per server; safe for any number of concurrent requests."""
+
+    def __init__(
+        self,
+        lane: Router,
+        fallback: AsgiApp,
+        *,
+        header_block_bytes_max: int,
+        local_only: bool,
+        traffic: RequestMetrics | None = None,
+        access_log: bool = False,
+        pressure: MemoryBudget | None = None,
+        forwarded: Forwarded | None = None,
+    ) -> None:
+        self._lane = lane
+        self._pressure = pressure or MemoryBudget(Limits())
+        self._fallback = fallback
+        self._header_bytes_max = header_block_bytes_max
+        self._local_only = local_only
+        self._traffic = traffic or RequestMetrics()
+        self._log_access = access_log
+        self._forwarded = forwarded
+        self._id_prefix = secrets.token_hex(4).encode("ascii")
+        self._numbers = itertools.count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await in_task()
+            await self._fallback(scope, receive, send)
+            return
+        request_id = b"%b-%x" % (self._id_prefix, next(self._numbers))
+        exchange = RequestContext(scope, receive, send, request_id, self._pressure)
+        sends, operation_id = False, _ELSEWHERE
+        if self._forwarded and not FORWARDED_HEADERS.isdisjoint(exchange.headers):
+            await self._forwarded.note(scope)
+        try:
+            self._admit(exchange)
+            found = self._lane.find(scope)
+            if found is None:
+                await in_task()
+                operation_id = await self._fall_back(exchange)
+                return
+            operation, names = found
+            sends, operation_id = operation.sends, operation.operation_id
+            if not operation.is_direct:
+                await in_task()
+            self._check(exchange, operation)
+            await operation.handler(exchange, *names)
+        except CurlewError as error:
+            await _answer_problem(exchange, with_outcome_of_send(error) if sends else error)
+        except ClientGone:
+            return
+        except Exception:  # noqa: BLE001  # the last resort: logged with its traceback
+            await _answer_unexpected(exchange, sends=sends)
+        finally:
+            if exchange.held_bytes:
+                self._pressure.release(exchange.held_bytes)
+            seconds = perf_counter() - exchange.began_s
+            self._traffic.answered(operation_id, exchange.status, seconds)
+            if self._log_access:
+                log_access(exchange, operation_id, seconds)
+
+    def _check(self, exchange: RequestContext, operation: Operation) -> None:
+        """Raise when the operation cannot be carried out for this request, or not now."""
+        if operation.reads:
+            self._pressure.refuse_reads()
+        if exchange.mq_headers and not operation.takes_mq_headers:
+            refuse_mq_headers(exchange.mq_headers)
+        if operation.leases_by_get:
+            check_navigation(exchange.headers)
+
+    async def _fall_back(self, exchange: RequestContext) -> str:
+        """Let the control plane answer; the operation that it found."""
+        scope = exchange.scope
+        if self._pressure.is_clogged and _reads(scope):
+            self._pressure.refuse_reads()
+        if exchange.mq_headers and scope["path"].startswith(API_PREFIX):
+            refuse_mq_headers(exchange.mq_headers)
+        scope[REQUEST_ID_KEY] = exchange.request_id
+        try:
+            await self._fallback(scope, exchange.receive, exchange.send_with_request_id)
+        except ClientGone:
+            exchange.status = 0  # the framework has answered 500 to nobody
+            raise
+        return getattr(scope.get("route"), "operation_id", None) or _ELSEWHERE
+
+    def _admit(self, exchange: RequestContext) -> None:
+        """Raise when the request may not pass; collect its `MQ-*` headers on the way."""
+        size = 0
+        for name, value in exchange.scope["headers"]:
+            size += len(name) + len(value)
+            if name[:3] == b"mq-":
+                self._note_mq_header(exchange, name, value)
+        if size > self._header_bytes_max:
+            raise HeadersTooLarge(
+                f"the headers have {size} bytes; at most {self._header_bytes_max} are taken",
+                hint="send many properties in a JSON envelope",
+                fields={"limit_bytes": self._header_bytes_max},
+            )
+        if len(exchange.headers) != len(exchange.scope["headers"]):
+            _refuse_repeated(exchange.scope["headers"])
+        if self._local_only:
+            check_host(exchange.headers)
+        if SITE in exchange.headers:
+            check_site(exchange.scope, exchange.headers)
+
+    @staticmethod
+    def _note_mq_header(exchange: RequestContext, name: bytes, value: bytes) -> None:
+        if name != REQUEST_ID:
+            exchange.mq_headers.append((name, value))
+        elif _SANE_REQUEST_ID.fullmatch(value):
+            exchange.request_id = value
+
+
+def _refuse_repeated(headers: Headers) -> None:
+    """Raise for a header that must be given once: a proxy may read the first, we the last."""
+    names = [name for name, _ in headers if name in _GIVEN_ONCE]
+    if len(set(names)) != len(names):
+        shown = next(display_header(name) for name in names if names.count(name) > 1)
+        raise MalformedRequest(
+            f"header {shown} is given twice", hint="give it once", fields={"header": shown}
+        )
+
+
+def _reads(scope: Scope) -> bool:
+    """Whether the answer may be large: what an operator looks at first is not among these."""
+    return bool(scope["method"] == "GET" and scope["path"].startswith(API_PREFIX))
+
+
+async def _answer_problem(exchange: RequestContext, error: CurlewError) -> None:
+    if exchange.started:
+        raise error
+    status, headers, body = render_problem(
+        error, instance=exchange.instance, request_id=exchange.request_id
+    )
+    await exchange.answer(status, headers, body)
+
+
+async def _answer_unexpected(exchange: RequestContext, *, sends: bool) -> None:
+    """Log the exception being handled; answer 500 when nothing was sent yet."""
+    request_id = exchange.request_id.decode("ascii")
+    _log.exception(
+        "unexpected failure, request %s: %s %s",
+        request_id,
+        exchange.scope["method"],
+        exchange.instance,
+    )
+    if exchange.started:
+        return
+    failure = InternalError(
+        f"unexpected failure; the log has the details under request id {request_id}",
+        outcome="unknown" if sends else None,
+    )
+    await _answer_problem(exchange, failure)

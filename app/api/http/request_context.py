@@ -1,0 +1,299 @@
+"""One request and its answer, as the shell and the lane see them. Event loop only.
+
+Not a framework's Request object: no parsing happens before somebody asks. Made once per request by
+the shell (`middleware`), which guarantees that every answer carries `MQ-Request-Id`.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from time import perf_counter
+from typing import Any, Final
+
+from app.api.http.memory_budget import MemoryBudget
+from app.api.http.rate_limit_headers import quota_headers
+from app.domain.errors import BatchTooLarge, BodyTooLarge, InvalidRequest
+from app.store import FilePart
+
+Scope = MutableMapping[str, Any]
+Event = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Event]]
+Send = Callable[[Event], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+Hold = Callable[[int], None]
+"""Counts bytes that a request holds in memory, or raises."""
+
+API_PREFIX: Final = "/v1/"
+STATE_PATHS: Final = (API_PREFIX, "/healthz", "/readyz", "/metrics")
+"""What begins with these is another thing in a moment, unless its answer says otherwise."""
+CACHE_CONTROL: Final = b"cache-control"
+NOT_KEPT: Final = (CACHE_CONTROL, b"no-store")
+"""Without it shared caches may keep an answer for some time: by RFC 9110, 15.1, also a 404."""
+REQUEST_ID: Final = b"mq-request-id"
+_BODYLESS: Final = (204, 304)
+_OF_A_BODY: Final = (b"content-type", b"content-length", b"content-encoding")
+"""Frameworks give the first to whatever they answer, also where there is nothing."""
+_CACHED_METHODS: Final = ("GET", "HEAD")
+AT_ONCE: Final = "curlew.at_once"
+"""In an event of a body: to be written whether or not the client has read what came before."""
+MUST_REACH: Final = "curlew.must_reach"
+"""In an event of a body: raise `ClientGone` when the client has left, instead of saying nothing."""
+WHOLE_ANSWER: Final = "curlew.whole_answer"
+"""An event with `status`, `headers` and the whole `body`; an ASGI extension of our server."""
+FILE_ANSWER: Final = "curlew.file_answer"
+"""The same with `parts` of files, which follow `body`."""
+OUR_EXTENSIONS: Final[dict[str, dict[object, object]]] = {WHOLE_ANSWER: {}, FILE_ANSWER: {}}
+"""In a scope, that the server knows both."""
+WHOLE_BODY: Final = "curlew.whole_body"
+"""In the scope, a body that came with its head. Whoever takes it out finds none in `receive`."""
+BODY_IN_PLACE: Final = "curlew.body_in_place"
+"""In the scope, how to read a body of known length in one piece: `Gather`, instead of `receive`."""
+REQUEST_ID_KEY: Final = "curlew.request_id"
+"""Where applications behind the shell find the request id in the scope."""
+
+
+Gather = Callable[[int, Hold], Awaitable[memoryview]]
+"""Given the length; the memory is the caller's to write to."""
+
+
+class ClientGone(Exception):
+    """The client has closed the connection: there is nobody to answer."""
+
+
+class RequestContext:
+    """A request, read lazily, and the ways to answer it.
+
+    `headers` has lower-case names; of a repeated header the last wins, and repeated `MQ-*` headers
+    are all in `mq_headers`.
+    """
+
+    __slots__ = (
+        "began_s",
+        "headers",
+        "held_bytes",
+        "mq_headers",
+        "pressure",
+        "receive",
+        "request_id",
+        "scope",
+        "send",
+        "started",
+        "status",
+    )
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, request_id: bytes, pressure: MemoryBudget
+    ) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.request_id = request_id
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.mq_headers: Headers = []
+        self.started = False
+        self.status = 0
+        """Of the answer; 0 before it has begun."""
+        self.began_s = perf_counter()
+        self.pressure = pressure
+        self.held_bytes = 0
+        """Of the body, as counted by `pressure`; the shell releases them."""
+
+    @property
+    def instance(self) -> str:
+        """The path as sent, for problem documents."""
+        raw: bytes | None = self.scope.get("raw_path")
+        return str(self.scope["path"]) if raw is None else raw.decode("latin-1")
+
+    @property
+    def query(self) -> bytes:
+        query: bytes = self.scope["query_string"]
+        return query
+
+    async def read_body(self, limit: int, too_large: Callable[[int], InvalidRequest]) -> bytes:
+        """The whole body; refused before it is read when `Content-Length` is over `limit`."""
+        if WHOLE_BODY in self.scope:
+            return self._whole_body(limit, too_large)
+        body, more = await self._read_first(limit, too_large)
+        return b"".join(await self._read_rest(body, limit, too_large)) if more else body
+
+    async def read_own_body(
+        self, limit: int, too_large: Callable[[int], InvalidRequest]
+    ) -> bytes | bytearray | memoryview:
+        """The same; what can be written to is the caller's to write to."""
+        if WHOLE_BODY in self.scope:
+            return self._whole_body(limit, too_large)
+        gather: Gather | None = self.scope.get(BODY_IN_PLACE)
+        if gather is not None and b"content-length" in self.headers:
+            return await gather(self._announced(limit, too_large), self.hold)
+        body, more = await self._read_first(limit, too_large)
+        return bytearray().join(await self._read_rest(body, limit, too_large)) if more else body
+
+    def _whole_body(self, limit: int, too_large: Callable[[int], InvalidRequest]) -> bytes:
+        body: bytes = self.scope.pop(WHOLE_BODY)
+        if len(body) > limit:
+            raise too_large(limit)
+        return body
+
+    def _announced(self, limit: int, too_large: Callable[[int], InvalidRequest]) -> int:
+        """The length of the body, 0 when nothing is said of it."""
+        size = int(self.headers.get(b"content-length", b"0"))
+        if size > limit:
+            raise too_large(limit)
+        return size
+
+    async def _read_first(
+        self, limit: int, too_large: Callable[[int], InvalidRequest]
+    ) -> tuple[bytes, bool]:
+        """The first part of the body, and whether more follows."""
+        self._announced(limit, too_large)
+        event = await self.receive()
+        if event["type"] != "http.request":
+            raise ClientGone
+        body: bytes = event.get("body", b"")
+        more: bool = event.get("more_body", False)
+        if not more and len(body) > limit:
+            raise too_large(limit)
+        return body, more
+
+    async def _read_rest(
+        self, first: bytes, limit: int, too_large: Callable[[int], InvalidRequest]
+    ) -> list[bytes]:
+        parts, size, more = [first], len(first), True
+        self.hold(size)
+        while more:
+            if size > limit:
+                raise too_large(limit)
+            event = await self.receive()
+            if event["type"] != "http.request":
+                raise ClientGone
+            part: bytes = event.get("body", b"")
+            self.hold(len(part))
+            parts.append(part)
+            size += len(part)
+            more = event.get("more_body", False)
+        if size > limit:
+            raise too_large(limit)
+        return parts
+
+    def hold(self, size: int) -> None:
+        """Count bytes that this request holds in memory; `SystemBusy` when the node has none."""
+        self.pressure.hold(size)
+        self.held_bytes += size
+
+    async def answer(
+        self, status: int, headers: Headers, body: bytes, *, must_reach: bool = False
+    ) -> None:
+        """Send the whole answer. `headers` is taken over; length and request id are added."""
+        if self.held_bytes and self.pressure.are_bodies_near:
+            headers += quota_headers(self.pressure.bodies)
+        headers.append((b"content-length", b"%d" % len(body)))
+        headers.append((REQUEST_ID, self.request_id))
+        self.started = True
+        self.status = status
+        if self.scope.get("extensions") is OUR_EXTENSIONS:
+            last: Event = {"type": WHOLE_ANSWER, "status": status, "headers": headers, "body": body}
+        else:
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+            last = {"type": "http.response.body", "body": body}
+        if must_reach:
+            last[MUST_REACH] = True
+        await self.send(last)
+
+    async def answer_or_tell(self, status: int, headers: Headers, body: bytes) -> None:
+        """As `answer`; raises `ClientGone` when the client has left and nothing was sent."""
+        try:
+            await self.answer(status, headers, body, must_reach=True)
+        except ClientGone:
+            self.status = 0
+            raise
+
+    async def answer_in_parts(
+        self, status: int, headers: Headers, parts: Sequence[bytes | memoryview]
+    ) -> None:
+        """As `answer`, for a body in parts, of which only the first is copied: a small one."""
+        headers.append((b"content-length", b"%d" % sum(map(len, parts))))
+        await self.begin(status, headers)
+        body = "http.response.body"
+        for part in parts[:-1]:
+            await self.send({"type": body, "body": part, "more_body": True, AT_ONCE: True})
+        await self.send({"type": body, "body": parts[-1], AT_ONCE: True})
+
+    @property
+    def can_send_files(self) -> bool:
+        """Whether `answer_from_files` is possible."""
+        return self.scope.get("extensions") is OUR_EXTENSIONS
+
+    async def answer_from_files(
+        self, status: int, headers: Headers, first: bytes, parts: Sequence[FilePart]
+    ) -> None:
+        """As `answer`, for a body of `first` and what stands in files, which is not read here.
+
+        Returns when the client has taken it. Raises `ClientGone` when it takes no more, or a file
+        cannot be read: then the connection ends within the body.
+        """
+        size = len(first) + sum(part.size for part in parts)
+        headers.append((b"content-length", b"%d" % size))
+        headers.append((REQUEST_ID, self.request_id))
+        self.started = True
+        self.status = status
+        event = {"type": FILE_ANSWER, "status": status, "headers": headers}
+        await self.send({**event, "body": first, "parts": parts})
+
+    async def answer_empty(self, status: int, headers: Headers) -> None:
+        """Send an answer without a body (204, 304, or `Prefer: return=minimal`)."""
+        if status not in _BODYLESS:
+            await self.answer(status, headers, b"")
+            return
+        await self.begin(status, headers)
+        await self.send({"type": "http.response.body", "body": b""})
+
+    async def begin(self, status: int, headers: Headers) -> None:
+        """Begin an answer of unknown length; `go_on` sends its parts."""
+        headers.append((REQUEST_ID, self.request_id))
+        self.started = True
+        self.status = status
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def go_on(self, part: bytes) -> None:
+        """Send a part, once the connection takes it; without a part, wait until it does.
+
+        Raises `ClientGone` when nobody is there to take it.
+        """
+        event = {"type": "http.response.body", "body": part, "more_body": True, MUST_REACH: True}
+        await self.send(event)
+
+    async def finish(self, part: bytes) -> None:
+        """Send the last part, whether or not the connection takes more now."""
+        await self.send({"type": "http.response.body", "body": part, AT_ONCE: True})
+
+    async def send_with_request_id(self, event: Event) -> None:
+        """`send` for applications that know nothing of request ids."""
+        if event["type"] == "http.response.start":
+            self.started = True
+            self.status = event["status"]
+            headers = [*event.get("headers", ()), (REQUEST_ID, self.request_id)]
+            if self.status in _BODYLESS:
+                headers = [each for each in headers if each[0] not in _OF_A_BODY]
+            if self._may_be_kept(headers):
+                headers.append(NOT_KEPT)
+            event["headers"] = headers
+        await self.send(event)
+
+    def _may_be_kept(self, headers: Headers) -> bool:
+        """Whether a shared cache could keep what is another thing in a moment."""
+        scope = self.scope
+        is_state = scope["method"] in _CACHED_METHODS and scope["path"].startswith(STATE_PATHS)
+        return is_state and all(name != CACHE_CONTROL for name, _ in headers)
+
+
+def body_too_large(limit: int) -> InvalidRequest:
+    """The refusal of a message body over `limit` bytes."""
+    return BodyTooLarge(
+        f"the body is over {limit} bytes",
+        hint="send the payload to an object store and its address as the message",
+        fields={"limit_bytes": limit},
+    )
+
+
+def batch_too_large(limit: int) -> InvalidRequest:
+    """The refusal of a request body over `limit` bytes that is not a single message."""
+    return BatchTooLarge(f"the request body is over {limit} bytes", fields={"limit_bytes": limit})

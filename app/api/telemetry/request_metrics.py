@@ -1,0 +1,54 @@
+"""What went through the HTTP face: plain counters, cheap enough for the hot lane.
+
+Written by the shell and the lane, read by `metrics`. Event loop only; nothing is reset.
+"""
+
+from bisect import bisect_left
+from typing import Final
+
+LATENCY_BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0)
+CLIENT_GONE: Final = 499
+"""Counted, never sent: nginx's code for a client that left before its answer."""
+
+
+class Answers:
+    """How one operation was answered: statuses, and how long it took."""
+
+    __slots__ = ("buckets", "seconds", "statuses")
+
+    def __init__(self) -> None:
+        self.statuses: dict[int, int] = {}
+        self.buckets = [0] * (len(LATENCY_BUCKETS_S) + 1)
+        self.seconds = 0.0
+
+
+class RequestMetrics:
+    """The counters of one server."""
+
+    __slots__ = ("bytes_in", "bytes_out", "messages_in", "messages_out", "operations")
+
+    def __init__(self) -> None:
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.messages_out = 0
+        self.bytes_out = 0
+        self.operations: dict[str, Answers] = {}
+
+    def sent_out(self, messages: int, size: int) -> None:
+        self.messages_out += messages
+        self.bytes_out += size
+
+    def taken_in(self, messages: int, size: int) -> None:
+        self.messages_in += messages
+        self.bytes_in += size
+
+    def answered(self, operation_id: str, status: int, seconds: float) -> None:
+        """Count one answer; status 0 is a client that left."""
+        answers = self.operations.get(operation_id)
+        if answers is None:
+            answers = self.operations[operation_id] = Answers()
+        statuses = answers.statuses
+        status = status or CLIENT_GONE
+        statuses[status] = statuses.get(status, 0) + 1
+        answers.buckets[bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
+        answers.seconds += seconds

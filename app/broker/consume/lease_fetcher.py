@@ -1,0 +1,467 @@
+"""Taking messages of a subscription for one receive: which queue, which messages, leases, handles.
+
+Fair over queues, the one with the retries included: each take begins one queue further. In a queue,
+messages that came back go first, in offset order, then new ones. A filter leaves out new messages
+for the whole group: what does not match counts as done, as in RocketMQ, where a group has one
+subscription. Retries and what came back are delivered whatever the filter says by then, also as in
+RocketMQ.
+
+Nothing is leased twice: between looking at a queue and granting there is no await, but for a cold
+read, during which the queue is marked and others pass it by. Event loop only.
+"""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Final
+
+from app.broker.filters.filters import Filter
+from app.broker.groups.groups import Groups
+from app.broker.journal.cold_reads import ColdReads
+from app.broker.leasing.leases import Holder, Lease
+from app.broker.leasing.ordering import KeyOrder, Turn
+from app.broker.leasing.receipt_cache import ReceiptCache
+from app.broker.leasing.subscriptions import Held, LeasedQueue, LeaseIds, Subscription
+from app.broker.message_copies import as_original
+from app.broker.ports import Store
+from app.broker.progress.offset_cache import OffsetCache
+from app.broker.read.filter_scan import first_records, read_matching
+from app.broker.results import Delivery
+from app.broker.tracing.message_trace import MessageTrace, TraceKind
+from app.domain.clock import Clock
+from app.domain.limits import MIB, Limits
+from app.domain.message import StoredMessage
+from app.store import ColdRead, ReadResult
+
+ORDERED_LOOK_MESSAGES: Final = 64
+ORDERED_LOOK_BYTES: Final = MIB
+"""What a group in order looks at to find messages whose turn it is."""
+
+LOOKS_PER_TURN: Final = 4
+"""Looks of a filter before others get their turn of the event loop."""
+
+
+class Fetch:
+    """One look at a subscription: what may still be taken, and what was."""
+
+    __slots__ = (
+        "attempts_max",
+        "bytes_left",
+        "client_id",
+        "deliveries",
+        "disk",
+        "expires_ms",
+        "expires_s",
+        "holder",
+        "leased",
+        "looks_left",
+        "messages_left",
+        "scans_left",
+        "subscription",
+        "until_ms",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        wanted: Filter | None,
+        disk: ColdReads,
+        attempts_max: int,
+        client_id: str | None = None,
+    ) -> None:
+        self.subscription = subscription
+        self.wanted = wanted
+        self.disk = disk
+        self.attempts_max = attempts_max
+        self.client_id = client_id
+        self.holder: Holder | None = None
+        self.messages_left = 0
+        self.bytes_left = 0
+        self.scans_left = 0
+        self.looks_left = 0
+        self.expires_s = 0.0
+        self.expires_ms = 0
+        self.until_ms = 0
+        self.deliveries: list[Delivery] = []
+        self.leased: list[Held] = []
+
+    def hold_for(self, invisible_ms: int, clock: Clock) -> None:
+        """Leases granted from here on end `invisible_ms` after now."""
+        self.expires_s = clock.monotonic_s() + invisible_ms / 1000
+        self.expires_ms = int(self.expires_s * 1000)
+        self.until_ms = clock.now_ms() + invisible_ms
+
+    @property
+    def is_full(self) -> bool:
+        return self.messages_left <= 0 or self.bytes_left <= 0
+
+    @property
+    def is_tired(self) -> bool:
+        """Looked through enough for one turn of the event loop without finding a match."""
+        return self.scans_left <= 0 or self.looks_left <= 0
+
+
+class LeaseFetcher:
+    """Takes for receives. One per broker."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        limits: Limits,
+        *,
+        signer: ReceiptCache,
+        lease_ids: LeaseIds,
+        book: OffsetCache,
+        groups: Groups,
+        trails: MessageTrace,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._limits = limits
+        self._signer = signer
+        self._lease_ids = lease_ids
+        self._book = book
+        self._groups = groups
+        self._trails = trails
+
+    async def collect(self, take: Fetch) -> None:
+        """Take from the queues in turn; hop for a cold one only if nothing else is there."""
+        subscription = take.subscription
+        queues = subscription.sources
+        first = subscription.next_queue
+        if queues[first].is_retry and not self._has_messages(queues[first]):
+            first = 0
+        subscription.next_queue = (first + 1) % len(queues)
+        cold: LeasedQueue | None = None
+        for step in range(len(queues)):
+            if take.is_full:
+                break
+            queue = queues[(first + step) % len(queues)]
+            if queue.is_being_read:
+                continue
+            try:
+                self._take_from(take, queue)
+            except ColdRead:
+                cold = cold or queue
+        if cold is not None and not take.deliveries and not take.disk.is_used:
+            await self._take_cold(take, cold)
+
+    def _has_messages(self, queue: LeasedQueue) -> bool:
+        end = self._store.bounds(queue.stored_topic, queue.stored_queue_id).max_offset
+        return queue.fetch_offset < end or queue.leases.returned_count > 0
+
+    def _take_from(self, take: Fetch, queue: LeasedQueue) -> None:
+        bounds = self._store.bounds(queue.stored_topic, queue.stored_queue_id)
+        if bounds.min_offset > queue.progress.committed:
+            queue.skip_to(bounds.min_offset)
+            self._book.track(queue)
+        self._take_returned(take, queue)
+        while self._may_fetch(take, queue, bounds.max_offset):
+            if queue.fetch_offset < queue.restored_end:
+                queue.fetch_offset = queue.progress.next_open(queue.fetch_offset)
+            start = queue.fetch_offset
+            self._grant_new(take, queue, start, self._read_new(take, queue, start, False))
+            if queue.order is not None:
+                self._take_returned(take, queue)
+            if queue.fetch_offset == start:
+                break
+
+    def _may_fetch(self, take: Fetch, queue: LeasedQueue, end: int) -> bool:
+        """Whether to look at new messages; a group in order knows a bounded number of them."""
+        if take.is_full or take.is_tired or queue.fetch_offset >= end:
+            return False
+        return queue.order is None or queue.order.size < self._limits.ordered_lookahead_max
+
+    def _take_returned(self, take: Fetch, queue: LeasedQueue) -> None:
+        leases = queue.leases
+        while leases.returned_count and not take.is_full:
+            run = leases.take_returned_run(take.messages_left)
+            if queue.order is not None:
+                run = self._leave_exhausted(take, queue, run)
+                if not run:
+                    continue
+            try:
+                read = self._read_run(take, queue, run, wait_for_disk=False)
+            except BaseException:
+                leases.put_back(run)
+                raise
+            self._grant_returned(take, queue, run, read)
+
+    def _leave_exhausted(self, take: Fetch, queue: LeasedQueue, run: range) -> range:
+        """In a group in order attempts come back from the log: some may be used up."""
+        leases = queue.leases
+        for offset in run:
+            if leases.is_returned(offset) and leases.attempts_of(offset) >= take.attempts_max:
+                leases.put_back(range(offset + 1, run.stop))
+                leases.fail_returned(offset)
+                return range(run.start, offset)
+        return run
+
+    async def _take_cold(self, take: Fetch, queue: LeasedQueue) -> None:
+        """As above, with one read on a reader thread. Nobody else reads the queue meanwhile."""
+        leases = queue.leases
+        run = leases.take_returned_run(take.messages_left)
+        if queue.order is not None:
+            run = self._leave_exhausted(take, queue, run)
+        start = queue.fetch_offset
+        queue.is_being_read = True
+        invisible_ms = round((take.expires_s - self._clock.monotonic_s()) * 1000)
+        in_flight, reserved = take.subscription.in_flight, take.messages_left
+        holder = take.holder
+        in_flight.count += reserved
+        if holder is not None:
+            holder.count += reserved
+        try:
+            if run:
+                read = await take.disk.hop(
+                    lambda wait: self._read_run(take, queue, run, wait_for_disk=wait)
+                )
+            else:
+                read = await take.disk.hop(partial(self._read_new, take, queue, start))
+        except BaseException:
+            leases.put_back(run)
+            take.subscription.line.wake_one()
+            raise
+        finally:
+            in_flight.count -= reserved
+            if holder is not None:
+                holder.count -= reserved
+            if queue.leases is leases:
+                queue.is_being_read = False
+            self._groups.tell_of_room(in_flight, take.subscription.group)
+        if take.subscription.is_closed or queue.leases is not leases:
+            return
+        take.hold_for(invisible_ms, self._clock)
+        if run:
+            self._grant_returned(take, queue, run, read)
+        else:
+            self._grant_new(take, queue, start, read)
+            if queue.order is not None:
+                with contextlib.suppress(ColdRead):
+                    self._take_returned(take, queue)
+
+    def _read_run(
+        self, take: Fetch, queue: LeasedQueue, run: range, *, wait_for_disk: bool
+    ) -> ReadResult:
+        return self._store.read(
+            queue.stored_topic,
+            queue.stored_queue_id,
+            run.start,
+            max_messages=len(run),
+            max_bytes=max(take.bytes_left, 1),
+            end_offset=run.stop,
+            wait_for_disk=wait_for_disk,
+        )
+
+    def _read_new(
+        self, take: Fetch, queue: LeasedQueue, start: int, wait_for_disk: bool
+    ) -> ReadResult:
+        return read_matching(
+            self._store,
+            queue.stored_topic,
+            queue.stored_queue_id,
+            start,
+            wanted=None if queue.is_retry else take.wanted,
+            max_messages=take.messages_left if queue.order is None else ORDERED_LOOK_MESSAGES,
+            max_bytes=take.bytes_left if queue.order is None else ORDERED_LOOK_BYTES,
+            wait_for_disk=wait_for_disk,
+        )
+
+    def _grant_returned(
+        self, take: Fetch, queue: LeasedQueue, run: range, read: ReadResult
+    ) -> None:
+        """Lease again what could be read of `run`; what is damaged or gone is done."""
+        leases = queue.leases
+        read = _fitting(take, read)
+        leases.put_back(offset for offset in run if offset >= read.next_offset)
+        found = set(read.queue_offsets)
+        for offset in run:
+            if offset not in found and offset < read.next_offset and leases.is_returned(offset):
+                leases.forget(offset)
+                queue.finish((offset,))
+                self._book.track(queue)
+        if not all(map(leases.is_returned, read.queue_offsets)):
+            read = _only(read, leases.is_returned)
+        self._deliver(take, queue, read, leases.grant_again, None)
+
+    def _grant_new(self, take: Fetch, queue: LeasedQueue, start: int, read: ReadResult) -> None:
+        """Lease what was read from `start` on; what the filter or damage left out is done."""
+        if queue.order is None:
+            read = _fitting(take, read)
+        if take.wanted is not None:
+            take.scans_left -= read.scanned
+            take.looks_left -= 1
+        if queue.fetch_offset != start:
+            # A client committed ahead during a cold read.
+            fetch_offset = queue.fetch_offset
+            read = _only(read, lambda offset: offset >= fetch_offset)
+        if start < queue.restored_end:
+            is_acked = queue.progress.is_acked
+            read = _only(read, lambda offset: not is_acked(offset))
+        if read.next_offset <= queue.fetch_offset:
+            return
+        offsets = read.queue_offsets
+        if len(offsets) != read.next_offset - queue.fetch_offset:
+            self._leave_out(queue, read)
+        queue.fetch_offset = read.next_offset
+        if queue.order is not None:
+            self._enter_order(take, queue, queue.order, read)
+            return
+        earlier = None
+        if offsets and (queue.is_retry or offsets[0] < queue.restored_end):
+            read, earlier = self._with_history(take, queue, read)
+        self._deliver(take, queue, read, queue.leases.grant, earlier)
+
+    def _leave_out(self, queue: LeasedQueue, read: ReadResult) -> None:
+        """What was looked at and is not in `read` is done."""
+        skipped_from = queue.fetch_offset
+        for offset in (*read.queue_offsets, read.next_offset):
+            if skipped_from < offset:
+                queue.progress.ack_range(skipped_from, offset)
+            skipped_from = offset + 1
+        self._book.track(queue)
+
+    def _enter_order(
+        self, take: Fetch, queue: LeasedQueue, order: KeyOrder, read: ReadResult
+    ) -> None:
+        """Let new messages stand in line behind those of their key; the first ones are ready."""
+        take.looks_left -= 1
+        handed_out, decode = queue.state.deliveries, self._store.decode
+        for offset, record in zip(read.queue_offsets, read.records, strict=True):
+            message = decode(record)
+            earlier = handed_out.get(offset, 0) + (message.reconsume_times if queue.is_retry else 0)
+            if order.enter(offset, message.sharding_key, earlier):
+                queue.give_turn(Turn(offset, earlier))
+
+    def _with_history(
+        self, take: Fetch, queue: LeasedQueue, read: ReadResult
+    ) -> tuple[ReadResult, list[int]]:
+        """How often each message was delivered before; leave out those for which that is all."""
+        handed_out, decode = queue.state.deliveries, self._store.decode
+        attempts: dict[int, int] = {}
+        for offset, record in zip(read.queue_offsets, read.records, strict=True):
+            earlier = decode(record).reconsume_times if queue.is_retry else 0
+            earlier += handed_out.get(offset, 0)
+            if earlier < take.attempts_max:
+                attempts[offset] = earlier
+            else:
+                queue.leases.fail_unseen(offset, earlier)
+        if len(attempts) < len(read.queue_offsets):
+            read = _only(read, attempts.__contains__)
+        return read, list(attempts.values())
+
+    def _deliver(
+        self,
+        take: Fetch,
+        queue: LeasedQueue,
+        read: ReadResult,
+        grant: Callable[[Sequence[int], int, float], Sequence[Lease]],
+        earlier: Sequence[int] | None,
+    ) -> None:
+        offsets = read.queue_offsets
+        if not offsets:
+            return
+        decode = self._store.decode
+        first_lease_id = self._lease_ids.take(len(offsets))
+        leases = grant(offsets, first_lease_id, take.expires_s)
+        if earlier is not None:
+            for lease, times in zip(leases, earlier, strict=True):
+                lease.attempt += times
+        if take.holder is not None:
+            take.holder.count += len(leases)
+            for lease in leases:
+                lease.holder = take.holder
+        contents: Sequence[StoredMessage | memoryview] = read.records
+        if queue.is_retry:
+            contents = originals = [as_original(decode(record)) for record in read.records]
+            self._note_retries(take, queue, offsets, originals, leases)
+        elif self._trails.is_kept(queue.stored_topic):
+            self._note(take, queue, offsets, leases)
+        held = [
+            (queue, offset, lease_id) for lease_id, offset in enumerate(offsets, first_lease_id)
+        ]
+        handles = self._signer.issue_all(
+            take.subscription.handle_prefix, held, leases, take.expires_ms
+        )
+        until_ms, attempts_max = take.until_ms, take.attempts_max
+        take.deliveries += [
+            Delivery(content, handle, lease.attempt, attempts_max, until_ms, decode)
+            for content, handle, lease in zip(contents, handles, leases, strict=True)
+        ]
+        take.leased += held
+        take.messages_left -= len(offsets)
+        take.bytes_left -= sum(map(len, read.records))
+
+    def _note(
+        self, take: Fetch, queue: LeasedQueue, offsets: Sequence[int], leases: Sequence[Lease]
+    ) -> None:
+        """Note the deliveries, neighbours of one attempt together."""
+        group, topic, queue_id = queue.key
+        at = 0
+        for attempt, run in groupby([lease.attempt for lease in leases]):
+            end = at + len(list(run))
+            noted, at = offsets[at:end], end
+            self._trails.note(
+                TraceKind.DELIVERED,
+                topic,
+                (topic, queue_id),
+                noted,
+                group=group,
+                attempt=attempt,
+                client_id=take.client_id,
+            )
+
+    def _note_retries(
+        self,
+        take: Fetch,
+        queue: LeasedQueue,
+        offsets: Sequence[int],
+        originals: Sequence[StoredMessage],
+        leases: Sequence[Lease],
+    ) -> None:
+        """Note the deliveries under the original messages."""
+        group, topic, _ = queue.key
+        for offset, message, lease in zip(offsets, originals, leases, strict=True):
+            self._trails.note(
+                TraceKind.DELIVERED,
+                topic,
+                (topic, message.queue_id),
+                (message.queue_offset,),
+                group=group,
+                attempt=lease.attempt,
+                client_id=take.client_id,
+                copy=offset,
+            )
+
+
+def _fitting(take: Fetch, read: ReadResult) -> ReadResult:
+    """Cut off records that would go over what may be taken; the very first is always kept.
+
+    The limits were known when the read was asked for, so this matters when the store gave one
+    record in spite of `max_bytes`, and when others took their share during a cold read.
+    """
+    size = 0
+    for index, record in enumerate(read.records):
+        size += len(record)
+        if size > take.bytes_left and (index > 0 or take.deliveries):
+            take.bytes_left = 0
+            return first_records(read, index)
+    return read
+
+
+def _only(read: ReadResult, is_wanted: Callable[[int], bool]) -> ReadResult:
+    """Only the records whose offset is wanted."""
+    keep = [index for index, offset in enumerate(read.queue_offsets) if is_wanted(offset)]
+    return read._replace(
+        records=[read.records[index] for index in keep],
+        queue_offsets=[read.queue_offsets[index] for index in keep],
+        tag_hashes=[read.tag_hashes[index] for index in keep],
+    )
+
+
+def shown(queue: LeasedQueue, message: StoredMessage) -> StoredMessage:
+    """A message as its consumer sees it: a retry in the place and under the id of its original."""
+    return as_original(message) if queue.is_retry else message

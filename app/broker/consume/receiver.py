@@ -1,0 +1,280 @@
+"""Receiving: lease messages to a consumer of a group, wait for some when there are none.
+
+What a receive takes is decided in `taking`; here are its bounds, its waiting, and what happens when
+its client is gone. One that wants several messages counts until so many are ready and only then
+leases; when its wait ends it takes what there is. Event loop only.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Final
+
+from app.broker.config import BrokerConfig
+from app.broker.consume.lease_fetcher import LOOKS_PER_TURN, Fetch, LeaseFetcher
+from app.broker.consume.receive_dedup import ReceiveDedup
+from app.broker.filters.filters import parse_filter
+from app.broker.groups.groups import Groups
+from app.broker.journal.cold_reads import ColdReads
+from app.broker.leasing.consumer_journal import ConsumerJournal
+from app.broker.leasing.leases import Holder, InFlight
+from app.broker.leasing.subscriptions import Held, Replay, Subscription
+from app.broker.ports import Group, Metadata, Store
+from app.broker.read.long_polls import LongPolls
+from app.broker.read.puller import check_wait
+from app.broker.results import ReceiveRequest, ReceiveResult
+from app.domain.clock import Clock
+from app.domain.errors import CurlewError, DiskFull, IllegalInvisibleTime, InvalidRequest
+from app.domain.limits import ATTEMPT_ID_CHARS_MAX, NAME_CHARS_MAX, Limits
+
+HOLDERS_MAX: Final = 4_096
+"""Clients of a group that are counted before those that hold nothing are dropped."""
+
+
+class Receiver:
+    """Answers receives. One per broker."""
+
+    def __init__(
+        self,
+        store: Store,
+        metadata: Metadata,
+        clock: Clock,
+        limits: Limits,
+        config: BrokerConfig,
+        *,
+        waiters: LongPolls,
+        readers: Executor,
+        groups: Groups,
+        taker: LeaseFetcher,
+        replayer: ReceiveDedup,
+        progress: ConsumerJournal,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._clock = clock
+        self._limits = limits
+        self._config = config
+        self._waiters = waiters
+        self._readers = readers
+        self._groups = groups
+        self._taker = taker
+        self._replayer = replayer
+        self._progress = progress
+
+    async def receive(
+        self,
+        subscription: Subscription,
+        group: Group,
+        request: ReceiveRequest,
+        gone: Callable[[], bool],
+    ) -> ReceiveResult:
+        """Answer a request that `check` found good."""
+        invisible_ms = request.invisible_ms or group.invisible_ms
+        wanted = parse_filter(request.filter)
+        disk = ColdReads(self._readers)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + request.wait_s
+        is_waiting = request.wait_s > 0
+        turns_left = self._limits.filter_looks_max // LOOKS_PER_TURN
+        while not subscription.is_closed:
+            take = Fetch(subscription, wanted, disk, group.max_attempts, request.client_id)
+            if await self._replay(take, request.attempt_id):
+                return self._finish(take, None, gone)
+            if is_waiting and not self._has_enough(subscription, request):
+                is_waiting = await self._wait(subscription, deadline, _needed(request))
+                if gone():
+                    break
+                continue
+            group = self._metadata.snapshot.groups.get(group.name, group)
+            await self._look(take, group, request, invisible_ms)
+            if take.deliveries or disk.is_used or self._waiters.closed:
+                return self._finish(take, request.attempt_id, gone)
+            if take.is_tired:
+                turns_left -= 1
+                may_go_on = turns_left > 0 and take.scans_left > 0
+                if (may_go_on or loop.time() < deadline) and not gone():
+                    await asyncio.sleep(0)
+                    continue
+                is_waiting = False
+            if not is_waiting:
+                result = self._finish(take, request.attempt_id, gone)
+                return result._replace(is_paused=True) if group.paused else result
+            is_waiting = await self._wait(subscription, deadline)
+            if gone():
+                break
+        subscription.line.wake_one()
+        return ReceiveResult([], 0)
+
+    async def _replay(self, take: Fetch, attempt_id: str | None) -> bool:
+        """Whether this receive was answered before, and its messages are leased still."""
+        if attempt_id is None:
+            return False
+        take.deliveries = await self._replayer.replay(
+            take.subscription, attempt_id, take.disk, take.attempts_max
+        )
+        return bool(take.deliveries)
+
+    def _has_enough(self, subscription: Subscription, request: ReceiveRequest) -> bool:
+        needed = _needed(request)
+        if needed == 1:
+            return True
+        subscription.expire(self._clock.monotonic_s())
+        return self.backlog(subscription) >= needed
+
+    async def _wait(self, subscription: Subscription, deadline: float, needed: int = 1) -> bool:
+        """Park; False when time is up. In the turn in which nothing, or too little, was found."""
+        line = subscription.line
+        if needed > 1:
+            line.count_ready = partial(self.backlog, subscription)
+        left_s = deadline - asyncio.get_running_loop().time()
+        return await self._waiters.wait_in_line(line, left_s, needed)
+
+    async def _look(
+        self, take: Fetch, group: Group, request: ReceiveRequest, invisible_ms: int
+    ) -> None:
+        """Take what is there now; nothing when the leases were ended meanwhile."""
+        if take.subscription.is_closed:
+            return
+        self._set_bounds(take, group, request, invisible_ms)
+        if not group.paused:
+            try:
+                await self._taker.collect(take)
+            except BaseException:
+                for queue, offset, lease_id in take.leased:  # of other queues; nobody got them
+                    queue.leases.give_back(offset, lease_id)
+                raise
+        if take.leased:
+            await self._write_down(take)
+
+    def check(self, request: ReceiveRequest) -> None:
+        """Raise when it can never succeed. Before the group is made or subscribed."""
+        limits = self._limits
+        check_wait(request.wait_s, limits)
+        if request.client_id is not None and not 1 <= len(request.client_id) <= NAME_CHARS_MAX:
+            raise InvalidRequest(f"client_id has 1 to {NAME_CHARS_MAX} characters")
+        if request.attempt_id is not None and len(request.attempt_id) > ATTEMPT_ID_CHARS_MAX:
+            raise InvalidRequest(
+                f"attempt_id has {len(request.attempt_id)} characters; at most"
+                f" {ATTEMPT_ID_CHARS_MAX} are taken"
+            )
+        if request.max_messages < 1 or request.max_bytes < 1 or request.min_messages < 1:
+            raise InvalidRequest("max_messages, max_bytes and min_messages are at least 1")
+        if request.min_messages > 1 and request.filter is not None:
+            raise InvalidRequest(
+                "min_messages does not go with a filter: how many match is not known beforehand",
+                hint="leave out min_messages; a receive is answered with the first that match",
+            )
+        if request.invisible_ms is not None:
+            check_invisible(request.invisible_ms, limits)
+        parse_filter(request.filter)
+
+    def _set_bounds(
+        self, take: Fetch, group: Group, request: ReceiveRequest, invisible_ms: int
+    ) -> None:
+        in_flight = take.subscription.in_flight
+        limits = self._limits
+        now_s = self._clock.monotonic_s()
+        take.subscription.last_used_s = now_s
+        if request.client_id is not None:
+            take.subscription.note_client(request.client_id)
+        take.subscription.expire(now_s)
+        wanted = min(request.max_messages, limits.receive_messages_max)
+        if group.max_in_flight - in_flight.count < wanted:
+            self._groups.expire_group(group.name, now_s)
+            in_flight.has_refused |= group.max_in_flight - in_flight.count < wanted
+        take.messages_left = min(wanted, group.max_in_flight - in_flight.count)
+        if group.max_in_flight_per_member is not None and request.client_id is not None:
+            take.holder = _holder_of(in_flight, request.client_id)
+            room = group.max_in_flight_per_member - take.holder.count
+            in_flight.has_refused_member |= room < wanted
+            take.messages_left = min(take.messages_left, room)
+        take.bytes_left = min(request.max_bytes, limits.receive_bytes_max)
+        take.scans_left = limits.pull_scan_units_max
+        take.looks_left = LOOKS_PER_TURN
+        take.hold_for(invisible_ms, self._clock)
+
+    def _finish(
+        self, take: Fetch, attempt_id: str | None, gone: Callable[[], bool]
+    ) -> ReceiveResult:
+        """Answer, or give everything back when nobody is there to read the answer."""
+        subscription = take.subscription
+        backlog = self.backlog(subscription)
+        if take.deliveries or take.disk.is_used:
+            if gone():
+                self.give_back(subscription, take.leased)
+                return ReceiveResult([], backlog)
+            if backlog:
+                subscription.line.wake_one()
+        if attempt_id is not None and take.leased:
+            now_s = self._clock.monotonic_s()
+            window_s = now_s + self._config.replay_window_seconds
+            replay = Replay(min(window_s, take.expires_s), take.leased)
+            subscription.remember(attempt_id, replay, now_s)
+        return ReceiveResult(take.deliveries, backlog)
+
+    async def _write_down(self, take: Fetch) -> None:
+        """Have the log know of these deliveries before anybody sees them: attempts count for ever.
+
+        When the disk is full they go out all the same; then a crash would forget them.
+        """
+        subscription = take.subscription
+        try:
+            await self._progress.hand_out(subscription, take.leased).wait()
+        except DiskFull:
+            return
+        except BaseException:
+            self.give_back(subscription, take.leased)
+            raise
+
+    def give_back(self, subscription: Subscription, leased: Sequence[Held]) -> None:
+        """Return what never reached its consumer; the attempts do not count."""
+        returned = [
+            (queue, offset, lease_id)
+            for queue, offset, lease_id in leased
+            if queue.leases.give_back(offset, lease_id)
+        ]
+        if not returned:
+            return
+        with contextlib.suppress(CurlewError):
+            # Not written, the attempts count again after a restart; nothing is lost.
+            self._progress.take_back(subscription, returned)
+        subscription.line.wake_one()
+        self._groups.tell_of_room(subscription.in_flight, subscription.group)
+
+    def backlog(self, subscription: Subscription) -> int:
+        """Messages that are ready for the group and that nobody holds."""
+        bounds = self._store.bounds
+        count = 0
+        for queue in subscription.sources:
+            end = bounds(queue.stored_topic, queue.stored_queue_id).max_offset
+            ahead = end - queue.fetch_offset
+            count += queue.leases.returned_count + max(0, ahead)
+            if queue.order is not None:
+                count += queue.order.waiting_count
+        return count
+
+
+def _needed(request: ReceiveRequest) -> int:
+    return min(request.min_messages, request.max_messages)
+
+
+def _holder_of(in_flight: InFlight, client_id: str) -> Holder:
+    """The count of one client; those that hold nothing are dropped when they are too many."""
+    holder = in_flight.holders.get(client_id)
+    if holder is None:
+        if len(in_flight.holders) >= HOLDERS_MAX:
+            in_flight.holders = {k: v for k, v in in_flight.holders.items() if v.count}
+        holder = in_flight.holders[client_id] = Holder()
+    return holder
+
+
+def check_invisible(invisible_ms: int, limits: Limits) -> None:
+    """Raise `IllegalInvisibleTime` when a lease may not be that long."""
+    if not limits.invisible_ms_min <= invisible_ms <= limits.invisible_ms_max:
+        raise IllegalInvisibleTime(
+            f"an invisible time of {invisible_ms} ms is not possible",
+            hint=f"from {limits.invisible_ms_min} to {limits.invisible_ms_max} ms",
+            fields={"min_ms": limits.invisible_ms_min, "max_ms": limits.invisible_ms_max},
+        )

@@ -1,0 +1,387 @@
+"""Settling: ack, nack, extend and dead-letter by receipt handle.
+
+A handle works while its lease lasts and is the message's newest; afterwards it is
+`ReceiptHandleExpired`, but for one case: repeating an ack within the time of the lease succeeds.
+What is acked is written down (`progress_journal`) before anybody is told. Between looking at a
+handle and changing its lease there is no await. Event loop only.
+
+Acks that are one step with sends go through `acks_and_sends`, by `look_at` and `take`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from app.broker.consume.receiver import check_invisible
+from app.broker.failures.retry_scheduler import FailedDelivery, RetryScheduler
+from app.broker.groups.groups import Groups
+from app.broker.journal.append_future import AppendFuture
+from app.broker.leasing.consumer_journal import ConsumerJournal
+from app.broker.leasing.leases import Lease
+from app.broker.leasing.receipt_cache import ReceiptCache
+from app.broker.leasing.retry_policy import NACKED_REASON, REJECTED_REASON, Failure
+from app.broker.leasing.subscriptions import Held, Known, LeasedQueue, LeaseIds, Subscription
+from app.broker.ports import Group
+from app.broker.progress.consumer_state import Settled, offsets_of, runs_of
+from app.broker.progress.offset_cache import OffsetCache
+from app.broker.results import Extend, Nack, SettleAction, SettleResult
+from app.broker.tracing.message_trace import MessageTrace, TraceKind
+from app.domain.clock import Clock
+from app.domain.errors import (
+    CurlewError,
+    IllegalInvisibleTime,
+    InvalidReceiptHandle,
+    ReceiptHandleExpired,
+)
+from app.domain.handles.receipt import ReceiptHandle
+from app.domain.limits import REASON_BYTES_MAX, Limits
+from app.domain.positions import FlushMode
+
+
+class Acks(NamedTuple):
+    """A look at handles to be acked: what each queue would be told, and one result per handle."""
+
+    acked: dict[LeasedQueue, dict[int, int]]
+    """Offset → lease id."""
+    results: list[SettleResult]
+
+    def runs(self) -> dict[LeasedQueue, list[int]]:
+        """The offsets as `runs_of` has them."""
+        return {queue: runs_of(sorted(leases)) for queue, leases in self.acked.items()}
+
+
+class Settler:
+    """Settles handles of one subscription at a time. One per broker."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        limits: Limits,
+        *,
+        signer: ReceiptCache,
+        lease_ids: LeaseIds,
+        book: OffsetCache,
+        groups: Groups,
+        progress: ConsumerJournal,
+        retrier: RetryScheduler,
+        trails: MessageTrace,
+    ) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._signer = signer
+        self._lease_ids = lease_ids
+        self._book = book
+        self._groups = groups
+        self._progress = progress
+        self._retrier = retrier
+        self._trails = trails
+
+    async def settle(
+        self,
+        subscription: Subscription,
+        group: Group,
+        flush: FlushMode,
+        acks: Sequence[str],
+        nacks: Sequence[Nack],
+        extends: Sequence[Extend],
+        dead_letters: Sequence[Nack],
+    ) -> list[SettleResult]:
+        """Settle in this order; one bad handle does not affect the others.
+
+        Returns when everything is as safe as `flush` asks. Raises `StoreFailed` or another fault of
+        the store; then nothing was settled, or (`outcome` "unknown") it is not known to be safe.
+        """
+        now_s = subscription.last_used_s = self._clock.monotonic_s()
+        results: list[SettleResult] = []
+        written: AppendFuture | None = None
+        if acks:
+            written = self._ack_all(subscription, flush, acks, results, now_s)
+        failed = self._fail_all(subscription, "nack", nacks, results, now_s)
+        results += [self._extend(subscription, extend, now_s) for extend in extends]
+        failed |= self._fail_all(subscription, "dead_letter", dead_letters, results, now_s)
+        if failed:
+            ended = await self._retrier.deal_with(subscription, group, list(failed.values()))
+            _tell_of_ended(results, failed, ended)
+        self._groups.tell_of_room(subscription.in_flight, subscription.group)
+        if written is not None:
+            await written.wait()
+        return results
+
+    def _ack_all(
+        self,
+        subscription: Subscription,
+        flush: FlushMode,
+        handles: Sequence[str],
+        results: list[SettleResult],
+        now_s: float,
+    ) -> AppendFuture | None:
+        """Ack what the handles hold. A repeated ack is written again: the first may have failed."""
+        looked = self.look_at(subscription, handles, now_s)
+        results += looked.results
+        if not looked.acked:
+            return None
+        runs = looked.runs()
+        taken = Taken(subscription, self._book, self._progress, self._lease_ids)
+        entry = settled_by(subscription, runs)
+        written = self._progress.append(entry, flush, taken.settled)
+        self.take(subscription, looked, runs, now_s, taken)
+        return written
+
+    def look_at(
+        self,
+        subscription: Subscription,
+        handles: Sequence[str],
+        now_s: float,
+        *,
+        is_repeatable: bool = True,
+    ) -> Acks:
+        """Which of the handles could be acked now. Changes nothing.
+
+        Unless `is_repeatable`, a handle that has acked its message before cannot do it again.
+        """
+        acked: dict[LeasedQueue, dict[int, int]] = {}
+        results: list[SettleResult] = []
+        recall = self._signer.recall
+        for text in handles:
+            error: CurlewError | None = None
+            held = recall(text)
+            if held is None or not _is_live(subscription, held, now_s):
+                try:
+                    held = self._look_closer(subscription, text, now_s, is_repeatable)
+                except CurlewError as bad:
+                    error = bad
+            if error is None and held is not None:
+                queue, offset, lease_id = held
+                if queue in acked:
+                    acked[queue][offset] = lease_id
+                else:
+                    acked[queue] = {offset: lease_id}
+            results.append(SettleResult(text, "ack", error))
+        return Acks(acked, results)
+
+    def _look_closer(
+        self, subscription: Subscription, text: str, now_s: float, is_repeatable: bool
+    ) -> Held:
+        """What a handle acks by what it says itself, or why it cannot."""
+        queue, handle = self._locate(subscription, text)
+        offset, lease_id = handle.queue_offset, handle.lease_id
+        if not queue.leases.get(offset, lease_id, now_s):
+            if not _is_repeated_ack(queue, handle, now_s):
+                raise _expired()
+            if not is_repeatable:
+                raise _acked_before()
+        return queue, offset, lease_id
+
+    def take(
+        self,
+        subscription: Subscription,
+        looked: Acks,
+        runs: Mapping[LeasedQueue, Sequence[int]],
+        now_s: float,
+        taken: "Taken",
+    ) -> None:
+        """Ack, in the turn in which `settled_by` of it is appended; `taken` learns of it."""
+        for queue, leases in looked.acked.items():
+            table = queue.leases
+            ended = table.ack_all(leases, now_s)
+            known = queue.known_of(ended)
+            queue.finish_runs(runs[queue])
+            taken.parts.append((queue, known, ended, queue.committed))
+            if self._trails.is_kept(queue.key[1]):
+                self._note(TraceKind.ACKED, queue, list(offsets_of(runs[queue])))
+        if subscription.is_ordered:
+            subscription.line.wake_one()
+
+    def _fail_all(
+        self,
+        subscription: Subscription,
+        action: SettleAction,
+        nacks: Iterable[Nack],
+        results: list[SettleResult],
+        now_s: float,
+    ) -> dict[int, FailedDelivery]:
+        """End the leases of what is given back or given up; what follows is up to the retrier.
+
+        Returns them by the places of their results.
+        """
+        failed: dict[int, FailedDelivery] = {}
+        for nack in nacks:
+            error: CurlewError | None = None
+            try:
+                failure = self._failure_of(nack, action)
+                queue, handle = self._locate(subscription, nack.receipt_handle)
+                lease = queue.leases.fail(handle.queue_offset, handle.lease_id, now_s, failure)
+                if lease is None:
+                    raise _expired()
+                failed[len(results)] = FailedDelivery(queue, handle.queue_offset, lease)
+            except CurlewError as bad:
+                error = bad
+            results.append(SettleResult(nack.receipt_handle, action, error))
+        return failed
+
+    def _failure_of(self, nack: Nack, action: SettleAction) -> Failure:
+        if action == "dead_letter":
+            return Failure(_kept(nack.reason) or REJECTED_REASON, is_final=True)
+        if nack.delay_ms is not None and not 0 <= nack.delay_ms <= self._limits.delay_ms_max:
+            raise _bad_delay(nack.delay_ms, self._limits)
+        return Failure(_kept(nack.reason) or NACKED_REASON, nack.delay_ms)
+
+    def _extend(self, subscription: Subscription, extend: Extend, now_s: float) -> SettleResult:
+        text, invisible_ms = extend
+        expires_s = now_s + invisible_ms / 1000
+        try:
+            check_invisible(invisible_ms, self._limits)
+            queue, handle = self._locate(subscription, text)
+            offset = handle.queue_offset
+            lease = queue.leases.extend(
+                offset, handle.lease_id, now_s, expires_s, self._lease_ids.take(1)
+            )
+            if lease is None:
+                raise _expired()
+        except CurlewError as error:
+            return SettleResult(text, "extend", error)
+        self._note(TraceKind.EXTENDED, queue, (offset,))
+        new_handle = self._signer.issue(
+            subscription.handle_prefix,
+            queue.queue_id,
+            offset,
+            lease.lease_id,
+            lease.attempt,
+            lease.is_first,
+            int(expires_s * 1000),
+        )
+        until_ms = self._clock.now_ms() + invisible_ms
+        return SettleResult(text, "extend", None, new_handle, until_ms)
+
+    def _note(self, kind: TraceKind, queue: LeasedQueue, offsets: Sequence[int]) -> None:
+        group, topic, _ = queue.key
+        place = queue.stored_topic, queue.stored_queue_id
+        self._trails.note(kind, topic, place, offsets, group=group)
+
+    def _locate(self, subscription: Subscription, text: str) -> tuple[LeasedQueue, ReceiptHandle]:
+        handle = self._signer.read(text)
+        if handle.topic != subscription.topic or handle.group != subscription.group:
+            raise InvalidReceiptHandle(
+                "the receipt handle is of another topic or group",
+                hint="settle it under the topic and group that it was received from",
+            )
+        queue = subscription.find(handle.queue_id)
+        if queue is None:
+            raise _expired()
+        return queue, handle
+
+
+class Taken:
+    """What acks have changed in memory until the log has them: kept then, undone else."""
+
+    __slots__ = ("_book", "_lease_ids", "_progress", "_subscription", "parts")
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        book: OffsetCache,
+        progress: ConsumerJournal,
+        lease_ids: LeaseIds,
+    ) -> None:
+        self._subscription = subscription
+        self._book = book
+        self._progress = progress
+        self._lease_ids = lease_ids
+        self.parts: list[tuple[LeasedQueue, Known, dict[int, Lease], int]] = []
+        """Each queue, what it knew before, its leases that ended, by offset, and what was committed
+        then."""
+
+    def settled(self, error: CurlewError | None) -> None:
+        """The log has the acks, or refused them. SQL hears of no offset that the log has not.
+
+        Undone, a repeated request finds the messages as they were, unless their queue has begun
+        again since; and who does not repeat it gets them again when the leases end.
+        """
+        if error is None:
+            for queue, known, _, committed in self.parts:
+                if queue.leases is known.table and not queue.is_retry and self._counts(queue):
+                    self._book.advance(queue.key, committed)
+            return
+        for queue, known, leases, _ in self.parts:
+            is_same = queue.reopen(known, leases)
+            if self._subscription.is_closed:
+                continue
+            if not is_same:
+                queue.start_over(self._lease_ids.next)
+            elif queue.leases is known.table:
+                for offset, lease in leases.items():
+                    if not queue.progress.is_acked(offset):  # by a commit since
+                        queue.leases.restore(offset, lease)
+        self._subscription.line.wake_one()
+
+    def _counts(self, queue: LeasedQueue) -> bool:
+        """Whether it is that of a group and a topic that were not deleted since."""
+        return self._progress.find(queue.key) is queue.state
+
+
+def _tell_of_ended(
+    results: list[SettleResult],
+    failed: Mapping[int, FailedDelivery],
+    ended: Iterable[FailedDelivery],
+) -> None:
+    """Say of dead letters whose leases something else ended meanwhile that there are none. What was
+    to be given back is back."""
+    places = {(item.queue, item.offset) for item in ended}
+    for at, item in failed.items():
+        if results[at].action == "dead_letter" and (item.queue, item.offset) in places:
+            results[at] = replace(results[at], error=_expired())
+
+
+def settled_by(subscription: Subscription, runs: Mapping[LeasedQueue, list[int]]) -> Settled:
+    """The entry that writes these acks down."""
+    topic = subscription.topic
+    return Settled(
+        subscription.group, [(topic, queue.queue_id, acked) for queue, acked in runs.items()]
+    )
+
+
+def _is_live(subscription: Subscription, held: Held, now_s: float) -> bool:
+    """Whether a handle that was recalled holds its message still, for this subscription."""
+    queue, offset, lease_id = held
+    return (
+        queue.leases.get(offset, lease_id, now_s) is not None
+        and subscription.find(queue.queue_id) is queue
+    )
+
+
+def _is_repeated_ack(queue: LeasedQueue, handle: ReceiptHandle, now_s: float) -> bool:
+    """Whether this very handle has acked the message, and its lease would last still."""
+    return (
+        handle.expires_monotonic_ms > now_s * 1000
+        and handle.lease_id >= queue.first_lease_id
+        and queue.progress.is_acked(handle.queue_offset)
+        and queue.leases.was_acked_by(handle.queue_offset, handle.lease_id, handle.is_first)
+    )
+
+
+def _kept(reason: str | None) -> str | None:
+    """As much of a reason as is stored; a lease may be kept for long."""
+    return None if reason is None else reason[:REASON_BYTES_MAX]
+
+
+def _expired() -> ReceiptHandleExpired:
+    return ReceiptHandleExpired(
+        "the lease behind this handle has ended or was replaced",
+        hint="receive again; extend before the invisible time is over",
+    )
+
+
+def _acked_before() -> ReceiptHandleExpired:
+    return ReceiptHandleExpired(
+        "this handle has acked its message already",
+        hint="when this request is repeated: the first one succeeded, and its sends are stored",
+    )
+
+
+def _bad_delay(delay_ms: int, limits: Limits) -> IllegalInvisibleTime:
+    return IllegalInvisibleTime(
+        f"a delay of {delay_ms} ms is not possible",
+        hint=f"from 0 to {limits.delay_ms_max} ms",
+        fields={"max_ms": limits.delay_ms_max},
+    )

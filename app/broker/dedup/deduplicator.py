@@ -1,0 +1,562 @@
+"""Sends that are stored once: by a producer's sequence, or by an idempotency key.
+
+A request is looked up in the table; a new one is appended together with an entry of the producers'
+journal, in one step, so that a crash forgets both or neither. A repetition gets the first result,
+read back from the log. Several messages are taken whole or refused whole: a result that is repeated
+must not have had failures.
+
+Sends without a claim never come here. Event loop only.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Final, NamedTuple
+
+from app.broker.dedup.producer_entries import Fresh, ProducerState
+from app.broker.dedup.producer_plans import Plan
+from app.broker.dedup.producer_table import ProducerTable
+from app.broker.dedup.tokens import (
+    ANY_QUEUE,
+    Claim,
+    KeyToken,
+    Placed,
+    ProducerToken,
+    check_producer,
+    read_topic_key,
+    topic_key,
+)
+from app.broker.delays.delayed_sends import Delayed, DelayedSends, Waiting
+from app.broker.journal.append_future import AppendFuture, with_outcome
+from app.broker.journal.cold_reads import ColdReads
+from app.broker.journal.journal import Journal
+from app.broker.ports import Store, Topic
+from app.broker.produce.send_steps import encoded_part, fill_in, made
+from app.broker.produce.sender import Sender
+from app.broker.results import BatchItem, FrameResult, SendResult
+from app.domain.clock import Clock
+from app.domain.delays import Due
+from app.domain.errors import (
+    AlreadyStored,
+    CurlewError,
+    DiskFull,
+    InvalidRequest,
+    OffsetExpired,
+    ProducerNotFound,
+    SequenceOutOfOrder,
+)
+from app.domain.limits import MIB, Limits
+from app.domain.message import Message
+from app.domain.names import PRODUCER_TOPIC
+from app.domain.positions import FlushMode
+from app.store import Appended, ReadResult, StepPart
+from app.store.formats.frame.batch_frame import RequestFrame
+
+_READ_BYTES: Final = 4 * MIB
+_READ_MESSAGES: Final = 500
+"""Of a batch that is repeated, at a time: reading some costs more than sending them."""
+
+
+class Once(NamedTuple):
+    """Results in the order of the request; `is_repeated`: they are those of an earlier one."""
+
+    results: list[SendResult]
+    is_repeated: bool
+
+
+class FrameOnce(NamedTuple):
+    """The result of a frame. Of one that was stored in part, of the rest."""
+
+    result: FrameResult
+    is_repeated: bool
+
+
+class Deduplicator:
+    """What producers have sent, and sending under a claim. `start` before use."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        limits: Limits,
+        *,
+        sender: Sender,
+        delayed: DelayedSends,
+        readers: Executor,
+        check_open: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._limits = limits
+        self._sender = sender
+        self._delayed = delayed
+        self._readers = readers
+        self._check_open = check_open
+        self._table = ProducerTable(limits)
+        self._is_forgetting = False
+        self.journal = Journal(store, PRODUCER_TOPIC, self._table, readers)
+
+    async def start(self) -> None:
+        """Bring back what was known before."""
+        await self.journal.replay()
+        self._forget_on()
+        bounds = self._store.bounds
+        is_adopted = self._table.adopt(self._store.generation)
+        entry = self._table.repair(lambda topic, queue_id: bounds(topic, queue_id).max_offset)
+        if entry is not None and not is_adopted:  # else the snapshot tells of it as well
+            self._store.first_steps.append(self.journal.entry(entry))
+        for topic in self._table.topics():
+            name, generation = read_topic_key(topic)
+            if generation and self._store.is_gone(name, generation):
+                self._forget(topic)
+        if is_adopted:  # before a successor of one of these names can be taken for it
+            try:
+                await self.journal.write_snapshot()
+            except DiskFull:
+                self.journal.is_demanded = True
+
+    def forget_topic(self, name: str, generation: int) -> None:
+        """The topic was deleted. Not waited for: the next start sees it as well."""
+        self._forget(topic_key(name, generation))
+
+    def _forget(self, topic: str) -> None:
+        entry = self._table.deleted_entry(topic)
+        with contextlib.suppress(CurlewError):
+            self._store.append_step((self.journal.entry(entry),), FlushMode.ASYNC, _ignore)
+        self._table.taken(entry)
+        self._forget_on()
+
+    def _forget_on(self) -> None:
+        """Have what a seal or a deletion has ended forgotten, a slice in each turn."""
+        if not self._is_forgetting:
+            self._is_forgetting = True
+            asyncio.get_running_loop().call_soon(self._forget_some)
+
+    def _forget_some(self) -> None:
+        self._is_forgetting = False
+        if self._table.forget_some():
+            self._forget_on()
+
+    # --- sending
+
+    async def send(
+        self,
+        topic_name: str,
+        message: Message,
+        claim: Claim,
+        *,
+        queue_id: int | None = None,
+        flush: FlushMode | None = None,
+        due: Due | None = None,
+    ) -> Once:
+        """Store one message once. Errors carry `outcome`."""
+        item = BatchItem(message, due=due)
+        return await self.send_batch(topic_name, [item], claim, queue_id=queue_id, flush=flush)
+
+    async def send_batch(
+        self,
+        topic_name: str,
+        items: Sequence[BatchItem | CurlewError],
+        claim: Claim,
+        *,
+        queue_id: int | None = None,
+        spread: bool = False,
+        flush: FlushMode | None = None,
+    ) -> Once:
+        """Store all messages once, or raise the first entry's error and store none."""
+        self._check_open()
+        try:
+            self._check(claim)
+            topic = await self._sender.find_or_create(topic_name)
+            key = topic_key(topic_name, topic.generation)
+            chosen = await self._sender.choose(topic, items, queue_id, spread)
+            scope = ANY_QUEUE if queue_id is None else queue_id
+            now_ms = self._clock.now_ms()
+            found = self._table.look(claim, key, scope, len(items), now_ms)
+            parts: _Parts | None = None
+            if not isinstance(found, Placed):  # what is made for it takes a while
+                parts = await made(partial(self._parts, topic, items, chosen), len(items))
+                now_ms = self._clock.now_ms()
+                found = self._table.look(claim, key, scope, len(items), now_ms)
+            if isinstance(found, Placed):
+                return Once(await self._recall(topic_name, found), is_repeated=True)
+            if found.skip:
+                raise _overlap(claim, found)
+            assert parts is not None
+            stored = self._append(topic, parts, claim, scope, now_ms, flush)
+        except CurlewError as error:
+            raise with_outcome(error, "not_stored") from None
+        return Once(await stored.results(), is_repeated=False)
+
+    async def send_frame(
+        self,
+        topic_name: str,
+        body: bytes | bytearray | memoryview,
+        claim: Claim,
+        *,
+        queue_id: int | None = None,
+        flush: FlushMode | None = None,
+    ) -> FrameOnce:
+        """Store a frame once; of one that was stored in part, the rest."""
+        self._check_open()
+        try:
+            self._check(claim)
+            topic = await self._sender.find_or_create(topic_name)
+            key = topic_key(topic_name, topic.generation)
+            chosen = self._sender.choose_one(topic, queue_id)
+            frame = await self._sender.checked_frame(topic_name, body)
+            scope = ANY_QUEUE if queue_id is None else queue_id
+            now_ms = self._clock.now_ms()
+            found = self._table.look(claim, key, scope, frame.count, now_ms)
+            if isinstance(found, Placed):
+                return FrameOnce(await self._recall_frame(topic_name, found), is_repeated=True)
+            if found.skip:
+                frame = frame.without(found.skip)
+                claim = _moved(claim, found.skip)
+            chosen = chosen if found.queue_id is None else found.queue_id
+            first = self._store.next_offset(topic_name, chosen)
+            placed = Placed.in_one_queue(chosen, first, frame.count)
+            if isinstance(claim, KeyToken):
+                placed = Placed.in_one_queue(chosen, first - found.skip, frame.count + found.skip)
+            entry = self._table.entry(claim, key, scope, placed, now_ms)
+            confirmation, appended = self._append_frame(topic, chosen, frame, entry, flush)
+        except CurlewError as error:
+            raise with_outcome(error, "not_stored") from None
+        await confirmation.wait()
+        return FrameOnce(_frame_result(topic_name, chosen, appended), is_repeated=False)
+
+    def _check(self, claim: Claim) -> None:
+        if isinstance(claim, ProducerToken):
+            check_producer(claim.producer_id)
+        elif not 0 < len(claim.key) <= self._limits.idempotency_key_chars_max:
+            limit = self._limits.idempotency_key_chars_max
+            raise InvalidRequest(f"an idempotency key has 1 to {limit} characters")
+
+    def _parts(
+        self,
+        topic: Topic,
+        items: Sequence[BatchItem | CurlewError],
+        chosen: dict[int, list[tuple[int, Message]]],
+    ) -> "_Parts":
+        """The parts of the step that stores these. Any thread."""
+        dues = self._dues(items)
+        if not dues:
+            parts = [
+                encoded_part(topic.name, queue, [message for _, message in rows], topic.generation)
+                for queue, rows in chosen.items()
+            ]
+            return _Parts(chosen, parts, [])
+        rows = {
+            index: Delayed(message, queue_id, dues[index])
+            for queue_id, part in chosen.items()
+            for index, message in part
+        }
+        sent = [rows[index] for index in sorted(rows)]
+        return _Parts(chosen, [self._delayed.waiting_part(topic, sent)], sent)
+
+    def _append(
+        self,
+        topic: Topic,
+        parts: "_Parts",
+        claim: Claim,
+        scope: int,
+        now_ms: int,
+        flush: FlushMode | None,
+    ) -> "_Stored | Waiting":
+        """The entry and the messages as one step, in this turn."""
+        key = topic_key(topic.name, topic.generation)
+        pending = _Pending()
+        if parts.delayed:  # they have no offsets yet to come back to
+            placed = Placed(len(parts.delayed), (), ())
+            entry = self._table.entry(claim, key, scope, placed, now_ms)
+            waiting = self._delayed.append_after(
+                self.journal.entry(entry),
+                parts.parts[0],
+                topic,
+                parts.delayed,
+                flush,
+                pending.confirmation,
+                pending.done,
+            )
+            pending.settle = self._table.taken(entry)
+            return waiting
+        chosen, next_offset = parts.chosen, self._store.next_offset
+        order = parts.order()
+        placed = Placed(
+            len(order),
+            order if len(chosen) > 1 else order[:1],
+            [(queue, next_offset(topic.name, queue)) for queue in chosen],
+        )
+        entry = self._table.entry(claim, key, scope, placed, now_ms)
+        steps = (self.journal.entry(entry), *parts.parts)
+        appended = self._store.append_step(steps, flush or topic.flush, pending.done, is_send=True)
+        pending.settle = self._table.taken(entry)
+        return _Stored(topic.name, chosen, appended[1:], pending.confirmation)
+
+    def _dues(self, items: Sequence[BatchItem | CurlewError]) -> list[int]:
+        """When each message is due, now at the earliest; nothing when none has a delay."""
+        wishes = [item.due for item in items if isinstance(item, BatchItem)]
+        if not any(wishes):
+            return []
+        if not all(wishes):
+            raise InvalidRequest(
+                "a batch under a key or sequence is delayed whole or not at all",
+                hint="send the messages for now and those for later in two batches",
+            )
+        now_ms = self._clock.now_ms()
+        return [self._delayed.due_ms(due) or now_ms for due in wishes]
+
+    def _append_frame(
+        self,
+        topic: Topic,
+        queue_id: int,
+        frame: RequestFrame,
+        entry: bytes,
+        flush: FlushMode | None,
+    ) -> tuple[AppendFuture, Appended]:
+        pending = _Pending()
+        appended = self._store.append_frame(
+            topic.name,
+            queue_id,
+            frame,
+            flush or topic.flush,
+            pending.done,
+            self.journal.entry(entry),
+            topic.generation,
+        )
+        pending.settle = self._table.taken(entry)
+        return pending.confirmation, appended
+
+    # --- repeating
+
+    async def _recall_frame(self, topic: str, placed: Placed) -> FrameResult:
+        results = await self._recall(topic, placed)
+        first = results[0]
+        ids = [result.message_id for result in results]
+        return FrameResult(
+            topic, first.queue_id, first.queue_offset, len(results), first.store_time_ms, ids
+        )
+
+    async def _recall(self, topic: str, placed: Placed) -> list[SendResult]:
+        """The first results, read from the log. `OffsetExpired` when the messages are gone."""
+        if not placed.firsts:
+            raise AlreadyStored(
+                "these messages were stored before, to be delivered later",
+                hint="take it as a success",
+                outcome="stored",
+            )
+        found: dict[tuple[int, int], SendResult] = {}
+        counts: dict[int, int] = {}
+        offsets = list(placed.offsets())
+        for queue_id, _ in offsets:
+            counts[queue_id] = counts.get(queue_id, 0) + 1
+        for queue_id, first in placed.firsts:
+            await self._read_results(topic, queue_id, first, first + counts[queue_id], found)
+        missing = [where for where in offsets if where not in found]
+        if missing:
+            queue_id, offset = missing[0]
+            raise OffsetExpired(
+                f"stored before, in queue {queue_id} at offset {offset}, and no longer readable",
+                hint="take it as a success",
+                outcome="stored",
+            )
+        return [found[where] for where in offsets]
+
+    async def _read_results(
+        self,
+        topic: str,
+        queue_id: int,
+        first: int,
+        end: int,
+        found: dict[tuple[int, int], SendResult],
+    ) -> None:
+        bounds = self._store.bounds(topic, queue_id)
+        offset, end = max(first, bounds.min_offset), min(end, bounds.max_offset)
+        while offset < end:
+            read = await ColdReads(self._readers).run(self._reader(topic, queue_id, offset, end))
+            for record in read.records:
+                message = self._store.decode(record)
+                where = queue_id, message.queue_offset
+                found[where] = SendResult(message.message_id, topic, *where, message.store_time_ms)
+            offset = max(read.next_offset, offset + 1)
+            await asyncio.sleep(0)
+
+    def _reader(
+        self, topic: str, queue_id: int, offset: int, end: int
+    ) -> Callable[[bool], ReadResult]:
+        def read(wait_for_disk: bool) -> ReadResult:
+            return self._store.read(
+                topic,
+                queue_id,
+                offset,
+                max_messages=min(end - offset, _READ_MESSAGES),
+                max_bytes=_READ_BYTES,
+                end_offset=end,
+                wait_for_disk=wait_for_disk,
+            )
+
+        return read
+
+    # --- producers themselves
+
+    def state(self, producer_id: str) -> ProducerState:
+        """What is known of a producer, or `ProducerNotFound`."""
+        state = self._table.state(check_producer(producer_id))
+        if state.epoch is None and state.sealed_epoch is None and not state.sequences:
+            raise ProducerNotFound(
+                f"nothing is known of producer {producer_id!r}",
+                hint="one is known from its first numbered send, until it has long been idle",
+            )
+        return state
+
+    async def plan(
+        self, family: str, epoch: int, topic: Topic, messages_per_turn: int | None = None
+    ) -> Plan:
+        """Over how many queues of the topic an epoch spreads, and in what turns: as many as it has
+        and as was said when the epoch first asks, and the same whenever it asks again.
+
+        Not synced: in the log it stands before all that is sent by it, and is lost only with that.
+        """
+        self._check_open()
+        check_producer(family)
+        now_ms = self._clock.now_ms()
+        key = topic_key(topic.name, topic.generation)
+        plan = self._table.plan(family, epoch, key, now_ms)
+        if plan is None:
+            plan = Plan(family, epoch, key, topic.queues, now_ms, messages_per_turn)
+            await self._write(self._table.plan_entry(plan), FlushMode.ASYNC)
+        return plan
+
+    async def seal(self, family: str, epoch: int, messages: int = 0) -> int:
+        """Close an epoch and all before it, for the producer `family` and for all whose id is
+        `family`, a colon, and a part without one. Return the highest closed epoch.
+
+        With fewer than `messages` of the epoch in the log nothing is closed: `SequenceOutOfOrder`.
+        Then a power loss has taken what was acknowledged before it was synced.
+
+        What is on its way when this is called is stored or refused, never both. A seal that cannot
+        be written holds until the node stops; ask again.
+        """
+        self._check_open()
+        check_producer(family)
+        if messages and epoch > self._table.sealed_epoch(family):
+            await self._check_complete(family, epoch, messages)
+        sealed = self._table.sealed_epoch(family)
+        if epoch > sealed:  # from here to the entry in one turn
+            self._table.check_room_for_seal(family, self._clock.now_ms())
+        if epoch > sealed or not self._table.is_seal_safe(family):
+            entry = self._table.seal_entry(family, max(epoch, sealed), self._clock.now_ms())
+            self._forget_on()
+            await self._write(entry, FlushMode.SYNC)
+        return self._table.sealed_epoch(family)
+
+    async def _check_complete(self, family: str, epoch: int, messages: int) -> None:
+        """Raise `SequenceOutOfOrder` unless the family has stored so many in this epoch.
+
+        They are counted in several turns of the event loop: what is stored stays stored.
+        """
+        stored = 0
+        for stored in self._table.stored(family, epoch):
+            if stored >= messages or epoch <= self._table.sealed_epoch(family):
+                return
+            await asyncio.sleep(0)
+        raise SequenceOutOfOrder(
+            f"of {messages} messages of epoch {epoch} of producer {family!r} {stored} are"
+            " stored; a crash may have taken the others before they were synced",
+            hint="send the epoch again from its beginning; what is stored is passed over",
+            fields={"stored": stored},
+        )
+
+    async def _write(self, entry: bytes, flush: FlushMode) -> None:
+        """Write an entry that belongs to no message, and take it in this turn."""
+        pending = _Pending()
+        self._store.append_step((self.journal.entry(entry),), flush, pending.done)
+        pending.settle = self._table.taken(entry)
+        await pending.confirmation.wait()
+
+
+class _Pending:
+    """Tells the table and whoever waits what became of an append."""
+
+    __slots__ = ("confirmation", "settle")
+
+    def __init__(self) -> None:
+        self.confirmation = AppendFuture()
+        self.settle: Callable[[bool], None] = _nobody
+
+    def done(self, error: CurlewError | None) -> None:
+        """The store's callback; never in the turn of the append."""
+        self.settle(error is None)
+        self.confirmation.done(error)
+
+
+class _Parts(NamedTuple):
+    """Messages that are to be stored, as parts of a step."""
+
+    chosen: dict[int, list[tuple[int, Message]]]
+    parts: list[StepPart]
+    delayed: list[Delayed]
+    """In the order of the request; nothing when they are for now."""
+
+    def order(self) -> list[int]:
+        """The queue of each message, in the order of the request."""
+        order = [0] * sum(map(len, self.chosen.values()))
+        for queue, rows in self.chosen.items():
+            for index, _ in rows:
+                order[index] = queue
+        return order
+
+
+class _Stored(NamedTuple):
+    """Messages that were appended and wait for their confirmation."""
+
+    topic: str
+    chosen: dict[int, list[tuple[int, Message]]]
+    appended: Sequence[Appended]
+    confirmation: AppendFuture
+
+    async def results(self) -> list[SendResult]:
+        """What to tell the producer, in the order of the request."""
+        await self.confirmation.wait()
+        found: list[SendResult | CurlewError | None] = [None] * sum(map(len, self.chosen.values()))
+        for (queue_id, rows), part in zip(self.chosen.items(), self.appended, strict=True):
+            await fill_in(found, self.topic, queue_id, [index for index, _ in rows], part)
+        return [result for result in found if isinstance(result, SendResult)]
+
+
+def _ignore(_error: CurlewError | None) -> None:
+    """Nobody waits for it."""
+
+
+def _nobody(_is_safe: bool) -> None:
+    raise AssertionError("an append was confirmed before its entry was taken")
+
+
+def _moved(claim: Claim, skip: int) -> Claim:
+    """The claim of what is left when the first `skip` messages are stored already.
+
+    A key stands for the whole request, whose parts count as following one another.
+    """
+    return claim if isinstance(claim, KeyToken) else claim._replace(seq=claim.seq + skip)
+
+
+def _overlap(claim: Claim, found: Fresh) -> SequenceOutOfOrder:
+    expected = found.skip + (0 if isinstance(claim, KeyToken) else claim.seq)
+    return SequenceOutOfOrder(
+        f"the first {found.skip} messages of this batch were stored before, with another batch",
+        hint=f"send on from {expected}",
+        fields={"expected_seq": expected},
+    )
+
+
+def _frame_result(topic: str, queue_id: int, appended: Appended) -> FrameResult:
+    return FrameResult(
+        topic,
+        queue_id,
+        appended.first_queue_offset,
+        appended.count,
+        appended.store_time_ms,
+        appended.message_ids,
+    )

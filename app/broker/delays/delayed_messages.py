@@ -1,0 +1,289 @@
+"""Delayed messages as their senders see them: list, look at, cancel, deliver now, move.
+
+A recall handle names the place where a message first waited. If it waits there no more, the key
+index of the log tells whether it waits elsewhere (moved, or rolled to spare old segments) or was
+delivered: both keep the message's id and its identity. Cancelling races with delivery as everything
+that ends the waiting does: by claiming (`timers`). Event loop only.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from app.broker.delays.delay_delivery import DelayDelivery
+from app.broker.delays.delayed_sends import DelayedSends
+from app.broker.delays.timer_index import FOREVER_MS, NOTHING
+from app.broker.delays.timer_records import due_of, identity_of, identity_text
+from app.broker.journal.cold_reads import ColdReads
+from app.broker.ports import Metadata, Store
+from app.broker.topic_lookup import find_topic
+from app.domain.clock import Clock
+from app.domain.delays import Due
+from app.domain.errors import (
+    AlreadyDelivered,
+    IllegalPage,
+    InvalidRecallHandle,
+    MessageNotFound,
+    TimersNotReady,
+)
+from app.domain.handles.recall import RecallHandle, RecallSigner
+from app.domain.limits import Limits
+from app.domain.message import (
+    PROPERTY_DUE,
+    PROPERTY_GENERATION,
+    PROPERTY_REAL_QUEUE,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TIMER,
+    StoredMessage,
+)
+from app.domain.names import TIMER_TOPIC
+from app.store import Timer, TimerLogDamaged
+
+KEY_NAME: Final = "recall-handles"
+"""Under this name the metadata keeps the key that signs recall handles."""
+
+NEWEST: Final = 64
+"""Messages with one id that are looked at for the right one."""
+
+
+class ScheduledMessage(NamedTuple):
+    """A message that waits. `message` is the record in the timer topic."""
+
+    message: StoredMessage
+    topic: str
+    queue_id: int
+    deliver_time_ms: int
+    recall_handle: str
+
+
+class ScheduledPage(NamedTuple):
+    """Messages by due time; `next_page_token` is None at the end."""
+
+    messages: list[ScheduledMessage]
+    scanned: int
+    """Waiting messages that were looked at, of any topic."""
+    next_page_token: str | None
+
+
+class DelayedMessages:
+    """What waits, for those who send it. `start` before use."""
+
+    def __init__(
+        self,
+        store: Store,
+        metadata: Metadata,
+        delays: DelayDelivery,
+        clock: Clock,
+        limits: Limits,
+        readers: Executor,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._delays = delays
+        self._clock = clock
+        self._limits = limits
+        self._readers = readers
+        self._signer: RecallSigner | None = None
+        self.sends = DelayedSends(store, metadata, delays, clock, limits)
+
+    @property
+    def waiting_count(self) -> int:
+        """Everything that waits for its time; at most one check behind."""
+        return self._delays.timers.count
+
+    async def start(self) -> None:
+        """Take the cluster's key. Raises `MetadataUnavailable`."""
+        self._signer = RecallSigner(await self._metadata.secret(KEY_NAME))
+        self.sends.equip(self._signer)
+
+    async def page(
+        self, topic: str, page_size: int, page_token: str | None = None
+    ) -> ScheduledPage:
+        """Delayed messages of a topic. Looks at `scheduled_scan_max` waiting ones at most."""
+        generation = find_topic(self._metadata, topic).generation
+        await self._be_up_to_date()
+        after = NOTHING if page_token is None else _timer_of(page_token)
+        timers = self._delays.timers
+        limit = self._limits.scheduled_scan_max
+        with _damage_is_told():
+            waiting = await timers.page(after, FOREVER_MS, limit)
+        found: list[ScheduledMessage] = []
+        scanned = 0
+        for timer in waiting:
+            scanned += 1
+            message = await self._delays.read(timer)
+            if message is not None and _is_for(message, topic, generation):
+                found.append(self._scheduled(message))
+                if len(found) == page_size:
+                    break
+        is_end = scanned == len(waiting) < limit
+        token = None if is_end or not scanned else identity_text(waiting[scanned - 1])
+        return ScheduledPage(found, scanned, token)
+
+    async def get(self, topic: str, handle: str) -> ScheduledMessage:
+        """One message; `MessageNotFound`, or `AlreadyDelivered`."""
+        recall = self._read_handle(topic, handle)
+        await self._be_up_to_date()
+        for timer in await self._places(recall):
+            with _damage_is_told():
+                is_waiting = await self._delays.timers.is_waiting(timer)
+            if is_waiting:
+                message = await self._delays.read(timer)
+                if message is not None and self._is_for_present(message, topic):
+                    return self._scheduled(message)
+        raise await self._absence(recall)
+
+    async def cancel(self, topic: str, handle: str) -> None:
+        """Take a message back; errors as `get`. It will never be delivered."""
+        recall = self._read_handle(topic, handle)
+        timer = await self._claim(recall)
+        message = await self._delays.read_claimed(timer)
+        if message is not None and not self._is_for_present(message, topic):
+            self._delays.timers.release([timer])
+            raise await self._absence(recall)
+        await self._delays.end({timer: topic}, [])
+
+    async def deliver(self, topic: str, handle: str) -> None:
+        """Deliver a message now; errors as `get`."""
+        recall = self._read_handle(topic, handle)
+        timer, _ = await self._claim_and_read(recall)
+        await self._delays.deliver([timer])
+
+    async def move(self, topic: str, handle: str, due: Due) -> ScheduledMessage:
+        """Deliver a message at another time; errors as `get`. The handle stays."""
+        due_ms = due.at(self._clock.now_ms(), self._limits)
+        timer, message = await self._claim_and_read(self._read_handle(topic, handle))
+        await self._delays.move(timer, message, due_ms)
+        return self._scheduled(message, due_ms)
+
+    async def preview_move(self, topic: str, handle: str, due: Due) -> ScheduledMessage:
+        """The message as `move` would leave it; errors as `move`."""
+        due_ms = due.at(self._clock.now_ms(), self._limits)
+        waiting = await self.get(topic, handle)
+        return self._scheduled(waiting.message, due_ms)
+
+    # --- finding
+
+    async def _claim(self, recall: RecallHandle) -> Timer:
+        await self._be_up_to_date()
+        # Twice: it may move on while this looks.
+        for _ in range(2):
+            for timer in await self._places(recall):
+                with _damage_is_told():
+                    is_claimed = await self._delays.timers.claim_waiting(timer)
+                if is_claimed:
+                    return timer
+        raise await self._absence(recall)
+
+    async def _claim_and_read(self, recall: RecallHandle) -> tuple[Timer, StoredMessage]:
+        """One that is damaged, or for a topic that was deleted, is as good as gone."""
+        timer = await self._claim(recall)
+        message = await self._delays.read_claimed(timer)
+        if message is None or not self._is_for_present(message, recall.topic):
+            self._delays.timers.release([timer])
+            raise await self._absence(recall)
+        return timer, message
+
+    def _is_for_present(self, message: StoredMessage, topic: str) -> bool:
+        """Whether it waits for the topic that has this name now."""
+        view = self._metadata.snapshot.topics.get(topic)
+        return view is not None and _is_for(message, topic, view.generation)
+
+    async def _places(self, recall: RecallHandle) -> list[Timer]:
+        """Where the message may wait: where it began to, and where it was moved to last."""
+        places = [Timer(recall.due_ms, recall.offset)]
+        for message in await self._with_id(TIMER_TOPIC, recall):
+            due_ms = due_of(message)
+            if due_ms is not None:
+                places.append(Timer(due_ms, message.queue_offset))
+        return places
+
+    async def _with_id(self, topic: str, recall: RecallHandle) -> Sequence[StoredMessage]:
+        """Records of a topic that are the message, the newest first."""
+
+        def find(wait_for_disk: bool) -> list[memoryview]:
+            return self._store.find_by_key(
+                topic, recall.message_id, max_messages=NEWEST, wait_for_disk=wait_for_disk
+            )
+
+        records = await ColdReads(self._readers).run(find)
+        found = [self._store.decode(record) for record in reversed(records)]
+        identity = identity_text(Timer(recall.due_ms, recall.offset))
+        return [m for m in found if m.system.get(PROPERTY_TIMER) == identity]
+
+    async def _absence(self, recall: RecallHandle) -> AlreadyDelivered | MessageNotFound:
+        for message in await self._with_id(recall.topic, recall):
+            return AlreadyDelivered(
+                f"message {recall.message_id!r} is in queue {message.queue_id} already",
+                fields={"queue_id": message.queue_id, "queue_offset": message.queue_offset},
+            )
+        return MessageNotFound(
+            f"message {recall.message_id!r} waits no more",
+            hint="it was cancelled, or delivered so long ago that it is past retention",
+        )
+
+    async def _be_up_to_date(self) -> None:
+        timers = self._delays.timers
+        if timers.are_late:
+            raise _not_ready()
+        await timers.catch_up()
+
+    # --- translating
+
+    def _read_handle(self, topic: str, handle: str) -> RecallHandle:
+        find_topic(self._metadata, topic)
+        assert self._signer is not None
+        recall = self._signer.read(handle)
+        if recall.topic != topic:
+            raise InvalidRecallHandle(
+                f"the recall handle belongs to topic {recall.topic!r}",
+                hint=f"ask under /v1/topics/{recall.topic}/scheduled",
+            )
+        return recall
+
+    def _scheduled(self, message: StoredMessage, due_ms: int | None = None) -> ScheduledMessage:
+        assert self._signer is not None
+        system = message.system
+        topic = system[PROPERTY_REAL_TOPIC]
+        first = _timer_of(identity_of(message))
+        handle = RecallHandle(topic, first.offset, first.due_ms, message.message_id)
+        return ScheduledMessage(
+            message,
+            topic,
+            int(system[PROPERTY_REAL_QUEUE]),
+            int(system[PROPERTY_DUE]) if due_ms is None else due_ms,
+            self._signer.issue(handle),
+        )
+
+
+def _is_for(waiting: StoredMessage, topic: str, generation: int) -> bool:
+    """Whether a message waits for this generation of a topic; none is named by early versions."""
+    system = waiting.system
+    if system.get(PROPERTY_REAL_TOPIC) != topic:
+        return False
+    return int(system.get(PROPERTY_GENERATION, 0)) in (0, generation)
+
+
+@contextmanager
+def _damage_is_told() -> Iterator[None]:
+    """A damaged timer log is being made again: ask later."""
+    try:
+        yield
+    except TimerLogDamaged as error:
+        raise _not_ready() from error
+
+
+def _not_ready() -> TimersNotReady:
+    return TimersNotReady(
+        "the delayed messages are being read from the log",
+        hint="ask again later; what is due will be delivered",
+        retry_after_s=5,
+    )
+
+
+def _timer_of(token: str) -> Timer:
+    due, _, offset = token.partition("-")
+    if not all(part.isascii() and part.isdigit() and len(part) <= 19 for part in (due, offset)):
+        raise IllegalPage("the page token was not issued by this service")
+    return Timer(int(due), int(offset))

@@ -1,0 +1,138 @@
+"""Work that outlives its request: started, watched, cancelled. Event loop only.
+
+An operation lives in memory. One that a stop or a crash ends is gone, and what it had done by then
+stays done: each step of it is whole in the log. Whoever started it starts it again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from app.domain.clock import Clock
+from app.domain.errors import CurlewError, OperationNotFound, Quota, TooManyRequests
+from app.domain.limits import Limits
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class JobState(StrEnum):
+    """Where an operation is."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(slots=True)
+class Operation:
+    """One operation and how far it is. `total` is an estimate until it has ended."""
+
+    operation_id: str
+    kind: str
+    started_ms: int
+    total: int = 0
+    done: int = 0
+    skipped: int = 0
+    state: JobState = JobState.RUNNING
+    ended_ms: int | None = None
+    problem: str | None = None
+    _cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Somebody wants it to stop; the work looks at this between its steps."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """Ask it to stop after the step in progress."""
+        self._cancelled.set()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, but not when the operation is cancelled."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._cancelled.wait()
+        except TimeoutError:
+            return
+
+
+Work = Callable[[Operation], Awaitable[None]]
+
+
+class Jobs:
+    """The operations of one node: those that run, and the last that have ended."""
+
+    def __init__(self, clock: Clock, limits: Limits) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._operations: dict[str, Operation] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._number = 0
+
+    def start(self, kind: str, total: int, work: Work) -> Operation:
+        """Run `work` beside the request. Raises `TooManyRequests`."""
+        self.check_room()
+        self._number += 1
+        now_ms = self._clock.now_ms()
+        operation = Operation(f"{kind}-{now_ms:x}-{self._number}", kind, now_ms, total)
+        self._forget_oldest()
+        self._operations[operation.operation_id] = operation
+        task = asyncio.get_running_loop().create_task(
+            self._run(operation, work), name=operation.operation_id
+        )
+        self._tasks[operation.operation_id] = task
+        return operation
+
+    def check_room(self) -> None:
+        """Raise `TooManyRequests` when as many run as may."""
+        limit = self._limits.operations_running_max
+        if len(self._tasks) >= limit:
+            raise TooManyRequests(
+                f"{len(self._tasks)} operations run already",
+                hint="wait for one to end, or cancel one: GET /v1/operations",
+                fields={"limit": limit},
+                quota=Quota("operations", limit, "concurrent-requests", 0),
+                retry_after_s=1,
+            )
+
+    def find(self, operation_id: str) -> Operation:
+        """The operation, or `OperationNotFound`."""
+        operation = self._operations.get(operation_id)
+        if operation is None:
+            raise OperationNotFound(
+                f"there is no operation {operation_id!r} on this node",
+                hint="operations are kept in memory: a restart forgets them, not their effects",
+            )
+        return operation
+
+    def newest_first(self) -> list[Operation]:
+        return list(reversed(self._operations.values()))
+
+    async def stop(self) -> None:
+        """Cancel what runs and wait until it has ended."""
+        for operation_id in self._tasks:
+            self._operations[operation_id].cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    async def _run(self, operation: Operation, work: Work) -> None:
+        try:
+            await work(operation)
+            ended = JobState.CANCELLED if operation.is_cancelled else JobState.SUCCEEDED
+        except CurlewError as error:
+            operation.problem, ended = error.detail, JobState.FAILED
+        except Exception:  # noqa: BLE001  # the operation says so; nobody else waits for it
+            _LOG.exception("operation %s failed", operation.operation_id)
+            operation.problem, ended = "unexpected failure; see the log", JobState.FAILED
+        operation.state = ended
+        operation.ended_ms = self._clock.now_ms()
+        del self._tasks[operation.operation_id]
+
+    def _forget_oldest(self) -> None:
+        ended = [name for name in self._operations if name not in self._tasks]
+        for name in ended[: max(len(ended) - self._limits.operations_kept_max + 1, 0)]:
+            del self._operations[name]

@@ -1,0 +1,80 @@
+"""Waiting until the store has confirmed an append, or a flush. Event loop only."""
+
+import asyncio
+from collections.abc import Callable
+
+from typing_extensions import override
+
+from app.broker.ports import Store
+from app.domain.errors import CurlewError, Outcome
+from app.runtime.direct import Resumable, called_back_by, has_task
+
+
+class AppendFuture(Resumable):
+    """Lets any number wait for one append. Costs no future when it is confirmed at once, and none
+    where there is no task."""
+
+    __slots__ = ("_error", "_is_done", "_waiting")
+
+    def __init__(self) -> None:
+        self._is_done = False
+        self._error: CurlewError | None = None
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def is_done(self) -> bool:
+        return self._is_done
+
+    @property
+    def has_failed(self) -> bool:
+        return self._error is not None
+
+    @property
+    def error(self) -> CurlewError | None:
+        """Why it has failed; None also while that is not known."""
+        return self._error and with_outcome(self._error, "unknown")
+
+    def done(self, error: CurlewError | None) -> None:
+        """The store's callback."""
+        self._is_done = True
+        self._error = error
+        for go_on in self._waiting:
+            go_on()
+
+    @override
+    def then(self, go_on: Callable[[], None]) -> None:
+        self._waiting.append(go_on)
+
+    async def wait(self) -> None:
+        """Return when the data is safe; raise what went wrong."""
+        if not self._is_done:
+            if has_task():
+                await self._future()
+            else:
+                await called_back_by(self)
+        if self._error is not None:
+            raise with_outcome(self._error, "unknown")
+
+    def _future(self) -> asyncio.Future[None]:
+        future = asyncio.get_running_loop().create_future()
+
+        def go_on() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self._waiting.append(go_on)
+        return future
+
+
+async def flush_store(store: Store) -> None:
+    """Return when all that was appended before is on the medium; raise what went wrong."""
+    confirmation = AppendFuture()
+    store.flush(confirmation.done)
+    await confirmation.wait()
+
+
+def with_outcome(error: CurlewError, outcome: Outcome) -> CurlewError:
+    """Say what is known, unless the store has said it already."""
+    if error.outcome is None:
+        error.outcome = outcome
+    return error

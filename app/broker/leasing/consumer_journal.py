@@ -1,0 +1,420 @@
+"""Writing groups' progress down: one entry in the log for each settle, receive, commit and reset.
+
+The log is the truth, SQL a checkpoint of the committed offsets (`offset_book`) that is at most a
+second old. So a database that is slow, locked or gone costs no redelivery, and neither does a
+kill -9; a loss of power costs what the topic's flush mode allows. Event loop only.
+
+Invariant: memory takes a change in the turn in which its entry is appended (`journal`).
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Executor
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+from app.broker.journal.append_future import AppendFuture
+from app.broker.journal.journal import Journal
+from app.broker.leasing.subscriptions import Held, Subscription
+from app.broker.ports import Group, Snapshot, Store, Topic
+from app.broker.progress.consumer_state import (
+    Bound,
+    ConsumerState,
+    ConsumptionSet,
+    Delivered,
+    Entry,
+    Forgotten,
+    HandedOut,
+    HeldTo,
+    Key,
+    Move,
+    Placed,
+    QueueState,
+    Skipped,
+    Unsubscribed,
+    delivered_runs,
+    encode_entry,
+)
+from app.broker.progress.offset_cache import OffsetCache
+from app.domain.consumers.consumption import Consumption
+from app.domain.errors import CurlewError, DiskFull
+from app.domain.handles.receipt import RETRY_QUEUE_ID
+from app.domain.names import PROGRESS_TOPIC, dead_letter_topic, retry_topic
+from app.domain.positions import FlushMode
+from app.store import Done, StepPart
+
+_LOG: Final = logging.getLogger(__name__)
+_SHOWN: Final = 20
+"""Queues that one line of the log lists."""
+
+Moved = Callable[[Key, int, CurlewError | None], None]
+"""What became of a move of a queue to a committed offset."""
+
+
+class ConsumerJournal:
+    """One per broker. `load` before use."""
+
+    def __init__(self, store: Store, readers: Executor) -> None:
+        self._store = store
+        self._state = ConsumerState()
+        self._journal = Journal(store, PROGRESS_TOPIC, self._state, readers)
+        self._unbound: dict[tuple[str, str], Bound] = {}
+        """(group, topic) → what the log has refused; written before any other entry of the pair."""
+        self._unforgotten: set[tuple[str, str]] = set()
+        """(group, topic) pairs that were deleted, which the log has refused to hear; told again."""
+        self._untold: set[tuple[str, str]] = set()
+        """(group, topic) pairs whose kind of consumption the log has refused; told again."""
+
+    async def load(self, book: OffsetCache, snapshot: Snapshot) -> None:
+        """Replay the log; then log, book and queues know the same.
+
+        The log is the truth. SQL is looked at only for queues of which the log knows nothing. What
+        lies beyond the end of its queue, because a loss of power took the end of the log or an
+        older log was restored, is held to that end before anything new is stored there.
+        """
+        await self._journal.replay()
+        queues = self._state.queues
+        for group, topic in sorted({key[:2] for key in queues} | {*self.consumptions()}):
+            self._take_up(group, topic, snapshot)
+        for key, offset in book.rows():
+            if key not in queues:
+                self._state.get_or_make(key).skip_to(offset)
+        self._hold_to_ends()
+        for (group, topic, queue_id), state in queues.items():
+            if queue_id != RETRY_QUEUE_ID:
+                book.correct((group, topic, queue_id), state.progress.committed)
+
+    def _take_up(self, group: str, topic: str, snapshot: Snapshot) -> None:
+        """Drop the work of what was deleted; keep that of what is merely not in the metadata."""
+        group_now, topic_now = snapshot.groups.get(group), snapshot.topics.get(topic)
+        of_group, of_topic = self._state.generations.get((group, topic), (0, 0))
+        if self._is_gone(dead_letter_topic(group), of_group, group_now) or self._is_gone(
+            topic, of_topic, topic_now
+        ):
+            self._finish_deletion(group, topic)
+        elif group_now is not None and topic_now is not None:
+            with contextlib.suppress(DiskFull):  # the next use of the two binds them
+                self.bind(group_now, topic_now)
+
+    def _is_gone(self, stored: str, generation: int, now: Group | Topic | None) -> bool:
+        if now is not None and generation in (0, now.generation):
+            return False
+        return self._store.is_gone(stored, generation)
+
+    def _finish_deletion(self, group: str, topic: str) -> None:
+        """The node was killed while it deleted one of them, or another node has done it.
+
+        Written down, or it would come back with the next start for one made again by then.
+        """
+        self.delete_retries(group, topic)
+        self._change_if_possible(Unsubscribed(group, topic))
+
+    def delete_retries(self, group: str, topic: str) -> None:
+        """Or who begins anew would begin with them, acked ones too. Those that are on their way are
+        nobody's either. What cannot be written down now is unreadable all the same."""
+        retries = retry_topic(group, topic)
+        if self._store.next_offset(retries, 0):
+            with contextlib.suppress(CurlewError):
+                self._store.delete_topic(retries)
+
+    def _hold_to_ends(self) -> None:
+        """Once, before anybody stores or reads. Without room for it the log is told before the next
+        message is stored, which would else seem to be done."""
+        held: list[str] = []
+        for (group, topic, queue_id), state in self._state.queues.items():
+            is_retry = queue_id == RETRY_QUEUE_ID
+            place = (retry_topic(group, topic), 0) if is_retry else (topic, queue_id)
+            end = self._store.bounds(*place).max_offset
+            if state.end > end:
+                if state.progress.committed > end:
+                    committed = state.progress.committed
+                    held.append(f"{group} in queue {place[1]} of {place[0]}: {committed} to {end}")
+                entry = HeldTo(group, topic, queue_id, end)
+                self._store.first_steps.append(self._journal.entry(encode_entry(entry)))
+                self._state.take(entry)
+        if held:
+            _LOG.warning(
+                "committed offsets lay beyond the end of the log, whose end was lost or which is an"
+                " older one; %d were set back: %s%s",
+                *(len(held), "; ".join(held[:_SHOWN]), "; …" if len(held) > _SHOWN else ""),
+            )
+
+    def bind(self, group: Group, topic: Topic) -> None:
+        """Let the group's work in the topic be that of these generations, before any of it.
+
+        Raises what `Store.append` raises.
+        """
+        pair = group.name, topic.name
+        generations = group.generation, topic.generation
+        before = self._state.generations.get(pair)
+        if before == generations:
+            self._write_unbound([pair])
+            return
+        if before is not None:
+            self.delete_retries(*pair)
+        with contextlib.suppress(CurlewError):  # the store tells the log with its next checkpoint
+            self._store.begin_topic(retry_topic(*pair), 0)
+        is_early = before is None and any(key[:2] == pair for key in self._state.queues)
+        entry = Bound(*pair, generations, keeps=is_early)
+        self._append_bound(entry)
+        self._state.take(entry)
+        self._unforgotten.discard(pair)  # it forgets what was before
+
+    def _append_bound(self, entry: Bound) -> None:
+        pair = entry.group, entry.topic
+
+        def done(error: CurlewError | None) -> None:
+            if error is not None and self._state.generations.get(pair) == entry.generations:
+                self._unbound[pair] = entry
+
+        self._store.append_step((self._journal.entry(encode_entry(entry)),), FlushMode.ASYNC, done)
+        self._unbound.pop(pair, None)
+
+    def _write_unbound(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """What the log has refused comes before anything else of the pair: a later one would take
+        back all that is written before it."""
+        for pair in pairs:
+            entry = self._unbound.get(pair)
+            if entry is not None:
+                self._append_bound(entry)
+
+    def find(self, key: Key) -> QueueState | None:
+        return self._state.queues.get(key)
+
+    def queue(self, key: Key) -> QueueState:
+        """The state of a queue; made when there is none."""
+        return self._state.get_or_make(key)
+
+    def topics(self, group: str) -> set[str]:
+        """Topics in which the group has begun."""
+        return {key[1] for key in self._state.queues if key[0] == group}
+
+    def topics_of(self, groups: Collection[str]) -> dict[str, set[str]]:
+        """The same for several groups, in one pass."""
+        found: dict[str, set[str]] = {group: set() for group in groups}
+        for group, topic, _ in self._state.queues:
+            if group in found:
+                found[group].add(topic)
+        for group, topic in self._state.consumptions:
+            if group in found:
+                found[group].add(topic)
+        return found
+
+    def retried(self) -> list[tuple[str, str]]:
+        """(group, topic) pairs that have a retry topic."""
+        return [(key[0], key[1]) for key in self._state.queues if key[2] == RETRY_QUEUE_ID]
+
+    def of_group(self, group: str) -> list[tuple[str, int, QueueState]]:
+        """Topic, queue id and state of everything that a group consumes."""
+        return [
+            (topic, queue_id, state)
+            for (name, topic, queue_id), state in self._state.queues.items()
+            if name == group
+        ]
+
+    def consumption(self, group: str, topic: str) -> tuple[Consumption, int] | None:
+        """How the group consumes the topic, and since when; None: nobody does."""
+        return self._state.consumptions.get((group, topic))
+
+    def consumptions(self) -> list[tuple[str, str]]:
+        """(Group, topic) pairs that are consumed."""
+        return list(self._state.consumptions)
+
+    # --- entries
+
+    def part(self, entry: Entry) -> StepPart:
+        """The part of a step that writes `entry` down; the caller makes the change in this turn.
+
+        Raises what `Store.append` raises.
+        """
+        if self._unbound and not isinstance(entry, Forgotten | Unsubscribed):
+            self._write_unbound([pair for pair in self._unbound if pair[0] == entry.group])
+        return self._journal.entry(encode_entry(entry))
+
+    def append(self, entry: Entry, flush: FlushMode, settled: Done | None = None) -> AppendFuture:
+        """Write one entry down that belongs to no message. Raises what `Store.append` raises.
+
+        `settled` is called before the confirmation tells anybody.
+        """
+        confirmation = AppendFuture()
+        done = confirmation.done
+        if settled is not None:
+
+            def done(error: CurlewError | None) -> None:
+                settled(error)
+                confirmation.done(error)
+
+        self._store.append_step((self.part(entry),), flush, done)
+        return confirmation
+
+    def place(
+        self, group: str, rows: Iterable[tuple[str, int, int]], flush: FlushMode
+    ) -> AppendFuture:
+        """Let the group begin at (topic, queue id, offset) each. Stays when the log refuses it: the
+        caller writes it again."""
+        return self.change(Placed(group, list(rows)), flush)
+
+    def skip(
+        self, group: str, rows: Iterable[tuple[str, int, int]], flush: FlushMode
+    ) -> AppendFuture:
+        """Everything below (topic, queue id, offset) each is done for the group; as above."""
+        return self.change(Skipped(group, list(rows)), flush)
+
+    def move(self, entry: Placed | Skipped, flush: FlushMode, moved: Moved) -> AppendFuture:
+        """A reset or a commit by a client, which is undone when the log refuses it.
+
+        `moved` is called for each queue that is known still, before the confirmation tells anybody.
+        """
+        moves: list[tuple[Key, QueueState, Move]] = []
+        committed: list[int] = []
+
+        def settled(error: CurlewError | None) -> None:
+            for (key, state, move), offset in zip(moves, committed, strict=True):
+                is_known = True
+                if error is None:
+                    state.confirm(move)
+                else:
+                    is_known = state.undo(move)
+                if self.find(key) is state:
+                    if not is_known:
+                        del self._state.queues[key]
+                    moved(key, offset, error)
+
+        confirmation = self.append(entry, flush, settled)
+        for topic, queue_id, offset in entry.rows:
+            key = entry.group, topic, queue_id
+            is_new = key not in self._state.queues
+            state = self.queue(key)
+            is_restart = isinstance(entry, Placed)
+            moves.append((key, state, state.begin_move(offset, is_restart, is_new)))
+        self._state.take(entry)
+        committed += [state.progress.committed for _, state, _ in moves]
+        return confirmation
+
+    def hand_out(self, subscription: Subscription, leased: Sequence[Held]) -> AppendFuture:
+        """Messages were leased once more each."""
+        return self._count(subscription, leased, 1)
+
+    def take_back(self, subscription: Subscription, leased: Sequence[Held]) -> None:
+        """They never reached a consumer. Not waited for: at worst one attempt is lost."""
+        self._count(subscription, leased, -1)
+
+    def _count(self, subscription: Subscription, leased: Sequence[Held], by: int) -> AppendFuture:
+        rows: list[tuple[str, int, list[Delivered]]] = []
+        for queue, run in groupby(leased, itemgetter(0)):
+            offsets = [offset for _, offset, _ in run]
+            known = queue.state.deliveries
+            first, count = offsets[0], len(offsets)
+            is_new = by == 1 and known.keys().isdisjoint(offsets)
+            if is_new and offsets == list(range(first, first + count)):
+                runs = [(first, count, 1)]
+            else:
+                runs = list(delivered_runs([(each, known.get(each, 0) + by) for each in offsets]))
+            rows.append((subscription.topic, queue.queue_id, runs))
+        return self.change(HandedOut(subscription.group, rows), FlushMode.ASYNC)
+
+    def set_consumption(
+        self, group: Group, topic: Topic, kind: Consumption | None, now_ms: int
+    ) -> AppendFuture | None:
+        """From now on the group consumes the topic so. None: the disk is full. What the log has
+        refused it is told again (`turn`); a crash before would forget it, as it would forget
+        deliveries."""
+        entry = ConsumptionSet(group.name, topic.name, kind, now_ms)
+        written: AppendFuture | None = None
+        try:
+            self.bind(group, topic)
+            written = self._append_kind(entry)
+        except DiskFull:
+            self._untold.add((group.name, topic.name))
+        self._state.take(entry)
+        return written
+
+    def _append_kind(self, entry: ConsumptionSet) -> AppendFuture:
+        pair = entry.group, entry.topic
+
+        def settled(error: CurlewError | None) -> None:
+            if error is not None:
+                self._untold.add(pair)
+
+        return self.append(entry, FlushMode.ASYNC, settled)
+
+    def _tell_kinds_again(self) -> None:
+        """Those of now, whatever was refused; who is not bound has begun nothing."""
+        untold, self._untold = self._untold, set()
+        for pair in untold & self._state.generations.keys():
+            kind, since_ms = self._state.consumptions.get(pair, (None, 0))
+            try:
+                self._append_kind(ConsumptionSet(*pair, kind, since_ms))
+            except CurlewError:
+                self._untold.add(pair)
+
+    def unsubscribe(self, group: str, topic: str, left: Done) -> AppendFuture:
+        """The group's progress in the topic is deleted; when the log refuses it, all is as it was.
+        `left` is told, before the confirmation tells anybody."""
+        pair = group, topic
+        before = {key: state for key, state in self._state.queues.items() if key[:2] == pair}
+        generations, unbound = self._state.generations.get(pair), self._unbound.get(pair)
+        consumption = self._state.consumptions.get(pair)
+
+        def settled(error: CurlewError | None) -> None:
+            if error is not None:
+                self._state.queues |= before
+                if generations is not None:
+                    self._state.generations[pair] = generations
+                if consumption is not None:
+                    self._state.consumptions[pair] = consumption
+                if unbound is not None:
+                    self._unbound[pair] = unbound
+            left(error)
+
+        confirmation = self.append(Unsubscribed(group, topic), FlushMode.SYNC, settled)
+        self._unbound.pop(pair, None)
+        self._state.take(Unsubscribed(group, topic))
+        return confirmation
+
+    def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """A topic or a group was deleted. Not waited for: the metadata says so as well."""
+        self._change_if_possible(Forgotten(group, topic))
+
+    def _change_if_possible(self, entry: Forgotten | Unsubscribed) -> None:
+        """What was deleted is forgotten also when the log takes nothing now; it is told again."""
+        if isinstance(entry, Unsubscribed):
+            gone = {(entry.group, entry.topic)}
+        else:
+            known = {*(key[:2] for key in self._state.queues), *self._state.generations}
+            gone = {pair for pair in known if pair[0] == entry.group or pair[1] == entry.topic}
+
+        def settled(error: CurlewError | None) -> None:
+            if error is not None:
+                self._unforgotten |= gone - self._state.generations.keys()
+
+        try:
+            self.append(entry, FlushMode.ASYNC, settled)
+        except CurlewError:
+            self._unforgotten |= gone
+        for pair in gone:
+            self._unbound.pop(pair, None)
+        self._state.take(entry)
+
+    def _forget_again(self) -> None:
+        """What the log has refused to forget, and what was not made again since."""
+        for pair in list(self._unforgotten):
+            self._unforgotten.discard(pair)
+            if pair not in self._state.generations:
+                self._change_if_possible(Unsubscribed(*pair))
+
+    def change(self, entry: Entry, flush: FlushMode, settled: Done | None = None) -> AppendFuture:
+        """Write an entry down that belongs to no message, and make its change."""
+        confirmation = self.append(entry, flush, settled)
+        self._state.take(entry)
+        return confirmation
+
+    async def turn(self) -> None:
+        """Say again what was refused; write a snapshot when one is due. A service's turn."""
+        if self._unforgotten:
+            self._forget_again()
+        if self._untold:
+            self._tell_kinds_again()
+        await self._journal.turn()

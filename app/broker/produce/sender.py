@@ -1,0 +1,525 @@
+"""Sending: check, choose a queue, append, wait until the store confirms.
+
+Every error that leaves here carries `outcome`. Before the append it is "not_stored"; after it, what
+the store says, or "unknown". A caller that is cancelled while it waits leaves the append to finish:
+nothing is taken back, and nobody says "not stored" about it. Event loop only.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from app.broker.config import BrokerConfig
+from app.broker.delays.delayed_sends import DELAYED_A_TURN, Delayed, DelayedSends, Waiting
+from app.broker.journal.append_future import AppendFuture, with_outcome
+from app.broker.lifecycle.lifecycle import Lifecycle
+from app.broker.ports import Metadata, Store, Topic
+from app.broker.produce.batch_parts import (
+    SMALL_MESSAGES_MAX,
+    parts_of,
+    ranges_of,
+    weight_of,
+)
+from app.broker.produce.message_types import check_type
+from app.broker.produce.send_steps import Chosen, SendStep, fill_in, made
+from app.broker.results import BatchItem, FrameResult, SendResult
+from app.broker.topic_lookup import check_queue, find_topic
+from app.domain.delays import Due
+from app.domain.errors import BatchTooLarge, CurlewError, InvalidRequest, TopicNotFound
+from app.domain.limits import MIB, Limits
+from app.domain.message import Message, check_message, queue_for_sharding_key
+from app.domain.positions import FlushMode
+from app.domain.settings import TopicType
+from app.runtime.direct import in_task
+from app.store import Appended
+from app.store.formats.frame.batch_frame import RequestFrame, parse_request, promised_count
+
+CHECKED_A_TURN_MAX: Final = 4_000
+"""Messages of a batch that one turn checks; weighed as for `TURN_MESSAGES_MAX`."""
+
+LARGE_FRAME_BYTES: Final = 8 * MIB
+LARGE_FRAME_MESSAGES: Final = 2_000
+"""A larger frame is checked on a thread: 1 ms a MiB, and with keys up to 20 µs a message."""
+
+
+_TURNS_SPARED: Final = 1_024
+"""Turns of deleted topics that may pile up before they are swept out."""
+
+
+class _Part(NamedTuple):
+    """Messages of one queue that are being stored."""
+
+    queue_id: int
+    indexes: Sequence[int]
+    """Their places in the batch."""
+    appended: Appended
+    confirmation: AppendFuture
+
+
+class Sender:
+    """Appends for producers. One per broker."""
+
+    def __init__(
+        self,
+        store: Store,
+        metadata: Metadata,
+        limits: Limits,
+        config: BrokerConfig,
+        delayed: DelayedSends,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._limits = limits
+        self._config = config
+        self._delayed = delayed
+        self._lifecycle = lifecycle
+        self._turns: dict[str, int] = {}
+        """Topic → number of round-robin choices so far."""
+
+    async def send(
+        self,
+        topic_name: str,
+        message: Message,
+        queue_id: int | None,
+        flush: FlushMode | None,
+        due: Due | None = None,
+    ) -> SendResult:
+        try:
+            topic = self._metadata.snapshot.topics.get(topic_name)
+            if topic is None:
+                topic = await self.find_or_create(topic_name)
+            check_message(message, self._limits)
+            if queue_id is None:
+                queue_id = self._choose_queue(topic, message.sharding_key)
+            else:
+                check_queue(topic, queue_id)
+            if due is not None or topic.type is not TopicType.NORMAL:
+                check_type(topic, message, is_delayed=due is not None)
+                due_ms = self._delayed.due_ms(due)
+                if due_ms is not None:
+                    return await self._send_delayed(topic, message, queue_id, due_ms, flush)
+            confirmation = AppendFuture()
+            appended = self._store.append(
+                topic_name,
+                queue_id,
+                (message,),
+                flush or topic.flush,
+                confirmation.done,
+                topic.generation,
+            )
+        except CurlewError as error:
+            with_outcome(error, "not_stored")
+            raise
+        await confirmation.wait()
+        return SendResult(
+            appended.message_ids[0],
+            topic_name,
+            queue_id,
+            appended.first_queue_offset,
+            appended.store_time_ms,
+        )
+
+    async def _send_delayed(
+        self, topic: Topic, message: Message, queue_id: int, due_ms: int, flush: FlushMode | None
+    ) -> SendResult:
+        waiting = self._delayed.append(topic, [Delayed(message, queue_id, due_ms)], flush)
+        return (await waiting.results())[0]
+
+    async def send_frame(
+        self,
+        topic_name: str,
+        body: bytes | bytearray | memoryview,
+        queue_id: int | None,
+        flush: FlushMode | None,
+    ) -> FrameResult:
+        try:
+            topic = await self.find_or_create(topic_name)
+            queue_id = self.choose_one(topic, queue_id)
+            frame = await self.checked_frame(topic_name, body)
+            confirmation = AppendFuture()
+            appended = self._store.append_frame(
+                topic_name,
+                queue_id,
+                frame,
+                flush or topic.flush,
+                confirmation.done,
+                generation=topic.generation,
+            )
+        except CurlewError as error:
+            with_outcome(error, "not_stored")
+            raise
+        await confirmation.wait()
+        return FrameResult(
+            topic_name,
+            queue_id,
+            appended.first_queue_offset,
+            appended.count,
+            appended.store_time_ms,
+            appended.message_ids,
+        )
+
+    async def checked_frame(
+        self, topic_name: str, body: bytes | bytearray | memoryview
+    ) -> RequestFrame:
+        """The frame, checked; a large one on a thread. What can be written to is ours."""
+        check = partial(parse_request, body, topic=topic_name, limits=self._limits)
+        if len(body) <= LARGE_FRAME_BYTES and promised_count(body) <= LARGE_FRAME_MESSAGES:
+            return check()
+        return await asyncio.get_running_loop().run_in_executor(None, check)
+
+    async def send_batch(
+        self,
+        topic_name: str,
+        items: Sequence[BatchItem | CurlewError],
+        *,
+        queue_id: int | None,
+        spread: bool,
+        strict: bool,
+        flush: FlushMode | None,
+    ) -> list[SendResult | CurlewError]:
+        try:
+            topic = await self.find_or_create(topic_name)
+            self.check_batch(items)
+            if queue_id is not None:
+                check_queue(topic, queue_id)
+        except CurlewError as error:
+            with_outcome(error, "not_stored")
+            raise
+        results = await self._check_items(topic, items)
+        chosen = self._choose_queues(topic, items, results, queue_id, spread)
+        if strict and any(error is not None for error in results):
+            return _refuse_all(results)
+        if strict:
+            return await self._append_together(topic, items, chosen, flush)
+        return await self._append_by_queue(topic, items, chosen, results, flush)
+
+    # --- choosing queues
+
+    async def place(
+        self, topic_name: str, sharding_key: str | None, queue_id: int | None
+    ) -> tuple[Topic, int]:
+        """Topic and queue of a message that becomes visible later; as for a send."""
+        topic = await self.find_or_create(topic_name)
+        if queue_id is None:
+            return topic, self._choose_queue(topic, sharding_key)
+        check_queue(topic, queue_id)
+        return topic, queue_id
+
+    def choose_one(self, topic: Topic, queue_id: int | None) -> int:
+        """The queue of a frame: the one that was asked for, or the one whose turn it is."""
+        check_type(topic, None)
+        if queue_id is None:
+            return self._choose_queue(topic, None)
+        check_queue(topic, queue_id)
+        return queue_id
+
+    async def choose(
+        self,
+        topic: Topic,
+        items: Sequence[BatchItem | CurlewError],
+        queue_id: int | None,
+        spread: bool,
+    ) -> dict[int, list[tuple[int, Message]]]:
+        """Queue → the entries that go there, each with its place in the batch.
+
+        Raises when the batch or any entry of it is not valid.
+        """
+        self.check_batch(items)
+        if queue_id is not None:
+            check_queue(topic, queue_id)
+        errors = await self._check_items(topic, items)
+        for error in errors:
+            if error is not None:
+                raise error
+        chosen = self._choose_queues(topic, items, errors, queue_id, spread)
+        if len(items) > SMALL_MESSAGES_MAX:
+            await asyncio.sleep(0)
+        return {
+            queue: [
+                (index, item.message)
+                for index in indexes
+                if isinstance(item := items[index], BatchItem)
+            ]
+            for queue, indexes in chosen.items()
+        }
+
+    def _choose_queue(self, topic: Topic, sharding_key: str | None) -> int:
+        if sharding_key is not None:
+            return queue_for_sharding_key(sharding_key, topic.queues)
+        turn = self._turns.get(topic.name)
+        if turn is None:
+            turn = 0
+            self._forget_turns()
+        self._turns[topic.name] = turn + 1
+        return turn % topic.queues
+
+    def _forget_turns(self) -> None:
+        """Those of deleted topics, when they may be as many as there are topics."""
+        known = self._metadata.snapshot.topics
+        if len(self._turns) > 2 * len(known) + _TURNS_SPARED:
+            self._turns = {name: turn for name, turn in self._turns.items() if name in known}
+
+    def _choose_queues(
+        self,
+        topic: Topic,
+        items: Sequence[BatchItem | CurlewError],
+        errors: Sequence[CurlewError | None],
+        queue_id: int | None,
+        spread: bool,
+    ) -> dict[int, list[int]]:
+        """Queue → indexes of the entries without an error that go there."""
+        chosen: dict[int, list[int]] = {}
+        shared = queue_id
+        for index, (item, error) in enumerate(zip(items, errors, strict=True)):
+            if error is not None or isinstance(item, CurlewError):
+                continue
+            key = item.message.sharding_key
+            if item.queue_id is not None:
+                queue = item.queue_id
+            elif queue_id is None and (spread or key is not None):
+                queue = self._choose_queue(topic, key)
+            else:
+                if shared is None:
+                    shared = self._choose_queue(topic, None)
+                queue = shared
+            chosen.setdefault(queue, []).append(index)
+        return chosen
+
+    async def _check_items(
+        self, topic: Topic, items: Sequence[BatchItem | CurlewError]
+    ) -> list[CurlewError | None]:
+        """What forbids each entry, if anything does; of a large batch in several turns."""
+        if len(items) <= SMALL_MESSAGES_MAX:
+            return [self.check_item(topic, item) for item in items]
+        errors: list[CurlewError | None] = []
+        weight = 0
+        for item in items:
+            weight += 1 if isinstance(item, CurlewError) else weight_of(item.message)
+            if weight > CHECKED_A_TURN_MAX:
+                weight = 0
+                await asyncio.sleep(0)
+            errors.append(self.check_item(topic, item))
+        return errors
+
+    def check_item(self, topic: Topic, item: BatchItem | CurlewError) -> CurlewError | None:
+        """What forbids this entry, if anything does."""
+        if isinstance(item, CurlewError):
+            return with_outcome(item, "not_stored")
+        try:
+            check_message(item.message, self._limits)
+            if item.due is not None or topic.type is not TopicType.NORMAL:
+                check_type(topic, item.message, is_delayed=item.due is not None)
+                self._delayed.due_ms(item.due)
+            if item.queue_id is not None:
+                check_queue(topic, item.queue_id)
+        except CurlewError as error:
+            return with_outcome(error, "not_stored")
+        return None
+
+    def check_batch(self, items: Sequence[BatchItem | CurlewError]) -> None:
+        """Raise `InvalidRequest` or `BatchTooLarge` by number and bytes."""
+        limits = self._limits
+        if not items:
+            raise InvalidRequest("the batch has no messages")
+        if len(items) > limits.batch_messages_max:
+            raise BatchTooLarge(
+                f"the batch has {len(items)} messages; at most {limits.batch_messages_max} are"
+                " taken",
+                fields={"limit": limits.batch_messages_max},
+            )
+        size = sum([len(item.message.body) for item in items if isinstance(item, BatchItem)])
+        if size > limits.batch_bytes_max:
+            raise BatchTooLarge(
+                f"the bodies have {size} bytes; at most {limits.batch_bytes_max} are taken",
+                fields={"limit_bytes": limits.batch_bytes_max},
+            )
+
+    # --- appending
+
+    async def _append_by_queue(
+        self,
+        topic: Topic,
+        items: Sequence[BatchItem | CurlewError],
+        chosen: dict[int, list[int]],
+        errors: list[CurlewError | None],
+        flush: FlushMode | None,
+    ) -> list[SendResult | CurlewError]:
+        """One append per queue, then one wait for each.
+
+        No await lies between the first append and the last, so they share one write; but a large
+        batch is appended in several turns of the loop, and others may come between its parts. When
+        one part of a queue is refused or fails, so is the rest of that queue: who repeats what was
+        not stored keeps the order.
+        """
+        results: list[SendResult | CurlewError | None] = list(errors)
+        pending: list[_Part] = []
+        refusals: dict[int, CurlewError] = {}
+        delayed = await self._append_delayed(topic, items, chosen, results, flush)
+        for queue_id, indexes, messages, begins_turn in parts_of(items, chosen):
+            if begins_turn:
+                await asyncio.sleep(0)
+            refusal = refusals.get(queue_id) or _failure_before(pending, queue_id)
+            if refusal is None:
+                confirmation = AppendFuture()
+                try:
+                    appended = self._store.append(
+                        topic.name,
+                        queue_id,
+                        messages,
+                        flush or topic.flush,
+                        confirmation.done,
+                        topic.generation,
+                    )
+                except CurlewError as error:
+                    refusal = with_outcome(error, "not_stored")
+                else:
+                    pending.append(_Part(queue_id, indexes, appended, confirmation))
+            if refusal is not None:
+                refusals[queue_id] = refusal
+                _fill(results, indexes, refusal)
+        for part in pending:
+            await _fill_confirmed(results, topic.name, part)
+        for waiting in delayed:
+            if len(delayed) > 1:
+                await asyncio.sleep(0)
+            await _fill_delayed(results, *waiting)
+        return [result for result in results if result is not None]
+
+    async def _append_together(
+        self,
+        topic: Topic,
+        items: Sequence[BatchItem | CurlewError],
+        chosen: dict[int, list[int]],
+        flush: FlushMode | None,
+    ) -> list[SendResult | CurlewError]:
+        """A strict batch as one step: all is stored or nothing, also in a crash. It is appended in
+        one turn; the step of a large one is made before on a thread."""
+        queues = {index: queue_id for queue_id, indexes in chosen.items() for index in indexes}
+        due_ms = self._delayed.due_ms
+
+        def made_step() -> SendStep:
+            sent = [
+                Chosen(topic, queues[index], item, due_ms(item.due))
+                for index, item in enumerate(items)
+                if isinstance(item, BatchItem)
+            ]
+            return SendStep(self._delayed, sent)
+
+        try:
+            step = await made(made_step, len(items))
+            step.check()
+            done = step.confirmation.done
+            mode = flush or topic.flush
+            step.appended = self._store.append_step(step.parts, mode, done, is_send=True)
+        except CurlewError as error:
+            return [with_outcome(error, "not_stored")] * len(items)
+        try:
+            return await step.results()
+        except CurlewError as error:
+            return [error] * len(items)
+
+    async def _append_delayed(
+        self,
+        topic: Topic,
+        items: Sequence[BatchItem | CurlewError],
+        chosen: dict[int, list[int]],
+        results: list[SendResult | CurlewError | None],
+        flush: FlushMode | None,
+    ) -> list[tuple[list[int], Waiting]]:
+        """Take those that are for later out of `chosen` and append them where they wait; of a
+        large batch in several turns."""
+        later, sent = self._take_later(items, chosen)
+        pending: list[tuple[list[int], Waiting]] = []
+        for first, end in ranges_of([each.message for each in sent], DELAYED_A_TURN):
+            indexes = later[first:end]
+            if first:
+                await asyncio.sleep(0)
+            try:
+                waiting = self._delayed.append(topic, sent[first:end], flush)
+            except CurlewError as error:
+                _fill(results, indexes, with_outcome(error, "not_stored"))
+            else:
+                pending.append((indexes, waiting))
+        return pending
+
+    def _take_later(
+        self, items: Sequence[BatchItem | CurlewError], chosen: dict[int, list[int]]
+    ) -> tuple[list[int], list[Delayed]]:
+        """Take the places of those that are for later out of `chosen`; and what is delayed."""
+        later: list[int] = []
+        sent: list[Delayed] = []
+        for queue_id, indexes in chosen.items():
+            for index in indexes:
+                item = items[index]
+                if isinstance(item, BatchItem) and item.due is not None:
+                    due_ms = self._delayed.due_ms(item.due)
+                    if due_ms is not None:
+                        later.append(index)
+                        sent.append(Delayed(item.message, queue_id, due_ms))
+        if not later:
+            return later, sent
+        waits = frozenset(later)
+        for queue_id, indexes in list(chosen.items()):
+            chosen[queue_id] = [index for index in indexes if index not in waits]
+            if not chosen[queue_id]:
+                del chosen[queue_id]
+        return later, sent
+
+    async def find_or_create(self, name: str) -> Topic:
+        """The topic; made where the configuration allows it, else `TopicNotFound`."""
+        try:
+            return find_topic(self._metadata, name)
+        except TopicNotFound:
+            if not self._config.auto_create_topics:
+                raise
+        await in_task()  # which drivers of databases need
+        return await self._lifecycle.ensure_topic(name)
+
+
+def _failure_before(pending: Sequence[_Part], queue_id: int) -> CurlewError | None:
+    """Why the part before in the same queue has failed; None: it has not, or is the first."""
+    if not pending or pending[-1].queue_id != queue_id:
+        return None
+    return pending[-1].confirmation.error
+
+
+def _fill(
+    results: list[SendResult | CurlewError | None], indexes: Sequence[int], error: CurlewError
+) -> None:
+    for index in indexes:
+        results[index] = error
+
+
+async def _fill_confirmed(
+    results: list[SendResult | CurlewError | None], topic: str, part: _Part
+) -> None:
+    queue_id, indexes, appended, confirmation = part
+    try:
+        await confirmation.wait()
+    except CurlewError as error:
+        _fill(results, indexes, error)
+        return
+    await fill_in(results, topic, queue_id, indexes, appended)
+
+
+async def _fill_delayed(
+    results: list[SendResult | CurlewError | None], indexes: Sequence[int], waiting: Waiting
+) -> None:
+    try:
+        for index, result in zip(indexes, await waiting.results(), strict=True):
+            results[index] = result
+    except CurlewError as error:
+        _fill(results, indexes, error)
+
+
+def _refuse_all(errors: Sequence[CurlewError | None]) -> list[SendResult | CurlewError]:
+    """Results of a strict batch with a bad entry: nothing was stored, each entry says why."""
+    first_bad = next(index for index, error in enumerate(errors) if error is not None)
+    refused = InvalidRequest(
+        f"not stored, because entry {first_bad} of this batch is not valid and the batch is strict",
+        hint="mend that entry, or send without handling=strict",
+        outcome="not_stored",
+    )
+    return [error or refused for error in errors]

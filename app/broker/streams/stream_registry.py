@@ -1,0 +1,174 @@
+"""All open streams of a node: opening them, counting them, ending them. One per broker.
+
+Event loop only.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from app.broker.consume.receiver import check_invisible
+from app.broker.filters.filters import parse_filter
+from app.broker.groups.groups import Groups
+from app.broker.ports import Metadata, Store, Topic
+from app.broker.read.long_polls import LongPolls
+from app.broker.read.puller import Puller, outside
+from app.broker.results import SettleResult
+from app.broker.streams.credit import Credits
+from app.broker.streams.group_stream import GroupStream, GroupStreamRequest
+from app.broker.streams.stream import Begin, Receive, Stream, StreamEnd, StreamRequest
+from app.broker.streams.topic_stream import TopicStream, TopicStreamRequest
+from app.broker.topic_lookup import check_queue, find_topic
+from app.domain.clock import Clock
+from app.domain.errors import IllegalOffset, InvalidRequest, Quota, ShuttingDown, TooManyRequests
+from app.domain.handles.cursors import decode_cursor
+from app.domain.limits import Limits
+from app.store import QueueBounds
+
+
+class StreamRegistry:
+    """All open streams of a node. One per broker."""
+
+    def __init__(
+        self,
+        store: Store,
+        metadata: Metadata,
+        clock: Clock,
+        limits: Limits,
+        *,
+        waiters: LongPolls,
+        puller: Puller,
+        groups: Groups,
+        receive: Receive,
+        begin: Begin,
+    ) -> None:
+        self.store = store
+        self.metadata = metadata
+        self.limits = limits
+        self.waiters = waiters
+        self.puller = puller
+        self.receive = receive
+        self.credits = Credits()
+        self.ends: Counter[StreamEnd] = Counter()
+        self._clock = clock
+        self._groups = groups
+        self._begin = begin
+        self._open: set[Stream] = set()
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    def monotonic_of(self, wall_ms: int) -> float:
+        """The monotonic time in seconds of a wall time near now."""
+        return self._clock.monotonic_s() + (wall_ms - self._clock.now_ms()) / 1_000
+
+    async def open_topic(self, topic_name: str, request: TopicStreamRequest) -> TopicStream:
+        """A stream without a group. Raises what a pull raises, and `TooManyRequests`."""
+        topic = find_topic(self.metadata, topic_name)
+        parse_filter(request.filter)
+        self._check(request)
+        if request.queue_id is not None:
+            check_queue(topic, request.queue_id)
+        bounds = [self.store.bounds(topic_name, queue) for queue in range(topic.queues)]
+        offsets = await self._start(topic, request, bounds)
+        stream = TopicStream(self, topic, request, offsets)
+        self._enter(stream)
+        return stream
+
+    async def open_group(
+        self, topic_name: str, group_name: str, request: GroupStreamRequest
+    ) -> GroupStream:
+        """A stream of leased messages. Raises what a receive raises, and `TooManyRequests`."""
+        topic = find_topic(self.metadata, topic_name)
+        parse_filter(request.filter)
+        self._check(request)
+        if request.invisible_ms is not None:
+            check_invisible(request.invisible_ms, self.limits)
+        if not 1 <= request.credit <= self.limits.stream_credit_max:
+            raise InvalidRequest(
+                f"a credit of {request.credit} is not possible",
+                hint=f"from 1 to {self.limits.stream_credit_max} unsettled messages",
+                fields={"limit": self.limits.stream_credit_max},
+            )
+        self._check_room()
+        group = await self._groups.find_or_create_group(group_name)
+        _, effects = await self._begin(group, topic, force=request.force)
+        stream = GroupStream(self, topic, group, request, effects)
+        self._enter(stream)
+        return stream
+
+    def _check(self, request: StreamRequest) -> None:
+        if request.max_messages is not None and request.max_messages < 1:
+            raise InvalidRequest("max_messages is at least 1")
+        if request.duration_ms is not None and request.duration_ms < 1:
+            raise InvalidRequest("a stream lasts for at least 1 ms")
+        if self.waiters.closed:
+            raise ShuttingDown("the node is shutting down", hint="ask another node, or again later")
+
+    def _enter(self, stream: Stream) -> None:
+        self._check_room()
+        self._open.add(stream)
+
+    def _check_room(self) -> None:
+        if len(self._open) >= self.limits.streams_max:
+            raise TooManyRequests(
+                f"{len(self._open)} streams are open already",
+                hint="end one, poll, or ask another node",
+                fields={"limit": self.limits.streams_max},
+                quota=Quota("streams", self.limits.streams_max, "concurrent-requests", 0),
+                retry_after_s=1,
+            )
+
+    def leave(self, stream: Stream, reason: StreamEnd) -> None:
+        """A stream has ended."""
+        self._open.discard(stream)
+        self.ends[reason] += 1
+        if isinstance(stream, GroupStream):
+            self.credits.drop(stream.credit)
+
+    async def _start(
+        self, topic: Topic, request: TopicStreamRequest, bounds: list[QueueBounds]
+    ) -> list[int]:
+        """The first offset to read of each queue."""
+        given = (request.cursor, request.at, request.offset, request.tail)
+        if sum(value is not None for value in given) > 1:
+            raise IllegalOffset(
+                "a stream starts at one place", hint="give one of cursor, at, offset and tail"
+            )
+        if request.tail is not None:
+            return [max(low, high - request.tail) for low, high in bounds]
+        if request.cursor is None and request.offset is None:
+            at = "latest" if request.at is None else request.at
+            return await self._groups.offsets_at(topic.name, bounds, at)
+        if request.cursor is not None:
+            offsets = decode_cursor(topic.name, request.cursor)[: len(bounds)]
+        else:
+            assert request.offset is not None
+            offsets = [request.offset] * len(bounds)
+        offsets += [low for low, _ in bounds[len(offsets) :]]
+        for queue_id, (low, high) in enumerate(bounds):
+            is_read = request.queue_id in {None, queue_id}
+            if is_read and not request.clamp and not low <= offsets[queue_id] <= high:
+                raise outside(offsets[queue_id], bounds[queue_id])
+            offsets[queue_id] = min(offsets[queue_id], high)
+        return offsets
+
+    def note(self, settled: Sequence[SettleResult]) -> None:
+        """Messages were settled, by whomever."""
+        self.credits.note(settled, self.monotonic_of)
+
+    def expire(self) -> None:
+        """Leases that have ended make room. A service calls this."""
+        self.credits.expire(self._clock.monotonic_s())
+
+    def wake(self) -> None:
+        """A topic or group was deleted: let streams that wait for room notice."""
+        for stream in tuple(self._open):
+            stream.wake()
+
+    def close(self) -> None:
+        """The node stops: each stream tells its reader and ends. The waiters are closed before."""
+        for stream in tuple(self._open):
+            stream.wake()
+            if stream.on_draining is not None:
+                stream.on_draining()

@@ -1,0 +1,557 @@
+"""Assigning offsets and encoding: what a send does before its bytes go to the writer.
+
+A message gets its store time, queue offset and place in one go, without anything in between that
+could interleave; the writer confirms blocks in the same order. What becomes visible then is for
+`publishing`.
+
+Places and offsets are looked up first, then everything is encoded, and only when the writer has
+taken the block do the end of the log and the queues' next offsets move. So an append that raises,
+wherever it does, leaves the store as it was.
+
+Event loop only.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from app.domain.clock import Clock
+from app.domain.errors import BodyTooLarge, DiskFull, Quota, TooManyRequests
+from app.domain.limits import STORE_TIME_LEAD_MS_MAX, Limits
+from app.domain.message import Message
+from app.domain.names import is_system_topic
+from app.domain.positions import FlushMode
+from app.store.config import StoreConfig
+from app.store.derived_ids import DerivedIds
+from app.store.formats.files.consume_queue import UNIT
+from app.store.formats.frame.batch_frame import RequestFrame, place
+from app.store.formats.record.message_id import encode_message_id
+from app.store.formats.record.record import (
+    END_OF_FILE_BYTES,
+    PROPERTIES_BYTES_MAX,
+    RECORD_OVERHEAD_BYTES,
+    encode_properties,
+    encode_simple_record,
+    topic_part,
+)
+from app.store.fs.files import Buffer
+from app.store.index.key_index import Keyed, KeyIndex
+from app.store.lifecycle.recovery import Recovery
+from app.store.log.commit_log import AppendCursor, Placement
+from app.store.queues.consume_queue import ConsumeQueue
+from app.store.queues.queue_table import QueueTable
+from app.store.read.frame_checksums import FrameChecksums
+from app.store.read.verified_blocks import Known, Noted
+from app.store.record_encoding import (
+    SIMPLE_TOPIC_CHARS_MAX,
+    Part,
+    RecordEncoder,
+    keys_of,
+    part_of,
+    properties_too_large,
+    step_mark,
+)
+from app.store.write.visibility import (
+    Audience,
+    FramePublication,
+    Publication,
+    StepPublication,
+)
+from app.store.write.writer import Block, Done, Write, Writer
+
+_LOG: Final = logging.getLogger(__name__)
+
+_REMEMBERED_MAX = 4096
+_SIMPLE_OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES - 1
+"""The length of the topic is in its part."""
+_NO_KEYS: tuple[()] = ()
+ENCODED_HERE_MAX: Final = 512
+"""Records of a step that are encoded on the event loop; those of a larger one by the worker."""
+
+
+class Appended(msgspec.Struct):
+    """What was assigned to the messages of one append; they follow one another in their queue."""
+
+    first_queue_offset: int
+    count: int
+    store_time_ms: int
+    message_ids: Sequence[str]
+
+
+class StepPart(NamedTuple):
+    """Messages of a step that go to one queue, in order."""
+
+    topic: str
+    queue_id: int
+    messages: Sequence[Message]
+    generation: int = 0
+    """Of the topic; see `topic_floors`. 0: a name without generations."""
+    properties: Sequence[bytes] = ()
+    """Those of the messages, if they are encoded already (`encode_properties`)."""
+
+
+class _Placed(NamedTuple):
+    """A part whose records go to these places, and what shows them."""
+
+    part: Part
+    positions: Sequence[int]
+    publication: Publication
+
+
+class Appender:
+    """The assigning side of one store."""
+
+    def __init__(
+        self,
+        store_id: bytes,
+        config: StoreConfig,
+        writer: Writer,
+        queues: QueueTable,
+        index: KeyIndex,
+        clock: Clock,
+        limits: Limits,
+        on_arrival: Callable[[str, int], object],
+        known: Known,
+    ) -> None:
+        self.store_time_ms = 0
+        self.bind: Callable[[ConsumeQueue, int], None] = lambda _queue, _generation: None
+        """Called before a message of a generation that the queue does not hold; may raise."""
+        self.before_next: Callable[[], None] | None = None
+        """Called before the next append is taken; may append itself, and raise."""
+        self._audience = Audience(index, on_arrival, partial(queues.fail, writer.fail))
+        self.refusal: str | None = None
+        """Why no message of others is taken for now."""
+        self._full: str | None = None
+        self._held: str | None = None
+        self._store_id = store_id
+        self._id_prefix = encode_message_id(store_id, 0, 0)[:10]
+        self._id_start = ""
+        """Of the ids that are given now: all but the place."""
+        self._store_host = config.store_host
+        self._encoder = RecordEncoder(config.store_host)
+        self._writer = writer
+        self._queues = queues
+        self._sums = FrameChecksums(known, config.segment_bytes, config.coalesce_gap_bytes)
+        self._clock = clock
+        self._pending_bytes_max = limits.pending_append_bytes_max
+        self._cursor = AppendCursor(0, config.segment_bytes)
+        self._segment_bytes = config.segment_bytes
+        self._topic_parts: dict[str, bytes] = {}
+        self._has_told_of_lead = False
+
+    def start(self, recovery: Recovery, segment_bytes: int) -> None:
+        """Go on where the log ends."""
+        self.store_time_ms = recovery.store_time_ms
+        self._id_start = f"{self._id_prefix}{recovery.store_time_ms:012X}"
+        self._segment_bytes = segment_bytes
+        self._cursor = AppendCursor(recovery.end, segment_bytes)
+        self._sums.segment_bytes = segment_bytes
+
+    def refuse_because(self, reason: str | None) -> None:
+        """Take no message while the disk is too full; None: take them again."""
+        self._full = reason
+        self.refusal = self._held or reason
+
+    def hold_because(self, reason: str | None) -> None:
+        """Take nothing at all, not even the broker's own; None: take it again."""
+        self._held = reason
+        self.refusal = reason or self._full
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind everything assigned so far."""
+        return self._cursor.end
+
+    def roll_back(self, end: int) -> None:
+        """Forget what was assigned behind `end`; it was not written."""
+        self._cursor = AppendCursor(end, self._segment_bytes)
+        self._sums.forget()
+        for queue in self._queues:
+            queue.roll_back()
+
+    @property
+    def segment_bytes(self) -> int:
+        """Of the log; no step is larger."""
+        return self._segment_bytes
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        messages: Sequence[Message],
+        flush: FlushMode,
+        done: Done,
+        generation: int = 0,
+    ) -> Appended:
+        """Append messages to one queue, in order, as one block."""
+        self._admit()
+        queue = self._queues.find_or_new(topic, queue_id)
+        if queue.generation != generation:
+            self.bind(queue, generation)
+        now = self._stamp()
+        is_simple = len(messages) == 1 and not messages[0].reconsume_times
+        if is_simple and len(topic) <= SIMPLE_TOPIC_CHARS_MAX:
+            appended = self._append_one(queue, messages[0], now, flush, done)
+            if appended is not None:
+                return appended
+        return self._append_many(queue, messages, now, flush, done)
+
+    def _append_one(
+        self, queue: ConsumeQueue, message: Message, now: int, flush: FlushMode, done: Done
+    ) -> Appended | None:
+        """One message that fits into the segment in use; None when it does not."""
+        part = self._topic_parts.get(queue.topic) or self._remember_topic(queue.topic)
+        properties = encode_properties(message)
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise properties_too_large(len(properties))
+        body = message.body
+        size = _SIMPLE_OVERHEAD_BYTES + len(body) + len(part) + len(properties)
+        cursor = self._cursor
+        at = cursor.end
+        if size + END_OF_FILE_BYTES > self._segment_bytes - at % self._segment_bytes:
+            return None
+        offset = queue.next_offset
+        born = message.born_time_ms
+        record = encode_simple_record(
+            part,
+            (queue.queue_id, offset, at),
+            body,
+            properties,
+            (now if born is None else born, now),
+            self._store_host,
+            self._writer.watermarks.flushed,
+        )
+        assert len(record) == size
+        unit = UNIT.pack(at, size, self._encoder.tag_hash(message.tag) if message.tag else 0)
+        message_id = message.message_id
+        keyed: Keyed = _NO_KEYS
+        if message.keys or message_id:
+            keyed = ((at, keys_of(message)),)
+        publication = Publication(self._audience, queue, offset, unit, keyed, now, done)
+        appended = Appended(offset, 1, now, (message_id or f"{self._id_start}{at:012X}",))
+        sync = flush is FlushMode.SYNC
+        self._writer.submit(Block(at + size, [(at, [record])], size, sync, publication))
+        cursor.end = at + size
+        queue.next_offset = offset + 1
+        if not queue.number:
+            self._queues.enter(queue)
+        return appended
+
+    def _append_many(
+        self,
+        queue: ConsumeQueue,
+        messages: Sequence[Message],
+        now: int,
+        flush: FlushMode,
+        done: Done,
+    ) -> Appended:
+        properties = [encode_properties(message) for message in messages]
+        part = part_of(queue, queue.next_offset, messages, properties)
+        self._refuse_too_large(max(part.sizes, default=0))
+        placement = self._cursor.place(part.sizes)
+        positions = placement.physical_offsets
+        publication, appended = self._publication(part, positions, now, done)
+        placed = _Placed(part, positions, publication)
+        records = self._fill((placed,), now, self._writer.watermarks.flushed)
+        self._submit(placement, _writes(placement, records), flush, publication)
+        self._move(queue, part.first + len(messages))
+        return appended
+
+    def append_step(
+        self,
+        parts: Sequence[StepPart],
+        flush: FlushMode,
+        done: Done,
+        *,
+        is_send: bool = False,
+    ) -> list[Appended]:
+        """Append the parts as one block that a crash leaves whole or not at all.
+
+        A step of the broker's own state is taken on a nearly full disk too: consuming goes on.
+        Not so one with which a client sends (`is_send`).
+        Every record but a lone one says how many of the step follow it; all lie in one segment.
+        """
+        is_own = not is_send and any(is_system_topic(part.topic) for part in parts)
+        self._admit(is_own=is_own)
+        for part in parts:
+            if part.generation:
+                self._bind_part(part)
+        if len(parts) == 1 and len(parts[0].messages) == 1:
+            # One entry of the broker's own state: as any single message.
+            topic, queue_id, (message,), *_ = parts[0]
+            if not message.reconsume_times and len(topic) <= SIMPLE_TOPIC_CHARS_MAX:
+                queue = self._queues.find_or_new(topic, queue_id)
+                appended = self._append_one(queue, message, self._stamp(), flush, done)
+                if appended is not None:
+                    return [appended]
+        encoded = self._parts_of_step(parts)
+        total = sum(sum(part.sizes) for part in encoded)
+        self._refuse_too_large(total)
+        now = self._stamp()
+        placement = self._cursor.place_together([size for part in encoded for size in part.sizes])
+        return self._submit_step(encoded, placement, now, flush, done)
+
+    def _parts_of_step(self, parts: Sequence[StepPart]) -> list[Part]:
+        """The parts with their offsets; a queue may have several parts, and be a new one."""
+        left = sum(len(part.messages) for part in parts)
+        is_marked = left > 1
+        encoded: list[Part] = []
+        last: dict[tuple[str, int], Part] = {}
+        for topic, queue_id, messages, _, known in parts:
+            before = last.get((topic, queue_id))
+            if before is None:
+                queue = self._queues.find_or_new(topic, queue_id)
+                first = queue.next_offset
+            else:
+                queue, first = before.queue, before.first + len(before.messages)
+            properties = known or [encode_properties(message) for message in messages]
+            if is_marked:
+                left -= len(messages)
+                marks = range(left + len(messages) - 1, left - 1, -1)
+                properties = [
+                    text + step_mark(behind) for text, behind in zip(properties, marks, strict=True)
+                ]
+            part = last[topic, queue_id] = part_of(queue, first, messages, properties)
+            encoded.append(part)
+        return encoded
+
+    def _bind_part(self, part: StepPart) -> None:
+        queue = self._queues.find_or_new(part.topic, part.queue_id)
+        if queue.generation != part.generation:
+            self.bind(queue, part.generation)
+
+    def _submit_step(
+        self, parts: list[Part], placement: Placement, now: int, flush: FlushMode, done: Done
+    ) -> list[Appended]:
+        placed: list[_Placed] = []
+        results: list[Appended] = []
+        first = 0
+        for part in parts:
+            end = first + len(part.sizes)
+            positions = placement.physical_offsets[first:end]
+            publication, appended = self._publication(part, positions, now, done)
+            placed.append(_Placed(part, positions, publication))
+            results.append(appended)
+            first = end
+        step = StepPublication([each.publication for each in placed], done)
+        fill = partial(self._fill, placed, now, self._writer.watermarks.flushed)
+        if first <= ENCODED_HERE_MAX:
+            self._submit(placement, _writes(placement, fill()), flush, step)
+        else:
+            self._submit_late(placement, fill, sum(map(_bytes_of, parts)), flush, step)
+        for each in parts:
+            self._move(each.queue, each.first + len(each.messages))
+        return results
+
+    def _publication(
+        self, part: Part, positions: Sequence[int], now: int, done: Done
+    ) -> tuple[Publication, Appended]:
+        """What shows messages that go to these places, which `_fill` completes; and their ids."""
+        publication = Publication(self._audience, part.queue, part.first, b"", (), now, done)
+        start = f"{self._id_prefix}{now:012X}"
+        rows = zip(part.messages, positions, strict=True)
+        ids = [message.message_id or f"{start}{at:012X}" for message, at in rows]
+        return publication, Appended(part.first, len(ids), now, ids)
+
+    def _fill(self, placed: Sequence["_Placed"], now: int, synced_end: int) -> list[bytes]:
+        """The records of these parts; their publications are complete then. Any thread."""
+        records: list[bytes] = []
+        for part, positions, publication in placed:
+            encoded = self._encoder.encode(part, positions, now, synced_end)
+            records += encoded.records
+            publication.units, publication.keyed = encoded.units, encoded.keyed
+        return records
+
+    def append_frame(
+        self,
+        topic: str,
+        queue_id: int,
+        frame: RequestFrame,
+        flush: FlushMode,
+        done: Done,
+        entry: StepPart | None = None,
+        generation: int = 0,
+    ) -> Appended:
+        """Append the records of a checked request frame; `frame` is ours from here on.
+
+        An `entry` goes before them in the same block. A crash may leave the entry and only the
+        first records of the frame, never a record without the entry.
+        """
+        self._admit()
+        self._refuse_too_large(int(frame.sizes.max()))
+        queue = self._queues.find_or_new(topic, queue_id)
+        if queue.generation != generation:
+            self.bind(queue, generation)
+        before = None if entry is None else self._parts_of_step([entry])[0]
+        sizes = [] if before is None else before.sizes
+        now = self._stamp()
+        every = np.concatenate((np.array(sizes, np.int64), frame.sizes)) if sizes else frame.sizes
+        places, placement = self._cursor.place_all(every)
+        positions = places[len(sizes) :]
+        first = queue.next_offset
+        place(
+            frame,
+            queue_id=queue_id,
+            first_queue_offset=first,
+            physical_offsets=positions,
+            store_time_ms=now,
+            store_host=self._store_host,
+            synced_end=self._writer.watermarks.flushed,
+        )
+        keyed = [(int(positions[number]), keys) for number, keys in frame.keyed]
+        units = frame.units(positions)
+        noted: list[Noted] = []
+        is_summed = len(placement.stretches) == 1
+        if is_summed:
+            noted = self._sums.of(queue.number, frame, units, first, int(positions[0]))
+        frame_publication = FramePublication(
+            self._audience, queue, first, units, keyed, now, done, noted
+        )
+        publication: Done = frame_publication
+        records: list[bytes] = []
+        if before is not None:
+            at = places[: len(sizes)].tolist()
+            entry_publication, _ = self._publication(before, at, now, done)
+            placed = _Placed(before, at, entry_publication)
+            records = self._fill((placed,), now, self._writer.watermarks.flushed)
+            publication = StepPublication([entry_publication, frame_publication], done)
+        ids = DerivedIds(self._store_id, now, positions)
+        appended = Appended(first, frame.count, now, ids)
+        self._submit(placement, _frame_writes(placement, records, frame), flush, publication)
+        if before is not None:
+            self._move(before.queue, before.first + len(before.messages))
+        self._move(queue, first + frame.count)
+        if is_summed:
+            self._sums.keep(queue.number)
+        return appended
+
+    def _submit(
+        self, placement: Placement, writes: list[Write], flush: FlushMode, publication: Done
+    ) -> None:
+        """Hand a block over and move the end of the log behind it; the caller moves the queues."""
+        writes.sort(key=_start_of)
+        size = end = 0
+        for start, buffers in writes:
+            written = sum(map(len, buffers))
+            size, end = size + written, start + written
+        assert end == placement.end
+        block = Block(placement.end, writes, size, flush is FlushMode.SYNC, publication)
+        self._writer.submit(block)
+        self._cursor.end = placement.end
+
+    def _submit_late(
+        self,
+        placement: Placement,
+        fill: Callable[[], list[bytes]],
+        size: int,
+        flush: FlushMode,
+        publication: Done,
+    ) -> None:
+        """The same for a block of so many bytes of records that the worker encodes."""
+
+        def encode() -> list[Write]:
+            writes = _writes(placement, fill())
+            writes.sort(key=_start_of)
+            return writes
+
+        size += sum([len(record) for _, record in placement.closing])
+        sync = flush is FlushMode.SYNC
+        self._writer.submit(Block(placement.end, [], size, sync, publication, encode))
+        self._cursor.end = placement.end
+
+    def _move(self, queue: ConsumeQueue, next_offset: int) -> None:
+        """The offsets below are taken: the block that has them is submitted."""
+        queue.next_offset = next_offset
+        if not queue.number:
+            self._queues.enter(queue)
+
+    def _admit(self, *, is_own: bool = False) -> None:
+        if self._writer.failed is not None:
+            self._writer.refuse_if_failed()
+        if self.refusal is not None and (not is_own or self._held is not None):
+            raise DiskFull(
+                f"no messages are taken: {self.refusal}",
+                hint="free some space or shorten the retention; sending then works again",
+                outcome="not_stored",
+                retry_after_s=5,
+            )
+        if self._writer.pending_bytes > self._pending_bytes_max:
+            raise TooManyRequests(
+                "too many bytes wait to be written",
+                hint="send again after a pause",
+                quota=Quota("appends", self._pending_bytes_max, "content-bytes", 0),
+                outcome="not_stored",
+                retry_after_s=1,
+            )
+        if self.before_next is not None:
+            self.before_next()
+
+    def _refuse_too_large(self, size: int) -> None:
+        if size + END_OF_FILE_BYTES > self._segment_bytes:
+            raise BodyTooLarge(
+                f"a record of {size} bytes does not fit into this store's segments of "
+                f"{self._segment_bytes} bytes",
+                outcome="not_stored",
+            )
+
+    @property
+    def clock_lead_ms(self) -> int:
+        """How far the newest store time is ahead of the clock; 0: within its usual errors."""
+        lead_ms = self.store_time_ms - self._clock.now_ms()
+        return lead_ms if lead_ms > STORE_TIME_LEAD_MS_MAX else 0
+
+    def _stamp(self) -> int:
+        """Store time: the wall clock, never running backwards, so that time can be bisected."""
+        now = self._clock.now_ms()
+        if now > self.store_time_ms:
+            self.store_time_ms = now
+            self._id_start = f"{self._id_prefix}{now:012X}"
+        elif self.store_time_ms - now > STORE_TIME_LEAD_MS_MAX and not self._has_told_of_lead:
+            self._has_told_of_lead = True
+            _LOG.warning(
+                "the clock is %d s behind the newest message; store times stand still until it has "
+                "passed it",
+                (self.store_time_ms - now) // 1000,
+            )
+        return self.store_time_ms
+
+    def _remember_topic(self, topic: str) -> bytes:
+        if len(self._topic_parts) >= _REMEMBERED_MAX:
+            self._topic_parts.clear()
+        part = self._topic_parts[topic] = topic_part(topic.encode())
+        return part
+
+
+def _bytes_of(part: Part) -> int:
+    return sum(part.sizes)
+
+
+def _start_of(write: Write) -> int:
+    return write[0]
+
+
+def _writes(placement: Placement, records: Sequence[bytes]) -> list[Write]:
+    writes: list[Write] = [(at, [record]) for at, record in placement.closing]
+    return writes + [(s.start, list(records[s.first : s.end])) for s in placement.stretches]
+
+
+def _frame_writes(
+    placement: Placement, before: Sequence[bytes], frame: RequestFrame
+) -> list[Write]:
+    """The writes of a frame whose records follow those of `before`."""
+    view = frame.records
+    lead = len(before)
+    writes: list[Write] = [(at, [record]) for at, record in placement.closing]
+    for stretch in placement.stretches:
+        buffers: list[Buffer] = [*before[stretch.first : stretch.end]]
+        first, end = max(stretch.first - lead, 0), stretch.end - lead
+        if end > first:
+            behind = int(frame.positions[end]) if end < frame.count else len(view)
+            buffers.append(view[int(frame.positions[first]) : behind])
+        if buffers:
+            writes.append((stretch.start, buffers))
+    return writes

@@ -27,7 +27,7 @@ from tests.support.nodes.waiting import wait_until
 from tests.support.stores.clock import FakeClock
 from tests.support.stores.turns import ManualTurns
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LIVES = 8
 COUNT = 260
 PARALLEL = 2

@@ -25,7 +25,7 @@ FLAGS: Final = (
     "--disable-component-update",
     "--disable-sync",
 )
-SCREENSHOTS: Final = Path(__file__).parents[2] / "build" / "screenshots"
+SCREENSHOTS: Final = Path(__file__).parents[3] / "build" / "screenshots"
 
 AXE_SCRIPT: Final = (files("axe_playwright_python") / "axe.min.js").read_text()
 AXE_RUN: Final = """

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 STOP_SECONDS = 60
 SEGMENT_MIB = "32"
 """Segments of nodes that name no size: their preallocated logs should not fill the disk."""

@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-GOLDEN = Path(__file__).parents[3] / "shared" / "golden"
+GOLDEN = Path(__file__).parents[4] / "shared" / "golden"
 T0 = 1_700_000_000_000
 BORN_HOST = bytes((10, 1, 2, 3)) + (54321).to_bytes(4)
 STORE_HOST = bytes((192, 168, 0, 9)) + (10911).to_bytes(4)

@@ -7,8 +7,8 @@ from app.domain.errors import CurlewError
 from app.domain.limits import Limits
 from app.domain.message import Message
 from tests.support.nodes.brokers import World, bodies, running
-from tests.unit.broker.test_delays import delay, delivered
-from tests.unit.broker.test_producers import send
+from tests.unit.broker.dedup.test_deduplicator import send
+from tests.unit.broker.delays.test_delay_delivery import delay, delivered
 
 pytestmark = pytest.mark.anyio
 

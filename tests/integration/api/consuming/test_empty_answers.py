@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import httpx
 import pytest
 
-from tests.integration.api.test_open_node import DOCUMENT
+from tests.integration.api.service.test_open_node import DOCUMENT
 
 JSON = {"Content-Type": "application/json"}
 

@@ -12,8 +12,8 @@ from app.domain.settings import CustomizedRetry, WhenExhausted
 from tests.support.nodes.brokers import GROUP, TOPIC, World, running
 from tests.support.nodes.waiting import until
 from tests.support.stores.memory_store import Held
-from tests.unit.broker.test_ordering import ordered, send, texts
-from tests.unit.broker.test_refused_moves import killed, refused
+from tests.unit.broker.failures.test_refused_moves import killed, refused
+from tests.unit.broker.leasing.test_ordering import ordered, send, texts
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from app.domain.errors import (
 )
 from app.domain.limits import Limits
 from tests.support.nodes.brokers import TOPIC, World, running
-from tests.unit.broker.test_producers import DAY_MS, claim, send
+from tests.unit.broker.dedup.test_deduplicator import DAY_MS, claim, send
 
 pytestmark = pytest.mark.anyio
 

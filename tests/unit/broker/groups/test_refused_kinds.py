@@ -10,8 +10,8 @@ from app.domain.errors import ConsumptionConflict, DiskFull
 from tests.support.nodes.brokers import World, bodies, running
 from tests.support.nodes.waiting import until
 from tests.support.stores.memory_store import Held
-from tests.unit.broker.test_consumption import LEASE_S, beat, kind
-from tests.unit.broker.test_refused_moves import killed, refused
+from tests.unit.broker.failures.test_refused_moves import killed, refused
+from tests.unit.broker.groups.test_consumption import LEASE_S, beat, kind
 
 pytestmark = pytest.mark.anyio
 

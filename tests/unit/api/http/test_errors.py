@@ -26,7 +26,7 @@ from app.domain.errors import (
     StoreFailed,
 )
 
-APP = Path(__file__).parents[3] / "app"
+APP = Path(__file__).parents[4] / "app"
 
 
 def kinds(kind: type[CurlewError] = CurlewError) -> Iterator[type[CurlewError]]:

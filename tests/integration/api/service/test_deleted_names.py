@@ -13,7 +13,7 @@ import pytest
 
 from app.broker.ports import StoredNames
 from app.domain.limits import Limits
-from tests.integration.api.test_made_by_use import USES, client_of
+from tests.integration.api.service.test_made_by_use import USES, client_of
 from tests.support.clients.wire import Served, served_node
 
 pytestmark = pytest.mark.anyio

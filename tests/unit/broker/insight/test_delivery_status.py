@@ -20,7 +20,7 @@ from app.domain.settings import (
 )
 from tests.support.nodes.brokers import GROUP, TOPIC, World, running
 from tests.support.nodes.waiting import until
-from tests.unit.broker.test_consumption import beat
+from tests.unit.broker.groups.test_consumption import beat
 
 pytestmark = pytest.mark.anyio
 

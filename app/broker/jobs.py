@@ -18,7 +18,7 @@ from app.domain.limits import Limits
 _LOG: Final = logging.getLogger(__name__)
 
 
-class JobState(StrEnum):
+class OperationState(StrEnum):
     """Where an operation is."""
 
     RUNNING = "running"
@@ -37,7 +37,7 @@ class Operation:
     total: int = 0
     done: int = 0
     skipped: int = 0
-    state: JobState = JobState.RUNNING
+    state: OperationState = OperationState.RUNNING
     ended_ms: int | None = None
     problem: str | None = None
     _cancelled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -122,12 +122,12 @@ class Jobs:
     async def _run(self, operation: Operation, work: Work) -> None:
         try:
             await work(operation)
-            ended = JobState.CANCELLED if operation.is_cancelled else JobState.SUCCEEDED
+            ended = OperationState.CANCELLED if operation.is_cancelled else OperationState.SUCCEEDED
         except CurlewError as error:
-            operation.problem, ended = error.detail, JobState.FAILED
+            operation.problem, ended = error.detail, OperationState.FAILED
         except Exception:  # noqa: BLE001  # the operation says so; nobody else waits for it
             _LOG.exception("operation %s failed", operation.operation_id)
-            operation.problem, ended = "unexpected failure; see the log", JobState.FAILED
+            operation.problem, ended = "unexpected failure; see the log", OperationState.FAILED
         operation.state = ended
         operation.ended_ms = self._clock.now_ms()
         del self._tasks[operation.operation_id]

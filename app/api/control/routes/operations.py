@@ -8,7 +8,7 @@ from app.api.control.dependencies import WithServices
 from app.api.control.documentation import problem_responses
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember
 from app.api.http.conditions import WithDryRun, is_dry_run
-from app.broker.jobs import JobState, Operation
+from app.broker.jobs import Operation, OperationState
 
 router = APIRouter(tags=["operations"])
 
@@ -18,7 +18,7 @@ class OperationDocument(AnswerModel):
 
     operation_id: str
     kind: str
-    state: JobState
+    state: OperationState
     total: int
     done: int
     skipped: int

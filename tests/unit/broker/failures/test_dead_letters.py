@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.broker.failures.dead_letters import STEP_MESSAGES, DeadLetters, Selection
-from app.broker.jobs import JobState, Operation
+from app.broker.jobs import Operation, OperationState
 from app.broker.message_copies import ORIGIN_MESSAGE_ID, ORIGIN_PLACE, ORIGIN_TOPIC, REASON
 from app.domain.errors import (
     DiskFull,
@@ -70,7 +70,7 @@ def sent(world: World, topic: str) -> list[bytes]:
 
 
 async def ended(operation: Operation) -> Operation:
-    await until(lambda: operation.state is not JobState.RUNNING)
+    await until(lambda: operation.state is not OperationState.RUNNING)
     return operation
 
 

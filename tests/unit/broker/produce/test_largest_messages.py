@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.broker.dedup.tokens import KeyToken, ProducerToken
 from app.broker.failures.dead_letters import Selection
-from app.broker.jobs import JobState
+from app.broker.jobs import OperationState
 from app.broker.message_copies import fitted
 from app.broker.results import BatchItem, Nack, Send
 from app.broker.transactions.transaction_table import TransactionState
@@ -129,8 +129,8 @@ async def fail_until_dead(world: World, topic: str = TOPIC) -> None:
 
 async def redrive(world: World, to_topic: str | None = None) -> None:
     operation = world.broker.dead_letters.redrive(GROUP, Selection(), to_topic=to_topic)
-    await until(lambda: operation.state is not JobState.RUNNING)
-    assert operation.state is JobState.SUCCEEDED, operation.problem
+    await until(lambda: operation.state is not OperationState.RUNNING)
+    assert operation.state is OperationState.SUCCEEDED, operation.problem
 
 
 async def sent(world: World) -> None:

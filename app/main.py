@@ -41,7 +41,7 @@ def create_app(node: Node, connections: Connections | None = None) -> ASGIApp:
         node.metadata,
         node.limits,
         local_only=not node.config.insecure_anonymous,
-        web=build_web(node.broker, node.metadata, node.clock),
+        web=build_web(node.broker.topic_ends, node.metadata, node.clock),
         connections=connections,
         access_log=node.config.access_log,
         trusted_proxies=node.config.trusted_proxies,

@@ -104,7 +104,7 @@ class Node:
             stack.callback(store.close)
             address = f"{config.host}:{config.port}"
             await metadata.claim_store(store.store_id, address)
-            broker = Broker(
+            broker = await Broker.open(
                 store,
                 metadata,
                 clock,
@@ -114,7 +114,6 @@ class Node:
                     auto_create_groups=config.auto_create_groups,
                 ),
             )
-            await broker.start()
             stack.push_async_callback(broker.stop)
             node = cls(config, limits, clock, store, metadata, broker, stack)
             await node._register_if_there_is_room()
@@ -170,7 +169,7 @@ class Node:
         policy = RetentionPolicy(
             default_ms=DEFAULT_RETENTION_MS,
             by_topic_ms={topic.name: topic.retention_ms for topic in topics}
-            | self.broker.retries.retention_ms()
+            | self.broker.retry_scheduler.retention_ms()
             | self._hidden()
             | {TRACE_TOPIC: self.config.trace_hours * 3_600_000},
         )
@@ -212,7 +211,7 @@ class Node:
         kept = {*snapshot.topics, *hidden}
         hidden |= {
             retry_topic(group, topic)
-            for group, topic in self.broker.progress.retried()
+            for group, topic in self.broker.consumer_journal.retried()
             if topic in hidden or (group not in snapshot.groups and topic in kept)
         }
         return dict.fromkeys(hidden, FOREVER_MS)

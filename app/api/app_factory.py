@@ -21,9 +21,10 @@ from app.api.document.openapi import build_document, render_document
 from app.api.gateway import Gateway
 from app.api.http.forwarded import Forwarded
 from app.api.http.memory_budget import MemoryBudget
-from app.api.ports import Broker, Metadata
+from app.api.ports import Metadata
 from app.api.telemetry.metrics import ConnectionCounts
 from app.api.telemetry.request_metrics import RequestMetrics
+from app.broker import Broker
 from app.domain.limits import Limits
 
 

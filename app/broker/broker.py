@@ -1,386 +1,272 @@
-"""The broker's facade: what send, pull, receive and settle mean, without HTTP, SQL or OS calls.
+"""The broker of a node: its parts, and how they start and stop. No HTTP, SQL or OS calls.
 
-Made by `node`, used by `api` and `web`. Every call runs on the event loop. After `stop`, every call
-raises `ShuttingDown`; requests that wait then are answered at once, with nothing.
-
-`principal` says who asks. Nothing looks at it until there is authentication.
+Each part is named after its module, and says what its requests mean. The order matters: what is
+read back first, who is told last. Event loop only.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple, Self
 
-from app.broker.assembly import BrokerAssembly
 from app.broker.config import BrokerConfig
-from app.broker.groups.offset_admin import Committer, refuse_broadcast
-from app.broker.journal.cold_reads import ColdReads
-from app.broker.leasing.subscriptions import Subscription
-from app.broker.ports import Group, Metadata, Store, Topic
-from app.broker.results import (
-    ANONYMOUS,
-    AckedAndSent,
-    BatchItem,
-    Committed,
-    Delivery,
-    Extend,
-    FrameResult,
-    Nack,
-    Principal,
-    PullRequest,
-    PullResult,
-    QueuePosition,
-    QueueRange,
-    ReceiveRequest,
-    ReceiveResult,
-    Send,
-    SendResult,
-    SettleAction,
-    SettleResult,
-)
+from app.broker.consume.ack_and_produce import AckAndProduce
+from app.broker.consume.receiver import Receiver
+from app.broker.consume.settler import Settler
+from app.broker.context import Context
+from app.broker.dedup.deduplicator import Deduplicator
+from app.broker.delays.delay_delivery import DelayDelivery
+from app.broker.delays.delayed_messages import DelayedMessages
+from app.broker.failures.blocked_keys import BlockedKeys
+from app.broker.failures.dead_letters import DeadLetters
+from app.broker.failures.retry_scheduler import RetryScheduler
+from app.broker.groups.consumption import Consumptions
+from app.broker.groups.group_pause import GroupPause
+from app.broker.groups.groups import Groups
+from app.broker.groups.members import Members
+from app.broker.groups.offset_admin import OffsetAdmin
+from app.broker.health import Health
+from app.broker.insight.delivery_status import DeliveryStatusReader
+from app.broker.insight.lag import LagReader
+from app.broker.jobs import Jobs
+from app.broker.leasing.consumer_journal import ConsumerJournal
+from app.broker.leasing.receipt_cache import ReceiptCache
+from app.broker.lifecycle.lifecycle import Lifecycle
+from app.broker.lifecycle.name_room import NameRoom
+from app.broker.ports import Metadata, Store
+from app.broker.produce.request_reply import Requests
+from app.broker.produce.sender import Sender
+from app.broker.progress.offset_cache import OffsetCache
+from app.broker.read.browser import Browser
+from app.broker.read.long_polls import LongPolls
+from app.broker.read.puller import Puller
+from app.broker.read.topic_ends import TopicEnds
+from app.broker.row_faults import RowFaults
+from app.broker.schedules.schedules import Schedules
 from app.broker.settings_changes import SettingsChanges
 from app.broker.streams.stream_registry import StreamRegistry
-from app.broker.topic_lookup import find_topic
-from app.domain.changes.merging import by_name
-from app.domain.changes.terms import Terms
+from app.broker.tracing.message_trace import MessageTrace
+from app.broker.transactions.transactions import Transactions
 from app.domain.clock import Clock
-from app.domain.consumers.consumption import ConsumptionEffect
-from app.domain.delays import Due
-from app.domain.errors import (
-    CurlewError,
-    GroupNotFound,
-    IllegalInvisibleTime,
-    MessageNotFound,
-)
+from app.domain.handles.recall import RecallSigner
+from app.domain.identity import Deletion, Kind
 from app.domain.limits import Limits
-from app.domain.message import Message, StoredMessage
-from app.domain.positions import FlushMode
-from app.domain.settings import GroupSettings, TopicSettings
+from app.runtime.loop_lag import LoopLag
+from app.runtime.service import Service
+
+_LOG: Final = logging.getLogger(__name__)
+
+RECEIPT_KEY_NAME: Final = "receipt-handles"
+"""Under this name the metadata keeps the key that signs receipt handles."""
+
+RECALL_KEY_NAME: Final = "recall-handles"
+"""Under this name the metadata keeps the key that signs recall handles."""
 
 
-class Broker(BrokerAssembly):
-    """The messaging semantics of one node. `start` before use, `stop` once at the end."""
+class HandleKeys(NamedTuple):
+    """The cluster's keys, 32 bytes each: handles of one node are good on another."""
 
-    def __init__(
-        self,
-        store: Store,
-        metadata: Metadata,
-        clock: Clock,
-        limits: Limits,
-        config: BrokerConfig,
-    ) -> None:
-        super().__init__(store, metadata, clock, limits, config)
-        self.streams = StreamRegistry(
-            store,
-            metadata,
-            clock,
-            limits,
-            waiters=self._waiters,
-            puller=self._puller,
-            groups=self._groups,
-            receive=self.receive,
-            begin=self._lease_from,
+    receipts: bytes
+    recalls: bytes
+
+
+class Broker:
+    """The messaging semantics of one node: the sum of its parts.
+
+    `open` makes and starts one; `stop` ends it, once. Requests before and after raise
+    `ShuttingDown`; those that wait when it stops are answered at once, with nothing.
+    """
+
+    def __init__(self, context: Context, keys: HandleKeys) -> None:
+        limits, config = context.limits, context.config
+        self.limits = limits
+        self.store = context.store
+        self._metadata = context.metadata
+        self._clock = context.clock
+        self._config = config
+        self._gate = context.gate
+        self._readers = context.readers
+        self.loop_lag = LoopLag()
+
+        # State that several parts share.
+        self.long_polls = long_polls = LongPolls(limits.waiters_max)
+        self.offset_cache = OffsetCache(context.metadata)
+        self.consumer_journal = ConsumerJournal(context)
+        name_room = NameRoom(context)
+        self.lifecycle = Lifecycle(context, name_room, self._forget)
+        self.message_trace = trace = MessageTrace(context)
+        self.jobs = Jobs(context)
+        self.groups = groups = Groups(
+            context, self.offset_cache, self.consumer_journal, self.lifecycle, name_room
         )
+
+        # Sending and reading.
+        self.delays = DelayDelivery(context)
+        self.delays.service.on_wake = self.loop_lag.note  # it wakes up most often
+        self.delayed_messages = DelayedMessages(context, self.delays, RecallSigner(keys.recalls))
+        delayed = self.delayed_messages.sends
+        self.schedules = Schedules(context, self.delays)
+        self.sender = Sender(context, delayed, self.lifecycle)
+        self.deduplicator = Deduplicator(context, self.sender, delayed)
+        self.request_reply = Requests(context, self.sender)
+        self.transactions = Transactions(context, long_polls, self.sender.place)
+        self.puller = Puller(context, long_polls)
+        self.browser = Browser(context)
+        self.topic_ends = TopicEnds(context, long_polls)
+
+        # Groups: kinds of consumption, members, failures.
+        self.consumptions = Consumptions(context, groups, self.delays, lambda: self.members)
+        self.members = Members(context, groups, self.consumptions)
+        self.offset_admin = OffsetAdmin(context, groups, self.members, self.consumptions)
+        self.group_pause = GroupPause(context.metadata, groups)
+        self.dead_letters = DeadLetters(context, self.jobs, trace)
+        self.retry_scheduler = RetryScheduler(context, groups, self.delays, trace)
+        self.blocked_keys = BlockedKeys(context, groups, self.retry_scheduler)
         self.settings_changes = SettingsChanges(
-            store,
-            metadata,
-            groups=self._groups,
-            book=self._book,
-            members=self.members,
-            waiters=self._waiters,
-            lifecycle=self.lifecycle,
-            limits=limits,
+            context, groups, self.members, long_polls, self.lifecycle
         )
 
-    # --- sending
-
-    async def send(
-        self,
-        topic: str,
-        message: Message,
-        *,
-        queue_id: int | None = None,
-        flush: FlushMode | None = None,
-        due: Due | None = None,
-        principal: Principal = ANONYMOUS,
-    ) -> SendResult:
-        """Store one message, or with `due` deliver it later. Errors carry `outcome`."""
-        if self._closed_because:
-            raise self._refusal_of_send()
-        return await self._sender.send(topic, message, queue_id, flush, due)
-
-    async def send_batch(
-        self,
-        topic: str,
-        messages: Sequence[BatchItem | CurlewError],
-        *,
-        queue_id: int | None = None,
-        spread: bool = False,
-        strict: bool = False,
-        flush: FlushMode | None = None,
-        principal: Principal = ANONYMOUS,
-    ) -> list[SendResult | CurlewError]:
-        """Store many; one result per entry, in order. An entry that is an error stays one.
-
-        Messages without sharding key go to one queue together, unless `spread`. With `strict`
-        all are stored or nothing is: they are one step.
-        """
-        if self._closed_because:
-            raise self._refusal_of_send()
-        return await self._sender.send_batch(
-            topic, messages, queue_id=queue_id, spread=spread, strict=strict, flush=flush
+        # Receiving and settling.
+        signer = ReceiptCache(keys.receipts)
+        self.receiver = Receiver(context, long_polls, groups, self.consumptions, signer, trace)
+        self.streams = StreamRegistry(context, long_polls, self.puller, groups, self.receiver)
+        self.settler = Settler(
+            context, groups, signer, self.retry_scheduler, trace, self.streams.note
+        )
+        self.ack_and_produce = AckAndProduce(
+            context, self.settler, self.sender, delayed, groups, self.streams.note
         )
 
-    async def send_frame(
-        self,
-        topic: str,
-        body: bytes | bytearray | memoryview,
-        *,
-        queue_id: int | None = None,
-        flush: FlushMode | None = None,
-        principal: Principal = ANONYMOUS,
-    ) -> FrameResult:
-        """Store a batch frame in one piece, in one queue."""
-        if self._closed_because:
-            raise self._refusal_of_send()
-        return await self._sender.send_frame(topic, body, queue_id, flush)
+        # Looking on.
+        self.lag = LagReader(context, groups, self.delays, self.dead_letters)
+        self.delivery_status = DeliveryStatusReader(
+            context, groups, self.consumptions, self.delays, self.dead_letters, trace
+        )
+        self._snapshot_faults = RowFaults("writing the state")
+        self.services = self._make_services(config)
+        self.health = self._make_health(context)
 
-    # --- pulling
+    @classmethod
+    async def open(
+        cls, store: Store, metadata: Metadata, clock: Clock, limits: Limits, config: BrokerConfig
+    ) -> Self:
+        """Make a broker and start it. Raises `MetadataUnavailable`."""
+        keys = HandleKeys(
+            await metadata.secret(RECEIPT_KEY_NAME), await metadata.secret(RECALL_KEY_NAME)
+        )
+        readers = ThreadPoolExecutor(config.reader_threads, "broker-reader")
+        broker = cls(Context(store, metadata, clock, limits, config, readers), keys)
+        await broker.start()
+        return broker
 
-    async def pull(
-        self,
-        topic: str,
-        queue_id: int,
-        request: PullRequest,
-        *,
-        principal: Principal = ANONYMOUS,
-    ) -> PullResult:
-        """Read from an offset. Nothing is leased."""
-        self._check_open()
-        return await self._puller.pull(topic, queue_id, request)
+    def _make_services(self, config: BrokerConfig) -> tuple[Service, ...]:
+        return (
+            Service("offset-writer", config.offset_flush_seconds, self.offset_cache.write),
+            Service("lease-watch", config.lease_check_seconds, self.expire_leases),
+            Service("member-watch", config.member_check_seconds, self.members.turn),
+            Service("consumption-watch", config.member_check_seconds, self.consumptions.turn),
+            Service("trace", config.trace_write_seconds, self.message_trace.turn),
+            Service("journal-snapshots", config.snapshot_check_seconds, self._write_snapshots),
+            Service("transaction-checks", config.transaction_check_seconds, self.transactions.turn),
+        )
+
+    def _make_health(self, context: Context) -> Health:
+        health = Health(context, self.offset_cache, self.delays)
+        health.watch_rows(
+            self.groups.faults,
+            self._snapshot_faults,
+            self.delays.faults,
+            self.schedules.faults,
+            self.transactions.faults,
+            self.members.faults,
+        )
+        health.watch(*self.services, self.delays.service, self.schedules.service)
+        return health
+
+    async def start(self) -> None:
+        """Load what the metadata and the log know, and take up work. Raises
+        `MetadataUnavailable`. A broker that works stays as it is."""
+        if not self._gate.closed_because:
+            return
+        await self.lifecycle.start()
+        await self.offset_cache.load()
+        await self.consumer_journal.load(self.offset_cache, self._metadata.snapshot)
+        await self.offset_cache.write()
+        await self.members.load()
+        await self.dead_letters.start()
+        await self.transactions.start()
+        self.store.on_arrival = self.long_polls.on_arrival
+        await self.deduplicator.start()
+        await self.delays.start()
+        await self.schedules.start()
+        for service in self.services:
+            await service.start()
+        self._gate.closed_because = ""
+
+    async def stop(self) -> None:
+        """Answer who waits, refuse new work, write the offsets. A stopped broker stays stopped."""
+        if self._gate.closed_because:
+            return
+        self._gate.closed_because = "the node is shutting down"
+        self.health.is_stopped = True
+        self.long_polls.close()
+        self.request_reply.close()
+        self.streams.close()
+        self.members.bells.close()
+        await self.jobs.stop()
+        await self.schedules.stop()
+        await self.delays.stop()
+        last_s = self._config.last_write_seconds
+        await asyncio.gather(*[service.stop(last_s) for service in self.services])
+        offsets = self.offset_cache
+        try:
+            async with asyncio.timeout(last_s):
+                await offsets.write()
+        except TimeoutError:
+            offsets.problem = "committed offsets cannot be written: the database is too slow"
+        await self.message_trace.turn()
+        if offsets.problem is not None:
+            _LOG.warning("%s; the log has them", offsets.problem)
+        self._readers.shutdown(wait=False)
+
+    def _forget(self, deletion: Deletion) -> None:
+        """A topic or group has ended in the store: so it does here, in this turn."""
+        name = deletion.name
+        if deletion.kind is Kind.TOPIC:
+            self.deduplicator.forget_topic(name, deletion.generation)
+            self.groups.forget(topic=name)
+            self.long_polls.wake_topic(name)
+        else:
+            self.groups.forget(group=name)
+            self.members.forget(name)
+            self.dead_letters.forget(name)
+        self.streams.wake()
 
     @property
-    def store_id(self) -> bytes:
-        """Whoever decodes records elsewhere needs it for the ids of messages that have no own."""
-        return self._store.store_id
+    def waiting_count(self) -> int:
+        """Requests that wait for messages or replies now."""
+        return self.long_polls.count + self.members.bells.count + self.request_reply.waiting_count
 
-    def decode(self, record: memoryview) -> StoredMessage:
-        """A record of a `PullResult` as a message."""
-        return self._store.decode(record)
+    async def expire_leases(self) -> None:
+        """Deal with leases that have ended, and wake parked receives. A service calls this.
 
-    async def message(
-        self, topic: str, message_id: str, *, principal: Principal = ANONYMOUS
-    ) -> StoredMessage:
-        """One message by its id, or `MessageNotFound`."""
-        self._check_open()
-        find_topic(self._metadata, topic)
-        message = await ColdReads(self._readers).run(
-            lambda wait: self._store.read_message(message_id, topic=topic, wait_for_disk=wait)
-        )
-        if message is None or message.topic != topic:
-            raise MessageNotFound(
-                f"topic {topic!r} has no message {message_id!r}",
-                hint="it may be past the topic's retention",
-            )
-        return message
-
-    # --- receiving
-
-    async def receive(
-        self,
-        topic: str,
-        group: str,
-        request: ReceiveRequest,
-        *,
-        gone: Callable[[], bool],
-        principal: Principal = ANONYMOUS,
-    ) -> ReceiveResult:
-        """Lease messages to a consumer. `gone` says whether the client has hung up."""
-        self._check_open()
-        view = find_topic(self._metadata, topic)
-        self._receiver.check(request)
-        settings = await self._groups.find_or_create_group(group)
-        subscription, effects = await self._lease_from(settings, view, force=request.force)
-        result = await self._receiver.receive(subscription, settings, request, gone)
-        return result._replace(effects=effects) if effects else result
-
-    async def _lease_from(
-        self, group: Group, topic: Topic, *, force: bool = False
-    ) -> tuple[Subscription, Sequence[ConsumptionEffect]]:
-        """The subscription to lease from, and what `force` has ended for it. Raises
-        `BroadcastGroup` or `ConsumptionConflict`."""
-        refuse_broadcast(group)
-        subscription = self._groups.find(group.name, topic.name)
-        if subscription is not None and subscription.is_leasing:
-            subscription = await self._groups.subscribe(group, topic)
-            if subscription.is_leasing:
-                return subscription, ()
-        return await self.consumptions.lease(group, topic, force=force)
-
-    def give_back(self, deliveries: Sequence[Delivery]) -> None:
-        """The client went away before the answer was written: others may have the messages."""
-        for delivery in deliveries:
-            handle = self._signer.read(delivery.receipt_handle)
-            subscription = self._groups.find(handle.group, handle.topic)
-            queue = subscription.find(handle.queue_id) if subscription is not None else None
-            if subscription is not None and queue is not None:
-                self._receiver.give_back(
-                    subscription, [(queue, handle.queue_offset, handle.lease_id)]
-                )
-
-    async def settle(
-        self,
-        topic: str,
-        group: str,
-        *,
-        acks: Sequence[str] = (),
-        nacks: Sequence[Nack] = (),
-        extends: Sequence[Extend] = (),
-        dead_letters: Sequence[Nack] = (),
-        principal: Principal = ANONYMOUS,
-    ) -> list[SettleResult]:
-        """Settle handles: one result each, in the order acks, nacks, extends, dead letters."""
-        self._check_open()
-        view = find_topic(self._metadata, topic)
-        settings = self._find_group(group)
-        subscription = self._groups.find_or_stand_in(group, topic)
-        results = await self._settler.settle(
-            subscription, settings, view.flush, acks, nacks, extends, dead_letters
-        )
-        self.streams.note(results)
-        return results
-
-    async def ack_and_send(
-        self,
-        topic: str,
-        group: str,
-        acks: Sequence[str],
-        sends: Sequence[Send],
-        *,
-        principal: Principal = ANONYMOUS,
-    ) -> AckedAndSent:
-        """Ack handles and store messages as one step: all of it or, with any bad entry, nothing.
-
-        Errors that are raised carry `outcome`.
+        A subscription whose failed deliveries cannot be dealt with keeps no other from its turn.
         """
-        if self._closed_because:
-            raise self._refusal_of_send()
-        view = find_topic(self._metadata, topic)
-        self._find_group(group)
-        subscription = self._groups.find_or_stand_in(group, topic)
-        done = await self._acks_and_sends.carry_out(subscription, view.flush, acks, sends)
-        if done.refused is None:
-            self.streams.note(done.acks)
-        return done
+        groups = self.groups
+        groups.follow_settings()
+        for subscription in groups.expire(self._clock.monotonic_s()):
+            with groups.faults.guard(subscription.row):
+                await self.retry_scheduler.watch(subscription)
+            groups.tell_of_room(subscription.in_flight, subscription.group)
+        self.streams.expire()
 
-    async def settle_one(
-        self,
-        handle: str,
-        action: SettleAction,
-        *,
-        delay_ms: int | None = None,
-        invisible_ms: int | None = None,
-        reason: str | None = None,
-        principal: Principal = ANONYMOUS,
-    ) -> SettleResult:
-        """Settle one handle, whose topic and group it names itself. Raises its error."""
-        self._check_open()
-        named = self._signer.read(handle)
-        if action == "ack":
-            results = await self.settle(named.topic, named.group, acks=(handle,))
-        elif action == "nack":
-            nack = Nack(handle, delay_ms, reason)
-            results = await self.settle(named.topic, named.group, nacks=(nack,))
-        elif action == "dead_letter":
-            letter = Nack(handle, None, reason)
-            results = await self.settle(named.topic, named.group, dead_letters=(letter,))
-        elif invisible_ms is None:
-            raise IllegalInvisibleTime("extending needs an invisible time")
-        else:
-            extend = Extend(handle, invisible_ms)
-            results = await self.settle(named.topic, named.group, extends=(extend,))
-        if results[0].error is not None:
-            raise results[0].error
-        return results[0]
-
-    def _find_group(self, name: str) -> Group:
-        settings = self._metadata.snapshot.groups.get(name)
-        if settings is None:
-            raise GroupNotFound(
-                f"consumer group {name!r} does not exist",
-                hint="a group is made by its first receive",
-            )
-        return settings
-
-    # --- offsets
-
-    async def offsets(
-        self,
-        topic: str,
-        at: Literal["earliest", "latest"] | int,
-        *,
-        principal: Principal = ANONYMOUS,
-    ) -> list[QueuePosition]:
-        """An offset for each queue: the first, the end, or the first stored at or after a time."""
-        self._check_open()
-        view = find_topic(self._metadata, topic)
-        bounds = [self._store.bounds(topic, queue_id) for queue_id in range(view.queues)]
-        offsets = await self._groups.offsets_at(topic, bounds, at)
-        return [QueuePosition(queue_id, offset) for queue_id, offset in enumerate(offsets)]
-
-    def queue_bounds(self, topic: str) -> list[QueueRange]:
-        """Readable offsets of each queue."""
-        view = find_topic(self._metadata, topic)
-        bounds = self._store.bounds
-        return [QueueRange(queue_id, *bounds(topic, queue_id)) for queue_id in range(view.queues)]
-
-    def committed_offsets(
-        self, group: str, topic: str, *, principal: Principal = ANONYMOUS
-    ) -> list[QueuePosition]:
-        """The group's committed offsets, for the queues that have one."""
-        find_topic(self._metadata, topic)
-        return self._groups.committed(group, topic)
-
-    async def commit_offsets(
-        self,
-        group: str,
-        topic: str,
-        rows: Sequence[QueuePosition],
-        *,
-        force: bool = False,
-        take_over: bool = False,
-        committer: Committer | None = None,
-        principal: Principal = ANONYMOUS,
-    ) -> Committed:
-        """Commit forward; with `force` set them, backwards too, as a reset does.
-
-        A commit by whoever reads by offset: `ConsumptionConflict` in a group that leases the topic,
-        unless `take_over` ends its leases.
-        """
-        self._check_open()
-        effects = await self.group_positions.commit(
-            group, topic, rows, committer=committer, force=force, take_over=take_over
-        )
-        return Committed(self._groups.committed(group, topic), effects)
-
-    # --- topics and groups
-
-    async def put_topic(self, name: str, settings: TopicSettings) -> tuple[Topic, bool]:
-        """Make a topic, or give it all these settings; True: made."""
-        change = await self.settings_changes.change_topic(name, by_name(settings), Terms())
-        return change.after, change.is_made
-
-    async def delete_topic(self, name: str) -> None:
-        """Delete a topic and its messages, for ever."""
-        await self.settings_changes.delete_topic(name, Terms())
-
-    async def put_group(self, name: str, settings: GroupSettings) -> tuple[Group, bool]:
-        """Make a group, or give it all these settings; True: made.
-
-        But whether it is paused: that is `flow`'s affair.
-        """
-        named = {k: value for k, value in by_name(settings).items() if k != "paused"}
-        change = await self.settings_changes.change_group(name, named, Terms())
-        return change.after, change.is_made
-
-    async def delete_group(self, name: str) -> None:
-        """Delete a group with its offsets and leases."""
-        await self.settings_changes.delete_group(name, Terms())
+    async def _write_snapshots(self) -> None:
+        journals = {
+            "dead letters": self.dead_letters.journal.turn,
+            "transactions": self.transactions.journal.turn,
+            "groups": self.consumer_journal.turn,
+            "producers": self.deduplicator.journal.turn,
+        }
+        for name, turn in journals.items():
+            with self._snapshot_faults.guard(name):
+                await turn()

@@ -6,12 +6,11 @@ full disk goes on to serve readers, and the data that they wait for is on no oth
 Event loop only.
 """
 
-from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from app.broker.context import Context
 from app.broker.delays.delay_delivery import DelayDelivery
-from app.broker.ports import Store
 from app.broker.progress.offset_cache import OffsetCache
 from app.broker.row_faults import RowFaults
 from app.domain.shortages import HINTS, Shortage
@@ -89,20 +88,14 @@ _HINTS: Final = {
 class Health:
     """Looks at the parts of one broker when it is asked."""
 
-    def __init__(
-        self,
-        store: Store,
-        book: OffsetCache,
-        delays: DelayDelivery,
-        closed_because: Callable[[], str],
-    ) -> None:
+    def __init__(self, context: Context, book: OffsetCache, delays: DelayDelivery) -> None:
         self.metadata_problem: str | None = None
         """Set by whoever reads the database again and again; None while that works."""
         self.is_stopped = False
-        self._store = store
+        self._store = context.store
         self._book = book
         self._delays = delays
-        self._closed_because = closed_because
+        self._gate = context.gate
         self._services: list[Service] = []
         self._rows: list[RowFaults] = []
 
@@ -117,7 +110,7 @@ class Health:
     def obstacles(self) -> list[Condition]:
         """Why this node should get no requests; empty when it should."""
         found: list[Condition] = []
-        closed_because = self._closed_because()
+        closed_because = self._gate.closed_because
         if closed_because:
             code = ConditionCode.SHUTTING_DOWN if self.is_stopped else ConditionCode.STARTING
             found.append(_condition(code, closed_because))

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from app.domain.clock import Clock
+from app.broker.context import Context
 from app.domain.errors import CurlewError, OperationNotFound, Quota, TooManyRequests
-from app.domain.limits import Limits
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -66,9 +65,9 @@ Work = Callable[[Operation], Awaitable[None]]
 class Jobs:
     """The operations of one node: those that run, and the last that have ended."""
 
-    def __init__(self, clock: Clock, limits: Limits) -> None:
-        self._clock = clock
-        self._limits = limits
+    def __init__(self, context: Context) -> None:
+        self._clock = context.clock
+        self._limits = context.limits
         self._operations: dict[str, Operation] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._number = 0

@@ -1,4 +1,4 @@
-"""Values that go into the broker's facade and come out of it. No behaviour.
+"""Values that go into the parts of the broker and come out of them. No behaviour.
 
 Used by `api` and by tests. Wall times end in `_ms`, waiting times in `_s`.
 """
@@ -6,7 +6,7 @@ Used by `api` and by tests. Wall times end in `_ms`, waiting times in `_s`.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 from typing_extensions import override
@@ -17,10 +17,6 @@ from app.domain.errors import CurlewError
 from app.domain.limits import DEFAULT_PULL_MESSAGES, DEFAULT_RECEIVE_MESSAGES, MIB
 from app.domain.message import Message, StoredMessage
 from app.store import ReadResult
-
-Principal = str
-ANONYMOUS: Final = "anonymous"
-"""The principal of every call until authentication exists."""
 
 
 class SendResult(NamedTuple):

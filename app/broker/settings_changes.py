@@ -5,11 +5,13 @@ them is counted just before it is made, on this node. A dry run counts the same 
 Event loop only; any call may raise `MetadataUnavailable`.
 """
 
+from typing import Final
+
+from app.broker.context import Context
 from app.broker.groups.groups import Groups
 from app.broker.groups.members import Members
 from app.broker.lifecycle.lifecycle import Lifecycle
-from app.broker.ports import Group, Metadata, Store, Topic
-from app.broker.progress.offset_cache import OffsetCache
+from app.broker.ports import Group, Topic
 from app.broker.read.long_polls import LongPolls
 from app.domain.changes.effects import (
     SettingsChange,
@@ -20,8 +22,9 @@ from app.domain.changes.effects import (
 )
 from app.domain.changes.merging import DEFAULT, Named
 from app.domain.changes.terms import Changed, Terms
-from app.domain.limits import Limits
 from app.domain.settings import GroupMode, default_topic_settings
+
+_NO_TERMS: Final = Terms()
 
 
 class SettingsChanges:
@@ -29,24 +32,20 @@ class SettingsChanges:
 
     def __init__(
         self,
-        store: Store,
-        metadata: Metadata,
-        *,
+        context: Context,
         groups: Groups,
-        book: OffsetCache,
         members: Members,
         waiters: LongPolls,
         lifecycle: Lifecycle,
-        limits: Limits,
     ) -> None:
-        self._store = store
-        self._metadata = metadata
+        self._store = context.store
+        self._metadata = context.metadata
         self._groups = groups
-        self._book = book
+        self._book = groups.offsets
         self._members = members
         self._waiters = waiters
         self._lifecycle = lifecycle
-        self._limits = limits
+        self._limits = context.limits
 
     # --- topics
 
@@ -63,7 +62,7 @@ class SettingsChanges:
         effects = [] if before is None else effects_on_topic(before.settings, after.settings, facts)
         return SettingsChange(before, after, effects, terms.is_dry_run)
 
-    async def delete_topic(self, name: str, terms: Terms) -> SettingsChange[Topic]:
+    async def delete_topic(self, name: str, terms: Terms = _NO_TERMS) -> SettingsChange[Topic]:
         """Delete a topic and its messages, for ever. Raises `TopicNotFound`."""
         effects = effects_of_deletion(*self._groups.busy_in_topic(name))
         topic = await self._lifecycle.delete_topic(name, terms)
@@ -103,7 +102,7 @@ class SettingsChanges:
         effects = [] if before is None else effects_on_group(before.settings, after.settings, facts)
         return SettingsChange(before, after, effects, terms.is_dry_run)
 
-    async def delete_group(self, name: str, terms: Terms) -> SettingsChange[Group]:
+    async def delete_group(self, name: str, terms: Terms = _NO_TERMS) -> SettingsChange[Group]:
         """Delete a group with its offsets and leases. Raises `GroupNotFound`."""
         facts = self._groups.facts(name)
         effects = effects_of_deletion(facts.leases, facts.waiting)

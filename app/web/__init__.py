@@ -1,6 +1,6 @@
 """The pages at `/ui`: server-rendered, one stylesheet, no build step.
 
-Like `app.api` it translates and decides nothing, and uses the same facades. `build_web` gives an
+Like `app.api` it translates and decides nothing, and uses the same broker. `build_web` gives an
 ASGI application for the composition root to mount; nothing deeper is public.
 """
 

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from app.domain.clock import Clock
 from app.web.assets import packaged_assets
 from app.web.headers import SecurityHeaders
-from app.web.ports import Broker, Metadata
+from app.web.ports import Metadata, TopicEnds
 from app.web.rendering import build_templates
 from app.web.views import topics_page
 
@@ -27,14 +27,14 @@ KEPT_FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 
 def build_web(
-    broker: Broker,
+    topic_ends: TopicEnds,
     metadata: Metadata,
     clock: Clock,
     translations: NullTranslations | None = None,
 ) -> Starlette:
     """The application to mount at `/ui`."""
     assets = packaged_assets()
-    site = _Site(broker, metadata, clock, build_templates(assets, translations or _ENGLISH))
+    site = _Site(topic_ends, metadata, clock, build_templates(assets, translations or _ENGLISH))
 
     async def asset(request: Request) -> Response:
         found = assets.find(request.path_params["name"])
@@ -58,9 +58,9 @@ class _Site:
     """The pages. Holds no state of its own."""
 
     def __init__(
-        self, broker: Broker, metadata: Metadata, clock: Clock, templates: Environment
+        self, topic_ends: TopicEnds, metadata: Metadata, clock: Clock, templates: Environment
     ) -> None:
-        self._broker = broker
+        self._topic_ends = topic_ends
         self._metadata = metadata
         self._clock = clock
         self._templates = templates
@@ -68,7 +68,7 @@ class _Site:
     async def topics(self, request: Request) -> Response:
         page = topics_page(
             self._metadata.snapshot,
-            self._broker,
+            self._topic_ends,
             prefix=request.query_params.get("prefix", ""),
             after=request.query_params.get("after", ""),
         )

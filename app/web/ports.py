@@ -31,7 +31,7 @@ class Metadata(Protocol):
     def snapshot(self) -> Snapshot: ...
 
 
-class Broker(Protocol):
+class TopicEnds(Protocol):
     """Gives (queue id, min offset, max offset) of each queue of a topic; does not block."""
 
-    def queue_bounds(self, topic: str) -> Sequence[tuple[int, int, int]]: ...
+    def bounds(self, topic: str) -> Sequence[tuple[int, int, int]]: ...

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 from app.domain.positions import TimestampMs
-from app.web.ports import Broker, Snapshot, Topic
+from app.web.ports import Snapshot, Topic, TopicEnds
 
 TOPICS_PER_PAGE: Final = 50
 QUEUES_SHOWN_MAX: Final = 64
@@ -63,13 +63,13 @@ class TopicsPage:
     next_after: str | None
 
 
-def topics_page(snapshot: Snapshot, broker: Broker, prefix: str, after: str) -> TopicsPage:
+def topics_page(snapshot: Snapshot, topic_ends: TopicEnds, prefix: str, after: str) -> TopicsPage:
     """The topics that begin with `prefix` and come behind `after`."""
     matching = sorted(name for name in snapshot.topics if name.startswith(prefix))
     behind = [name for name in matching if name > after]
     shown = behind[:TOPICS_PER_PAGE]
     return TopicsPage(
-        rows=[_topic_row(snapshot.topics[name], broker) for name in shown],
+        rows=[_topic_row(snapshot.topics[name], topic_ends) for name in shown],
         prefix=prefix,
         after=after,
         matching=len(matching),
@@ -78,8 +78,8 @@ def topics_page(snapshot: Snapshot, broker: Broker, prefix: str, after: str) -> 
     )
 
 
-def _topic_row(topic: Topic, broker: Broker) -> TopicRow:
-    queues = [QueueRow(*bounds) for bounds in broker.queue_bounds(topic.name)]
+def _topic_row(topic: Topic, topic_ends: TopicEnds) -> TopicRow:
+    queues = [QueueRow(*bounds) for bounds in topic_ends.bounds(topic.name)]
     return TopicRow(
         name=topic.name,
         type=str(topic.type),

@@ -36,6 +36,7 @@ from app.domain.settings import GroupSettings, TopicSettings
 from app.node import Node
 from benchmarks.frames import request_frame, request_record
 from benchmarks.in_process.timers import memory_mib
+from tests.support.nodes.brokers import put_group, put_topic
 
 TOPIC, GROUP = "orders", "billing"
 QUEUES = 4
@@ -83,12 +84,12 @@ class Consumer:
 
     async def receive(self) -> list[Delivery]:
         """One batch."""
-        result = await self.broker.receive(TOPIC, GROUP, REQUEST, gone=lambda: False)
+        result = await self.broker.receiver.receive(TOPIC, GROUP, REQUEST, gone=lambda: False)
         return result.deliveries
 
     async def settle(self, handles: Sequence[str]) -> None:
         """All of them are live."""
-        results = await self.broker.settle(TOPIC, GROUP, acks=handles)
+        results = await self.broker.settler.settle(TOPIC, GROUP, acks=handles)
         assert all(result.error is None for result in results)
 
     async def through_both(self, title: str) -> None:
@@ -147,13 +148,13 @@ async def measure(root: Path, count: int) -> None:
     migrate(config.database)
     node = await Node.open(config)
     broker = node.broker
-    await broker.put_topic(TOPIC, TopicSettings(queues=QUEUES, flush=FlushMode.ASYNC))
+    await put_topic(broker, TOPIC, TopicSettings(queues=QUEUES, flush=FlushMode.ASYNC))
     settings = replace(GroupSettings(), max_in_flight=2 * count, invisible_ms=INVISIBLE_MS)
-    await broker.put_group(GROUP, settings)
+    await put_group(broker, GROUP, settings)
     frame = request_frame([request_record(TOPIC, BODY)] * FRAME_MESSAGES)
     stored = count + (3 * WINDOWS + 2) * WINDOW_MESSAGES
     for number in range(stored // FRAME_MESSAGES + 1):
-        await broker.send_frame(TOPIC, frame, queue_id=number % QUEUES)
+        await broker.sender.send_frame(TOPIC, frame, queue_id=number % QUEUES)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
@@ -167,9 +168,11 @@ async def measure(root: Path, count: int) -> None:
     open_ones, acked = held.first, len(held.order)
     del held
     await consumer.through_both(f"receive and settle, {acked:,} acked")
-    committed = {row.queue_id: row.offset for row in broker.committed_offsets(GROUP, TOPIC)}
+    committed = {row.queue_id: row.offset for row in broker.groups.committed(GROUP, TOPIC)}
     assert committed == open_ones, (committed, open_ones)
-    ends = [broker.progress.queue((GROUP, TOPIC, queue_id)).end for queue_id in range(QUEUES)]
+    ends = [
+        broker.consumer_journal.queue((GROUP, TOPIC, queue_id)).end for queue_id in range(QUEUES)
+    ]
     began_s = perf_counter()
     await node.close()
     closed_s = perf_counter() - began_s

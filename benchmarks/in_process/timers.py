@@ -47,8 +47,7 @@ async def open_broker(root: Path, config: BrokerConfig) -> tuple[MessageStore, B
     )
     metadata = MemoryMetadata(clock)
     await metadata.put_topic("orders", TopicSettings(flush=FlushMode.ASYNC))
-    broker = Broker(store, metadata, clock, limits, config)
-    await broker.start()
+    broker = await Broker.open(store, metadata, clock, limits, config)
     return store, broker
 
 
@@ -107,7 +106,9 @@ async def measure_lateness(root: Path, seconds: float) -> list[float]:
     sent = 0
     while perf_counter() < end_s:
         delay_ms = random.Random(sent).randint(200, 1_500)
-        await broker.send("orders", Message(b"x"), queue_id=0, due=Due(delay_ms, is_delay=True))
+        await broker.sender.send(
+            "orders", Message(b"x"), queue_id=0, due=Due(delay_ms, is_delay=True)
+        )
         sent += 1
         await asyncio.sleep(0.1)
     await asyncio.sleep(2)

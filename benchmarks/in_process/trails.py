@@ -37,7 +37,7 @@ async def fill(broker: Broker, topic: str) -> None:
     """One window of messages."""
     for queue_id in range(QUEUES):
         items = [BatchItem(Message(BODY), queue_id)] * (WINDOW_MESSAGES // QUEUES)
-        await broker.send_batch(topic, items)
+        await broker.sender.send_batch(topic, items)
 
 
 async def consume(broker: Broker, topic: str, batch: int) -> float:
@@ -45,10 +45,10 @@ async def consume(broker: Broker, topic: str, batch: int) -> float:
     request = ReceiveRequest(max_messages=batch, client_id="worker-1")
     began_s = process_time()
     for _ in range(WINDOW_MESSAGES // batch):
-        result = await broker.receive(topic, "g", request, gone=lambda: False)
+        result = await broker.receiver.receive(topic, "g", request, gone=lambda: False)
         assert len(result.deliveries) == batch
         acks = [delivery.receipt_handle for delivery in result.deliveries]
-        settled = await broker.settle(topic, "g", acks=acks)
+        settled = await broker.settler.settle(topic, "g", acks=acks)
         assert settled[0].error is None
     return process_time() - began_s
 
@@ -65,8 +65,7 @@ async def measure(
     for topic in ("off", "on"):
         settings = TopicSettings(queues=QUEUES, flush=FlushMode.ASYNC, trace=topic == "on")
         await metadata.put_topic(topic, settings)
-    broker = Broker(store, metadata, clock, limits, IDLE)
-    await broker.start()
+    broker = await Broker.open(store, metadata, clock, limits, IDLE)
     pairs: list[tuple[float, float]] = []
     writings: list[float] = []
     since_written = 0
@@ -81,7 +80,7 @@ async def measure(
         if since_written >= WRITE_MESSAGES:
             since_written = 0
             began_s = process_time()
-            await broker.trails.turn()
+            await broker.message_trace.turn()
             confirmation = AppendFuture()
             store.flush(confirmation.done)  # the writer has taken it
             await confirmation.wait()
@@ -89,7 +88,7 @@ async def measure(
         per_message = 1e6 / WINDOW_MESSAGES
         if number >= 2:
             pairs.append((spent["off"] * per_message, spent["on"] * per_message))
-    assert broker.trails.dropped == 0
+    assert broker.message_trace.dropped == 0
     await broker.stop()
     store.close()
     return pairs, writings

@@ -33,13 +33,13 @@ Waiting = Callable[[Broker, int], Awaitable[object]]
 async def pulling(broker: Broker, offset: int) -> None:
     """One long poll of the queue."""
     request = PullRequest(offset=offset, wait_s=WAIT_S)
-    assert (await broker.pull(TOPIC, QUEUE, request)).read.records
+    assert (await broker.puller.pull(TOPIC, QUEUE, request)).read.records
 
 
 async def receiving(broker: Broker, _offset: int) -> None:
     """One long receive of a group, which leases the message."""
     request = ReceiveRequest(max_messages=1, wait_s=WAIT_S, client_id="worker-1")
-    result = await broker.receive(TOPIC, "bench", request, gone=lambda: False)
+    result = await broker.receiver.receive(TOPIC, "bench", request, gone=lambda: False)
     assert len(result.deliveries) == 1
 
 

@@ -12,6 +12,7 @@ from app.domain.settings import TopicSettings
 from app.node import Node
 from app.store.log.commit_log import CommitLog
 from app.store.log.page_cache_limit import STEP_BYTES
+from tests.support.nodes.brokers import put_topic
 
 pytestmark = pytest.mark.anyio
 
@@ -26,9 +27,9 @@ async def test_a_node_keeps_what_was_set(
     migrate(config.database)
     node = await Node.open(config)
     try:
-        await node.broker.put_topic("orders", TopicSettings(queues=1))
+        await put_topic(node.broker, "orders", TopicSettings(queues=1))
         for _ in range(85):
-            await node.broker.send("orders", Message(bytes(MIB)))
+            await node.broker.sender.send("orders", Message(bytes(MIB)))
     finally:
         await node.close()
     assert found == gone

@@ -10,6 +10,7 @@ from app.domain.limits import MIB
 from app.domain.message import Message
 from app.domain.settings import TopicSettings
 from app.node import Node
+from tests.support.nodes.brokers import put_topic
 from tests.support.stores.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -23,11 +24,11 @@ async def test_each_topic_keeps_its_messages_as_long_as_it_says(tmp_path: Path) 
     migrate(config.database)
     node = await Node.open(config, clock=clock)
     try:
-        await node.broker.put_topic("short", TopicSettings(queues=1, retention_ms=MINUTE_MS))
-        await node.broker.put_topic("long", TopicSettings(queues=1, retention_ms=9 * MINUTE_MS))
+        await put_topic(node.broker, "short", TopicSettings(queues=1, retention_ms=MINUTE_MS))
+        await put_topic(node.broker, "long", TopicSettings(queues=1, retention_ms=9 * MINUTE_MS))
         for _ in range(8):
             for topic in ("short", "long"):
-                await node.broker.send(topic, Message(bytes(MIB)))
+                await node.broker.sender.send(topic, Message(bytes(MIB)))
         segments = node.store.status().segments
         clock.advance(s=120)
         await node.broker.delays.turn()  # until it has looked what waits, everything is held
@@ -38,7 +39,7 @@ async def test_each_topic_keeps_its_messages_as_long_as_it_says(tmp_path: Path) 
         await node.apply_retention()
         assert node.store.bounds("long", 0).min_offset == 8
         assert node.store.status().segments < segments
-        sent = await node.broker.send("short", Message(b"still works"))
+        sent = await node.broker.sender.send("short", Message(b"still works"))
         assert sent.queue_offset == 8
     finally:
         await node.close()

@@ -28,6 +28,7 @@ from app.store.topics.topic_floors import TopicState
 from tests.support.clients.asgi import Answer, call
 from tests.support.clients.frames import request_frame
 from tests.support.loop_turns import TurnWatch
+from tests.support.nodes.brokers import put_group, put_topic
 from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -49,9 +50,9 @@ async def open_node(root: Path, limits: Limits | None = None) -> AsyncIterator[N
 
 async def fill_queues(node: Node, topic: str) -> None:
     """A message in each of as many queues as a topic may have."""
-    await node.broker.put_topic(topic, TopicSettings(queues=QUEUES))
+    await put_topic(node.broker, topic, TopicSettings(queues=QUEUES))
     items = [BatchItem(Message(b"x", sharding_key=None)) for _ in range(QUEUES)]
-    await node.broker.send_batch(topic, items, spread=True)
+    await node.broker.sender.send_batch(topic, items, spread=True)
 
 
 async def test_the_first_checkpoint_of_many_queues(tmp_path: Path, turn_watch: TurnWatch) -> None:
@@ -80,17 +81,17 @@ async def test_a_snapshot_of_many_producers(tmp_path: Path, turn_watch: TurnWatc
     """Larger than what may wait to be written."""
     limits = Limits(batch_bytes_max=4 * MIB, pending_append_bytes_max=4 * MIB)
     async with open_node(tmp_path, limits) as node:
-        table = node.broker.producers._table
-        await node.broker.producers.journal.write_snapshot()  # warm
+        table = node.broker.deduplicator._table
+        await node.broker.deduplicator.journal.write_snapshot()  # warm
         fill_producers(table, limits.producer_results_max)
         written = node.store.status().written_end
         with turn_watch.short_turns():
-            await node.broker.producers.journal.write_snapshot()
+            await node.broker.deduplicator.journal.write_snapshot()
         assert node.store.status().written_end - written > 4 * limits.pending_append_bytes_max
         state = table.state("producer-7:0")
     async with open_node(tmp_path) as node:
-        assert node.broker.producers.state("producer-7:0") == state
-        assert node.broker.producers.state(f"producer-{PRODUCERS - 1}:0").epoch == 10**12
+        assert node.broker.deduplicator.state("producer-7:0") == state
+        assert node.broker.deduplicator.state(f"producer-{PRODUCERS - 1}:0").epoch == 10**12
 
 
 BATCHES = {
@@ -110,7 +111,7 @@ async def test_the_largest_batches(tmp_path: Path, turn_watch: TurnWatch, kind: 
     async with open_node(tmp_path) as node:
         # what is synced is confirmed together
         flush = FlushMode.SYNC if kind == "many keys" else FlushMode.ASYNC
-        await node.broker.put_topic("orders", TopicSettings(queues=4, flush=flush))
+        await put_topic(node.broker, "orders", TopicSettings(queues=4, flush=flush))
         app = create_app(node)
         await post(app, json.dumps({"messages": [BATCHES["many keys"]]}).encode())  # warm
         with turn_watch.short_turns():
@@ -137,10 +138,10 @@ async def test_the_largest_frame(tmp_path: Path, turn_watch: TurnWatch, kind: st
         messages = [Message(b"x", keys=each) for each in keys]
     body = request_frame(messages, "orders")
     async with open_node(tmp_path) as node:
-        await node.broker.put_topic("orders", TopicSettings(queues=1, flush=FlushMode.ASYNC))
-        await node.broker.send_frame("orders", request_frame(messages[:2], "orders"))  # warm
+        await put_topic(node.broker, "orders", TopicSettings(queues=1, flush=FlushMode.ASYNC))
+        await node.broker.sender.send_frame("orders", request_frame(messages[:2], "orders"))  # warm
         with turn_watch.short_turns():
-            await node.broker.send_frame("orders", body)
+            await node.broker.sender.send_frame("orders", body)
             await until(lambda: not node.store.index.is_behind)
         assert node.store.bounds("orders", 0) == (0, 10_002)
         found = node.store.find_by_key("orders", messages[-1].keys[-1], wait_for_disk=True)
@@ -149,7 +150,7 @@ async def test_the_largest_frame(tmp_path: Path, turn_watch: TurnWatch, kind: st
 
 async def test_many_delayed_messages(tmp_path: Path, turn_watch: TurnWatch) -> None:
     async with open_node(tmp_path) as node:
-        await node.broker.put_topic("orders", TopicSettings(queues=4, flush=FlushMode.ASYNC))
+        await put_topic(node.broker, "orders", TopicSettings(queues=4, flush=FlushMode.ASYNC))
         app = create_app(node)
         await post(app, batch_of({"text": "x", "delay": "1h"}, 2))  # warm
         with turn_watch.short_turns():
@@ -165,7 +166,7 @@ async def test_a_large_batch_that_is_stored_once(tmp_path: Path, turn_watch: Tur
     body = batch_of({"text": "x" * 100}, 10_000)
     key = {b"idempotency-key": b"once"}
     async with open_node(tmp_path) as node:
-        await node.broker.put_topic("orders", TopicSettings(queues=4, flush=FlushMode.ASYNC))
+        await put_topic(node.broker, "orders", TopicSettings(queues=4, flush=FlushMode.ASYNC))
         app = create_app(node)
         for _ in range(2):
             await post(app, batch_of({"text": "x"}, 1), {b"idempotency-key": b"warm"})
@@ -206,7 +207,7 @@ async def test_a_large_batch_in_one_step(
     queues = QUEUES if kind == "many queues" else 4
     headers = {b"prefer": b"handling=strict"} if promise == "strict" else {b"idempotency-key": b"k"}
     async with open_node(tmp_path) as node:
-        await node.broker.put_topic("orders", TopicSettings(queues=queues, flush=FlushMode.ASYNC))
+        await put_topic(node.broker, "orders", TopicSettings(queues=queues, flush=FlushMode.ASYNC))
         app = create_app(node)
         await post(app, batch_of({"text": "x"}, 1_000), {b"idempotency-key": b"warm"})
 
@@ -239,8 +240,8 @@ async def test_a_large_batch_in_one_step(
 async def test_sealing_and_forgetting_many_producers(tmp_path: Path, turn_watch: TurnWatch) -> None:
     limits = Limits()
     async with open_node(tmp_path) as node:
-        await node.broker.put_topic("orders", TopicSettings(queues=1))
-        producers = node.broker.producers
+        await put_topic(node.broker, "orders", TopicSettings(queues=1))
+        producers = node.broker.deduplicator
         await producers.seal("other", 1)  # warm
         for number in range(limits.producers_max):
             claim = ProducerToken(f"producer:{number}", 1, 0)
@@ -264,7 +265,7 @@ async def test_the_topic_of_many_producers_is_deleted(
     tmp_path: Path, turn_watch: TurnWatch
 ) -> None:
     async with open_node(tmp_path) as node:
-        producers = node.broker.producers
+        producers = node.broker.deduplicator
         for number in range(Limits().producers_max):
             claim = ProducerToken(f"producer:{number}", 1, 0)
             placed = Placed.in_one_queue(0, number, 1)
@@ -299,7 +300,7 @@ async def test_as_many_deleted_names_as_are_remembered(
             assert node.store.hidden_topics(()) == []
             await asyncio.sleep(0)
             with pytest.raises(StateConflict):
-                await node.broker.put_topic("new", TopicSettings(queues=1))
+                await put_topic(node.broker, "new", TopicSettings(queues=1))
         low, high = node.store.bounds(FLOORS_TOPIC, 0)
         assert high - low == count
     async with open_node(tmp_path) as node:
@@ -310,7 +311,7 @@ async def test_a_trace_and_a_queue_for_a_large_batch(tmp_path: Path, turn_watch:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     properties = {f"name-{number}": "x" for number in range(100)}
     async with open_node(tmp_path) as node:
-        await node.broker.put_topic("orders", TopicSettings(queues=4, flush=FlushMode.ASYNC))
+        await put_topic(node.broker, "orders", TopicSettings(queues=4, flush=FlushMode.ASYNC))
         app = create_app(node)
         body = batch_of({"text": "x", "properties": properties}, 10_000)
         for _ in range(2):  # the first time to warm
@@ -326,7 +327,7 @@ async def test_the_figures_of_many_groups(tmp_path: Path, turn_watch: TurnWatch)
     async with open_node(tmp_path) as node:
         app = create_app(node)
         await call(app, "GET", "/metrics")  # warm
-        await node.broker.put_group("workers", GroupSettings())
+        await put_group(node.broker, "workers", GroupSettings())
         snapshot = node.metadata.snapshot
         group = snapshot.groups["workers"]
         groups = {f"workers-{number}": group for number in range(Limits().groups_max)}
@@ -343,9 +344,9 @@ async def test_the_lag_over_many_topics(tmp_path: Path, turn_watch: TurnWatch) -
     async with open_node(tmp_path) as node:
         app = create_app(node)
         for topic in [f"orders-{number}" for number in range(8)]:
-            await node.broker.put_topic(topic, TopicSettings(queues=QUEUES))
+            await put_topic(node.broker, topic, TopicSettings(queues=QUEUES))
             rows = [QueuePosition(queue_id, 0) for queue_id in range(QUEUES)]
-            await node.broker.commit_offsets("workers", topic, rows)
+            await node.broker.offset_admin.commit("workers", topic, rows)
         await call(app, "GET", "/v1/groups/workers/lag", query=b"topic=orders-1")  # warm
         with turn_watch.short_turns():
             answer = await call(app, "GET", "/v1/groups/workers/lag")

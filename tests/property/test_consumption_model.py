@@ -28,8 +28,9 @@ from app.domain.errors import (
     ReceiptHandleExpired,
     StaleGeneration,
 )
+from app.domain.handles.receipt import ReceiptSigner
 from app.domain.settings import CustomizedRetry, GroupSettings
-from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, running
+from tests.support.nodes.brokers import GROUP, KEYS, TOPIC, World, never_gone, running
 
 QUEUES = 2
 EXPECTED = (Refused, StaleGeneration, QueueNotOwned, MemberNotFound, ReceiptHandleExpired)
@@ -66,20 +67,20 @@ class Model:
     async def _receive(self, _who: int, force: bool) -> None:
         for delivery in await self.world.receive(2, force=force):
             self.seen.add(delivery.message.body)
-            read = self.world.broker._signer.read(delivery.receipt_handle)
+            read = ReceiptSigner(KEYS.receipts).read(delivery.receipt_handle)
             self.handles[delivery.receipt_handle] = read.queue_id, read.queue_offset
 
     async def _ack(self, who: int, _force: bool) -> None:
         if self.handles:
             handle = sorted(self.handles)[who % len(self.handles)]
             del self.handles[handle]
-            await self.world.broker.settle(TOPIC, GROUP, acks=[handle])
+            await self.world.broker.settler.settle(TOPIC, GROUP, acks=[handle])
 
     async def _nack(self, who: int, _force: bool) -> None:
         if self.handles:
             handle = sorted(self.handles)[who % len(self.handles)]
             del self.handles[handle]
-            await self.world.broker.settle(TOPIC, GROUP, nacks=[Nack(handle, 0)])
+            await self.world.broker.settler.settle(TOPIC, GROUP, nacks=[Nack(handle, 0)])
 
     async def _join(self, who: int, force: bool) -> None:
         who %= 2
@@ -100,20 +101,20 @@ class Model:
         """As member 0 or 1, or as nobody, of what was read from the committed offset on."""
         queue_id = who % QUEUES
         start = self.world.committed().get(queue_id, 0)
-        read = await self.world.broker.pull(TOPIC, queue_id, PullRequest(start))
-        bodies = [self.world.broker.decode(record).body for record in read.read.records]
+        read = await self.world.broker.puller.pull(TOPIC, queue_id, PullRequest(start))
+        bodies = [self.world.broker.puller.decode(record).body for record in read.read.records]
         member = who // QUEUES % 3
         committer = Committer(f"m{member}", self.generations[member]) if member < 2 else None
         rows = [QueuePosition(queue_id, read.next_offset)]
         self.seen |= set(bodies)  # before: whoever is refused has read them all the same
-        await self.world.broker.commit_offsets(
+        await self.world.broker.offset_admin.commit(
             GROUP, TOPIC, rows, committer=committer, take_over=force
         )
 
     # --- what must hold
 
     def live(self) -> set[tuple[int, int]]:
-        subscription = self.world.broker._groups.find(GROUP, TOPIC)
+        subscription = self.world.broker.groups.find(GROUP, TOPIC)
         if subscription is None:
             return set()
         return {
@@ -126,7 +127,7 @@ class Model:
         members = (await self.world.metadata.members.read(GROUP)).members
         live = self.live()
         assert not (members and live), "leases and members read one topic"
-        subscription = self.world.broker._groups.find(GROUP, TOPIC)
+        subscription = self.world.broker.groups.find(GROUP, TOPIC)
         assert subscription is None or not (members and subscription.is_leasing)
 
     def check_kept(self, before: set[tuple[int, int]]) -> None:

@@ -18,7 +18,7 @@ from app.domain.errors import DiskFull, ReceiptHandleExpired
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.message import Message
 from app.domain.settings import CustomizedRetry, DeliveryOrder, GroupSettings
-from tests.support.nodes.brokers import GROUP, TOPIC, World, running
+from tests.support.nodes.brokers import GROUP, TOPIC, World, put_group, running
 
 MESSAGES = 6
 KEYS = "ab"
@@ -62,10 +62,10 @@ class Model:
         """Messages that come as retries, whatever is committed."""
 
     async def begin(self) -> None:
-        await self.world.broker.put_group(GROUP, self.settings)
+        await put_group(self.world.broker, GROUP, self.settings)
         for number in range(MESSAGES):
             key = KEYS[number % len(KEYS)]
-            await self.world.broker.send(
+            await self.world.broker.sender.send(
                 TOPIC, Message(b"%d" % number, sharding_key=key), queue_id=0
             )
 
@@ -132,7 +132,7 @@ class Model:
             self.done.add(offset)
 
     def is_retry(self, delivery: Delivery) -> bool:
-        handle = self.world.broker._settler._signer.read(delivery.receipt_handle)
+        handle = self.world.broker.settler._signer.read(delivery.receipt_handle)
         return handle.queue_id == RETRY_QUEUE_ID
 
     async def commit(self, offset: int, is_reset: bool) -> None:
@@ -144,18 +144,18 @@ class Model:
 
     async def delete_group(self) -> None:
         try:
-            await self.world.broker.delete_group(GROUP)
+            await self.world.broker.settings_changes.delete_group(GROUP)
         finally:  # it is deleted also when the log has not heard of it
-            await self.world.broker.put_group(GROUP, self.settings)
+            await put_group(self.world.broker, GROUP, self.settings)
             self.done, self.copies, self.held = set(), set(), []
 
     async def restart(self, how: str) -> None:
         if how == "kill":
             await self.world.kill()
         elif how == "turn":
-            await self.world.broker.progress.turn()
+            await self.world.broker.consumer_journal.turn()
         else:
-            await self.world.broker.progress._journal.write_snapshot()
+            await self.world.broker.consumer_journal._journal.write_snapshot()
 
     async def drain(self) -> None:
         """Everything that is not done comes, and nothing else."""

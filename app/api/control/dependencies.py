@@ -19,9 +19,10 @@ from app.api.formats.media import require_json
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.parameters import refuse_unknown
 from app.api.http.request_context import ClientGone, batch_too_large
-from app.api.ports import Broker, Metadata
+from app.api.ports import Metadata
 from app.api.telemetry.metrics import ConnectionCounts
 from app.api.telemetry.request_metrics import RequestMetrics
+from app.broker import Broker
 from app.domain.limits import MIB, Limits
 
 CONTROL_BODY_BYTES_MAX: Final = MIB

@@ -10,8 +10,8 @@ from app.api.formats.wire import BrowseAnswer, BrowseGapView, encode, encode_lin
 from app.api.http.errors import InvalidBody
 from app.api.http.parameters import Query
 from app.api.http.request_context import NOT_KEPT, Headers, RequestContext, batch_too_large
-from app.api.ports import DataPlane
 from app.api.telemetry.request_metrics import RequestMetrics
+from app.broker import Broker
 from app.broker.read.browse_filter import BrowseConditions
 from app.broker.read.browser import BrowseGap, BrowseRequest, BrowseResult
 from app.domain.errors import IllegalPage, InvalidRequest
@@ -29,7 +29,7 @@ _DIRECTIONS: Final = ("forward", "backward")
 class Browsing:
     """Handler of browse. Stateless beside its collaborators."""
 
-    def __init__(self, broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> None:
+    def __init__(self, broker: Broker, limits: Limits, traffic: RequestMetrics) -> None:
         self._broker = broker
         self._limits = limits
         self._traffic = traffic

@@ -21,8 +21,8 @@ from app.api.http.errors import InvalidBody
 from app.api.http.parameters import Query, integer_of
 from app.api.http.rate_limit_headers import near_quota_headers
 from app.api.http.request_context import NOT_KEPT, Headers, RequestContext, batch_too_large
-from app.api.ports import DataPlane
 from app.api.telemetry.request_metrics import RequestMetrics
+from app.broker import Broker
 from app.broker.results import PullRequest, PullResult, PullStatus
 from app.domain.errors import IllegalOffset, InvalidRequest
 from app.domain.limits import DEFAULT_PULL_MESSAGES, MIB, Limits
@@ -42,7 +42,7 @@ _QUEUE_ID_MAX: Final = 2**31 - 1
 class Pulling:
     """Handler of pull. Stateless beside its collaborators."""
 
-    def __init__(self, broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> None:
+    def __init__(self, broker: Broker, limits: Limits, traffic: RequestMetrics) -> None:
         self._broker = broker
         self._limits = limits
         self._traffic = traffic
@@ -67,15 +67,15 @@ class Pulling:
             raise InvalidBody("a pull has no body", hint="use query parameters")
         in_place = form.may_be_in_place and exchange.can_send_files
         first_look = replace(request, wait_s=0.0, in_place=in_place)
-        result = await self._broker.pull(topic, queue_id, first_look)
+        result = await self._broker.puller.pull(topic, queue_id, first_look)
         if request.wait_s > 0 and _is_worth_waiting(result, request):
             first, waiting = result, _continued(result, request)
             result = await unless_gone(
                 exchange.receive,
-                lambda _: self._broker.pull(topic, queue_id, waiting),
+                lambda _: self._broker.puller.pull(topic, queue_id, waiting),
                 lambda _: None,
             )
-            headers += near_quota_headers(self._broker.waiting_quota)
+            headers += near_quota_headers(self._broker.long_polls.quota)
             result = _with_first_look(first, waiting, result)
         if isinstance(result.read.records, RecordsInPlace):
             await self._answer_in_place(exchange, result, result.read.records, headers)
@@ -140,7 +140,7 @@ class Pulling:
         await exchange.answer_from_files(200, headers, first, records.parts)
 
     def _frame_headers(self, result: PullResult) -> Headers:
-        store_id = (b"mq-store-id", self._broker.store_id.hex().encode("ascii"))
+        store_id = (b"mq-store-id", self._broker.store.store_id.hex().encode("ascii"))
         return [media.FRAMES_HEADER, *_pull_headers(result), store_id, VARY]
 
     async def _answer(
@@ -163,7 +163,7 @@ class Pulling:
                 headers.append((b"content-encoding", form.packing))
                 await exchange.answer(200, headers, await pack(form.packing, b"".join(parts)))
             return
-        decode, found = self._broker.decode, result.read.records
+        decode, found = self._broker.puller.decode, result.read.records
         if kind == "events":
             messages = [decode(record) for record in found]
             body_bytes = sum([len(each.body) for each in messages])
@@ -171,7 +171,7 @@ class Pulling:
             headers += [media.EVENTS_HEADER, *_pull_headers(result)]
         else:
             views, body_bytes = record_views(
-                found, self._broker.store_id, decode, force_base64=force_base64
+                found, self._broker.store.store_id, decode, force_base64=force_base64
             )
             if kind == "ndjson":
                 body = b"".join([encode_line(view) for view in views])

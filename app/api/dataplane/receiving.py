@@ -22,8 +22,8 @@ from app.api.http.errors import NotAcceptable
 from app.api.http.parameters import Query, agreed, duration_ms_of, wait_s_of
 from app.api.http.rate_limit_headers import near_quota_headers
 from app.api.http.request_context import ClientGone, Headers, RequestContext, batch_too_large
-from app.api.ports import DataPlane
 from app.api.telemetry.request_metrics import RequestMetrics
+from app.broker import Broker
 from app.broker.results import ReceiveRequest, ReceiveResult
 from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest
@@ -49,7 +49,7 @@ _NOTHING: Final = ReceiveBody()
 class Receiving:
     """Handler of receive. Stateless beside its collaborators."""
 
-    def __init__(self, broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> None:
+    def __init__(self, broker: Broker, limits: Limits, traffic: RequestMetrics) -> None:
         self._broker = broker
         self._limits = limits
         self._traffic = traffic
@@ -73,14 +73,14 @@ class Receiving:
         request = self._request_of(asked, query, wait_s, raw=raw)
         result = await self._lease(exchange, topic, group, request)
         if request.wait_s > 0:
-            headers += near_quota_headers(self._broker.waiting_quota)
+            headers += near_quota_headers(self._broker.long_polls.quota)
         try:
             if raw:
                 body_bytes = await _answer_raw(exchange, result, headers)
             else:
                 body_bytes = await self._answer(exchange, request, result, headers, force_base64)
         except (ClientGone, NotAcceptable):  # it left meanwhile, or could not read the answer
-            self._broker.give_back(result.deliveries)
+            self._broker.receiver.give_back(result.deliveries)
             raise
         self._traffic.sent_out(len(result.deliveries), body_bytes)
 
@@ -94,7 +94,7 @@ class Receiving:
     ) -> int:
         """Send the messages as JSON; the bytes of their bodies."""
         views, body_bytes = delivered_views(
-            result.deliveries, self._broker.store_id, force_base64=force_base64
+            result.deliveries, self._broker.store.store_id, force_base64=force_base64
         )
         await exchange.answer_or_tell(
             200,
@@ -116,10 +116,10 @@ class Receiving:
         """What is ready now; only when nothing is, wait and watch the connection."""
         effects: Sequence[ConsumptionEffect] = ()
         if request.wait_s == 0:
-            return await self._broker.receive(topic, group, request, gone=_never_gone)
+            return await self._broker.receiver.receive(topic, group, request, gone=_never_gone)
         if request.min_messages == 1:
             at_once = replace(request, wait_s=0.0)
-            result = await self._broker.receive(topic, group, at_once, gone=_never_gone)
+            result = await self._broker.receiver.receive(topic, group, at_once, gone=_never_gone)
             if result.deliveries:
                 return result
             if result.effects:  # it leases now, and whoever takes over from it is not forced out
@@ -127,8 +127,8 @@ class Receiving:
             effects = result.effects
         waited = await unless_gone(
             exchange.receive,
-            lambda gone: self._broker.receive(topic, group, request, gone=gone),
-            lambda late: self._broker.give_back(late.deliveries),
+            lambda gone: self._broker.receiver.receive(topic, group, request, gone=gone),
+            lambda late: self._broker.receiver.give_back(late.deliveries),
         )
         return waited._replace(effects=effects) if effects else waited
 

@@ -28,8 +28,8 @@ from app.api.formats.wire import ReplyAnswer, RequestAnswer, encode_line
 from app.api.http.errors import InvalidBody, NotAcceptable, UnsupportedFeature
 from app.api.http.parameters import Query, agreed, parse_query, refuse_unknown
 from app.api.http.request_context import ClientGone, Headers, RequestContext, body_too_large
-from app.api.ports import DataPlane
 from app.api.telemetry.request_metrics import RequestMetrics
+from app.broker import Broker
 from app.broker.produce.request_reply import Replied
 from app.domain.errors import NoReply, UnsupportedContentType
 from app.domain.limits import DEFAULT_REQUEST_WAIT_S, Limits
@@ -64,7 +64,7 @@ class _Given(NamedTuple):
 class Requesting:
     """Handlers of request and reply. Stateless beside its collaborators."""
 
-    def __init__(self, broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> None:
+    def __init__(self, broker: Broker, limits: Limits, traffic: RequestMetrics) -> None:
         self._broker = broker
         self._limits = limits
         self._traffic = traffic
@@ -86,7 +86,7 @@ class Requesting:
         try:
             replied = await unless_gone(
                 exchange.receive,
-                lambda _: self._broker.requests.request(
+                lambda _: self._broker.request_reply.request(
                     topic, message, wait_s, queue_id=queue_id, flush=flush
                 ),
                 lambda _: None,
@@ -122,7 +122,7 @@ class Requesting:
                 "a reply goes to the request that waits, not to a queue",
                 hint="leave out queue_id and sharding_key",
             )
-        self._broker.requests.reply(correlation_id, message)
+        self._broker.request_reply.reply(correlation_id, message)
         self._traffic.taken_in(1, len(message.body))
         answer = ReplyAnswer("DELIVERED", correlation_id)
         await exchange.answer(200, [media.JSON_HEADER], encode_line(answer))

@@ -10,15 +10,15 @@ from app.api.dataplane.router import Operation, Router
 from app.api.dataplane.sending import Sending
 from app.api.dataplane.settling import Settling
 from app.api.dataplane.streaming import Streaming
-from app.api.ports import DataPlane
 from app.api.telemetry.request_metrics import RequestMetrics
+from app.broker import Broker
 from app.domain.limits import Limits
 
 _TOPIC = "/v1/topics/{topic}"
 _GROUP = _TOPIC + "/groups/{group}"
 
 
-def build_lane(broker: DataPlane, limits: Limits, traffic: RequestMetrics | None = None) -> Router:
+def build_lane(broker: Broker, limits: Limits, traffic: RequestMetrics | None = None) -> Router:
     """The lane over `broker`, counting in `traffic`."""
     traffic = traffic or RequestMetrics()
     return Router(
@@ -30,7 +30,7 @@ def build_lane(broker: DataPlane, limits: Limits, traffic: RequestMetrics | None
     )
 
 
-def _sends(broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> list[Operation]:
+def _sends(broker: Broker, limits: Limits, traffic: RequestMetrics) -> list[Operation]:
     sending = Sending(broker, limits, traffic)
     requesting = Requesting(broker, limits, traffic)
     messages, replies = f"{_TOPIC}/messages", "/v1/replies/{correlation_id}"
@@ -43,7 +43,7 @@ def _sends(broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> list[O
     ]
 
 
-def _reads(broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> list[Operation]:
+def _reads(broker: Broker, limits: Limits, traffic: RequestMetrics) -> list[Operation]:
     browsing, pulling = Browsing(broker, limits, traffic), Pulling(broker, limits, traffic)
     receiving, streaming = Receiving(broker, limits, traffic), Streaming(broker, limits, traffic)
     queue = f"{_TOPIC}/queues/{{queue}}"
@@ -57,7 +57,7 @@ def _reads(broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> list[O
     ]
 
 
-def _settles(broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> list[Operation]:
+def _settles(broker: Broker, limits: Limits, traffic: RequestMetrics) -> list[Operation]:
     settling = Settling(broker, limits, traffic)
     messages, receipts = f"{_GROUP}/messages", "/v1/receipts/{handle}"
     return [

@@ -72,8 +72,8 @@ from app.api.http.errors import (
 )
 from app.api.http.parameters import Query, agreed
 from app.api.http.request_context import Headers, RequestContext, batch_too_large, body_too_large
-from app.api.ports import DataPlane
 from app.api.telemetry.request_metrics import RequestMetrics
+from app.broker import Broker
 from app.broker.dedup.deduplicator import Once
 from app.broker.dedup.tokens import Claim
 from app.broker.results import BatchItem, SendResult
@@ -119,7 +119,7 @@ class Entry(NamedTuple):
 class Sending:
     """Handlers of the two send operations. Stateless beside its collaborators."""
 
-    def __init__(self, broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> None:
+    def __init__(self, broker: Broker, limits: Limits, traffic: RequestMetrics) -> None:
         self._broker = broker
         self._limits = limits
         self._traffic = traffic
@@ -139,7 +139,7 @@ class Sending:
         body = await exchange.read_body(self._limits.body_bytes_max, body_too_large)
         message = Message(body, content_type=content_type)
         began_s = perf_counter()
-        result = await self._broker.send(topic, message)
+        result = await self._broker.sender.send(topic, message)
         timing = _timing(began_s)
         self._traffic.taken_in(1, len(body))
         message_id = (b"mq-message-id", result[0].encode())
@@ -173,11 +173,11 @@ class Sending:
         began_s = perf_counter()
         is_repeated = False
         if claim is None:
-            result = await self._broker.send(
+            result = await self._broker.sender.send(
                 topic, message, queue_id=queue_id, flush=flush, due=due
             )
         else:
-            (result,), is_repeated = await self._broker.producers.send(
+            (result,), is_repeated = await self._broker.deduplicator.send(
                 topic, message, claim, queue_id=queue_id, flush=flush, due=due
             )
         timing = _timing(began_s)
@@ -309,11 +309,11 @@ class Sending:
         claim = await claim_of(options, exchange, body)
         answer_headers = [media.JSON_HEADER]
         if claim is None:
-            result = await self._broker.send_frame(
+            result = await self._broker.sender.send_frame(
                 topic, body, queue_id=options.queue_id, flush=options.flush
             )
         else:
-            result, is_repeated = await self._broker.producers.send_frame(
+            result, is_repeated = await self._broker.deduplicator.send_frame(
                 topic, body, claim, queue_id=options.queue_id, flush=options.flush
             )
             answer_headers += [DUPLICATE] * is_repeated
@@ -349,7 +349,7 @@ class Sending:
         items = [entry.item for entry in entries]
         began_s = perf_counter()
         if claim is not None:
-            once = await self._broker.producers.send_batch(
+            once = await self._broker.deduplicator.send_batch(
                 topic,
                 items,
                 claim,
@@ -359,7 +359,7 @@ class Sending:
             )
             await self._answer_once(exchange, entries, once, began_s, wishes)
             return
-        outcomes = await self._broker.send_batch(
+        outcomes = await self._broker.sender.send_batch(
             topic,
             items,
             queue_id=options.queue_id,

@@ -33,9 +33,8 @@ from app.api.formats.wire import (
 from app.api.http.errors import InvalidBody, entry_problem, render_problem
 from app.api.http.parameters import Query, agreed, duration_ms_of
 from app.api.http.request_context import RequestContext, batch_too_large
-from app.api.ports import DataPlane
 from app.api.telemetry.request_metrics import RequestMetrics
-from app.broker import results
+from app.broker import Broker, results
 from app.broker.results import AckedAndSent, BatchItem, Extend, Nack, Send
 from app.domain.errors import BatchTooLarge, IllegalInvisibleTime, InvalidRequest
 from app.domain.limits import Limits
@@ -50,7 +49,7 @@ _ACTIONS: Final = ("extend", "nack", "dead_letter")
 class Settling:
     """Handlers of settle, its single-purpose forms, and receipts. Stateless."""
 
-    def __init__(self, broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> None:
+    def __init__(self, broker: Broker, limits: Limits, traffic: RequestMetrics) -> None:
         self._broker = broker
         self._limits = limits
         self._traffic = traffic
@@ -97,7 +96,7 @@ class Settling:
 
     async def delete_receipt(self, exchange: RequestContext, handle: str) -> None:
         Query(exchange.query, _NO_PARAMETERS)
-        await self._broker.settle_one(handle, "ack")
+        await self._broker.settler.settle_one(handle, "ack")
         await exchange.answer_empty(204, [])
 
     async def change_receipt(self, exchange: RequestContext, handle: str) -> None:
@@ -108,7 +107,7 @@ class Settling:
             media.require_json(exchange.headers.get(b"content-type"))
             asked = receipt_change_decoder.decode(body)
         change = _change_of(asked, query)
-        result = await self._broker.settle_one(
+        result = await self._broker.settler.settle_one(
             handle,
             change.action,
             delay_ms=change.delay_ms,
@@ -139,7 +138,7 @@ class Settling:
         sends = [
             Send(each.topic, entry.item) for each, entry in zip(body.sends, entries, strict=True)
         ]
-        done = await self._broker.ack_and_send(topic, group, body.acks, sends)
+        done = await self._broker.ack_and_produce.ack_and_send(topic, group, body.acks, sends)
         answer = _answer_of(done, entries)
         if done.refused is None:
             items = [entry.item for entry in entries]
@@ -177,7 +176,7 @@ class Settling:
         dead_letters: Sequence[Nack] = (),
     ) -> None:
         self._check_count(len(acks) + len(nacks) + len(extends) + len(dead_letters))
-        settled = await self._broker.settle(
+        settled = await self._broker.settler.settle(
             topic, group, acks=acks, nacks=nacks, extends=extends, dead_letters=dead_letters
         )
         failures = [each.error for each in settled if each.error is not None]

@@ -17,8 +17,8 @@ from app.api.formats.stream_text import EventLines, JsonLines, StreamText
 from app.api.http.errors import InvalidBody, entry_problem
 from app.api.http.parameters import Query, duration_ms_of, point_of
 from app.api.http.request_context import NOT_KEPT, Headers, RequestContext, batch_too_large
-from app.api.ports import DataPlane
 from app.api.telemetry.request_metrics import RequestMetrics
+from app.broker import Broker
 from app.broker.streams.group_stream import GroupStream, GroupStreamRequest
 from app.broker.streams.stream import Stream, StreamEnd, StreamEnded
 from app.broker.streams.topic_stream import TopicStream, TopicStreamRequest
@@ -43,7 +43,7 @@ DEFAULT_CREDIT: Final = 16
 class Streaming:
     """Handlers of the two streams. Stateless beside its collaborators."""
 
-    def __init__(self, broker: DataPlane, limits: Limits, traffic: RequestMetrics) -> None:
+    def __init__(self, broker: Broker, limits: Limits, traffic: RequestMetrics) -> None:
         self._broker = broker
         self._limits = limits
         self._traffic = traffic
@@ -150,7 +150,7 @@ class Streaming:
         try:
             await exchange.go_on(text.deliveries(deliveries) or text.heartbeat)
         except BaseException:
-            self._broker.give_back(deliveries)
+            self._broker.receiver.give_back(deliveries)
             raise
         self._traffic.sent_out(
             len(deliveries), sum([len(each.message.body) for each in deliveries])

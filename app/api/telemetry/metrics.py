@@ -9,8 +9,8 @@ from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
 
 from app.api.http.memory_budget import MemoryBudget
-from app.api.ports import Broker
 from app.api.telemetry.request_metrics import LATENCY_BUCKETS_S, RequestMetrics
+from app.broker import Broker
 from app.broker.health import TROUBLES
 from app.broker.ports import Metadata
 from app.broker.streams.stream import StreamEnd
@@ -103,7 +103,7 @@ def _traffic(traffic: RequestMetrics) -> Iterator[_Family]:
 
 def _state(sources: Sources) -> Iterator[_Family]:
     broker, snapshot = sources.broker, sources.metadata.snapshot
-    store = broker.store_status()
+    store = broker.store.status()
     yield _one("curlew_ready", "gauge", "1: takes requests.", not broker.health.obstacles())
     troubles = {trouble.code for trouble in broker.health.troubles()}
     yield _Family(
@@ -166,7 +166,7 @@ def _waiting(broker: Broker, dead_letters: int) -> Iterator[_Family]:
         "rocketmq_timing_messages",
         "gauge",
         "Messages that wait for their time: delayed ones, retries and schedules.",
-        broker.scheduled.waiting_count,
+        broker.delayed_messages.waiting_count,
     )
     yield _one(
         "rocketmq_half_messages",

@@ -7,22 +7,20 @@ works here once, also within the time of its lease: a repeated request would sen
 again, so it is refused. Event loop only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from app.broker.consume.settler import Acks, Settler, Taken, settled_by
+from app.broker.context import Context
 from app.broker.delays.delayed_sends import DelayedSends
 from app.broker.groups.groups import Groups
 from app.broker.journal.append_future import with_outcome
-from app.broker.leasing.consumer_journal import ConsumerJournal
-from app.broker.leasing.subscriptions import LeaseIds, Subscription
-from app.broker.ports import Store
+from app.broker.leasing.subscriptions import Subscription
 from app.broker.produce.send_steps import Chosen, SendStep, step_of
 from app.broker.produce.sender import Sender
-from app.broker.progress.offset_cache import OffsetCache
-from app.broker.results import AckedAndSent, Send
-from app.domain.clock import Clock
+from app.broker.results import AckedAndSent, Send, SettleResult
+from app.broker.topic_lookup import find_topic
 from app.domain.errors import CurlewError, InvalidRequest
 from app.domain.positions import FlushMode
 
@@ -32,39 +30,50 @@ class AckAndProduce:
 
     def __init__(
         self,
-        store: Store,
-        clock: Clock,
-        *,
+        context: Context,
         settler: Settler,
         sender: Sender,
         delayed: DelayedSends,
         groups: Groups,
-        lease_ids: LeaseIds,
-        book: OffsetCache,
-        progress: ConsumerJournal,
+        note_settled: Callable[[Sequence[SettleResult]], None],
     ) -> None:
-        self._store = store
-        self._clock = clock
+        self._metadata = context.metadata
+        self._check_open = context.gate.check_for_sends
+        self._note_settled = note_settled
+        self._store = context.store
+        self._clock = context.clock
         self._settler = settler
         self._sender = sender
         self._delayed = delayed
         self._groups = groups
-        self._lease_ids = lease_ids
-        self._book = book
-        self._progress = progress
+        self._lease_ids = groups.lease_ids
+        self._book = groups.offsets
+        self._progress = groups.journal
 
-    async def carry_out(
+    async def ack_and_send(
+        self, topic: str, group: str, acks: Sequence[str], sends: Sequence[Send]
+    ) -> AckedAndSent:
+        """Ack handles and store messages as one step: all of it or, with any bad entry, nothing.
+
+        Returns when it is as safe as the strictest topic asks. Raises `InvalidRequest` without
+        acks or sends, `BatchTooLarge`, and what a send raises; each carries `outcome`.
+        """
+        self._check_open()
+        flush = find_topic(self._metadata, topic).flush
+        self._settler.find_group(group)
+        subscription = self._groups.find_or_stand_in(group, topic)
+        done = await self._carry_out(subscription, flush, acks, sends)
+        if done.refused is None:
+            self._note_settled(done.acks)
+        return done
+
+    async def _carry_out(
         self,
         subscription: Subscription,
         flush: FlushMode,
         acks: Sequence[str],
         sends: Sequence[Send],
     ) -> AckedAndSent:
-        """Do all of it or nothing; return when it is as safe as the strictest topic asks.
-
-        `flush` is the mode of the topic that was received from. Raises `InvalidRequest` without
-        acks or sends, `BatchTooLarge`, and what a send raises; each carries `outcome`.
-        """
         try:
             if not acks:
                 raise InvalidRequest(

@@ -16,21 +16,20 @@ from functools import partial
 from itertools import groupby
 from typing import Final
 
+from app.broker.context import Context
 from app.broker.filters.filters import Filter
 from app.broker.groups.groups import Groups
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.leasing.leases import Holder, Lease
 from app.broker.leasing.ordering import KeyOrder, Turn
 from app.broker.leasing.receipt_cache import ReceiptCache
-from app.broker.leasing.subscriptions import Held, LeasedQueue, LeaseIds, Subscription
+from app.broker.leasing.subscriptions import Held, LeasedQueue, Subscription
 from app.broker.message_copies import as_original
-from app.broker.ports import Store
-from app.broker.progress.offset_cache import OffsetCache
 from app.broker.read.filter_scan import first_records, read_matching
 from app.broker.results import Delivery
 from app.broker.tracing.message_trace import MessageTrace, TraceKind
 from app.domain.clock import Clock
-from app.domain.limits import MIB, Limits
+from app.domain.limits import MIB
 from app.domain.message import StoredMessage
 from app.store import ColdRead, ReadResult
 
@@ -107,23 +106,14 @@ class LeaseFetcher:
     """Takes for receives. One per broker."""
 
     def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        limits: Limits,
-        *,
-        signer: ReceiptCache,
-        lease_ids: LeaseIds,
-        book: OffsetCache,
-        groups: Groups,
-        trails: MessageTrace,
+        self, context: Context, signer: ReceiptCache, groups: Groups, trails: MessageTrace
     ) -> None:
-        self._store = store
-        self._clock = clock
-        self._limits = limits
+        self._store = context.store
+        self._clock = context.clock
+        self._limits = context.limits
         self._signer = signer
-        self._lease_ids = lease_ids
-        self._book = book
+        self._lease_ids = groups.lease_ids
+        self._book = groups.offsets
         self._groups = groups
         self._trails = trails
 

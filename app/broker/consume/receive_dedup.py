@@ -4,12 +4,11 @@ So an answer that was lost on the way loses nothing. Event loop only.
 """
 
 from app.broker.consume.lease_fetcher import shown
+from app.broker.context import Context
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.leasing.leases import Lease
 from app.broker.leasing.subscriptions import LeasedQueue, Subscription, live_leases
-from app.broker.ports import Store
 from app.broker.results import Delivery
-from app.domain.clock import Clock
 from app.domain.handles.receipt import ReceiptSigner
 from app.store import ColdRead, ReadResult
 
@@ -17,9 +16,9 @@ from app.store import ColdRead, ReadResult
 class ReceiveDedup:
     """One per broker."""
 
-    def __init__(self, store: Store, clock: Clock, signer: ReceiptSigner) -> None:
-        self._store = store
-        self._clock = clock
+    def __init__(self, context: Context, signer: ReceiptSigner) -> None:
+        self._store = context.store
+        self._clock = context.clock
         self._signer = signer
 
     async def replay(

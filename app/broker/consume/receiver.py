@@ -8,24 +8,27 @@ leases; when its wait ends it takes what there is. Event loop only.
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from functools import partial
 from typing import Final
 
-from app.broker.config import BrokerConfig
 from app.broker.consume.lease_fetcher import LOOKS_PER_TURN, Fetch, LeaseFetcher
 from app.broker.consume.receive_dedup import ReceiveDedup
+from app.broker.context import Context
 from app.broker.filters.filters import parse_filter
+from app.broker.groups.consumption import Consumptions
 from app.broker.groups.groups import Groups
+from app.broker.groups.offset_admin import refuse_broadcast
 from app.broker.journal.cold_reads import ColdReads
-from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.leases import Holder, InFlight
+from app.broker.leasing.receipt_cache import ReceiptCache
 from app.broker.leasing.subscriptions import Held, Replay, Subscription
-from app.broker.ports import Group, Metadata, Store
+from app.broker.ports import Group, Topic
 from app.broker.read.long_polls import LongPolls
 from app.broker.read.puller import check_wait
-from app.broker.results import ReceiveRequest, ReceiveResult
-from app.domain.clock import Clock
+from app.broker.results import Delivery, ReceiveRequest, ReceiveResult
+from app.broker.topic_lookup import find_topic
+from app.broker.tracing.message_trace import MessageTrace
+from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.errors import CurlewError, DiskFull, IllegalInvisibleTime, InvalidRequest
 from app.domain.limits import ATTEMPT_ID_CHARS_MAX, NAME_CHARS_MAX, Limits
 
@@ -38,32 +41,54 @@ class Receiver:
 
     def __init__(
         self,
-        store: Store,
-        metadata: Metadata,
-        clock: Clock,
-        limits: Limits,
-        config: BrokerConfig,
-        *,
-        waiters: LongPolls,
-        readers: Executor,
+        context: Context,
+        long_polls: LongPolls,
         groups: Groups,
-        taker: LeaseFetcher,
-        replayer: ReceiveDedup,
-        progress: ConsumerJournal,
+        consumptions: Consumptions,
+        signer: ReceiptCache,
+        message_trace: MessageTrace,
     ) -> None:
-        self._store = store
-        self._metadata = metadata
-        self._clock = clock
-        self._limits = limits
-        self._config = config
-        self._waiters = waiters
-        self._readers = readers
+        self._store = context.store
+        self._metadata = context.metadata
+        self._clock = context.clock
+        self._limits = context.limits
+        self._config = context.config
+        self._waiters = long_polls
+        self._readers = context.readers
         self._groups = groups
-        self._taker = taker
-        self._replayer = replayer
-        self._progress = progress
+        self._consumptions = consumptions
+        self._signer = signer
+        self._taker = LeaseFetcher(context, signer, groups, message_trace)
+        self._replayer = ReceiveDedup(context, signer)
+        self._check_open = context.gate.check
+        self._progress = groups.journal
 
     async def receive(
+        self, topic: str, group: str, request: ReceiveRequest, *, gone: Callable[[], bool]
+    ) -> ReceiveResult:
+        """Lease messages to a consumer. `gone` says whether the client has hung up."""
+        self._check_open()
+        view = find_topic(self._metadata, topic)
+        self.check(request)
+        settings = await self._groups.find_or_create_group(group)
+        subscription, effects = await self.begin(settings, view, force=request.force)
+        result = await self._receive(subscription, settings, request, gone)
+        return result._replace(effects=effects) if effects else result
+
+    async def begin(
+        self, group: Group, topic: Topic, *, force: bool = False
+    ) -> tuple[Subscription, Sequence[ConsumptionEffect]]:
+        """The subscription to lease from, and what `force` has ended for it. Raises
+        `BroadcastGroup` or `ConsumptionConflict`."""
+        refuse_broadcast(group)
+        subscription = self._groups.find(group.name, topic.name)
+        if subscription is not None and subscription.is_leasing:
+            subscription = await self._groups.subscribe(group, topic)
+            if subscription.is_leasing:
+                return subscription, ()
+        return await self._consumptions.lease(group, topic, force=force)
+
+    async def _receive(
         self,
         subscription: Subscription,
         group: Group,
@@ -203,7 +228,7 @@ class Receiver:
         backlog = self.backlog(subscription)
         if take.deliveries or take.disk.is_used:
             if gone():
-                self.give_back(subscription, take.leased)
+                self._give_back(subscription, take.leased)
                 return ReceiveResult([], backlog)
             if backlog:
                 subscription.line.wake_one()
@@ -225,10 +250,19 @@ class Receiver:
         except DiskFull:
             return
         except BaseException:
-            self.give_back(subscription, take.leased)
+            self._give_back(subscription, take.leased)
             raise
 
-    def give_back(self, subscription: Subscription, leased: Sequence[Held]) -> None:
+    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+        """The client went away before the answer was written: others may have the messages."""
+        for delivery in deliveries:
+            handle = self._signer.read(delivery.receipt_handle)
+            subscription = self._groups.find(handle.group, handle.topic)
+            queue = subscription.find(handle.queue_id) if subscription is not None else None
+            if subscription is not None and queue is not None:
+                self._give_back(subscription, [(queue, handle.queue_offset, handle.lease_id)])
+
+    def _give_back(self, subscription: Subscription, leased: Sequence[Held]) -> None:
         """Return what never reached its consumer; the attempts do not count."""
         returned = [
             (queue, offset, lease_id)

@@ -8,12 +8,13 @@ handle and changing its lease there is no await. Event loop only.
 Acks that are one step with sends go through `acks_and_sends`, by `look_at` and `take`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from app.broker.consume.receiver import check_invisible
+from app.broker.context import Context
 from app.broker.failures.retry_scheduler import FailedDelivery, RetryScheduler
 from app.broker.groups.groups import Groups
 from app.broker.journal.append_future import AppendFuture
@@ -26,10 +27,11 @@ from app.broker.ports import Group
 from app.broker.progress.consumer_state import Settled, offsets_of, runs_of
 from app.broker.progress.offset_cache import OffsetCache
 from app.broker.results import Extend, Nack, SettleAction, SettleResult
+from app.broker.topic_lookup import find_topic
 from app.broker.tracing.message_trace import MessageTrace, TraceKind
-from app.domain.clock import Clock
 from app.domain.errors import (
     CurlewError,
+    GroupNotFound,
     IllegalInvisibleTime,
     InvalidReceiptHandle,
     ReceiptHandleExpired,
@@ -52,46 +54,51 @@ class Acks(NamedTuple):
 
 
 class Settler:
-    """Settles handles of one subscription at a time. One per broker."""
+    """Settles handles. One per broker."""
 
     def __init__(
         self,
-        clock: Clock,
-        limits: Limits,
-        *,
-        signer: ReceiptCache,
-        lease_ids: LeaseIds,
-        book: OffsetCache,
+        context: Context,
         groups: Groups,
-        progress: ConsumerJournal,
-        retrier: RetryScheduler,
-        trails: MessageTrace,
+        signer: ReceiptCache,
+        retry_scheduler: RetryScheduler,
+        message_trace: MessageTrace,
+        note_settled: Callable[[Sequence[SettleResult]], None],
     ) -> None:
-        self._clock = clock
-        self._limits = limits
+        """`note_settled` is called with each answer, for those that count unsettled messages."""
+        self._metadata = context.metadata
+        self._clock = context.clock
+        self._limits = context.limits
+        self._check_open = context.gate.check
         self._signer = signer
-        self._lease_ids = lease_ids
-        self._book = book
+        self._lease_ids = groups.lease_ids
+        self._book = groups.offsets
         self._groups = groups
-        self._progress = progress
-        self._retrier = retrier
-        self._trails = trails
+        self._progress = groups.journal
+        self._retrier = retry_scheduler
+        self._trails = message_trace
+        self._note_settled = note_settled
 
     async def settle(
         self,
-        subscription: Subscription,
-        group: Group,
-        flush: FlushMode,
-        acks: Sequence[str],
-        nacks: Sequence[Nack],
-        extends: Sequence[Extend],
-        dead_letters: Sequence[Nack],
+        topic: str,
+        group: str,
+        *,
+        acks: Sequence[str] = (),
+        nacks: Sequence[Nack] = (),
+        extends: Sequence[Extend] = (),
+        dead_letters: Sequence[Nack] = (),
     ) -> list[SettleResult]:
-        """Settle in this order; one bad handle does not affect the others.
+        """Settle handles: one result each, in the order acks, nacks, extends, dead letters.
 
-        Returns when everything is as safe as `flush` asks. Raises `StoreFailed` or another fault of
-        the store; then nothing was settled, or (`outcome` "unknown") it is not known to be safe.
+        One bad handle does not affect the others. Returns when everything is as safe as the topic
+        asks. Raises `StoreFailed` or another fault of the store; then nothing was settled, or
+        (`outcome` "unknown") it is not known to be safe.
         """
+        self._check_open()
+        flush = find_topic(self._metadata, topic).flush
+        settings = self.find_group(group)
+        subscription = self._groups.find_or_stand_in(group, topic)
         now_s = subscription.last_used_s = self._clock.monotonic_s()
         results: list[SettleResult] = []
         written: AppendFuture | None = None
@@ -101,12 +108,52 @@ class Settler:
         results += [self._extend(subscription, extend, now_s) for extend in extends]
         failed |= self._fail_all(subscription, "dead_letter", dead_letters, results, now_s)
         if failed:
-            ended = await self._retrier.deal_with(subscription, group, list(failed.values()))
+            ended = await self._retrier.deal_with(subscription, settings, list(failed.values()))
             _tell_of_ended(results, failed, ended)
         self._groups.tell_of_room(subscription.in_flight, subscription.group)
         if written is not None:
             await written.wait()
+        self._note_settled(results)
         return results
+
+    async def settle_one(
+        self,
+        handle: str,
+        action: SettleAction,
+        *,
+        delay_ms: int | None = None,
+        invisible_ms: int | None = None,
+        reason: str | None = None,
+    ) -> SettleResult:
+        """Settle one handle, whose topic and group it names itself. Raises its error."""
+        self._check_open()
+        named = self._signer.read(handle)
+        if action == "ack":
+            results = await self.settle(named.topic, named.group, acks=(handle,))
+        elif action == "nack":
+            nack = Nack(handle, delay_ms, reason)
+            results = await self.settle(named.topic, named.group, nacks=(nack,))
+        elif action == "dead_letter":
+            letter = Nack(handle, None, reason)
+            results = await self.settle(named.topic, named.group, dead_letters=(letter,))
+        elif invisible_ms is None:
+            raise IllegalInvisibleTime("extending needs an invisible time")
+        else:
+            extend = Extend(handle, invisible_ms)
+            results = await self.settle(named.topic, named.group, extends=(extend,))
+        if results[0].error is not None:
+            raise results[0].error
+        return results[0]
+
+    def find_group(self, name: str) -> Group:
+        """The group, or `GroupNotFound`."""
+        settings = self._metadata.snapshot.groups.get(name)
+        if settings is None:
+            raise GroupNotFound(
+                f"consumer group {name!r} does not exist",
+                hint="a group is made by its first receive",
+            )
+        return settings
 
     def _ack_all(
         self,

@@ -11,10 +11,10 @@ Sends without a claim never come here. Event loop only.
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from functools import partial
 from typing import Final, NamedTuple
 
+from app.broker.context import Context
 from app.broker.dedup.producer_entries import Fresh, ProducerState
 from app.broker.dedup.producer_plans import Plan
 from app.broker.dedup.producer_table import ProducerTable
@@ -32,11 +32,10 @@ from app.broker.delays.delayed_sends import Delayed, DelayedSends, Waiting
 from app.broker.journal.append_future import AppendFuture, with_outcome
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.journal.journal import Journal
-from app.broker.ports import Store, Topic
+from app.broker.ports import Topic
 from app.broker.produce.send_steps import encoded_part, fill_in, made
 from app.broker.produce.sender import Sender
 from app.broker.results import BatchItem, FrameResult, SendResult
-from app.domain.clock import Clock
 from app.domain.delays import Due
 from app.domain.errors import (
     AlreadyStored,
@@ -47,7 +46,7 @@ from app.domain.errors import (
     ProducerNotFound,
     SequenceOutOfOrder,
 )
-from app.domain.limits import MIB, Limits
+from app.domain.limits import MIB
 from app.domain.message import Message
 from app.domain.names import PRODUCER_TOPIC
 from app.domain.positions import FlushMode
@@ -76,27 +75,17 @@ class FrameOnce(NamedTuple):
 class Deduplicator:
     """What producers have sent, and sending under a claim. `start` before use."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        limits: Limits,
-        *,
-        sender: Sender,
-        delayed: DelayedSends,
-        readers: Executor,
-        check_open: Callable[[], None],
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._limits = limits
+    def __init__(self, context: Context, sender: Sender, delayed: DelayedSends) -> None:
+        self._store = context.store
+        self._clock = context.clock
+        self._limits = context.limits
         self._sender = sender
         self._delayed = delayed
-        self._readers = readers
-        self._check_open = check_open
-        self._table = ProducerTable(limits)
+        self._readers = context.readers
+        self._check_open = context.gate.check_for_sends
+        self._table = ProducerTable(context.limits)
         self._is_forgetting = False
-        self.journal = Journal(store, PRODUCER_TOPIC, self._table, readers)
+        self.journal = Journal(context.store, PRODUCER_TOPIC, self._table, context.readers)
 
     async def start(self) -> None:
         """Bring back what was known before."""

@@ -16,11 +16,10 @@ Event loop only.
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Executor
 from enum import Enum
 from typing import Final
 
-from app.broker.config import BrokerConfig
+from app.broker.context import Context
 from app.broker.delays.timer_compaction import TimerCompaction
 from app.broker.delays.timer_index import TimerIndex
 from app.broker.delays.timer_records import (
@@ -35,9 +34,8 @@ from app.broker.delays.timer_records import (
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.message_copies import ORIGIN_TOPIC
-from app.broker.ports import Group, Metadata, Store, Topic
+from app.broker.ports import Group, Topic
 from app.broker.row_faults import RowFaults, is_of_message
-from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import MIB
 from app.domain.message import (
@@ -108,15 +106,8 @@ def read_retry_identity(text: str | None) -> tuple[int, int]:
 class DelayDelivery:
     """Delayed messages of one broker. `start` before use."""
 
-    def __init__(
-        self,
-        store: Store,
-        metadata: Metadata,
-        clock: Clock,
-        config: BrokerConfig,
-        readers: Executor,
-    ) -> None:
-        self.timers = TimerIndex(store, store.timer_log(), readers)
+    def __init__(self, context: Context) -> None:
+        self.timers = TimerIndex(context.store, context.store.timer_log(), context.readers)
         self.problem: str | None = None
         """Why what is due is not delivered."""
         self.faults = RowFaults("delivery")
@@ -124,12 +115,14 @@ class DelayDelivery:
         self._set_aside: set[Timer] = set()
         """Those, until they are tried again."""
         self._try_again_s = 0.0
-        self._store = store
-        self._metadata = metadata
-        self._clock = clock
-        self._readers = readers
-        self.upkeep = TimerCompaction(store, clock, self.timers, self.end, readers)
-        self.service = Service("delays", config.delay_check_seconds, self.turn)
+        self._store = context.store
+        self._metadata = context.metadata
+        self._clock = context.clock
+        self._readers = context.readers
+        self.upkeep = TimerCompaction(
+            context.store, context.clock, self.timers, self.end, context.readers
+        )
+        self.service = Service("delays", context.config.delay_check_seconds, self.turn)
 
     async def start(self) -> None:
         """Open the timer log and begin to deliver, as soon as it is up to date."""

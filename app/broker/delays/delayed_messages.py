@@ -7,18 +7,16 @@ that ends the waiting does: by claiming (`timers`). Event loop only.
 """
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from app.broker.context import Context
 from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.delays.delayed_sends import DelayedSends
 from app.broker.delays.timer_index import FOREVER_MS, NOTHING
 from app.broker.delays.timer_records import due_of, identity_of, identity_text
 from app.broker.journal.cold_reads import ColdReads
-from app.broker.ports import Metadata, Store
 from app.broker.topic_lookup import find_topic
-from app.domain.clock import Clock
 from app.domain.delays import Due
 from app.domain.errors import (
     AlreadyDelivered,
@@ -28,7 +26,6 @@ from app.domain.errors import (
     TimersNotReady,
 )
 from app.domain.handles.recall import RecallHandle, RecallSigner
-from app.domain.limits import Limits
 from app.domain.message import (
     PROPERTY_DUE,
     PROPERTY_GENERATION,
@@ -39,9 +36,6 @@ from app.domain.message import (
 )
 from app.domain.names import TIMER_TOPIC
 from app.store import Timer, TimerLogDamaged
-
-KEY_NAME: Final = "recall-handles"
-"""Under this name the metadata keeps the key that signs recall handles."""
 
 NEWEST: Final = 64
 """Messages with one id that are looked at for the right one."""
@@ -67,35 +61,22 @@ class ScheduledPage(NamedTuple):
 
 
 class DelayedMessages:
-    """What waits, for those who send it. `start` before use."""
+    """Delayed messages that wait for their time. One per broker."""
 
-    def __init__(
-        self,
-        store: Store,
-        metadata: Metadata,
-        delays: DelayDelivery,
-        clock: Clock,
-        limits: Limits,
-        readers: Executor,
-    ) -> None:
-        self._store = store
-        self._metadata = metadata
+    def __init__(self, context: Context, delays: DelayDelivery, signer: RecallSigner) -> None:
+        self._store = context.store
+        self._metadata = context.metadata
         self._delays = delays
-        self._clock = clock
-        self._limits = limits
-        self._readers = readers
-        self._signer: RecallSigner | None = None
-        self.sends = DelayedSends(store, metadata, delays, clock, limits)
+        self._clock = context.clock
+        self._limits = context.limits
+        self._readers = context.readers
+        self._signer = signer
+        self.sends = DelayedSends(context, delays, signer)
 
     @property
     def waiting_count(self) -> int:
         """Everything that waits for its time; at most one check behind."""
         return self._delays.timers.count
-
-    async def start(self) -> None:
-        """Take the cluster's key. Raises `MetadataUnavailable`."""
-        self._signer = RecallSigner(await self._metadata.secret(KEY_NAME))
-        self.sends.equip(self._signer)
 
     async def page(
         self, topic: str, page_size: int, page_token: str | None = None
@@ -233,7 +214,6 @@ class DelayedMessages:
 
     def _read_handle(self, topic: str, handle: str) -> RecallHandle:
         find_topic(self._metadata, topic)
-        assert self._signer is not None
         recall = self._signer.read(handle)
         if recall.topic != topic:
             raise InvalidRecallHandle(
@@ -243,7 +223,6 @@ class DelayedMessages:
         return recall
 
     def _scheduled(self, message: StoredMessage, due_ms: int | None = None) -> ScheduledMessage:
-        assert self._signer is not None
         system = message.system
         topic = system[PROPERTY_REAL_TOPIC]
         first = _timer_of(identity_of(message))

@@ -7,16 +7,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from app.broker.context import Context
 from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.delays.timer_records import QUEUE
 from app.broker.journal.append_future import AppendFuture
-from app.broker.ports import Metadata, Store, Topic
+from app.broker.ports import Topic
 from app.broker.results import SendResult
 from app.broker.topic_lookup import check_current
-from app.domain.clock import Clock
 from app.domain.delays import Due
 from app.domain.handles.recall import RecallHandle, RecallSigner
-from app.domain.limits import Limits
 from app.domain.message import Message
 from app.domain.names import TIMER_TOPIC
 from app.domain.positions import FlushMode
@@ -78,20 +77,14 @@ class Waiting:
 
 
 class DelayedSends:
-    """Takes delayed messages from producers. `equip` before use."""
+    """Takes delayed messages from producers. One per broker."""
 
-    def __init__(
-        self, store: Store, metadata: Metadata, delays: DelayDelivery, clock: Clock, limits: Limits
-    ) -> None:
-        self._store = store
-        self._metadata = metadata
+    def __init__(self, context: Context, delays: DelayDelivery, signer: RecallSigner) -> None:
+        self._store = context.store
+        self._metadata = context.metadata
         self._delays = delays
-        self._clock = clock
-        self._limits = limits
-        self._signer: RecallSigner | None = None
-
-    def equip(self, signer: RecallSigner) -> None:
-        """Take the cluster's key."""
+        self._clock = context.clock
+        self._limits = context.limits
         self._signer = signer
 
     def due_ms(self, due: Due | None) -> int | None:
@@ -153,5 +146,4 @@ class DelayedSends:
         self, topic: str, sent: Sequence[Delayed], appended: Appended, confirmation: AppendFuture
     ) -> Waiting:
         """What there is to tell about a `part` that was appended."""
-        assert self._signer is not None
         return Waiting(topic, sent, appended, self._signer, confirmation)

@@ -8,12 +8,12 @@ message. Event loop only.
 from enum import StrEnum
 from typing import NamedTuple
 
+from app.broker.context import Context
 from app.broker.failures.retry_scheduler import FailedDelivery, RetryScheduler
 from app.broker.groups.groups import Groups
-from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.retry_policy import Failure
 from app.broker.leasing.subscriptions import LeasedQueue, Subscription
-from app.broker.ports import Group, Metadata
+from app.broker.ports import Group
 from app.broker.progress.consumer_state import ParkedMessage
 from app.broker.topic_lookup import find_topic
 from app.domain.errors import CurlewError, GroupNotFound, MessageNotFound
@@ -41,16 +41,10 @@ class BlockedKey(NamedTuple):
 class BlockedKeys:
     """One per broker."""
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        groups: Groups,
-        progress: ConsumerJournal,
-        retries: RetryScheduler,
-    ) -> None:
-        self._metadata = metadata
+    def __init__(self, context: Context, groups: Groups, retries: RetryScheduler) -> None:
+        self._metadata = context.metadata
         self._groups = groups
-        self._progress = progress
+        self._progress = groups.journal
         self._retries = retries
 
     def parked(self, group: str) -> list[BlockedKey]:

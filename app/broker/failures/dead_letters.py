@@ -9,13 +9,13 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
+from app.broker.context import Context
 from app.broker.filters.filters import parse_filter, properties_of
 from app.broker.jobs import Jobs, Operation
 from app.broker.journal.append_future import AppendFuture
@@ -30,12 +30,11 @@ from app.broker.message_copies import (
     reason_of,
     retry_copy,
 )
-from app.broker.ports import Metadata, Store
 from app.broker.progress.ack_set import AckSet
 from app.broker.topic_lookup import find_topic
 from app.broker.tracing.message_trace import MessageTrace, TraceKind
 from app.domain.errors import CurlewError, GroupNotFound, InvalidRequest
-from app.domain.limits import MIB, Limits
+from app.domain.limits import MIB
 from app.domain.message import Message, StoredMessage, queue_for_sharding_key
 from app.domain.names import DEAD_LETTER_STATE_TOPIC, check_group, dead_letter_topic, retry_topic
 from app.domain.positions import FlushMode
@@ -149,23 +148,17 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 class DeadLetters:
     """The dead letters of all groups on this node. `start` before use."""
 
-    def __init__(
-        self,
-        store: Store,
-        metadata: Metadata,
-        limits: Limits,
-        operations: Jobs,
-        readers: Executor,
-        trails: MessageTrace,
-    ) -> None:
-        self._store = store
-        self._metadata = metadata
-        self._limits = limits
+    def __init__(self, context: Context, operations: Jobs, trails: MessageTrace) -> None:
+        self._store = context.store
+        self._metadata = context.metadata
+        self._limits = context.limits
         self._operations = operations
-        self._readers = readers
+        self._readers = context.readers
         self._trails = trails
         self._removals = _Removals()
-        self.journal = Journal(store, DEAD_LETTER_STATE_TOPIC, self._removals, readers)
+        self.journal = Journal(
+            context.store, DEAD_LETTER_STATE_TOPIC, self._removals, context.readers
+        )
         self._turns = 0
 
     async def start(self) -> None:

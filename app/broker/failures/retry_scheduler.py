@@ -10,24 +10,22 @@ delivery is up to the group. Event loop only.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from app.broker.context import Context
 from app.broker.delays.delay_delivery import DelayDelivery, retry_identity
+from app.broker.groups.groups import Groups
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.cold_reads import ColdReads
-from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.leases import Lease, LeaseTable
 from app.broker.leasing.retry_policy import EXPIRED, LOST, Again, GivenUp, after
-from app.broker.leasing.subscriptions import Known, LeasedQueue, LeaseIds, Subscription
+from app.broker.leasing.subscriptions import Known, LeasedQueue, Subscription
 from app.broker.message_copies import dead_letter, retry_copy
-from app.broker.ports import Group, Metadata, Store
+from app.broker.ports import Group
 from app.broker.progress.consumer_state import Parked, ParkedMessage, Released, Settled, runs_of
-from app.broker.progress.offset_cache import OffsetCache
 from app.broker.row_faults import is_of_message
 from app.broker.tracing.message_trace import MessageTrace, TraceKind
-from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import DEAD_LETTER_RETENTION_MS, MIB
 from app.domain.message import Message, StoredMessage
@@ -83,24 +81,18 @@ class RetryScheduler:
 
     def __init__(
         self,
-        store: Store,
-        metadata: Metadata,
-        clock: Clock,
-        *,
-        readers: Executor,
-        lease_ids: LeaseIds,
-        book: OffsetCache,
-        progress: ConsumerJournal,
+        context: Context,
+        groups: Groups,
         delays: DelayDelivery,
         trails: MessageTrace,
     ) -> None:
-        self._store = store
-        self._metadata = metadata
-        self._clock = clock
-        self._readers = readers
-        self._lease_ids = lease_ids
-        self._book = book
-        self._progress = progress
+        self._store = context.store
+        self._metadata = context.metadata
+        self._clock = context.clock
+        self._readers = context.readers
+        self._lease_ids = groups.lease_ids
+        self._book = groups.offsets
+        self._progress = groups.journal
         self._delays = delays
         self._trails = trails
 

@@ -17,14 +17,13 @@ from contextlib import asynccontextmanager
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
+from app.broker.context import Context
 from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.groups.groups import Groups
 from app.broker.journal.append_future import AppendFuture
-from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.subscriptions import Subscription
-from app.broker.ports import Group, Metadata, Store, Topic
+from app.broker.ports import Group, Topic
 from app.broker.topic_lookup import check_current, find_topic
-from app.domain.clock import Clock
 from app.domain.consumers.consumption import (
     Consumption,
     ConsumptionEffect,
@@ -35,7 +34,6 @@ from app.domain.consumers.consumption import (
 )
 from app.domain.errors import ConsumptionConflict, DiskFull
 from app.domain.handles.receipt import RETRY_QUEUE_ID
-from app.domain.limits import Limits
 from app.domain.names import retry_topic
 from app.domain.settings import GroupMode
 
@@ -71,22 +69,17 @@ class Consumptions:
 
     def __init__(
         self,
-        store: Store,
-        metadata: Metadata,
-        clock: Clock,
-        limits: Limits,
-        *,
+        context: Context,
         groups: Groups,
-        progress: ConsumerJournal,
         delays: DelayDelivery,
         assignments: Callable[[], Assignments],
     ) -> None:
-        self._store = store
-        self._metadata = metadata
-        self._clock = clock
-        self._limits = limits
+        self._store = context.store
+        self._metadata = context.metadata
+        self._clock = context.clock
+        self._limits = context.limits
         self._groups = groups
-        self._progress = progress
+        self._progress = groups.journal
         self._delays = delays
         self._assignments = assignments
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -96,7 +89,7 @@ class Consumptions:
         """Commits that the log has not confirmed, where the first of them has set the kind."""
         self._to_look_at: list[_Names] = []
         """By the next turns."""
-        self._started_s = clock.monotonic_s()
+        self._started_s = context.clock.monotonic_s()
         """Nobody could be heard of before."""
 
     # --- looking

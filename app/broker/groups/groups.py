@@ -8,27 +8,26 @@ Event loop only.
 
 import contextlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Final
 
+from app.broker.context import Context
 from app.broker.journal.append_future import AppendFuture
-from app.broker.journal.cold_reads import ColdReads, find_offset_at
 from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.leases import InFlight
 from app.broker.leasing.subscriptions import LeasedQueue, LeaseIds, Subscription
 from app.broker.lifecycle.lifecycle import Lifecycle
 from app.broker.lifecycle.name_room import NameRoom
-from app.broker.ports import Group, Metadata, Store, Topic
+from app.broker.ports import Group, Topic
 from app.broker.progress.consumer_state import Key, Placed, QueueState, Skipped
 from app.broker.progress.offset_cache import OffsetCache
+from app.broker.read.start_offsets import start_offsets
 from app.broker.results import QueuePosition
 from app.broker.row_faults import RowFaults
 from app.broker.topic_lookup import check_current
 from app.domain.changes.effects import GroupFacts
 from app.domain.errors import CurlewError, GroupNotFound, OffsetOutOfRange
 from app.domain.handles.receipt import RETRY_QUEUE_ID
-from app.domain.limits import Limits
 from app.domain.names import check_group, nearest, retry_topic
 from app.domain.positions import CommittedOffset, FlushMode
 from app.domain.settings import DeliveryOrder, GroupMode, StartPosition
@@ -42,34 +41,30 @@ class Groups:
 
     def __init__(
         self,
-        store: Store,
-        metadata: Metadata,
-        *,
-        readers: Executor,
-        lease_ids: LeaseIds,
-        book: OffsetCache,
-        progress: ConsumerJournal,
+        context: Context,
+        offsets: OffsetCache,
+        journal: ConsumerJournal,
         lifecycle: Lifecycle,
         name_room: NameRoom,
-        limits: Limits,
-        auto_create: bool = True,
     ) -> None:
-        self._store = store
-        self._metadata = metadata
-        self._readers = readers
-        self._lease_ids = lease_ids
-        self._book = book
-        self._progress = progress
+        self.lease_ids = LeaseIds(context.clock.now_ms())
+        self.offsets = offsets
+        """Committed offsets, on their way to SQL."""
+        self.journal = journal
+        """How far the groups are, in the log."""
+        self._store = context.store
+        self._metadata = context.metadata
+        self._readers = context.readers
         self._lifecycle = lifecycle
         self._name_room = name_room
-        self._limits = limits
-        self._auto_create = auto_create
+        self._limits = context.limits
+        self._auto_create = context.config.auto_create_groups
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         """Group → topic → subscription."""
         self._in_flight: dict[str, InFlight] = {}
         self._leaving: dict[tuple[str, str], AppendFuture] = {}
         """(group, topic) → a deletion of the progress that is being written down."""
-        self._followed = metadata.snapshot
+        self._followed = context.metadata.snapshot
         """The settings that parked receives have seen."""
         self.faults = RowFaults("failed deliveries")
         """Subscriptions, by group and topic, whose failed deliveries cannot be dealt with."""
@@ -86,7 +81,7 @@ class Groups:
             return subscription
         in_flight = InFlight()
         key = (group, topic, RETRY_QUEUE_ID)
-        retry = LeasedQueue(*key, QueueState(0), in_flight, self._lease_ids.next)
+        retry = LeasedQueue(*key, QueueState(0), in_flight, self.lease_ids.next)
         return Subscription(group, topic, retry, in_flight)
 
     async def find_or_create_group(self, name: str) -> Group:
@@ -147,7 +142,7 @@ class Groups:
         assert placed is not None
         if placed.has_failed:  # the disk was full
             rows = [(*queue.key[1:], queue.committed) for queue in subscription.sources]
-            placed = self._progress.skip(subscription.group, rows, FlushMode.ASYNC)
+            placed = self.journal.skip(subscription.group, rows, FlushMode.ASYNC)
             subscription.placed = placed
         await placed.wait()
         if subscription.placed is placed:
@@ -156,16 +151,16 @@ class Groups:
     def _make(self, group: Group, topic: Topic, offsets: Sequence[int]) -> Subscription:
         in_flight = self._in_flight.setdefault(group.name, InFlight())
         key = (group.name, topic.name, RETRY_QUEUE_ID)
-        self._progress.bind(group, topic)
+        self.journal.bind(group, topic)
         first = self._store.bounds(retry_topic(group.name, topic.name), 0).min_offset
         placed = self._place(
             group.name, topic.name, {RETRY_QUEUE_ID: first, **dict(enumerate(offsets))}
         )
         retry = LeasedQueue(
             *key,
-            self._progress.queue(key),
+            self.journal.queue(key),
             in_flight,
-            self._lease_ids.next,
+            self.lease_ids.next,
             is_ordered=_is_ordered(group),
         )
         subscription = Subscription(group.name, topic.name, retry, in_flight)
@@ -182,33 +177,33 @@ class Groups:
         """
         new = []
         for queue_id, offset in offsets.items():
-            state = self._progress.find((group, topic, queue_id))
+            state = self.journal.find((group, topic, queue_id))
             if queue_id == RETRY_QUEUE_ID:
                 bounds = self._store.bounds(retry_topic(group, topic), 0)
             else:
                 bounds = self._store.bounds(topic, queue_id)
             if state is None or state.end > bounds.max_offset:
                 new.append((topic, queue_id, offset))
-        return self._progress.place(group, new, FlushMode.ASYNC) if new else None
+        return self.journal.place(group, new, FlushMode.ASYNC) if new else None
 
     def _add_queues(self, subscription: Subscription, count: int) -> None:
         group, topic, first = subscription.group, subscription.topic, len(subscription.queues)
         for queue_id in range(first, first + count):
             key = (group, topic, queue_id)
-            state = self._progress.queue(key)
+            state = self.journal.queue(key)
             queue = LeasedQueue(
                 *key,
                 state,
                 subscription.in_flight,
-                self._lease_ids.next,
+                self.lease_ids.next,
                 is_ordered=subscription.is_ordered,
             )
             subscription.add(queue)
             if not state.moves:  # else the log may refuse where it stands
-                self._book.advance(key, queue.committed)
+                self.offsets.advance(key, queue.committed)
 
     async def _start_offsets(self, group: Group, topic: Topic) -> list[int]:
-        committed = self._book.committed(group.name, topic.name)
+        committed = self.offsets.committed(group.name, topic.name)
         bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
         if not committed:
             return await self.offsets_at(topic.name, bounds, group.start)
@@ -220,49 +215,27 @@ class Groups:
         if group.mode is GroupMode.BROADCAST:
             bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
             return await self.offsets_at(topic.name, bounds, group.start)
-        await self._book.refresh(group.name)
+        await self.offsets.refresh(group.name)
         offsets = await self._start_offsets(group, topic)
         check_current(self._metadata, topic, group)
-        known = self._book.committed(group.name, topic.name)
+        known = self.offsets.committed(group.name, topic.name)
         if any(queue_id not in known for queue_id in range(topic.queues)):
             self.check_room(group, topic)
             for queue_id, offset in enumerate(offsets):
-                self._book.advance((group.name, topic.name, queue_id), offset)
-            await self._book.write()
+                self.offsets.advance((group.name, topic.name, queue_id), offset)
+            await self.offsets.write()
         return offsets
 
     async def offsets_at(
         self, topic: str, bounds: Sequence[QueueBounds], start: StartPosition
     ) -> list[int]:
-        """Per queue: the first offset, the end, or the first stored at or after a time."""
-        if start == "earliest":
-            return [low for low, _ in bounds]
-        if start == "latest":
-            return [high for _, high in bounds]
-        return await self._offsets_at_time(topic, bounds, start)
-
-    async def _offsets_at_time(
-        self, topic: str, bounds: Sequence[QueueBounds], timestamp_ms: int
-    ) -> list[int]:
-        def find_all(wait_for_disk: bool) -> list[int]:
-            return [
-                find_offset_at(
-                    self._store,
-                    topic,
-                    queue_id,
-                    queue_bounds,
-                    timestamp_ms,
-                    wait_for_disk=wait_for_disk,
-                )
-                for queue_id, queue_bounds in enumerate(bounds)
-            ]
-
-        return await ColdReads(self._readers).run(find_all)
+        """As `start_offsets`, in the broker's store."""
+        return await start_offsets(self._store, self._readers, topic, bounds, start)
 
     # --- committed offsets
 
     def committed(self, group: str, topic: str) -> list[QueuePosition]:
-        offsets = self._book.committed(group, topic)
+        offsets = self.offsets.committed(group, topic)
         return [QueuePosition(queue, offset) for queue, offset in sorted(offsets.items())]
 
     def check_commit(self, topic: Topic, rows: Sequence[QueuePosition]) -> None:
@@ -277,9 +250,9 @@ class Groups:
         check_current(self._metadata, topic, group)
         self.check_room(group, topic)
         places = [(topic.name, queue_id, offset) for queue_id, offset in rows]
-        self._progress.bind(group, topic)
+        self.journal.bind(group, topic)
         entry = Skipped(group.name, places)
-        written = self._progress.move(entry, topic.flush, self._moved)
+        written = self.journal.move(entry, topic.flush, self._moved)
         subscription = self.find(group.name, topic.name)
         if subscription is not None:
             for queue_id, _ in rows:
@@ -290,7 +263,7 @@ class Groups:
 
     def committed_after(self, group: str, topic: str, queue_id: int, offset: int) -> int:
         """What would be committed in the queue after a commit."""
-        state = self._progress.find((group, topic, queue_id))
+        state = self.journal.find((group, topic, queue_id))
         if state is None:
             return offset
         progress = state.progress.copy()
@@ -300,21 +273,21 @@ class Groups:
     def _moved(self, key: Key, committed: int, error: CurlewError | None) -> None:
         """The log has a commit or a reset, or has refused it. SQL hears of none before."""
         if error is None:
-            self._book.advance(key, committed)
+            self.offsets.advance(key, committed)
             return
         group, topic, queue_id = key
-        state, subscription = self._progress.find(key), self.find(group, topic)
+        state, subscription = self.journal.find(key), self.find(group, topic)
         if subscription is not None:
             if state is None:  # what the group begins with is to be decided anew
                 del self._subscriptions[group][topic]
                 subscription.close()
             elif queue_id < len(subscription.queues):
-                subscription.queues[queue_id].start_over(self._lease_ids.next)
+                subscription.queues[queue_id].start_over(self.lease_ids.next)
                 subscription.line.wake_one()
-        if state is not None and self._book.committed(group, topic).get(queue_id, 0) > (
+        if state is not None and self.offsets.committed(group, topic).get(queue_id, 0) > (
             state.progress.committed
         ):
-            self._book.correct(key, state.progress.committed)
+            self.offsets.correct(key, state.progress.committed)
 
     async def until_left(self, group: str, topic: str) -> None:
         """A deletion of the group's progress in the topic is over, or was refused."""
@@ -332,7 +305,7 @@ class Groups:
     def room(self, group: Group, topics: Iterable[Topic]) -> AbstractContextManager[None]:
         """Keep room for the group to begin in all of the topics, or raise `StateConflict` when it
         is entered. Costs little where the group has begun."""
-        begins = [each for each in topics if not self._book.has_begun(group.name, each.name)]
+        begins = [each for each in topics if not self.offsets.has_begun(group.name, each.name)]
         if not begins or group.mode is GroupMode.BROADCAST:
             return _ROOM_ENOUGH
         return self._room(group.name, begins)
@@ -341,25 +314,25 @@ class Groups:
     def _room(self, group: str, topics: Iterable[Topic]) -> Iterator[None]:
         with ExitStack() as held:
             for topic in topics:
-                if not self._book.begins(group, topic.name):
+                if not self.offsets.begins(group, topic.name):
                     self._name_room.check_retries(group, topic.name)
-                held.enter_context(self._book.room(group, topic, self._limits))
+                held.enter_context(self.offsets.room(group, topic, self._limits))
             yield
 
     def bind(self, group: Group, topic: Topic) -> None:
         """Before the log is told of offsets: they are of these generations."""
         self.check_room(group, topic)
-        self._progress.bind(group, topic)
+        self.journal.bind(group, topic)
 
     async def begin_again(self, group: str, rows: Sequence[CommittedOffset]) -> None:
         """Set offsets in the log, drop what is leased there, go on. Nothing is changed when the log
         does not take it."""
         places = [(row.topic, row.queue_id, int(row.offset)) for row in rows]
-        written = self._progress.move(Placed(group, places), FlushMode.SYNC, self._reset)
+        written = self.journal.move(Placed(group, places), FlushMode.SYNC, self._reset)
         for row in rows:
             subscription = self.find(group, row.topic)
             if subscription is not None and row.queue_id < len(subscription.queues):
-                subscription.queues[row.queue_id].start_over(self._lease_ids.next)
+                subscription.queues[row.queue_id].start_over(self.lease_ids.next)
         self.wake_all(group)
         await written.wait()
 
@@ -381,14 +354,14 @@ class Groups:
         def left(error: CurlewError | None) -> None:
             del self._leaving[group, topic]
             if error is None:
-                self._progress.delete_retries(group, topic)
+                self.journal.delete_retries(group, topic)
             else:
                 self._remember(group, topic)
 
         await self.until_left(group, topic)
         check()
         try:
-            written = self._progress.unsubscribe(group, topic, left)
+            written = self.journal.unsubscribe(group, topic, left)
         except CurlewError:
             self._remember(group, topic)
             raise
@@ -400,9 +373,9 @@ class Groups:
 
     def _remember(self, group: str, topic: str) -> None:
         """The log has refused to forget the group's progress: the book knows it again."""
-        for name, queue_id, state in self._progress.of_group(group):
+        for name, queue_id, state in self.journal.of_group(group):
             if name == topic and queue_id != RETRY_QUEUE_ID:
-                self._book.correct((group, topic, queue_id), state.progress.committed)
+                self.offsets.correct((group, topic, queue_id), state.progress.committed)
 
     def _check_commit(self, topic: str, queue_id: int, offset: int) -> None:
         bounds = self._store.bounds(topic, queue_id)
@@ -424,7 +397,7 @@ class Groups:
             leases=sum(subscription.leased_count for subscription in topics.values()),
             in_flight=in_flight.count,
             waiting=sum(subscription.line.count for subscription in topics.values()),
-            topics=len({*topics, *self._book.topics(group)}),
+            topics=len({*topics, *self.offsets.topics(group)}),
             holders=tuple(holder.count for holder in in_flight.holders.values()),
         )
 
@@ -514,11 +487,11 @@ class Groups:
             subscription.close()
         if group is not None:
             self._in_flight.pop(group, None)
-        for retried_group, retried_topic in self._progress.retried():
+        for retried_group, retried_topic in self.journal.retried():
             if retried_group == group or retried_topic == topic:
-                self._progress.delete_retries(retried_group, retried_topic)
-        self._progress.forget(topic=topic, group=group)
-        self._book.forget(topic=topic, group=group)
+                self.journal.delete_retries(retried_group, retried_topic)
+        self.journal.forget(topic=topic, group=group)
+        self.offsets.forget(topic=topic, group=group)
 
 
 def _is_ordered(group: Group) -> bool:

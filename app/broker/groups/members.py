@@ -15,16 +15,16 @@ from typing import Final
 
 from typing_extensions import override
 
+from app.broker.context import Context
 from app.broker.filters.filters import parse_filter
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.group_notifier import GroupNotifier
 from app.broker.groups.groups import Groups
 from app.broker.groups.liveness import Liveness
 from app.broker.groups.member_room import MemberRoom
-from app.broker.ports import Group, Metadata, Topic
+from app.broker.ports import Group, Topic
 from app.broker.row_faults import RowFaults
 from app.broker.topic_lookup import check_queue, find_topic
-from app.domain.clock import Clock
 from app.domain.consumers import rebalancing
 from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.consumers.member_shares import (
@@ -56,7 +56,7 @@ from app.domain.errors import (
     ShuttingDown,
     StateConflict,
 )
-from app.domain.limits import CLIENT_ID_CHARS_MAX, Limits
+from app.domain.limits import CLIENT_ID_CHARS_MAX
 from app.domain.names import check_group
 from app.domain.settings import GroupMode
 
@@ -132,27 +132,19 @@ class _QueueCounts(Mapping[str, int]):
 class Members:
     """Reachable as `Broker.members`. Event loop only; any call may raise `MetadataUnavailable`."""
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        clock: Clock,
-        limits: Limits,
-        *,
-        groups: Groups,
-        consumptions: Consumptions,
-    ) -> None:
-        self.bells = GroupNotifier(limits.waiters_max)
-        self._metadata = metadata
-        self._clock = clock
-        self._limits = limits
+    def __init__(self, context: Context, groups: Groups, consumptions: Consumptions) -> None:
+        self.bells = GroupNotifier(context.limits.waiters_max)
+        self._metadata = context.metadata
+        self._clock = context.clock
+        self._limits = context.limits
         self._groups = groups
         self._consumptions = consumptions
         self._beats: Liveness[str, int] = Liveness()
         self._locks: Liveness[QueueName, QueueLock] = Liveness()
         self._last: dict[str, Membership] = {}
         """As last seen; may be older than SQL by a turn."""
-        self._room = MemberRoom(self._last, limits)
-        self._looked_s = clock.monotonic_s()
+        self._room = MemberRoom(self._last, context.limits)
+        self._looked_s = context.clock.monotonic_s()
         self._is_deaf = False
         """A sign of life could not be written: nobody is silent yet."""
         self.faults = RowFaults("members")

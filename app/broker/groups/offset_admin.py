@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
+from app.broker.context import Context
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.groups import Groups
 from app.broker.groups.members import Members
-from app.broker.ports import Group, Metadata, Store, Topic
-from app.broker.progress.offset_cache import OffsetCache
+from app.broker.ports import Group, Topic
 from app.broker.results import Committed, QueuePosition
 from app.broker.topic_lookup import check_current, check_queue, find_topic
 from app.domain.consumers import rebalancing
@@ -114,24 +114,18 @@ class _Commit:
 
 
 class OffsetAdmin:
-    """Reachable as `Broker.group_positions`. Any call may raise `MetadataUnavailable`."""
+    """One per broker. Any call may raise `MetadataUnavailable`."""
 
     def __init__(
-        self,
-        store: Store,
-        metadata: Metadata,
-        *,
-        groups: Groups,
-        book: OffsetCache,
-        members: Members,
-        consumptions: Consumptions,
+        self, context: Context, groups: Groups, members: Members, consumptions: Consumptions
     ) -> None:
-        self._store = store
-        self._metadata = metadata
+        self._store = context.store
+        self._metadata = context.metadata
         self._groups = groups
-        self._book = book
+        self._book = groups.offsets
         self._members = members
         self._consumptions = consumptions
+        self._check_open = context.gate.check
 
     # --- read
 
@@ -167,6 +161,23 @@ class OffsetAdmin:
         committer: Committer | None = None,
         force: bool = False,
         take_over: bool = False,
+    ) -> Committed:
+        """What is committed in the topic then, and what the commit has ended."""
+        self._check_open()
+        effects = await self._commit(
+            group, topic, rows, committer=committer, force=force, take_over=take_over
+        )
+        return Committed(self._groups.committed(group, topic), effects)
+
+    async def _commit(
+        self,
+        group: str,
+        topic: str,
+        rows: Sequence[QueuePosition],
+        *,
+        committer: Committer | None,
+        force: bool,
+        take_over: bool,
     ) -> Sequence[ConsumptionEffect]:
         """Commit forward; with `force` it is a reset, whoever consumes.
 

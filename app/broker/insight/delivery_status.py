@@ -4,24 +4,22 @@ Says only what it has seen: the group's progress, leases, retries, dead letters 
 no more than "done", the message's trail. Event loop only.
 """
 
-from concurrent.futures import Executor
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from app.broker.context import Context
 from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.failures.dead_letters import DeadLetters, Selection
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.groups import Groups
 from app.broker.insight.lag import check_known_group
 from app.broker.journal.cold_reads import ColdReads
-from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.leases import LeaseState
 from app.broker.leasing.subscriptions import LeasedQueue, Subscription
 from app.broker.message_copies import Origin, origin_of
-from app.broker.ports import Group, Metadata, Store
+from app.broker.ports import Group
 from app.broker.progress.consumer_state import ParkedMessage
 from app.broker.tracing.message_trace import MessageTrace, TraceKind
-from app.domain.clock import Clock
 from app.domain.consumers.consumption import Consumption
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.limits import MIB
@@ -66,28 +64,23 @@ class DeliveryStatusReader:
 
     def __init__(
         self,
-        store: Store,
-        metadata: Metadata,
-        clock: Clock,
-        *,
+        context: Context,
         groups: Groups,
-        progress: ConsumerJournal,
         consumptions: Consumptions,
         delays: DelayDelivery,
         dead_letters: DeadLetters,
         trails: MessageTrace,
-        readers: Executor,
     ) -> None:
-        self._store = store
-        self._metadata = metadata
-        self._clock = clock
+        self._store = context.store
+        self._metadata = context.metadata
+        self._clock = context.clock
         self._groups = groups
-        self._progress = progress
+        self._progress = groups.journal
         self._consumptions = consumptions
         self._delays = delays
         self._dead_letters = dead_letters
         self._trails = trails
-        self._readers = readers
+        self._readers = context.readers
 
     async def look(self, message: StoredMessage, group: str) -> DeliveryStatus:
         """Where `message` stands in the group. Raises `GroupNotFound`."""

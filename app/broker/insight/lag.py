@@ -8,20 +8,17 @@ before messages are looked at, so ready may hold some that it will leave out. Ev
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from typing import Final, NamedTuple
 
+from app.broker.context import Context
 from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.failures.dead_letters import DeadLetters
 from app.broker.groups.groups import Groups
 from app.broker.journal.cold_reads import ColdReads
-from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.subscriptions import LeasedQueue, Subscription
-from app.broker.ports import Metadata, Store
+from app.broker.ports import Metadata
 from app.broker.progress.consumer_state import QueueState
-from app.broker.progress.offset_cache import OffsetCache
 from app.broker.topic_lookup import find_topic
-from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 from app.domain.names import check_group, nearest, retry_topic
@@ -92,27 +89,17 @@ class LagReader:
     """Counts for all groups. One per broker."""
 
     def __init__(
-        self,
-        store: Store,
-        metadata: Metadata,
-        clock: Clock,
-        *,
-        groups: Groups,
-        progress: ConsumerJournal,
-        book: OffsetCache,
-        delays: DelayDelivery,
-        dead_letters: DeadLetters,
-        readers: Executor,
+        self, context: Context, groups: Groups, delays: DelayDelivery, dead_letters: DeadLetters
     ) -> None:
-        self._store = store
-        self._metadata = metadata
-        self._clock = clock
+        self._store = context.store
+        self._metadata = context.metadata
+        self._clock = context.clock
         self._groups = groups
-        self._progress = progress
-        self._book = book
+        self._progress = groups.journal
+        self._book = groups.offsets
         self._delays = delays
         self._dead_letters = dead_letters
-        self._readers = readers
+        self._readers = context.readers
 
     async def group_lag(self, group: str, *, topic: str | None = None) -> GroupLag:
         """All topics in which the group has begun, or one. Raises `GroupNotFound`."""

@@ -10,15 +10,15 @@ Invariant: memory takes a change in the turn in which its entry is appended (`jo
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import Executor
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
+from app.broker.context import Context
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.journal import Journal
 from app.broker.leasing.subscriptions import Held, Subscription
-from app.broker.ports import Group, Snapshot, Store, Topic
+from app.broker.ports import Group, Snapshot, Topic
 from app.broker.progress.consumer_state import (
     Bound,
     ConsumerState,
@@ -56,10 +56,10 @@ Moved = Callable[[Key, int, CurlewError | None], None]
 class ConsumerJournal:
     """One per broker. `load` before use."""
 
-    def __init__(self, store: Store, readers: Executor) -> None:
-        self._store = store
+    def __init__(self, context: Context) -> None:
+        self._store = context.store
         self._state = ConsumerState()
-        self._journal = Journal(store, PROGRESS_TOPIC, self._state, readers)
+        self._journal = Journal(context.store, PROGRESS_TOPIC, self._state, context.readers)
         self._unbound: dict[tuple[str, str], Bound] = {}
         """(group, topic) → what the log has refused; written before any other entry of the pair."""
         self._unforgotten: set[tuple[str, str]] = set()

@@ -18,9 +18,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
+from app.broker.context import Context
 from app.broker.journal.append_future import AppendFuture
 from app.broker.lifecycle.name_room import NameRoom
-from app.broker.ports import Group, Metadata, Store, Topic
+from app.broker.ports import Group, Topic
 from app.domain.changes.merging import Named
 from app.domain.changes.terms import Changed, Terms
 from app.domain.errors import CurlewError, DiskFull, TopicNotFound
@@ -47,17 +48,13 @@ class Lifecycle:
     """One per broker. `start` before anything that knows topics or groups is read back."""
 
     def __init__(
-        self,
-        store: Store,
-        metadata: Metadata,
-        room: NameRoom,
-        forget: Callable[[Deletion], None],
+        self, context: Context, room: NameRoom, forget: Callable[[Deletion], None]
     ) -> None:
         """`forget` is called in the turn in which a topic or group ends in the store."""
         self._room = room
         self._forget = forget
-        self._store = store
-        self._metadata = metadata
+        self._store = context.store
+        self._metadata = context.metadata
         self._is_started = False
         """Before, there is nothing to forget: what is read back then asks the store."""
         self.is_behind = False

@@ -6,10 +6,10 @@ that the store knows may always be made again, with as many queues as it had. Lo
 in which the making begins; event loop only.
 """
 
-from app.broker.ports import Metadata, Store, Topic
+from app.broker.context import Context
+from app.broker.ports import Topic
 from app.domain.changes.merging import Named
 from app.domain.errors import StateConflict
-from app.domain.limits import Limits
 from app.domain.names import dead_letter_topic, retry_topic
 from app.domain.settings import default_topic_settings
 
@@ -17,10 +17,10 @@ from app.domain.settings import default_topic_settings
 class NameRoom:
     """One per broker. The checks raise `StateConflict`."""
 
-    def __init__(self, store: Store, metadata: Metadata, limits: Limits) -> None:
-        self._names = store.names
-        self._metadata = metadata
-        self._limits = limits
+    def __init__(self, context: Context) -> None:
+        self._names = context.store.names
+        self._metadata = context.metadata
+        self._limits = context.limits
 
     def check_topic(self, name: str, named: Named) -> None:
         """Before a topic is made or gets these settings."""

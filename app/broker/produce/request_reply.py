@@ -10,15 +10,13 @@ Waiting requests live in memory only, bounded by `requests_waiting_max`. Event l
 
 import asyncio
 import secrets
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from app.broker.ports import Store
+from app.broker.context import Context
 from app.broker.produce.sender import Sender
 from app.broker.results import SendResult
-from app.domain.clock import Clock
 from app.domain.errors import (
     IllegalWait,
     NoReply,
@@ -28,7 +26,6 @@ from app.domain.errors import (
     ShuttingDown,
     TooManyRequests,
 )
-from app.domain.limits import Limits
 from app.domain.message import (
     PROPERTY_CORRELATION_ID,
     PROPERTY_REPLY_BY,
@@ -72,19 +69,12 @@ class Expectation(NamedTuple):
 class Requests:
     """The requests that wait on this node. One per broker."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        limits: Limits,
-        sender: Sender,
-        check_open: Callable[[], None],
-    ) -> None:
-        self._node = store.store_id.hex()
-        self._clock = clock
-        self._limits = limits
+    def __init__(self, context: Context, sender: Sender) -> None:
+        self._node = context.store.store_id.hex()
+        self._clock = context.clock
+        self._limits = context.limits
         self._sender = sender
-        self._check_open = check_open
+        self._check_open = context.gate.check_for_sends
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
 
     @property
@@ -122,7 +112,7 @@ class Requests:
         self._waiting[correlation_id] = future
         try:
             stored = replace(message, system=system)
-            sent = await self._sender.send(topic, stored, queue_id, flush)
+            sent = await self._sender.send(topic, stored, queue_id=queue_id, flush=flush)
             try:
                 async with asyncio.timeout_at(deadline):
                     reply = await future

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from app.broker.config import BrokerConfig
+from app.broker.context import Context
 from app.broker.delays.delayed_sends import DELAYED_A_TURN, Delayed, DelayedSends, Waiting
 from app.broker.journal.append_future import AppendFuture, with_outcome
 from app.broker.lifecycle.lifecycle import Lifecycle
-from app.broker.ports import Metadata, Store, Topic
+from app.broker.ports import Topic
 from app.broker.produce.batch_parts import (
     SMALL_MESSAGES_MAX,
     parts_of,
@@ -27,7 +27,7 @@ from app.broker.results import BatchItem, FrameResult, SendResult
 from app.broker.topic_lookup import check_queue, find_topic
 from app.domain.delays import Due
 from app.domain.errors import BatchTooLarge, CurlewError, InvalidRequest, TopicNotFound
-from app.domain.limits import MIB, Limits
+from app.domain.limits import MIB
 from app.domain.message import Message, check_message, queue_for_sharding_key
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicType
@@ -60,21 +60,14 @@ class _Part(NamedTuple):
 class Sender:
     """Appends for producers. One per broker."""
 
-    def __init__(
-        self,
-        store: Store,
-        metadata: Metadata,
-        limits: Limits,
-        config: BrokerConfig,
-        delayed: DelayedSends,
-        lifecycle: Lifecycle,
-    ) -> None:
-        self._store = store
-        self._metadata = metadata
-        self._limits = limits
-        self._config = config
+    def __init__(self, context: Context, delayed: DelayedSends, lifecycle: Lifecycle) -> None:
+        self._store = context.store
+        self._metadata = context.metadata
+        self._limits = context.limits
+        self._config = context.config
         self._delayed = delayed
         self._lifecycle = lifecycle
+        self._gate = context.gate
         self._turns: dict[str, int] = {}
         """Topic → number of round-robin choices so far."""
 
@@ -82,10 +75,18 @@ class Sender:
         self,
         topic_name: str,
         message: Message,
-        queue_id: int | None,
-        flush: FlushMode | None,
+        *,
+        queue_id: int | None = None,
+        flush: FlushMode | None = None,
         due: Due | None = None,
     ) -> SendResult:
+        """Store one message; with `due` deliver it later. Errors carry `outcome`.
+
+        Without `queue_id` the queue is that of the sharding key, or the next in turn. Returns when
+        the message is as safe as `flush`, or else the topic, asks.
+        """
+        if self._gate.closed_because:
+            self._gate.check_for_sends()
         try:
             topic = self._metadata.snapshot.topics.get(topic_name)
             if topic is None:
@@ -131,9 +132,12 @@ class Sender:
         self,
         topic_name: str,
         body: bytes | bytearray | memoryview,
-        queue_id: int | None,
-        flush: FlushMode | None,
+        *,
+        queue_id: int | None = None,
+        flush: FlushMode | None = None,
     ) -> FrameResult:
+        """Store a batch frame in one piece, in one queue. Errors carry `outcome`."""
+        self._gate.check_for_sends()
         try:
             topic = await self.find_or_create(topic_name)
             queue_id = self.choose_one(topic, queue_id)
@@ -174,11 +178,17 @@ class Sender:
         topic_name: str,
         items: Sequence[BatchItem | CurlewError],
         *,
-        queue_id: int | None,
-        spread: bool,
-        strict: bool,
-        flush: FlushMode | None,
+        queue_id: int | None = None,
+        spread: bool = False,
+        strict: bool = False,
+        flush: FlushMode | None = None,
     ) -> list[SendResult | CurlewError]:
+        """Store many; one result per entry, in order. An entry that is an error stays one.
+
+        Messages without sharding key go to one queue together, unless `spread`. With `strict`
+        all are stored or nothing is: they are one step. Errors carry `outcome`.
+        """
+        self._gate.check_for_sends()
         try:
             topic = await self.find_or_create(topic_name)
             self.check_batch(items)

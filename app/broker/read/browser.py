@@ -6,17 +6,16 @@ their turn in between; at the first cold read the rest of the request moves to a
 """
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from app.broker.context import Context
 from app.broker.journal.cold_reads import ColdReads, find_offset_at
-from app.broker.ports import Metadata, Store
+from app.broker.ports import Store
 from app.broker.read.browse_filter import BrowseConditions, BrowseFilter
 from app.broker.read.queue_merge import Item, QueueMerge
 from app.broker.topic_lookup import find_topic
-from app.domain.errors import IllegalPage
+from app.domain.errors import IllegalPage, MessageNotFound
 from app.domain.handles.browse_cursors import (
     BrowseCursor,
     decode_browse_cursor,
@@ -70,19 +69,26 @@ class BrowseResult(NamedTuple):
 class Browser:
     """Answers browses. One per broker."""
 
-    def __init__(
-        self,
-        store: Store,
-        metadata: Metadata,
-        limits: Limits,
-        readers: Executor,
-        check_open: Callable[[], None],
-    ) -> None:
-        self._store = store
-        self._metadata = metadata
-        self._limits = limits
-        self._readers = readers
-        self._check_open = check_open
+    def __init__(self, context: Context) -> None:
+        self._store = context.store
+        self._metadata = context.metadata
+        self._limits = context.limits
+        self._readers = context.readers
+        self._check_open = context.gate.check
+
+    async def message(self, topic: str, message_id: str) -> StoredMessage:
+        """One message by its id, or `MessageNotFound`."""
+        self._check_open()
+        find_topic(self._metadata, topic)
+        message = await ColdReads(self._readers).run(
+            lambda wait: self._store.read_message(message_id, topic=topic, wait_for_disk=wait)
+        )
+        if message is None or message.topic != topic:
+            raise MessageNotFound(
+                f"topic {topic!r} has no message {message_id!r}",
+                hint="it may be past the topic's retention",
+            )
+        return message
 
     async def browse(self, topic: str, request: BrowseRequest) -> BrowseResult:
         """One page. Raises `TopicNotFound`, `IllegalPage`, `IllegalFilter`, `InvalidRequest`."""

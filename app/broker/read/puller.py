@@ -6,18 +6,16 @@ match, in the answer and while waiting. Event loop only.
 """
 
 import asyncio
-from concurrent.futures import Executor
 from functools import partial
 from typing import Final
 
+from app.broker.context import Context
 from app.broker.filters.filters import Filter, parse_filter
 from app.broker.journal.cold_reads import ColdReads, find_offset_at
-from app.broker.ports import Metadata, Store
 from app.broker.read.filter_scan import first_records, read_matching
 from app.broker.read.long_polls import LongPolls
 from app.broker.results import PullRequest, PullResult, PullStatus
 from app.broker.topic_lookup import check_queue, find_topic
-from app.domain.clock import Clock
 from app.domain.errors import (
     IllegalOffset,
     IllegalWait,
@@ -145,23 +143,20 @@ class _Pull:
 class Puller:
     """Answers pulls. One per broker."""
 
-    def __init__(
-        self,
-        store: Store,
-        metadata: Metadata,
-        clock: Clock,
-        limits: Limits,
-        waiters: LongPolls,
-        readers: Executor,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._metadata = metadata
-        self._limits = limits
+    def __init__(self, context: Context, waiters: LongPolls) -> None:
+        self._store = context.store
+        self._clock = context.clock
+        self._metadata = context.metadata
+        self._limits = context.limits
         self._waiters = waiters
-        self._readers = readers
+        self._readers = context.readers
+        self._check_open = context.gate.check
+        self.decode = context.store.decode
+        """A record of a `PullResult` as a message."""
 
     async def pull(self, topic_name: str, queue_id: int, request: PullRequest) -> PullResult:
+        """Read from an offset; nothing is leased. Waits for more as long as `request` says."""
+        self._check_open()
         check_queue(find_topic(self._metadata, topic_name), queue_id)
         _check_request(request, self._limits)
         pull = _Pull(topic_name, queue_id, request, self._limits, ColdReads(self._readers))

@@ -13,13 +13,16 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from app.broker.context import Context
 from app.broker.journal.append_future import flush_store
-from app.broker.ports import Metadata, Store
 from app.broker.read.long_polls import LongPolls
 from app.broker.read.puller import check_wait
+from app.broker.read.start_offsets import start_offsets
+from app.broker.results import QueuePosition, QueueRange
+from app.broker.topic_lookup import find_topic
 from app.domain.errors import InvalidRequest
-from app.domain.limits import Limits
 from app.domain.names import check_topic
+from app.domain.settings import StartPosition
 
 _SIZES_A_TURN: Final = 2_048
 """Queues of which one turn of the event loop samples the sizes; some milliseconds."""
@@ -57,13 +60,27 @@ class TopicStates(NamedTuple):
 class TopicEnds:
     """Answers where topics stand. One per broker."""
 
-    def __init__(
-        self, store: Store, metadata: Metadata, limits: Limits, waiters: LongPolls
-    ) -> None:
-        self._store = store
-        self._metadata = metadata
-        self._limits = limits
+    def __init__(self, context: Context, waiters: LongPolls) -> None:
+        self._store = context.store
+        self._metadata = context.metadata
+        self._limits = context.limits
         self._waiters = waiters
+        self._readers = context.readers
+        self._check_open = context.gate.check
+
+    def bounds(self, topic: str) -> list[QueueRange]:
+        """Readable offsets of each queue of a topic. Raises `TopicNotFound`."""
+        view = find_topic(self._metadata, topic)
+        bounds = self._store.bounds
+        return [QueueRange(queue_id, *bounds(topic, queue_id)) for queue_id in range(view.queues)]
+
+    async def offsets_at(self, topic: str, start: StartPosition) -> list[QueuePosition]:
+        """An offset for each queue: the first, the end, or the first stored at or after a time."""
+        self._check_open()
+        view = find_topic(self._metadata, topic)
+        bounds = [self._store.bounds(topic, queue_id) for queue_id in range(view.queues)]
+        offsets = await start_offsets(self._store, self._readers, topic, bounds, start)
+        return [QueuePosition(queue_id, offset) for queue_id, offset in enumerate(offsets)]
 
     async def look(
         self,

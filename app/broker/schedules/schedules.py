@@ -12,24 +12,20 @@ Event loop only.
 """
 
 import logging
-from concurrent.futures import Executor
 from itertools import islice
 from typing import Final
 
-from app.broker.config import BrokerConfig
+from app.broker.context import Context
 from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.cold_reads import ColdReads
-from app.broker.ports import Metadata, Store
 from app.broker.produce.message_types import check_type
 from app.broker.row_faults import RowFaults, is_of_message
 from app.broker.schedules.cron import due_times, next_due_ms
 from app.broker.topic_lookup import find_topic
 from app.domain.changes.merging import Named, by_name
 from app.domain.changes.terms import Changed, Terms
-from app.domain.clock import Clock
 from app.domain.errors import CurlewError, IllegalSetting, TopicNotFound
-from app.domain.limits import Limits
 from app.domain.message import check_message, queue_for_sharding_key
 from app.domain.names import TIMER_TOPIC, check_name
 from app.domain.positions import FlushMode
@@ -54,28 +50,19 @@ SHOWN: Final = 5
 class Schedules:
     """The schedules of a cluster, as one node fires them. `start` before use."""
 
-    def __init__(
-        self,
-        store: Store,
-        metadata: Metadata,
-        delays: DelayDelivery,
-        clock: Clock,
-        limits: Limits,
-        config: BrokerConfig,
-        readers: Executor,
-    ) -> None:
-        self._store = store
-        self._metadata = metadata
+    def __init__(self, context: Context, delays: DelayDelivery) -> None:
+        self._store = context.store
+        self._metadata = context.metadata
         self._delays = delays
-        self._clock = clock
-        self._limits = limits
-        self._readers = readers
-        self._node_id = store.store_id.hex()
+        self._clock = context.clock
+        self._limits = context.limits
+        self._readers = context.readers
+        self._node_id = context.store.store_id.hex()
         self._claimed: list[Firing] | None = None
         """Claimed and not reported; None: to be read from the database."""
         self.faults = RowFaults("firing")
         """Schedules that cannot be fired, by name."""
-        self.service = Service("schedules", config.schedule_check_seconds, self.turn)
+        self.service = Service("schedules", context.config.schedule_check_seconds, self.turn)
 
     async def start(self) -> None:
         """Begin to fire."""

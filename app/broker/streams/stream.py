@@ -7,18 +7,17 @@ Event loop only.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
 from typing import Protocol, Self
 
-from app.broker.ports import Group, Metadata, Store, Topic
+from app.broker.ports import Metadata, Store, Topic
 from app.broker.read.long_polls import LongPolls
 from app.broker.read.puller import Puller
 from app.broker.results import ReceiveRequest, ReceiveResult
 from app.broker.streams.credit import Credits
-from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.errors import CurlewError
 from app.domain.limits import Limits
 
@@ -58,19 +57,11 @@ class StreamRequest:
 
 
 class Receive(Protocol):
-    """`Broker.receive`."""
+    """`Receiver.receive`."""
 
     async def __call__(
         self, topic: str, group: str, request: ReceiveRequest, *, gone: Callable[[], bool]
     ) -> ReceiveResult: ...
-
-
-class Begin(Protocol):
-    """Let a group lease from a topic; what `force` has ended for it comes back."""
-
-    async def __call__(
-        self, group: Group, topic: Topic, *, force: bool = False
-    ) -> tuple[object, Sequence[ConsumptionEffect]]: ...
 
 
 class SharedParts(Protocol):

@@ -6,22 +6,21 @@ Event loop only.
 from collections import Counter
 from collections.abc import Sequence
 
-from app.broker.consume.receiver import check_invisible
+from app.broker.consume.receiver import Receiver, check_invisible
+from app.broker.context import Context
 from app.broker.filters.filters import parse_filter
 from app.broker.groups.groups import Groups
-from app.broker.ports import Metadata, Store, Topic
+from app.broker.ports import Topic
 from app.broker.read.long_polls import LongPolls
 from app.broker.read.puller import Puller, outside
 from app.broker.results import SettleResult
 from app.broker.streams.credit import Credits
 from app.broker.streams.group_stream import GroupStream, GroupStreamRequest
-from app.broker.streams.stream import Begin, Receive, Stream, StreamEnd, StreamRequest
+from app.broker.streams.stream import Stream, StreamEnd, StreamRequest
 from app.broker.streams.topic_stream import TopicStream, TopicStreamRequest
 from app.broker.topic_lookup import check_queue, find_topic
-from app.domain.clock import Clock
 from app.domain.errors import IllegalOffset, InvalidRequest, Quota, ShuttingDown, TooManyRequests
 from app.domain.handles.cursors import decode_cursor
-from app.domain.limits import Limits
 from app.store import QueueBounds
 
 
@@ -30,28 +29,23 @@ class StreamRegistry:
 
     def __init__(
         self,
-        store: Store,
-        metadata: Metadata,
-        clock: Clock,
-        limits: Limits,
-        *,
+        context: Context,
         waiters: LongPolls,
         puller: Puller,
         groups: Groups,
-        receive: Receive,
-        begin: Begin,
+        receiver: Receiver,
     ) -> None:
-        self.store = store
-        self.metadata = metadata
-        self.limits = limits
+        self.store = context.store
+        self.metadata = context.metadata
+        self.limits = context.limits
         self.waiters = waiters
         self.puller = puller
-        self.receive = receive
+        self.receive = receiver.receive
         self.credits = Credits()
         self.ends: Counter[StreamEnd] = Counter()
-        self._clock = clock
+        self._clock = context.clock
         self._groups = groups
-        self._begin = begin
+        self._begin = receiver.begin
         self._open: set[Stream] = set()
 
     @property

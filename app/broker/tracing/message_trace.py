@@ -11,17 +11,15 @@ come faster than they can be written, some are dropped and counted. Event loop o
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 import msgspec
 
+from app.broker.context import Context
 from app.broker.journal.cold_reads import ColdReads
-from app.broker.ports import Metadata, Store
-from app.domain.clock import Clock
 from app.domain.errors import CurlewError
-from app.domain.limits import MIB, Limits
+from app.domain.limits import MIB
 from app.domain.message import Message
 from app.domain.names import TRACE_TOPIC, retry_topic
 from app.domain.positions import FlushMode
@@ -88,17 +86,15 @@ _Page = tuple[str, int, int]
 class MessageTrace:
     """The trails of all messages. One per broker; `turn` is a service's."""
 
-    def __init__(
-        self, store: Store, metadata: Metadata, clock: Clock, limits: Limits, readers: Executor
-    ) -> None:
-        self._store = store
-        self._metadata = metadata
-        self._clock = clock
-        self._limits = limits
-        self._readers = readers
+    def __init__(self, context: Context) -> None:
+        self._store = context.store
+        self._metadata = context.metadata
+        self._clock = context.clock
+        self._limits = context.limits
+        self._readers = context.readers
         self._notes: dict[_Page, list[_Note]] = {}
         self._leaving: deque[dict[_Page, list[_Note]]] = deque()
-        """Handed to the store and not confirmed yet, in order."""
+        """Handed to the context.store and not confirmed yet, in order."""
         self._count = 0
         self.dropped = 0
         """Notes that were not written since the start."""

@@ -9,16 +9,16 @@ the transaction's, and the message's own. Event loop only.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from app.broker.context import Context
 from app.broker.journal.append_future import AppendFuture, with_outcome
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.journal.journal import Journal
 from app.broker.message_copies import fitted, plain_copy
-from app.broker.ports import Metadata, Store, Topic
+from app.broker.ports import Topic
 from app.broker.produce.message_types import check_type
 from app.broker.read.long_polls import LongPolls
 from app.broker.read.puller import check_wait
@@ -29,7 +29,6 @@ from app.broker.transactions.transaction_table import (
     TransactionState,
     TransactionTable,
 )
-from app.domain.clock import Clock
 from app.domain.errors import (
     CurlewError,
     InternalError,
@@ -39,7 +38,7 @@ from app.domain.errors import (
     TransactionConflict,
     TransactionNotFound,
 )
-from app.domain.limits import MIB, Limits
+from app.domain.limits import MIB
 from app.domain.message import (
     PROPERTY_GENERATION,
     PROPERTY_REAL_QUEUE,
@@ -78,32 +77,21 @@ class Check(NamedTuple):
 class Transactions:
     """The transactions of one node. `start` before use."""
 
-    def __init__(
-        self,
-        store: Store,
-        metadata: Metadata,
-        clock: Clock,
-        limits: Limits,
-        *,
-        waiters: LongPolls,
-        readers: Executor,
-        check_open: Callable[[], None],
-        place: Place,
-    ) -> None:
-        self._store = store
-        self._metadata = metadata
-        self._clock = clock
-        self._limits = limits
+    def __init__(self, context: Context, waiters: LongPolls, place: Place) -> None:
+        self._store = context.store
+        self._metadata = context.metadata
+        self._clock = context.clock
+        self._limits = context.limits
         self._waiters = waiters
-        self._readers = readers
-        self._check_open = check_open
+        self._readers = context.readers
+        self._check_open = context.gate.check
         self._place = place
         self._table = TransactionTable(
-            interval_s=limits.transaction_check_interval_ms / 1_000,
-            checks_max=limits.transaction_checks_max,
-            remembered_max=limits.transactions_remembered_max,
+            interval_s=context.limits.transaction_check_interval_ms / 1_000,
+            checks_max=context.limits.transaction_checks_max,
+            remembered_max=context.limits.transactions_remembered_max,
         )
-        self.journal = Journal(store, DECISION_TOPIC, self._table, readers)
+        self.journal = Journal(context.store, DECISION_TOPIC, self._table, context.readers)
         self.faults = RowFaults("rolling back")
         """Transactions that were asked about too often and cannot be rolled back, by id."""
         self._preparing = 0

@@ -19,7 +19,7 @@ class FakeNode:
     """Stands for broker and metadata, and is its own snapshot. Names are not checked here."""
 
     topics: dict[str, FakeTopic] = field(default_factory=dict)
-    bounds: dict[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
+    ranges: dict[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
     @property
@@ -33,12 +33,12 @@ class FakeNode:
         added = FakeTopic(topic) if isinstance(topic, str) else topic
         ranges = dict.fromkeys(range(bounds), (0, 0)) if isinstance(bounds, int) else bounds
         self.topics[added.name] = added
-        self.bounds[added.name] = [(queue, low, high) for queue, (low, high) in ranges.items()]
+        self.ranges[added.name] = [(queue, low, high) for queue, (low, high) in ranges.items()]
         return self
 
-    def queue_bounds(self, topic: str) -> Sequence[tuple[int, int, int]]:
+    def bounds(self, topic: str) -> Sequence[tuple[int, int, int]]:
         self.asked.append(topic)
-        return self.bounds[topic]
+        return self.ranges[topic]
 
 
 HOSTILE_NAME = "<img src=x onerror=\"document.title='broken'\">'&{{7*7}}"

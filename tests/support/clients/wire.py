@@ -16,6 +16,7 @@ from app.domain.limits import Limits
 from app.domain.settings import TopicSettings
 from app.main import NodeServer, bind
 from app.node import Node
+from tests.support.nodes.brokers import put_topic
 
 PATIENCE_S = 60
 
@@ -120,7 +121,7 @@ async def served_node(data_dir: Path, limits: Limits, **settings: Any) -> AsyncI
     migrate(config.database)
     node = await Node.open(config, limits=limits)
     try:
-        await node.broker.put_topic("orders", TopicSettings(queues=1))
+        await put_topic(node.broker, "orders", TopicSettings(queues=1))
         listener = bind(config)
         server = NodeServer(node)
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))

@@ -2,12 +2,16 @@
 
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from msgspec import structs
 
 from app.broker import Broker, BrokerConfig
+from app.broker.broker import HandleKeys
+from app.broker.context import Context
+from app.broker.ports import Group, Topic
 from app.broker.results import (
     Delivery,
     Nack,
@@ -17,6 +21,8 @@ from app.broker.results import (
     ReceiveRequest,
     SendResult,
 )
+from app.domain.changes.merging import by_name
+from app.domain.changes.terms import Terms
 from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.limits import Limits
 from app.domain.message import Message
@@ -26,6 +32,7 @@ from tests.support.metadata.memory_metadata import MemoryMetadata
 from tests.support.stores.clock import FakeClock
 from tests.support.stores.memory_store import MemoryStore
 
+KEYS = HandleKeys(b"receipts".ljust(32), b"recalls".ljust(32))
 TOPIC = "orders"
 GROUP = "billing"
 IDLE = BrokerConfig(
@@ -60,7 +67,9 @@ class World:
 
     def new_broker(self) -> Broker:
         """As after a restart: the same store and metadata, nothing else kept."""
-        return Broker(self.store, self.metadata, self.clock, self.limits, self.config)
+        readers = ThreadPoolExecutor(self.config.reader_threads, "broker-reader")
+        context = Context(self.store, self.metadata, self.clock, self.limits, self.config, readers)
+        return Broker(context, KEYS)
 
     async def restart(self) -> None:
         await self.broker.stop()
@@ -96,7 +105,7 @@ class World:
         self, *bodies: bytes, queue_id: int = 0, tag: str | None = None
     ) -> list[SendResult]:
         return [
-            await self.broker.send(TOPIC, Message(body, tag=tag), queue_id=queue_id)
+            await self.broker.sender.send(TOPIC, Message(body, tag=tag), queue_id=queue_id)
             for body in bodies
         ]
 
@@ -104,7 +113,7 @@ class World:
         self, offset: int | None = 0, *, queue_id: int = 0, **more: object
     ) -> PullResult:
         request = dataclasses.replace(PullRequest(offset=offset), **more)  # type: ignore[arg-type]
-        return await self.broker.pull(TOPIC, queue_id, request)
+        return await self.broker.puller.pull(TOPIC, queue_id, request)
 
     async def receive(
         self,
@@ -116,17 +125,17 @@ class World:
         **more: object,
     ) -> list[Delivery]:
         request = structs.replace(ReceiveRequest(max_messages=max_messages), **more)
-        return (await self.broker.receive(topic, group, request, gone=gone)).deliveries
+        return (await self.broker.receiver.receive(topic, group, request, gone=gone)).deliveries
 
     async def ack(self, *deliveries: Delivery, group: str = GROUP) -> list[type | None]:
         """The class of each error, None where there is none."""
         handles = [delivery.receipt_handle for delivery in deliveries]
-        results = await self.broker.settle(TOPIC, group, acks=handles)
+        results = await self.broker.settler.settle(TOPIC, group, acks=handles)
         return [type(result.error) if result.error else None for result in results]
 
     async def nack(self, *deliveries: Delivery, delay_ms: int = 0) -> None:
         nacks = [Nack(delivery.receipt_handle, delay_ms) for delivery in deliveries]
-        results = await self.broker.settle(TOPIC, GROUP, nacks=nacks)
+        results = await self.broker.settler.settle(TOPIC, GROUP, nacks=nacks)
         assert [result.error for result in results] == [None] * len(deliveries)
 
     async def commit(
@@ -134,18 +143,30 @@ class World:
     ) -> Sequence[ConsumptionEffect]:
         """What the commit has ended."""
         rows = [QueuePosition(queue_id, offset)]
-        committed = await self.broker.commit_offsets(
+        committed = await self.broker.offset_admin.commit(
             GROUP, TOPIC, rows, force=force, take_over=take_over
         )
         return committed.effects
 
     def committed(self, group: str = GROUP) -> dict[int, int]:
-        return dict(self.broker.committed_offsets(group, TOPIC))
+        return dict(self.broker.groups.committed(group, TOPIC))
 
     @property
     def waiting(self) -> int:
         """Parked requests."""
         return self.broker.waiting_count
+
+
+async def put_topic(broker: Broker, name: str, settings: TopicSettings) -> Topic:
+    """Make a topic, or give it all these settings."""
+    changes = broker.settings_changes
+    return (await changes.change_topic(name, by_name(settings), Terms())).after
+
+
+async def put_group(broker: Broker, name: str, settings: GroupSettings) -> Group:
+    """Make a group, or give it all these settings."""
+    changes = broker.settings_changes
+    return (await changes.change_group(name, by_name(settings), Terms())).after
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ def after_deletion(world: World, step: Callable[P, Awaitable[T]]) -> Callable[P,
 
     async def late(*args: P.args, **named: P.kwargs) -> T:
         if TOPIC in world.metadata.snapshot.topics:
-            await world.broker.delete_topic(TOPIC)
+            await world.broker.settings_changes.delete_topic(TOPIC)
         return await step(*args, **named)
 
     return late
@@ -39,7 +39,7 @@ def after_deletion(world: World, step: Callable[P, Awaitable[T]]) -> Callable[P,
 async def test_a_trail_is_shown_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running() as world:
         (sent,) = await world.send(b"x")
-        trails = world.broker.trails
+        trails = world.broker.message_trace
         monkeypatch.setattr(trails, "trail", after_deletion(world, trails.trail))
         path = f"/v1/topics/{TOPIC}/messages/{sent.message_id}/trace"
         answer = await call(control_plane(world), "GET", path)
@@ -50,7 +50,8 @@ async def test_offsets_of_topics_count_it_as_missing(monkeypatch: pytest.MonkeyP
     async with running() as world:
         await world.topic(name="other")
         broker = world.broker
-        monkeypatch.setattr(broker, "offsets", after_deletion(world, broker.offsets))
+        ends = broker.topic_ends
+        monkeypatch.setattr(ends, "offsets_at", after_deletion(world, ends.offsets_at))
         query = f"topics=other,{TOPIC},none&at=latest".encode()
         answer = await call(control_plane(world), "GET", "/v1/topics:offsets", query=query)
         document = answer.json()

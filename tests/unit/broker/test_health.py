@@ -68,7 +68,7 @@ def _not_refreshed(world: World) -> None:
 
 
 def _not_committed(world: World) -> None:
-    world.broker._book.problem = "committed offsets cannot be written: no answer"
+    world.broker.offset_cache.problem = "committed offsets cannot be written: no answer"
 
 
 def _timers_behind(world: World) -> None:
@@ -149,7 +149,7 @@ async def test_a_service_whose_last_turn_failed_is_told_until_one_succeeds() -> 
 async def test_the_brokers_own_services_are_watched() -> None:
     async with running() as world:
         broker = world.broker
-        services = (*broker._services, broker.delays.service, broker.schedules.service)
+        services = (*broker.services, broker.delays.service, broker.schedules.service)
         for service in services:
             service.problem = "OSError: no such luck"
         told = [trouble.detail for trouble in broker.health.troubles()]

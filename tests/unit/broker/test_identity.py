@@ -29,7 +29,16 @@ from app.domain.message import Message
 from app.domain.names import dead_letter_topic, retry_topic
 from app.domain.settings import GroupSettings, TopicSettings
 from app.store import Done
-from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, offsets, running
+from tests.support.nodes.brokers import (
+    GROUP,
+    TOPIC,
+    World,
+    bodies,
+    offsets,
+    put_group,
+    put_topic,
+    running,
+)
 from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -41,8 +50,8 @@ def generation(world: World) -> int:
 
 
 async def make_again(world: World) -> None:
-    await world.broker.delete_topic(TOPIC)
-    await world.broker.put_topic(TOPIC, TopicSettings(queues=1))
+    await world.broker.settings_changes.delete_topic(TOPIC)
+    await put_topic(world.broker, TOPIC, TopicSettings(queues=1))
 
 
 async def readable(world: World) -> list[bytes]:
@@ -58,9 +67,9 @@ async def test_generations_are_random_and_fit_into_json() -> None:
         for _ in range(20):
             await make_again(world)
             seen.add(generation(world))
-            await world.broker.put_group(GROUP, GroupSettings())
+            await put_group(world.broker, GROUP, GroupSettings())
             seen.add(world.metadata.snapshot.groups[GROUP].generation)
-            await world.broker.delete_group(GROUP)
+            await world.broker.settings_changes.delete_group(GROUP)
         assert len(seen) == 40
         assert all(0 < each <= GENERATION_MAX for each in seen)
 
@@ -68,7 +77,7 @@ async def test_generations_are_random_and_fit_into_json() -> None:
 async def test_a_key_and_a_sequence_mean_nothing_to_the_successor() -> None:
     async with running() as world:
         claim = ProducerToken("p", 1, 0)
-        producers = world.broker.producers
+        producers = world.broker.deduplicator
         for body in (b"old", b"new"):
             keyed = await producers.send(TOPIC, Message(body), KEY)
             counted = await producers.send(TOPIC, Message(body), claim)
@@ -80,12 +89,12 @@ async def test_a_key_and_a_sequence_mean_nothing_to_the_successor() -> None:
                 await make_again(world)
                 assert producers.state("p").sequences == []
         await world.kill()
-        assert (await world.broker.producers.send(TOPIC, Message(b"new"), KEY)).is_repeated
+        assert (await world.broker.deduplicator.send(TOPIC, Message(b"new"), KEY)).is_repeated
 
 
 async def test_positive_control_keys_count_as_long_as_the_generation_is_the_same() -> None:
     async with running() as world:
-        producers = world.broker.producers
+        producers = world.broker.deduplicator
         await producers.send(TOPIC, Message(b"old"), KEY)
         number = generation(world)
         await world.metadata.delete_topic(TOPIC)
@@ -96,24 +105,27 @@ async def test_positive_control_keys_count_as_long_as_the_generation_is_the_same
 
 async def test_an_epochs_messages_in_a_deleted_topic_do_not_count() -> None:
     async with running() as world:
-        producers = world.broker.producers
+        producers = world.broker.deduplicator
         await producers.send(TOPIC, Message(b"a"), ProducerToken("f:0", 1, 0))
         await make_again(world)
         with pytest.raises(CurlewError, match="of 1 messages"):
             await producers.seal("f", 1, 1)
         await world.kill()
         with pytest.raises(CurlewError, match="of 1 messages"):
-            await world.broker.producers.seal("f", 1, 1)
+            await world.broker.deduplicator.seal("f", 1, 1)
 
 
 async def test_what_is_on_its_way_is_not_in_the_successor() -> None:
     async with running() as world:
         world.store.held = []
-        sends = [asyncio.ensure_future(world.broker.send(TOPIC, Message(b"old"))) for _ in range(3)]
+        sends = [
+            asyncio.ensure_future(world.broker.sender.send(TOPIC, Message(b"old")))
+            for _ in range(3)
+        ]
         await until(lambda: len(world.store.held or ()) == 3)
         await make_again(world)
         assert world.store.bounds(TOPIC, 0) == (3, 3)
-        new = asyncio.ensure_future(world.broker.send(TOPIC, Message(b"new")))
+        new = asyncio.ensure_future(world.broker.sender.send(TOPIC, Message(b"new")))
         await until(lambda: world.store.next_offset(TOPIC, 0) == 4)
         world.store.confirm()
         await asyncio.gather(*sends, new)
@@ -131,9 +143,9 @@ async def test_the_making_of_a_successor_waits_for_the_deletion() -> None:
             return delete(topic, generation)
 
         world.store.delete_topic = slow  # type: ignore[assignment, method-assign]
-        deleting = asyncio.ensure_future(world.broker.delete_topic(TOPIC))
+        deleting = asyncio.ensure_future(world.broker.settings_changes.delete_topic(TOPIC))
         await until(lambda: bool(told))
-        putting = asyncio.ensure_future(world.broker.put_topic(TOPIC, TopicSettings()))
+        putting = asyncio.ensure_future(put_topic(world.broker, TOPIC, TopicSettings()))
         for _ in range(20):
             await asyncio.sleep(0)
         assert not putting.done()
@@ -146,14 +158,14 @@ async def test_the_making_of_a_successor_waits_for_the_deletion() -> None:
 async def test_who_goes_away_does_not_stop_a_deletion_in_the_middle() -> None:
     async with running() as world:
         await world.send(b"old")
-        deleting = asyncio.ensure_future(world.broker.delete_topic(TOPIC))
+        deleting = asyncio.ensure_future(world.broker.settings_changes.delete_topic(TOPIC))
         await asyncio.sleep(0)
         deleting.cancel()
         await asyncio.gather(deleting, return_exceptions=True)
         await until(
             lambda: not world.metadata.pending and TOPIC not in world.metadata.snapshot.topics
         )
-        await world.broker.put_topic(TOPIC, TopicSettings())
+        await put_topic(world.broker, TOPIC, TopicSettings())
         assert await readable(world) == []
 
 
@@ -162,7 +174,7 @@ async def test_a_deletion_that_a_kill_cut_off_is_carried_out(is_made_again: str)
     """In SQL and nowhere else. Made again before the kill through another door than the broker."""
     async with running() as world:
         await world.send(b"old")
-        await world.broker.producers.send(TOPIC, Message(b"old"), KEY)
+        await world.broker.deduplicator.send(TOPIC, Message(b"old"), KEY)
         await world.nack(*await world.receive(1))
         await world.commit(2, take_over=True)
         await world.metadata.delete_topic(TOPIC)
@@ -174,8 +186,8 @@ async def test_a_deletion_that_a_kill_cut_off_is_carried_out(is_made_again: str)
         low, high = world.store.bounds(retry_topic(GROUP, TOPIC), 0)
         assert low == high == 1
         if is_made_again != "before":
-            await world.broker.put_topic(TOPIC, TopicSettings(queues=1))
-        result = await world.broker.producers.send(TOPIC, Message(b"new"), KEY)
+            await put_topic(world.broker, TOPIC, TopicSettings(queues=1))
+        result = await world.broker.deduplicator.send(TOPIC, Message(b"new"), KEY)
         assert not result.is_repeated
         await world.kill()
         assert await readable(world) == [b"new"]
@@ -196,9 +208,9 @@ async def test_a_deletion_that_the_store_refuses_is_carried_out_before_the_name_
         with monkeypatch.context() as patched:
             patched.setattr(world.store, "delete_topic", refuse)
             with pytest.raises(type(failure)):
-                await world.broker.delete_topic(TOPIC)
+                await world.broker.settings_changes.delete_topic(TOPIC)
         assert len(world.metadata.pending) == 1
-        await world.broker.put_topic(TOPIC, TopicSettings())
+        await put_topic(world.broker, TOPIC, TopicSettings())
         assert world.metadata.pending == []
         assert await readable(world) == []
 
@@ -226,9 +238,9 @@ async def test_a_successor_begins_although_nobody_heard_that_the_deletion_was_do
         with monkeypatch.context() as patched:
             patched.setattr(metadata, f"change_{kind.value}", changed)
             if is_topic:
-                await world.broker.put_topic(TOPIC, TopicSettings(queues=1))
+                await put_topic(world.broker, TOPIC, TopicSettings(queues=1))
             else:
-                await world.broker.put_group(GROUP, GroupSettings(max_attempts=1))
+                await put_group(world.broker, GROUP, GroupSettings(max_attempts=1))
         assert metadata.pending == []
         await world.send(b"new")
         assert (await readable(world))[-1] == b"new"
@@ -264,9 +276,9 @@ async def test_a_deletion_that_a_full_disk_has_not_written_keeps_its_tombstone(
             else:
                 world.store.failure = full
             if kind is Kind.TOPIC:
-                await world.broker.delete_topic(TOPIC)
+                await world.broker.settings_changes.delete_topic(TOPIC)
             else:
-                await world.broker.delete_group(GROUP)
+                await world.broker.settings_changes.delete_group(GROUP)
             assert len(world.metadata.pending) == 1
             world.store.failure = None
             await world.kill()
@@ -274,8 +286,8 @@ async def test_a_deletion_that_a_full_disk_has_not_written_keeps_its_tombstone(
             world.store.refusal = None
         await world.kill()
         assert world.metadata.pending == []
-        await world.broker.put_topic(TOPIC, TopicSettings(queues=1))
-        await world.broker.put_group(GROUP, GroupSettings(start="latest"))
+        await put_topic(world.broker, TOPIC, TopicSettings(queues=1))
+        await put_group(world.broker, GROUP, GroupSettings(start="latest"))
         assert await world.receive() == []
 
 
@@ -294,7 +306,7 @@ async def test_deletions_that_found_no_room_are_carried_out_when_there_is_some()
         world.store.failure = DiskFull("no room", outcome="not_stored")
         for name in names:
             await world.topic(1, name)
-            await world.broker.delete_topic(name)
+            await world.broker.settings_changes.delete_topic(name)
         lifecycle = world.broker.lifecycle
         world.store.delete_topic = note  # type: ignore[method-assign]
         for _ in range(3):
@@ -334,7 +346,7 @@ async def test_an_empty_database_beside_a_full_store_deletes_nothing(
     async with running() as world:
         await world.send(b"a", b"b")
         await world.ack(*await world.receive(1))
-        await world.broker.producers.send(TOPIC, Message(b"c"), KEY)
+        await world.broker.deduplicator.send(TOPIC, Message(b"c"), KEY)
         number = generation(world)
         world.metadata.snapshot = type(world.metadata.snapshot)()
         world.metadata.offsets.clear()
@@ -343,10 +355,10 @@ async def test_an_empty_database_beside_a_full_store_deletes_nothing(
         assert "kept and nobody sees them" in caplog.text
         with pytest.raises(TopicNotFound):
             await world.send(b"x")
-        await world.broker.put_topic(TOPIC, TopicSettings())
+        await put_topic(world.broker, TOPIC, TopicSettings())
         assert generation(world) == number
         assert await readable(world) == [b"a", b"b", b"c"]
-        assert (await world.broker.producers.send(TOPIC, Message(b"c"), KEY)).is_repeated
+        assert (await world.broker.deduplicator.send(TOPIC, Message(b"c"), KEY)).is_repeated
         assert offsets(await world.receive()) == [1, 2]
 
 
@@ -364,7 +376,7 @@ async def test_an_older_database_takes_up_what_the_store_has(
         assert generation(world) == number
         assert "older than the store" in caplog.text
         assert await readable(world) == [b"new"]
-        await world.broker.delete_topic(TOPIC)
+        await world.broker.settings_changes.delete_topic(TOPIC)
         world.metadata.snapshot = older
         await world.kill()
         assert generation(world) not in (number, older.topics[TOPIC].generation)
@@ -375,7 +387,7 @@ async def test_an_older_database_takes_up_what_the_store_has(
 
 async def test_a_delayed_message_is_for_its_topic_alone_and_waits_while_that_is_missing() -> None:
     async with running() as world:
-        await world.broker.send(TOPIC, Message(b"old"), due=Due(1_000, is_delay=True))
+        await world.broker.sender.send(TOPIC, Message(b"old"), due=Due(1_000, is_delay=True))
         kept = world.metadata.snapshot
         world.metadata.snapshot = type(kept)()
         await world.lapse(s=2)
@@ -383,7 +395,7 @@ async def test_a_delayed_message_is_for_its_topic_alone_and_waits_while_that_is_
         world.metadata.snapshot = kept
         await world.lapse(ms=MISSING_MS)
         assert await readable(world) == [b"old"]
-        await world.broker.send(TOPIC, Message(b"older"), due=Due(1_000, is_delay=True))
+        await world.broker.sender.send(TOPIC, Message(b"older"), due=Due(1_000, is_delay=True))
         await make_again(world)
         await world.lapse(s=2)
         assert world.broker.delays.timers.count == 0
@@ -401,8 +413,8 @@ async def test_a_retry_that_waits_is_not_for_a_successor(kind: Kind) -> None:
         if kind is Kind.TOPIC:
             await make_again(world)
         else:
-            await world.broker.delete_group(GROUP)
-            await world.broker.put_group(GROUP, GroupSettings())
+            await world.broker.settings_changes.delete_group(GROUP)
+            await put_group(world.broker, GROUP, GroupSettings())
             await world.commit(1)
         await world.lapse(s=60)
         assert world.broker.delays.timers.count == 0
@@ -432,7 +444,7 @@ async def test_the_letters_of_a_deleted_group_are_not_its_successors() -> None:
         await until(lambda: world.broker.dead_letters.count(GROUP) == 1)
         await world.metadata.delete_group(GROUP)
         await world.kill()
-        await world.broker.put_group(GROUP, GroupSettings())
+        await put_group(world.broker, GROUP, GroupSettings())
         assert world.broker.dead_letters.count(GROUP) == 0
         assert world.store.generation(dead_letter_topic(GROUP)) > 0
 
@@ -442,16 +454,16 @@ async def test_a_commit_that_looked_its_topic_up_before_is_refused(
 ) -> None:
     async with running() as world:
         await world.send(b"old")
-        find = world.broker._groups.find_or_create_group
+        find = world.broker.groups.find_or_create_group
 
         async def slow(name: str) -> object:
             group = await find(name)
             await make_again(world)
             return group
 
-        monkeypatch.setattr(world.broker._groups, "find_or_create_group", slow)
+        monkeypatch.setattr(world.broker.groups, "find_or_create_group", slow)
         with pytest.raises(TopicNotFound):
-            await world.broker.commit_offsets(GROUP, TOPIC, [QueuePosition(0, 1)])
+            await world.broker.offset_admin.commit(GROUP, TOPIC, [QueuePosition(0, 1)])
         with pytest.raises(TopicNotFound):
             await world.receive()
         assert world.committed() == {}
@@ -461,7 +473,7 @@ async def test_a_snapshot_of_offsets_is_not_restored_to_a_successor() -> None:
     async with running() as world:
         await world.send(b"a", b"b")
         await world.commit(1)
-        positions = world.broker.group_positions
+        positions = world.broker.offset_admin
         await positions.take_snapshot(GROUP, "before")
         await make_again(world)
         await world.send(b"c")
@@ -475,7 +487,7 @@ async def test_offsets_beyond_the_end_are_held_to_it_before_anything_is_stored(
     async with running() as world:
         await world.send(*[b"%d" % n for n in range(10)])
         await world.ack(*await world.receive(10))
-        await world.broker._offset_writer.run_now()
+        await world.broker.offset_cache.write()
         queue = world.store.queues[TOPIC, 0]
         del queue.records[6:], queue.tag_hashes[6:]
         queue.confirmed = 6
@@ -522,7 +534,7 @@ async def test_a_reset_that_fails_leaves_neither_side_ahead(
     async with running() as world:
         await world.send(*[b"%d" % n for n in range(5)])
         await world.commit(4)
-        await world.broker._offset_writer.run_now()
+        await world.broker.offset_cache.write()
         with monkeypatch.context() as patched:
             if failing == "log":
                 world.store.refusal = TooManyRequests("busy")

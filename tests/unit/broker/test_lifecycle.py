@@ -42,9 +42,9 @@ async def test_a_stopped_broker_refuses_work() -> None:
         await world.broker.stop()
         await world.broker.stop()
         for send in (
-            world.broker.send(TOPIC, Message(b"a")),
-            world.broker.send_batch(TOPIC, []),
-            world.broker.send_frame(TOPIC, b""),
+            world.broker.sender.send(TOPIC, Message(b"a")),
+            world.broker.sender.send_batch(TOPIC, []),
+            world.broker.sender.send_frame(TOPIC, b""),
         ):
             with pytest.raises(ShuttingDown) as caught:
                 await send
@@ -52,11 +52,11 @@ async def test_a_stopped_broker_refuses_work() -> None:
         for call in (
             world.pull(0),
             world.receive(),
-            world.broker.settle(TOPIC, "g", acks=["h"]),
-            world.broker.settle_one("h", "ack"),
-            world.broker.message(TOPIC, "id"),
-            world.broker.offsets(TOPIC, "latest"),
-            world.broker.commit_offsets("g", TOPIC, []),
+            world.broker.settler.settle(TOPIC, "g", acks=["h"]),
+            world.broker.settler.settle_one("h", "ack"),
+            world.broker.browser.message(TOPIC, "id"),
+            world.broker.topic_ends.offsets_at(TOPIC, "latest"),
+            world.broker.offset_admin.commit("g", TOPIC, []),
         ):
             with pytest.raises(ShuttingDown):
                 await call
@@ -64,7 +64,7 @@ async def test_a_stopped_broker_refuses_work() -> None:
 
 async def test_a_send_in_progress_is_answered_while_stopping() -> None:
     async with running() as world, asyncio.TaskGroup() as tasks:
-        send = tasks.create_task(world.broker.send(TOPIC, Message(b"a")))
+        send = tasks.create_task(world.broker.sender.send(TOPIC, Message(b"a")))
         await asyncio.sleep(0)
         await world.broker.stop()
         assert (await send).queue_offset == 0
@@ -87,21 +87,21 @@ async def test_a_broker_that_has_not_started_refuses_work() -> None:
 async def test_services_run_by_themselves() -> None:
     async with running() as world:
         broker = world.broker
-        services = (broker._offset_writer, broker._lease_watch)
-        assert [service.running for service in services] == [True, True]
-        await broker._lease_watch.run_now()
+        services = broker.services
+        assert [service.running for service in services] == [True] * 7
+        await services[1].run_now()
         await broker.stop()
-        assert [service.running for service in services] == [False, False]
-        assert [service.failures for service in services] == [0, 0]
+        assert [service.running for service in services] == [False] * 7
+        assert [service.failures for service in services] == [0] * 7
 
 
 async def test_a_message_is_found_by_its_id() -> None:
     async with running() as world:
         await world.topic(1, name="other")
         [sent] = await world.send(b"one")
-        assert (await world.broker.message(TOPIC, sent.message_id)).body == b"one"
+        assert (await world.broker.browser.message(TOPIC, sent.message_id)).body == b"one"
         world.store.cold.add((TOPIC, 0))
-        assert (await world.broker.message(TOPIC, sent.message_id)).body == b"one"
+        assert (await world.broker.browser.message(TOPIC, sent.message_id)).body == b"one"
         assert world.store.disk_reads == 1
         errors: list[tuple[str, str, type[CurlewError]]] = [
             (TOPIC, "nonsense", MessageNotFound),
@@ -110,4 +110,4 @@ async def test_a_message_is_found_by_its_id() -> None:
         ]
         for topic, message_id, error in errors:
             with pytest.raises(error):
-                await world.broker.message(topic, message_id)
+                await world.broker.browser.message(topic, message_id)

@@ -67,7 +67,7 @@ async def test_one_subscription_that_raises_stops_no_other(
         with monkeypatch.context() as patch:
             patch.setattr("app.broker.failures.retry_scheduler.retry_copy", poisoned(retry_copy))
             await world.send(b"bad")
-            await world.broker.send("other", Message(b"good"), queue_id=0)
+            await world.broker.sender.send("other", Message(b"good"), queue_id=0)
             await world.receive()
             await world.receive(topic="other")
             for _ in range(5):
@@ -140,7 +140,7 @@ async def test_leases_that_cannot_be_looked_at_stop_no_other_group(
         await world.send(b"m")
         await world.receive(group="first")
         await world.receive()
-        broken = world.broker._groups.find("first", TOPIC)
+        broken = world.broker.groups.find("first", TOPIC)
         assert broken is not None
         expire = LeaseTable.expire
 
@@ -274,7 +274,7 @@ async def test_one_journal_that_raises_stops_no_other(monkeypatch: pytest.Monkey
 
         with monkeypatch.context() as patch:
             patch.setattr(world.broker.dead_letters.journal, "turn", fail)
-            patch.setattr(world.broker.producers.journal, "turn", note)
+            patch.setattr(world.broker.deduplicator.journal, "turn", note)
             await world.broker._write_snapshots()
             assert turns == ["producers"]
             assert troubles(world) == ["writing the state of dead letters: Injected()"]
@@ -290,7 +290,7 @@ async def test_a_deleted_group_is_no_trouble_any_more(monkeypatch: pytest.Monkey
         monkeypatch.setattr("app.broker.failures.retry_scheduler.retry_copy", poisoned(retry_copy))
         await world.lapse(s=31)
         assert len(troubles(world)) == 1
-        await world.broker.delete_group(GROUP)
+        await world.broker.settings_changes.delete_group(GROUP)
         await world.lapse(s=1)
         assert troubles(world) == []
         assert stored(world, dead_letter_topic(GROUP)) == []

@@ -13,7 +13,7 @@ from app.domain.message import Message
 from app.domain.names import retry_topic
 from app.domain.settings import GroupSettings, TopicSettings
 from app.store import Done
-from tests.support.nodes.brokers import GROUP, TOPIC, World, offsets, running
+from tests.support.nodes.brokers import GROUP, TOPIC, World, offsets, put_group, put_topic, running
 from tests.support.nodes.waiting import until
 
 DAY_MS = 86_400_000
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def make_again(world: World) -> None:
-    await world.broker.delete_topic(TOPIC)
-    await world.broker.put_topic(TOPIC, TopicSettings(queues=1))
+    await world.broker.settings_changes.delete_topic(TOPIC)
+    await put_topic(world.broker, TOPIC, TopicSettings(queues=1))
 
 
 async def readable(world: World) -> list[bytes]:
@@ -34,11 +34,11 @@ async def readable(world: World) -> list[bytes]:
 async def test_what_waits_for_a_deleted_topic_is_not_shown_with_its_successor() -> None:
     async with running() as world:
         later = Due(60_000, is_delay=True)
-        old = (await world.broker.send(TOPIC, Message(b"old"), due=later)).recall_handle
+        old = (await world.broker.sender.send(TOPIC, Message(b"old"), due=later)).recall_handle
         assert old is not None
         await make_again(world)
-        new = (await world.broker.send(TOPIC, Message(b"new"), due=later)).recall_handle
-        scheduled = world.broker.scheduled
+        new = (await world.broker.sender.send(TOPIC, Message(b"new"), due=later)).recall_handle
+        scheduled = world.broker.delayed_messages
         page = await scheduled.page(TOPIC, 10)
         assert [each.message.body for each in page.messages] == [b"new"]
         assert page.messages[0].recall_handle == new
@@ -64,19 +64,19 @@ async def test_progress_that_is_on_its_way_is_not_that_of_a_successor(
 
     async def successor() -> None:
         if kind is Kind.TOPIC:
-            await world.broker.put_topic(TOPIC, TopicSettings(queues=1))
+            await put_topic(world.broker, TOPIC, TopicSettings(queues=1))
         else:
-            await world.broker.put_group(GROUP, GroupSettings())
+            await put_group(world.broker, GROUP, GroupSettings())
 
     async def progress() -> None:
         handles = [each.receipt_handle for each in leased]
         if what == "ack":
-            await world.broker.settle(TOPIC, GROUP, acks=handles)
+            await world.broker.settler.settle(TOPIC, GROUP, acks=handles)
         elif what == "reset":
             await world.commit(2, force=True)
         else:
             send = Send("others", BatchItem(Message(b"made of it")))
-            await world.broker.ack_and_send(TOPIC, GROUP, handles, [send])
+            await world.broker.ack_and_produce.ack_and_send(TOPIC, GROUP, handles, [send])
 
     async with running() as world:
         await world.topic(name="others")
@@ -86,9 +86,9 @@ async def test_progress_that_is_on_its_way_is_not_that_of_a_successor(
         task = asyncio.ensure_future(progress())
         await until(lambda: bool(world.store.held))
         if kind is Kind.TOPIC:
-            await world.broker.delete_topic(TOPIC)
+            await world.broker.settings_changes.delete_topic(TOPIC)
         else:
-            await world.broker.delete_group(GROUP)
+            await world.broker.settings_changes.delete_group(GROUP)
         if is_made_again == "before":
             await successor()
         world.store.confirm()
@@ -96,7 +96,7 @@ async def test_progress_that_is_on_its_way_is_not_that_of_a_successor(
         if is_made_again == "after":
             await successor()
         assert world.committed() == {}
-        await world.broker._book.write()
+        await world.broker.offset_cache.write()
         assert world.metadata.committed(GROUP, TOPIC) == {}
         if kind is Kind.GROUP:
             assert offsets(await world.receive()) == [0, 1, 2]
@@ -114,7 +114,7 @@ async def test_a_retry_that_waits_for_its_time_keeps_no_successor_from_another_k
         if kind is Kind.TOPIC:
             await make_again(world)
         else:
-            await world.broker.delete_group(GROUP)
+            await world.broker.settings_changes.delete_group(GROUP)
         await world.send(b"new")
         [*others, last] = await world.receive()
         assert await world.ack(*others) == [None] * len(others)
@@ -148,8 +148,8 @@ async def test_a_first_retry_that_is_on_its_way_is_not_for_a_successor(kind: Kin
         if kind is Kind.TOPIC:
             await make_again(world)
         else:
-            await world.broker.delete_group(GROUP)
-            await world.broker.put_group(GROUP, GroupSettings(start="latest"))
+            await world.broker.settings_changes.delete_group(GROUP)
+            await put_group(world.broker, GROUP, GroupSettings(start="latest"))
         world.store.confirm()
         await asyncio.gather(nacking, return_exceptions=True)
         assert await world.receive() == []
@@ -177,5 +177,5 @@ async def test_retries_whose_deletion_is_refused_keep_nothing_else_from_being_fo
             patched.setattr(world.store, "delete_topic", refuse)
             await make_again(world)
         assert world.committed() == {}
-        assert world.broker.progress.topics(GROUP) == set()
+        assert world.broker.consumer_journal.topics(GROUP) == set()
         assert await world.receive() == []

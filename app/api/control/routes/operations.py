@@ -59,7 +59,7 @@ class OperationList(AnswerModel):
 )
 async def list_operations(services: WithServices) -> OperationList:
     """Those that run and the last that ended. A restart forgets them, not their effects."""
-    found = services.broker.operations.newest_first()
+    found = services.broker.jobs.newest_first()
     return OperationList(operations=[OperationDocument.of(each) for each in found])
 
 
@@ -71,7 +71,7 @@ async def list_operations(services: WithServices) -> OperationList:
 )
 async def get_operation(operation_id: str, services: WithServices) -> OperationDocument:
     """The operation."""
-    return OperationDocument.of(services.broker.operations.find(operation_id))
+    return OperationDocument.of(services.broker.jobs.find(operation_id))
 
 
 @router.post(
@@ -85,7 +85,7 @@ async def cancel_operation(
 ) -> CancelDocument:
     """Stop after the step in progress; what is done stays done. Cancelling twice is fine."""
     tries = is_dry_run(dry_run)
-    operation = services.broker.operations.find(operation_id)
+    operation = services.broker.jobs.find(operation_id)
     if not tries:
         operation.cancel()
     return CancelDocument(**OperationDocument.of(operation).model_dump(), dry_run=tries)

@@ -111,7 +111,7 @@ async def get_positions(
             hint="ask without wait first, then pass the answer's state as known",
             fields={"parameter": "wait"},
         )
-    look = partial(services.broker.positions.look, flushed=durability == "flushed")
+    look = partial(services.broker.topic_ends.look, flushed=durability == "flushed")
     names = _names(topics)
     if not wait_s:
         return await answer_of(TopicStateList.of, await look(names))
@@ -136,13 +136,13 @@ async def get_offsets_of_topics(
     at: Annotated[str, Query(description="earliest, latest, or epoch milliseconds")],
 ) -> Response:
     """As `get_topic_offsets`, for several topics; those that do not exist are in `missing`."""
-    found = await services.broker.positions.look(_names(topics))
+    found = await services.broker.topic_ends.look(_names(topics))
     moment = point_of(at)
     offsets: list[tuple[str, Sequence[QueuePosition]]] = []
     missing = list(found.missing)
     for each in found.topics:
         try:
-            positions = await services.broker.offsets(each.topic, moment)
+            positions = await services.broker.topic_ends.offsets_at(each.topic, moment)
         except TopicNotFound:  # deleted since the look
             missing.append(each.topic)
         else:

@@ -90,7 +90,7 @@ class ProducerDocument(AnswerModel):
 )
 async def get_producer(producer: str, services: WithServices) -> ProducerDocument:
     """Its epoch and the next number of each of its sequences: where to go on after a crash."""
-    return ProducerDocument.of(producer, services.broker.producers.state(producer))
+    return ProducerDocument.of(producer, services.broker.deduplicator.state(producer))
 
 
 @router.post(
@@ -111,7 +111,7 @@ async def plan_epoch(
     message goes to the queue where it may be stored already, though the topic has more queues now.
     """
     topic = find_topic(services.metadata, body.topic)
-    plan = await services.broker.producers.plan(
+    plan = await services.broker.deduplicator.plan(
         body.producer, body.epoch, topic, body.messages_per_turn
     )
     return PlanDocument(
@@ -143,5 +143,5 @@ async def seal_producer(
     is noticed (409, `stored`): the epoch is then sent again, and only what is missing is stored.
     After the answer all of it is on the disk.
     """
-    sealed = await services.broker.producers.seal(body.producer, body.epoch, body.messages)
+    sealed = await services.broker.deduplicator.seal(body.producer, body.epoch, body.messages)
     return SealDocument(producer=body.producer, sealed_epoch=sealed)

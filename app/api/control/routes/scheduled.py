@@ -110,7 +110,9 @@ async def list_scheduled_messages(
             f"page_size is {page_size}; it must be from 1 to {most}",
             fields={"parameter": "page_size", "max": most},
         )
-    return ScheduledList.of(await services.broker.scheduled.page(topic, page_size, page_token))
+    return ScheduledList.of(
+        await services.broker.delayed_messages.page(topic, page_size, page_token)
+    )
 
 
 @router.get(
@@ -123,7 +125,7 @@ async def get_scheduled_message(
     topic: str, recall_handle: str, services: WithServices
 ) -> ScheduledDocument:
     """409 `ALREADY_DELIVERED`, with its place, when it is in its queue."""
-    return ScheduledDocument.of(await services.broker.scheduled.get(topic, recall_handle))
+    return ScheduledDocument.of(await services.broker.delayed_messages.get(topic, recall_handle))
 
 
 @router.delete(
@@ -140,13 +142,13 @@ async def cancel_scheduled_message(
     """204: it will never be delivered. 409 `ALREADY_DELIVERED`: it is too late."""
     if is_dry_run(dry_run):
         return await _as_it_is(services, topic, recall_handle)
-    await services.broker.scheduled.cancel(topic, recall_handle)
+    await services.broker.delayed_messages.cancel(topic, recall_handle)
     return Response(status_code=204)
 
 
 async def _as_it_is(services: Services, topic: str, recall_handle: str) -> Response:
     """The dry run of what ends the waiting: it could be done."""
-    waiting = await services.broker.scheduled.get(topic, recall_handle)
+    waiting = await services.broker.delayed_messages.get(topic, recall_handle)
     return deleted(ScheduledAnswer.of_message(waiting, is_dry_run=True))
 
 
@@ -168,7 +170,7 @@ async def move_scheduled_message(
     due = due_of(body.delay, body.deliver_at_ms)
     if due is None:
         raise IllegalDeliveryTime("no time is given", hint='send {"delay":"30s"} or deliver_at_ms')
-    tries, scheduled = is_dry_run(dry_run), services.broker.scheduled
+    tries, scheduled = is_dry_run(dry_run), services.broker.delayed_messages
     move = scheduled.preview_move if tries else scheduled.move
     return ScheduledAnswer.of_message(await move(topic, recall_handle, due), is_dry_run=tries)
 
@@ -187,5 +189,5 @@ async def deliver_scheduled_message(
     """204: it is in its queue."""
     if is_dry_run(dry_run):
         return await _as_it_is(services, topic, recall_handle)
-    await services.broker.scheduled.deliver(topic, recall_handle)
+    await services.broker.delayed_messages.deliver(topic, recall_handle)
     return Response(status_code=204)

@@ -194,7 +194,7 @@ async def delete_topic(topic: str, services: WithServices, terms: WithTerms) -> 
 )
 async def get_topic_stats(topic: str, services: WithServices) -> TopicStats:
     """First and next offset of every queue, and how many messages lie between."""
-    return TopicStats.of(topic, services.broker.queue_bounds(topic))
+    return TopicStats.of(topic, services.broker.topic_ends.bounds(topic))
 
 
 @router.head(
@@ -209,7 +209,7 @@ async def head_queue(topic: str, queue: str, services: WithServices) -> Response
     """In headers only: one request without a body tells whether there is something new."""
     queue_id = integer_of("queue", queue, error=InvalidRequest)
     check_queue(find_topic(services.metadata, topic), queue_id)
-    bounds = services.broker.queue_bounds(topic)
+    bounds = services.broker.topic_ends.bounds(topic)
     found = bounds[queue_id]
     return Response(
         headers={"MQ-Min-Offset": str(found.min_offset), "MQ-Max-Offset": str(found.max_offset)}
@@ -228,7 +228,9 @@ async def get_topic_offsets(
     at: Annotated[str, Query(description="earliest, latest, or epoch milliseconds")],
 ) -> TopicOffsets:
     """Where to start reading each queue: at its beginning, at its end, or from a time on."""
-    return TopicOffsets.of(topic, at, await services.broker.offsets(topic, point_of(at)))
+    return TopicOffsets.of(
+        topic, at, await services.broker.topic_ends.offsets_at(topic, point_of(at))
+    )
 
 
 @router.get(
@@ -265,7 +267,7 @@ async def get_message(
     """As `format` says, else as `Accept`: JSON, a structured CloudEvent, or raw.
 
     Raw is also given to whoever accepts just the content type of the message."""
-    message = await services.broker.message(topic, message_id)
+    message = await services.broker.browser.message(topic, message_id)
     accept = request.headers.get("accept", "").encode("latin-1")
     kind = format or message_answer_kind(accept, message.content_type)
     place = (message.topic, message.queue_id, message.queue_offset, message.store_time_ms)

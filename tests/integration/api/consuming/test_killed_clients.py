@@ -24,6 +24,7 @@ from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicSettings
 from tests.support.clients.wire import RawConnection, Served, served_node
+from tests.support.nodes.brokers import put_topic
 from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +50,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
 async def topic(server: Served) -> str:
     """A topic of one queue for one test."""
     name = f"t{next(_NUMBERS)}"
-    await server.node.broker.put_topic(name, TopicSettings(queues=1, flush=FlushMode.SYNC))
+    await put_topic(server.node.broker, name, TopicSettings(queues=1, flush=FlushMode.SYNC))
     return name
 
 
@@ -93,7 +94,7 @@ def before(server: Served, topic: str) -> Before:
 
 
 def log_end(server: Served, topic: str) -> int:
-    return server.node.broker.queue_bounds(topic)[0].max_offset
+    return server.node.broker.topic_ends.bounds(topic)[0].max_offset
 
 
 async def nothing_is_left(server: Served, earlier: Before) -> None:
@@ -108,7 +109,7 @@ async def nothing_is_left(server: Served, earlier: Before) -> None:
             "credit": broker.streams.credits.held_count,
             "bytes of bodies": pressure.body_bytes,
             "bytes of answers": pressure.answer_bytes,
-            "bytes to be written": broker.store_status().pending_bytes,
+            "bytes to be written": broker.store.status().pending_bytes,
             "tasks": [task for task in asyncio.all_tasks() - earlier.tasks if not task.done()],
         }
         return {name: value for name, value in found.items() if value}
@@ -122,7 +123,7 @@ async def nothing_is_left(server: Served, earlier: Before) -> None:
 async def received(server: Served, topic: str) -> list[tuple[bytes, int]]:
     """Body and attempt of all that group `g` can have now."""
     request = ReceiveRequest(max_messages=1_000)
-    result = await server.node.broker.receive(topic, "g", request, gone=lambda: False)
+    result = await server.node.broker.receiver.receive(topic, "g", request, gone=lambda: False)
     return [(each.message.body, each.attempt) for each in result.deliveries]
 
 
@@ -238,13 +239,13 @@ async def test_while_it_waits(
         accept = b"text/event-stream"
     earlier = before(server, topic)
     connection = await server.connect()
-    path = path.format(topic=topic, state=(await server.node.broker.positions.look([topic])).state)
+    path = path.format(topic=topic, state=(await server.node.broker.topic_ends.look([topic])).state)
     await connection.say(whole(method, path, body, b"Accept: " + accept))
     await until(lambda: server.node.broker.waiting_count == 1)
     ENDS[end](connection)
     await nothing_is_left(server, earlier)
     _close(connection)
-    await server.node.broker.send(topic, Message(b"next"))
+    await server.node.broker.sender.send(topic, Message(b"next"))
     expected = [(b"ping", 1)] if name == "request" else []
     assert await received(server, topic) == [*expected, (b"next", 1)]
 
@@ -270,7 +271,7 @@ async def test_while_its_request_is_worked_on(
     server: Served, topic: str, name: str, end: str
 ) -> None:
     """The whole request and the end come at once; what it asked for is done or not, and over."""
-    await server.node.broker.send(topic, Message(b"theirs"))
+    await server.node.broker.sender.send(topic, Message(b"theirs"))
     method, path, body, most = AT_WORK[name]
     earlier = before(server, topic)
     for _ in range(5):
@@ -296,7 +297,7 @@ LEASING = {
 @contextlib.contextmanager
 def held_up(server: Served) -> Iterator[list[Callable[[], None]]]:
     """Deliveries are written down only when the test calls what it finds in the list."""
-    progress = server.node.broker.progress
+    progress = server.node.broker.consumer_journal
     real, confirm = progress.hand_out, list[Callable[[], None]]()
 
     def hand_out(subscription: Subscription, leased: Sequence[Held]) -> AppendFuture:
@@ -316,7 +317,7 @@ async def test_a_message_is_leased_only_when_it_was_written_to_an_open_connectio
     server: Served, topic: str, name: str, end: str
 ) -> None:
     """The end comes while the log is told of the delivery, as with a slow disk."""
-    await server.node.broker.send(topic, Message(b"x"))
+    await server.node.broker.sender.send(topic, Message(b"x"))
     method, path, body = LEASING[name]
     accept = b"Accept: application/x-ndjson" if name == "leased lines" else b"Accept: */*"
     earlier = before(server, topic)

@@ -47,7 +47,7 @@ async def http(server: Served) -> AsyncIterator[httpx.AsyncClient]:
 
 async def send(server: Served, *bodies: bytes, tag: str | None = None) -> None:
     items = [BatchItem(Message(body, tag=tag)) for body in bodies]
-    await server.node.broker.send_batch("orders", items)
+    await server.node.broker.sender.send_batch("orders", items)
 
 
 async def lines_of(answer: httpx.Response) -> AsyncIterator[Any]:
@@ -268,7 +268,7 @@ async def test_an_end_by_time_is_told(tmp_path: Path) -> None:
 
 async def test_an_end_by_deletion_is_told(server: Served) -> None:
     async with following(server, f"{ORDERS}/stream") as connection:
-        await server.node.broker.delete_topic("orders")
+        await server.node.broker.settings_changes.delete_topic("orders")
         assert b'"reason":"topic_deleted"' in await connection.until(b"0\r\n\r\n")
 
 

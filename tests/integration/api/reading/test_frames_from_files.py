@@ -256,7 +256,7 @@ class Busy:
 
 async def test_it_goes_through_a_transport_that_is_busy(server: Served) -> None:
     plain = await ordinary(server)
-    read = server.node.broker._store.read(
+    read = server.node.broker.store.read(
         "orders", 0, 0, max_messages=COUNT, max_bytes=8 * MIB, in_place=True
     )
     assert isinstance(read.records, RecordsInPlace)

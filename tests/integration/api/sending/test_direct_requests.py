@@ -85,7 +85,7 @@ async def tasks() -> AsyncIterator[list[str]]:
 
 
 def log_end(server: Served) -> int:
-    return server.node.broker.queue_bounds("orders")[0].max_offset
+    return server.node.broker.topic_ends.bounds("orders")[0].max_offset
 
 
 async def metrics(connection: RawConnection) -> bytes:

@@ -71,25 +71,25 @@ class World:
     async def state(self) -> dict[str, Any]:
         """What SQL, the store and the node's memory hold."""
         broker = self.served.node.broker
-        await broker._book.write()
-        await until(lambda: broker.store_status().pending_bytes == 0)
-        store = broker.store_status()
+        await broker.offset_cache.write()
+        await until(lambda: broker.store.status().pending_bytes == 0)
+        store = broker.store.status()
         lists = ("/v1/transactions", "/v1/topics/orders/scheduled", "/v1/groups/inorder/parked")
         return {
             "sql": await self._rows(),
             "log": store.written_end,
             "queues": [
-                broker._store.bounds(topic, queue_id)
+                broker.store.bounds(topic, queue_id)
                 for topic in ("orders", "made", dead_letter_topic("billing"))
                 for queue_id in range(2)
             ],
-            "progress": list(broker.progress._state.dump()),
+            "progress": list(broker.consumer_journal._state.dump()),
             "lists": [await self._listed(path) for path in lists],
             "operations": [
-                (each.operation_id, each.is_cancelled) for each in broker.operations.newest_first()
+                (each.operation_id, each.is_cancelled) for each in broker.jobs.newest_first()
             ],
             "leases": {
-                group: broker._groups.facts(group) for group in ("billing", "inorder", "readers")
+                group: broker.groups.facts(group) for group in ("billing", "inorder", "readers")
             },
         }
 
@@ -151,7 +151,7 @@ async def fill(world: World) -> None:
     selection = {"offsets": [0, 1], "rate_per_s": 0.001}
     running = await world.call("POST", "/v1/groups/billing/dlq/messages:redrive", selection)
     world.seen["operation"] = running["operation_id"]
-    operation = world.served.node.broker.operations.find(running["operation_id"])
+    operation = world.served.node.broker.jobs.find(running["operation_id"])
     await until(lambda: operation.done == 1)
     [parked] = (await world.call("GET", "/v1/groups/inorder/parked"))["parked"]
     world.seen["parked"] = json.dumps(

@@ -70,9 +70,9 @@ async def stored(server: Served) -> list[bytes]:
     """The bodies of all messages, in order."""
     broker = server.node.broker
     found: list[bytes] = []
-    while len(found) < broker.queue_bounds("orders")[0].max_offset:
-        pulled = await broker.pull("orders", 0, PullRequest(offset=len(found)))
-        found += [bytes(broker.decode(record).body) for record in pulled.read.records]
+    while len(found) < broker.topic_ends.bounds("orders")[0].max_offset:
+        pulled = await broker.puller.pull("orders", 0, PullRequest(offset=len(found)))
+        found += [bytes(broker.puller.decode(record).body) for record in pulled.read.records]
     return found
 
 

@@ -77,7 +77,7 @@ async def end(server: Served) -> int:
 
 
 def log_end(server: Served) -> int:
-    return server.node.broker.queue_bounds("orders")[0].max_offset
+    return server.node.broker.topic_ends.bounds("orders")[0].max_offset
 
 
 MALFORMED = {

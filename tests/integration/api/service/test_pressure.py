@@ -91,7 +91,7 @@ async def test_killed_clients_give_their_bytes_back(server: Served) -> None:
 async def fill(server: Served) -> None:
     """Ten MiB, which is more than sockets take at once."""
     for _ in range(40):
-        await server.node.broker.send("orders", Message(bytes(256 * KIB)))
+        await server.node.broker.sender.send("orders", Message(bytes(256 * KIB)))
 
 
 async def test_answers_that_nobody_reads_are_bounded(
@@ -145,7 +145,7 @@ async def test_a_pipelined_request_waits_for_the_one_before(server: Served) -> N
         for _ in range(3):
             await connection.say(poll % ORDERS.encode())
         await until(lambda: server.node.broker.waiting_count == 1)
-        await server.node.broker.send("orders", Message(b"x"))
+        await server.node.broker.sender.send("orders", Message(b"x"))
         for _ in range(3):
             assert (await connection.answer()).status == 200
 
@@ -170,7 +170,7 @@ async def test_too_many_that_wait_are_told_and_before_that_how_many_may(
     assert refused.headers["ratelimit"] == '"waiting";r=0'
     assert (await http.request(method, path)).status_code == 200
     for body in (b"x", b"y"):
-        await server.node.broker.send("orders", Message(body))
+        await server.node.broker.sender.send("orders", Message(body))
     answers: list[Any] = await asyncio.gather(*waiting)
     assert {answer.status_code for answer in answers} == {200}
 
@@ -184,8 +184,8 @@ async def test_long_polls_near_the_bound_say_how_many_more_may_wait(tmp_path: Pa
             await until(lambda: server.node.broker.waiting_count == 4)
             one = asyncio.ensure_future(http.get(f"{ORDERS}/queues/0/messages?offset=0&wait=20"))
             await until(lambda: server.node.broker.waiting_count == 5)
-            await server.node.broker.send("orders", Message(b"x"))
+            await server.node.broker.sender.send("orders", Message(b"x"))
             assert (await one).headers["ratelimit"] == '"waiting";r=1'
-            await server.node.broker.send("orders", Message(b"y"))
+            await server.node.broker.sender.send("orders", Message(b"y"))
             answers = await asyncio.gather(*parked)
             assert "ratelimit" not in answers[-1].headers

@@ -55,7 +55,7 @@ async def look(http: httpx.AsyncClient) -> tuple[int, list[str], list[str]]:
 
 
 async def test_a_failed_store(server: Served, http: httpx.AsyncClient) -> None:
-    await server.node.broker.send("orders", Message(b"x"))
+    await server.node.broker.sender.send("orders", Message(b"x"))
     server.node.store.fail("Input/output error while writing a checkpoint")
     assert await look(http) == (503, ["STORE_FAILED"], [])
     refused = await http.post(f"{ORDERS}/messages", content=b"x")
@@ -72,7 +72,7 @@ async def test_draining(server: Served, http: httpx.AsyncClient) -> None:
 
 
 async def test_a_full_disk(server: Served, http: httpx.AsyncClient) -> None:
-    await server.node.broker.send("orders", Message(b"x"))
+    await server.node.broker.sender.send("orders", Message(b"x"))
     server.node.store.apply_retention(NEVER_ENOUGH)
     assert await look(http) == (200, [], ["DISK_FULL"])
     refused = await http.post(f"{ORDERS}/messages", content=b"x")

@@ -42,7 +42,7 @@ async def step(
     world: World, received: Sequence[Delivery | str], sends: Sequence[Send]
 ) -> AckedAndSent:
     handles = [each if isinstance(each, str) else each.receipt_handle for each in received]
-    return await world.broker.ack_and_send(TOPIC, GROUP, handles, sends)
+    return await world.broker.ack_and_produce.ack_and_send(TOPIC, GROUP, handles, sends)
 
 
 async def stored(world: World, topic: str = DONE, queues: int = 2) -> list[bytes]:
@@ -83,7 +83,7 @@ async def test_acks_and_messages_to_several_topics_are_one_step() -> None:
         assert found == [(DONE, 1, 0), ("other", 0, 0), (DONE, 1, 1)]
         assert (await stored(world), await stored(world, "other")) == ([b"a", b"c"], [b"b"])
         assert len(world.store.flushes) - appends == 3, "the entry and two parts"
-        assert (await world.broker.message("other", sent[1].message_id)).body == b"b"
+        assert (await world.broker.browser.message("other", sent[1].message_id)).body == b"b"
         await world.kill()
         assert offsets(await world.receive()) == [2]
 
@@ -195,7 +195,7 @@ async def test_an_ordered_group_goes_on() -> None:
         await world.group(GroupSettings(order=DeliveryOrder.FIFO))
         await world.topic(1, DONE)
         for body in (b"1", b"2"):
-            await world.broker.send(TOPIC, Message(body, sharding_key="k"))
+            await world.broker.sender.send(TOPIC, Message(body, sharding_key="k"))
         [first] = await world.receive()
         assert await world.receive() == []
         assert (await step(world, [first], [send(b"x")])).refused is None
@@ -209,7 +209,7 @@ async def test_a_step_that_the_disk_refuses_later_leaves_the_input(order: Delive
         await world.group(GroupSettings(order=order))
         await world.topic(1, DONE)
         for body in (b"1", b"2"):
-            await world.broker.send(TOPIC, Message(body, sharding_key="k"))
+            await world.broker.sender.send(TOPIC, Message(body, sharding_key="k"))
         received = await world.receive(1)
         world.store.failure = DiskFull("no room for another segment", outcome="not_stored")
         with pytest.raises(DiskFull) as raised:
@@ -250,7 +250,7 @@ async def test_what_is_no_step() -> None:
         with pytest.raises(BatchTooLarge):
             await step(world, received, [send(b"x")] * 3)
         with pytest.raises(GroupNotFound):
-            await world.broker.ack_and_send(TOPIC, "nobody", ["h"], [send(b"x")])
+            await world.broker.ack_and_produce.ack_and_send(TOPIC, "nobody", ["h"], [send(b"x")])
 
 
 async def test_the_control_without_the_entry_the_input_comes_twice() -> None:

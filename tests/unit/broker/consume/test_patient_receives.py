@@ -64,14 +64,14 @@ async def test_patient_receives_do_not_wake_each_other_for_ever() -> None:
         assert await patient[1]
         assert not patient[0].done()
         assert not patient[2].done()
-        await world.broker.send_batch(TOPIC, [BatchItem(Message(b"x"), 0)] * 3)
+        await world.broker.sender.send_batch(TOPIC, [BatchItem(Message(b"x"), 0)] * 3)
         assert len(await patient[2]) == 3
         impatient = tasks.create_task(world.receive(wait_s=60))
         await until(lambda: world.waiting == 2)
         await world.send(b"one")
         assert bodies(await impatient) == [b"one"]
         assert world.waiting == 1
-        await world.broker.delete_topic(TOPIC)
+        await world.broker.settings_changes.delete_topic(TOPIC)
         assert await patient[0] == []
 
 
@@ -100,6 +100,6 @@ async def turns() -> None:
 
 
 def subscription(world: World) -> Subscription:
-    found = world.broker._groups.find(GROUP, TOPIC)
+    found = world.broker.groups.find(GROUP, TOPIC)
     assert found is not None
     return found

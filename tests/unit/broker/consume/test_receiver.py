@@ -30,7 +30,7 @@ def numbered(count: int) -> list[bytes]:
 
 async def backlog(world: World) -> int:
     request = ReceiveRequest(max_messages=1)
-    return (await world.broker.receive(TOPIC, GROUP, request, gone=never_gone)).backlog
+    return (await world.broker.receiver.receive(TOPIC, GROUP, request, gone=never_gone)).backlog
 
 
 async def test_messages_are_leased_once() -> None:
@@ -386,7 +386,7 @@ async def test_a_cancelled_waiter_passes_its_wake_on() -> None:
         assert offsets(await second) == [0]
         with pytest.raises(asyncio.CancelledError):
             await first
-        assert not world.broker._waiters.lines()
+        assert not world.broker.long_polls.lines()
 
 
 async def test_a_client_that_is_gone_passes_its_wake_on() -> None:
@@ -417,7 +417,7 @@ async def test_give_back_returns_unsent_messages_at_once() -> None:
         unsent = await world.receive()
         waiting = tasks.create_task(world.receive(wait_s=60))
         await until(lambda: world.waiting == 1)
-        world.broker.give_back(unsent)
+        world.broker.receiver.give_back(unsent)
         again = await waiting
         assert offsets(again) == [0, 1]
         assert [delivery.attempt for delivery in again] == [1, 1]
@@ -431,10 +431,10 @@ async def test_giving_back_what_is_settled_or_deleted_changes_nothing() -> None:
         world.store.fill(TOPIC, 0, numbered(2))
         received = await world.receive()
         await world.ack(received[0])
-        world.broker.give_back(received[:1])
+        world.broker.receiver.give_back(received[:1])
         assert await world.receive() == []
-        await world.broker.delete_topic(TOPIC)
-        world.broker.give_back(received)
+        await world.broker.settings_changes.delete_topic(TOPIC)
+        world.broker.receiver.give_back(received)
 
 
 # --- repeated requests
@@ -474,7 +474,7 @@ async def test_an_attempt_that_was_given_back_is_not_replayed() -> None:
     async with running() as world:
         world.store.fill(TOPIC, 0, numbered(2))
         unsent = await world.receive(1, attempt_id="x")
-        world.broker.give_back(unsent)
+        world.broker.receiver.give_back(unsent)
         other = await world.receive(1)
         assert offsets(await world.receive(1, attempt_id="x")) == [1]
         assert offsets(other) == [0]
@@ -492,7 +492,7 @@ async def test_remembered_attempts_do_not_pile_up() -> None:
         for number in range(400):
             world.store.fill(TOPIC, 0, numbered(10))
             await world.ack(*await world.receive(attempt_id=str(number)))
-        subscription = world.broker._groups.find(GROUP, TOPIC)
+        subscription = world.broker.groups.find(GROUP, TOPIC)
         assert subscription is not None
         assert len(subscription.replays) <= 103
 
@@ -565,7 +565,7 @@ async def test_a_reset_or_delete_during_a_cold_read_gives_nothing() -> None:
         assert await receive == []
         receive = asyncio.ensure_future(world.receive(2))
         await until(lambda: world.store.disk_reads == 2)
-        await world.broker.delete_topic(TOPIC)
+        await world.broker.settings_changes.delete_topic(TOPIC)
         assert await receive == []
 
 
@@ -581,7 +581,7 @@ async def test_a_cancelled_cold_read_loses_nothing() -> None:
             await receive
         world.store.cold.clear()
         assert offsets(await world.receive(2)) == [0, 1]
-        subscription = world.broker._groups.find(GROUP, TOPIC)
+        subscription = world.broker.groups.find(GROUP, TOPIC)
         assert subscription is not None
         assert subscription.in_flight.count == 2
 

@@ -63,18 +63,18 @@ async def test_sql_hears_of_no_ack_before_the_log_has_it(outcome: str) -> None:
         world.store.held = held
         async with asyncio.TaskGroup() as tasks:
             acking = tasks.create_task(
-                world.broker.settle(
+                world.broker.settler.settle(
                     TOPIC, GROUP, acks=[each.receipt_handle for each in deliveries[1:]]
                 )
             )
             await until(lambda: bool(held))
-            await world.broker._book.write()
+            await world.broker.offset_cache.write()
             assert committed_in_sql(world) == 1
             acking.cancel()
         world.store.held = None
         _, _, _, _, done = held[0]
         done(None if outcome == "taken" else full())
-        await world.broker._book.write()
+        await world.broker.offset_cache.write()
         assert committed_in_sql(world) == (3 if outcome == "taken" else 1)
 
 
@@ -85,13 +85,13 @@ async def test_sql_hears_of_no_retry_before_the_log_has_it() -> None:
         first, second = await world.receive()
         world.store.failure = full()
         with pytest.raises(DiskFull):
-            await world.broker.settle(TOPIC, GROUP, nacks=[Nack(first.receipt_handle, 0)])
+            await world.broker.settler.settle(TOPIC, GROUP, nacks=[Nack(first.receipt_handle, 0)])
         world.store.failure = None
         assert await world.ack(second) == [None]
-        await world.broker._book.write()
+        await world.broker.offset_cache.write()
         assert committed_in_sql(world) in (None, 0), "the first is neither acked nor copied"
         await world.lapse(s=1)
-        await world.broker._book.write()
+        await world.broker.offset_cache.write()
         assert committed_in_sql(world) == 2
         assert world.store.bounds(retry_topic(GROUP, TOPIC), 0).max_offset == 1
 
@@ -104,7 +104,9 @@ async def in_order(world: World, *keyed: str, **more: Any) -> list[Delivery]:
     """A group in order receives one message of each key, which is its first letter."""
     await world.group(GroupSettings(order=DeliveryOrder.FIFO, **more))
     for body in keyed:
-        await world.broker.send(TOPIC, Message(body.encode(), sharding_key=body[0]), queue_id=0)
+        await world.broker.sender.send(
+            TOPIC, Message(body.encode(), sharding_key=body[0]), queue_id=0
+        )
     return await world.receive()
 
 
@@ -130,7 +132,7 @@ async def test_steps_of_one_ordered_queue_that_are_refused_together_lose_nothing
         else:
             await refused(world, world.ack(a), world.nack(b))
         if is_killed:
-            await world.broker.progress._journal.write_snapshot()
+            await world.broker.consumer_journal._journal.write_snapshot()
             await world.kill()
         seen = {*bodies(await world.receive())}
         await world.lapse(s=60)
@@ -144,7 +146,7 @@ async def test_steps_of_one_ordered_queue_that_are_refused_together_lose_nothing
 
 async def acked_with_send(world: World, delivery: Delivery) -> None:
     send = Send(TOPIC, BatchItem(Message(b"made of it", sharding_key="z")))
-    await world.broker.ack_and_send(TOPIC, GROUP, [delivery.receipt_handle], [send])
+    await world.broker.ack_and_produce.ack_and_send(TOPIC, GROUP, [delivery.receipt_handle], [send])
 
 
 async def test_a_key_in_order_waits_for_a_dead_letter_that_was_refused() -> None:
@@ -167,7 +169,7 @@ async def test_a_park_or_a_skip_that_was_refused_is_carried_out_later() -> None:
         assert await world.receive() == []
         await world.lapse(s=60)
         assert await world.receive() == []
-        assert [parked.message.offset for parked in world.broker.parking.parked(GROUP)] == [0]
+        assert [parked.message.offset for parked in world.broker.blocked_keys.parked(GROUP)] == [0]
 
 
 @pytest.mark.parametrize("how", ["ack", "retry"])
@@ -177,7 +179,7 @@ async def test_a_refused_ack_forgets_no_delivery(how: str) -> None:
         await world.send(b"a")
         [delivery] = await world.receive()
         await refused(world, world.ack(delivery) if how == "ack" else world.nack(delivery))
-        await world.broker.progress._journal.write_snapshot()
+        await world.broker.consumer_journal._journal.write_snapshot()
         await world.kill()
         [delivery] = await world.receive()
         assert delivery.attempt == 2
@@ -191,7 +193,7 @@ async def test_a_refused_ack_of_a_retry_counts_no_delivery_twice() -> None:
         [delivery] = await world.receive()
         assert delivery.attempt == 2
         await refused(world, world.ack(delivery))
-        await world.broker.progress._journal.write_snapshot()
+        await world.broker.consumer_journal._journal.write_snapshot()
         await world.kill()
         [delivery] = await world.receive()
         assert delivery.attempt == 3

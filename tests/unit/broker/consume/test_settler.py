@@ -26,7 +26,7 @@ async def one(world: World, **more: object) -> str:
 
 
 async def error_of(world: World, **handles: object) -> type[CurlewError] | None:
-    [result] = await world.broker.settle(TOPIC, GROUP, **handles)  # type: ignore[arg-type]
+    [result] = await world.broker.settler.settle(TOPIC, GROUP, **handles)  # type: ignore[arg-type]
     return type(result.error) if result.error else None
 
 
@@ -52,7 +52,9 @@ async def test_acking_twice_with_an_extended_or_redelivered_handle_is_fine() -> 
     async with running() as world:
         await world.retry_at_once()
         handle = await one(world)
-        [extended] = await world.broker.settle(TOPIC, GROUP, extends=[Extend(handle, 60_000)])
+        [extended] = await world.broker.settler.settle(
+            TOPIC, GROUP, extends=[Extend(handle, 60_000)]
+        )
         assert extended.new_handle is not None
         assert await error_of(world, acks=[extended.new_handle]) is None
         assert await error_of(world, acks=[extended.new_handle]) is None
@@ -89,7 +91,7 @@ async def test_a_nack_returns_the_message_now_or_later() -> None:
     async with running() as world:
         world.store.fill(TOPIC, 0, [b"a", b"b"])
         now, later = await world.receive()
-        results = await world.broker.settle(
+        results = await world.broker.settler.settle(
             TOPIC,
             GROUP,
             nacks=[Nack(now.receipt_handle, 0), Nack(later.receipt_handle, 5_000, "database down")],
@@ -117,7 +119,7 @@ async def test_extending_gives_a_new_handle_and_voids_the_old_one() -> None:
     async with running() as world:
         handle = await one(world)
         world.clock.advance(s=20)
-        [result] = await world.broker.settle(TOPIC, GROUP, extends=[Extend(handle, 60_000)])
+        [result] = await world.broker.settler.settle(TOPIC, GROUP, extends=[Extend(handle, 60_000)])
         assert result.error is None
         assert result.invisible_until_ms == world.clock.now_ms() + 60_000
         assert result.new_handle not in (None, handle)
@@ -149,7 +151,7 @@ async def test_results_come_in_order_and_a_bad_handle_fails_alone() -> None:
     async with running() as world:
         world.store.fill(TOPIC, 0, [b"a", b"b", b"c"])
         a, b, c = [delivery.receipt_handle for delivery in await world.receive()]
-        results = await world.broker.settle(
+        results = await world.broker.settler.settle(
             TOPIC, GROUP, acks=["forged", a], nacks=[Nack(b)], extends=[Extend(c, 9_000)]
         )
         assert [(result.receipt_handle, result.action) for result in results] == [
@@ -169,7 +171,7 @@ async def test_a_handle_of_another_topic_or_group_is_refused() -> None:
         await world.receive(group="b")
         await world.receive(topic="other")
         for topic, group in (("other", GROUP), (TOPIC, "b")):
-            [result] = await world.broker.settle(topic, group, acks=[handle])
+            [result] = await world.broker.settler.settle(topic, group, acks=[handle])
             assert isinstance(result.error, InvalidReceiptHandle)
         assert await error_of(world, acks=[handle]) is None
 
@@ -177,17 +179,17 @@ async def test_a_handle_of_another_topic_or_group_is_refused() -> None:
 async def test_settle_one_finds_topic_and_group_in_the_handle() -> None:
     async with running() as world:
         handle = await one(world)
-        extended = await world.broker.settle_one(handle, "extend", invisible_ms=9_000)
+        extended = await world.broker.settler.settle_one(handle, "extend", invisible_ms=9_000)
         assert extended.new_handle is not None
         with pytest.raises(ReceiptHandleExpired):
-            await world.broker.settle_one(handle, "ack")
-        await world.broker.settle_one(extended.new_handle, "nack", delay_ms=0)
+            await world.broker.settler.settle_one(handle, "ack")
+        await world.broker.settler.settle_one(extended.new_handle, "nack", delay_ms=0)
         [again] = await world.receive()
-        assert (await world.broker.settle_one(again.receipt_handle, "ack")).error is None
+        assert (await world.broker.settler.settle_one(again.receipt_handle, "ack")).error is None
         with pytest.raises(InvalidReceiptHandle):
-            await world.broker.settle_one("forged", "ack")
+            await world.broker.settler.settle_one("forged", "ack")
         with pytest.raises(IllegalInvisibleTime):
-            await world.broker.settle_one(again.receipt_handle, "extend")
+            await world.broker.settler.settle_one(again.receipt_handle, "extend")
 
 
 async def test_handles_of_before_a_restart_are_expired() -> None:
@@ -208,12 +210,12 @@ async def test_topics_and_groups_that_are_not_there() -> None:
     async with running() as world:
         handle = await one(world)
         with pytest.raises(GroupNotFound):
-            await world.broker.settle(TOPIC, "nobody", acks=[handle])
+            await world.broker.settler.settle(TOPIC, "nobody", acks=[handle])
         with pytest.raises(TopicNotFound):
-            await world.broker.settle("order", GROUP, acks=[handle])
-        await world.broker.delete_group(GROUP)
+            await world.broker.settler.settle("order", GROUP, acks=[handle])
+        await world.broker.settings_changes.delete_group(GROUP)
         with pytest.raises(GroupNotFound):
-            await world.broker.settle_one(handle, "ack")
-        await world.broker.delete_topic(TOPIC)
+            await world.broker.settler.settle_one(handle, "ack")
+        await world.broker.settings_changes.delete_topic(TOPIC)
         with pytest.raises(TopicNotFound):
-            await world.broker.settle_one(handle, "ack")
+            await world.broker.settler.settle_one(handle, "ack")

@@ -29,7 +29,7 @@ from app.domain.message import Message
 from app.domain.names import PRODUCER_TOPIC
 from app.domain.settings import TopicSettings
 from tests.support.clients.frames import request_frame
-from tests.support.nodes.brokers import TOPIC, World, running
+from tests.support.nodes.brokers import TOPIC, World, put_topic, running
 from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +41,7 @@ def claim(seq: int, epoch: int = 0, producer: str = "spark:q1:0") -> ProducerTok
 
 
 async def send(world: World, body: bytes, what: ProducerToken | KeyToken) -> Once:
-    return await world.broker.producers.send(TOPIC, Message(body), what, queue_id=0)
+    return await world.broker.deduplicator.send(TOPIC, Message(body), what, queue_id=0)
 
 
 async def send_frame(
@@ -49,7 +49,7 @@ async def send_frame(
 ) -> tuple[int, int, bool]:
     """First offset, count, and whether it was a repetition."""
     frame = request_frame([Message(b"x")] * count, TOPIC)
-    result, again = await world.broker.producers.send_frame(TOPIC, frame, what, queue_id=0)
+    result, again = await world.broker.deduplicator.send_frame(TOPIC, frame, what, queue_id=0)
     return result.first_queue_offset, result.count, again
 
 
@@ -92,10 +92,10 @@ async def test_each_queue_and_each_topic_has_a_sequence_of_its_own() -> None:
         await world.topic(1, "other")
         for queue_id in (0, 1, None):
             for number in (0, 1):
-                await world.broker.producers.send(
+                await world.broker.deduplicator.send(
                     TOPIC, Message(b"x"), claim(number), queue_id=queue_id
                 )
-        await world.broker.producers.send("other", Message(b"x"), claim(0))
+        await world.broker.deduplicator.send("other", Message(b"x"), claim(0))
         assert stored(world) + stored(world, 1) == 6
 
 
@@ -112,7 +112,7 @@ async def test_a_newer_epoch_begins_anew_and_fences_the_older_one() -> None:
 
 async def test_a_seal_closes_all_of_a_family() -> None:
     async with running() as world:
-        producers = world.broker.producers
+        producers = world.broker.deduplicator
         for part in "01":
             await send(world, b"a", claim(0, 5, f"spark:q1:{part}"))
         assert await producers.seal("spark:q1", 5) == 5
@@ -131,8 +131,8 @@ async def test_a_seal_closes_all_of_a_family() -> None:
 async def test_what_is_known_of_a_producer() -> None:
     async with running() as world:
         await send(world, b"a", claim(0, 3))
-        await world.broker.producers.send(TOPIC, Message(b"a"), claim(0, 3))
-        known = world.broker.producers.state("spark:q1:0")
+        await world.broker.deduplicator.send(TOPIC, Message(b"a"), claim(0, 3))
+        known = world.broker.deduplicator.state("spark:q1:0")
         assert known == (3, None, [(TOPIC, None, 1), (TOPIC, 0, 1)])
 
 
@@ -157,7 +157,7 @@ async def test_of_a_frame_that_is_stored_in_part_the_rest_is_stored() -> None:
 
 async def test_a_batch_is_stored_whole_or_refused_whole() -> None:
     async with running(queues=2) as world:
-        send_batch = world.broker.producers.send_batch
+        send_batch = world.broker.deduplicator.send_batch
         items: list[BatchItem | CurlewError] = [
             BatchItem(Message(b"a"), 1),
             BatchItem(Message(b"b"), 0),
@@ -181,7 +181,7 @@ async def test_a_key_stands_for_one_request() -> None:
             await send(world, b"b", KeyToken("k", "other"))
         assert reused.value.outcome == "not_stored"
         await world.topic(1, "other")
-        await world.broker.producers.send("other", Message(b"b"), KeyToken("k", "other"))
+        await world.broker.deduplicator.send("other", Message(b"b"), KeyToken("k", "other"))
         assert stored(world) == 1
 
 
@@ -214,12 +214,12 @@ async def test_what_could_not_be_stored_is_not_remembered() -> None:
 async def test_an_older_instance_is_fenced_after_its_topic_was_deleted(snapshot: bool) -> None:
     async with running() as world:
         await send(world, b"a", claim(0, 4))
-        await world.broker.delete_topic(TOPIC)
+        await world.broker.settings_changes.delete_topic(TOPIC)
         await world.topic()
         if snapshot:
-            await world.broker.producers.journal.write_snapshot()
+            await world.broker.deduplicator.journal.write_snapshot()
             await world.restart()
-            await world.broker.producers.journal.write_snapshot()
+            await world.broker.deduplicator.journal.write_snapshot()
         await world.restart()
         with pytest.raises(ProducerFenced, match="has epoch 4"):
             await send(world, b"a", claim(0, 3))
@@ -236,9 +236,9 @@ async def test_everything_is_known_after_a_restart(snapshot: bool) -> None:
             (what, (await send(world, b"a", what)).results)
             for what in (claim(0, 4), claim(1, 4), KeyToken("k", "f"))
         ]
-        await world.broker.producers.seal("spark:q9", 2)
+        await world.broker.deduplicator.seal("spark:q9", 2)
         if snapshot:
-            await world.broker.producers.journal.write_snapshot()
+            await world.broker.deduplicator.journal.write_snapshot()
         await world.restart()
         for what, results in kept:
             assert await send(world, b"a", what) == Once(results, is_repeated=True)
@@ -254,13 +254,13 @@ async def test_everything_is_known_after_a_restart(snapshot: bool) -> None:
 async def test_the_epoch_of_a_producer_outlives_its_topic(snapshot: bool) -> None:
     async with running() as world:
         await send(world, b"a", claim(0, 4))
-        await world.broker.delete_topic(TOPIC)
+        await world.broker.settings_changes.delete_topic(TOPIC)
         for _ in range(3):
-            assert world.broker.producers.state("spark:q1:0") == (4, None, [])
+            assert world.broker.deduplicator.state("spark:q1:0") == (4, None, [])
             if snapshot:
-                await world.broker.producers.journal.write_snapshot()
+                await world.broker.deduplicator.journal.write_snapshot()
             await world.restart()
-        await world.broker.put_topic(TOPIC, TopicSettings(queues=1))
+        await put_topic(world.broker, TOPIC, TopicSettings(queues=1))
         with pytest.raises(ProducerFenced):
             await send(world, b"a", claim(0, 3))
         assert not (await send(world, b"a", claim(0, 4))).is_repeated
@@ -269,7 +269,7 @@ async def test_the_epoch_of_a_producer_outlives_its_topic(snapshot: bool) -> Non
 async def test_what_a_seal_ends_is_counted_until_it_is_forgotten() -> None:
     limits = Limits(producers_max=2_001, producer_sequences_max=2_001)
     async with running(limits=limits) as world:
-        producers = world.broker.producers
+        producers = world.broker.deduplicator
         table = producers._table
         for number in range(2_001):
             what, placed = claim(0, 1, f"p:{number}"), Placed.in_one_queue(0, number, 1)
@@ -294,10 +294,10 @@ async def test_a_nearly_full_disk_refuses_sends_under_a_claim_as_all_others(
     async with running() as world:
         world.store.is_nearly_full = True
         with pytest.raises(DiskFull) as full:
-            await world.broker.producers.send(TOPIC, Message(b"a"), what, due=due)
+            await world.broker.deduplicator.send(TOPIC, Message(b"a"), what, due=due)
         assert full.value.outcome == "not_stored"
         world.store.is_nearly_full = False
-        assert not (await world.broker.producers.send(TOPIC, Message(b"a"), what)).is_repeated
+        assert not (await world.broker.deduplicator.send(TOPIC, Message(b"a"), what)).is_repeated
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
@@ -380,9 +380,9 @@ async def test_names_of_the_last_version_are_adopted_when_there_is_room(
         setattr(world.store, refusing, DiskFull("no room", outcome="not_stored"))
         await world.restart()
         setattr(world.store, refusing, None)
-        await world.broker.producers.journal.turn()
+        await world.broker.deduplicator.journal.turn()
         assert world.store.bounds(PRODUCER_TOPIC, 0).min_offset > 0
-        assert not world.broker.producers.journal.is_demanded
+        assert not world.broker.deduplicator.journal.is_demanded
         assert (await send(world, b"old", KeyToken("k", "f"))).is_repeated
 
 
@@ -418,7 +418,7 @@ async def die(_journal: Journal) -> None:
 
 async def test_a_seal_that_was_not_written_is_written_again() -> None:
     async with running() as world:
-        producers = world.broker.producers
+        producers = world.broker.deduplicator
         world.store.failure = DiskFull("no room", outcome="not_stored")
         with pytest.raises(DiskFull):
             await producers.seal("spark:q1", 5)
@@ -432,9 +432,9 @@ async def test_a_seal_that_was_not_written_is_written_again() -> None:
 async def test_a_seal_is_answered_when_it_is_safe() -> None:
     async with running() as world, asyncio.TaskGroup() as tasks:
         world.store.held = []
-        first = tasks.create_task(world.broker.producers.seal("spark:q1", 5))
+        first = tasks.create_task(world.broker.deduplicator.seal("spark:q1", 5))
         await until(lambda: bool(world.store.held))
-        again = tasks.create_task(world.broker.producers.seal("spark:q1", 4))
+        again = tasks.create_task(world.broker.deduplicator.seal("spark:q1", 4))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         is_early = again.done()
@@ -447,7 +447,7 @@ async def test_windows_end() -> None:
     async with running() as world:
         await send(world, b"a", KeyToken("k", "f"))
         await send(world, b"a", claim(0))
-        await world.broker.producers.seal("old", 1)
+        await world.broker.deduplicator.seal("old", 1)
         world.clock.advance(s=601)
         assert not (await send(world, b"b", KeyToken("k", "other"))).is_repeated
         assert (await send(world, b"a", claim(0))).is_repeated
@@ -455,7 +455,7 @@ async def test_windows_end() -> None:
         await send(world, b"a", claim(0, producer="new"))
         for forgotten in ("spark:q1:0", "old"):
             with pytest.raises(ProducerNotFound):
-                world.broker.producers.state(forgotten)
+                world.broker.deduplicator.state(forgotten)
 
 
 async def test_bounds_refuse_rather_than_forget() -> None:
@@ -496,7 +496,7 @@ async def test_a_delayed_message_is_stored_once_too() -> None:
 
         async def send_later(what: ProducerToken) -> Once:
             message = Message(b"later")
-            return await world.broker.producers.send(TOPIC, message, what, queue_id=0, due=due)
+            return await world.broker.deduplicator.send(TOPIC, message, what, queue_id=0, due=due)
 
         first = await send_later(claim(0))
         assert first.results[0].recall_handle is not None
@@ -507,7 +507,7 @@ async def test_a_delayed_message_is_stored_once_too() -> None:
             await world.restart()
         items = [BatchItem(Message(b"x"), due=due), BatchItem(Message(b"y"))]
         with pytest.raises(InvalidRequest, match="delayed whole or not at all"):
-            await world.broker.producers.send_batch(TOPIC, items, claim(0, producer="other"))
+            await world.broker.deduplicator.send_batch(TOPIC, items, claim(0, producer="other"))
         assert stored(world) == 0
         world.clock.advance(s=61)
         await world.broker.delays.turn()

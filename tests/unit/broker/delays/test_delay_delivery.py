@@ -106,7 +106,7 @@ async def test_a_retry_of_a_deleted_group_is_dropped(world: World) -> None:
     await world.group(GroupSettings())
     topic = retry_topic("billing", TOPIC)
     await delay(world, Message(b"again"), START_MS, topic)
-    await world.broker.delete_group("billing")
+    await world.broker.settings_changes.delete_group("billing")
     assert await delivered(world, topic) == []
     assert world.broker.delays.timers.count == 0
 
@@ -151,7 +151,7 @@ async def test_waits_when_the_disk_is_full_and_goes_on(world: World) -> None:
 
 async def test_is_dropped_with_its_topic(world: World) -> None:
     await delay(world, Message(b"gone"), START_MS + 10)
-    await world.broker.delete_topic(TOPIC)
+    await world.broker.settings_changes.delete_topic(TOPIC)
     await world.topic(2)
     world.clock.advance(ms=10)
     assert await delivered(world) == []
@@ -186,7 +186,9 @@ async def test_many_due_at_once_go_in_bounded_steps_in_order(world: World) -> No
 
 
 async def send_later(world: World, body: bytes, ms: int) -> str:
-    sent = await world.broker.send(TOPIC, Message(body), queue_id=0, due=Due(ms, is_delay=True))
+    sent = await world.broker.sender.send(
+        TOPIC, Message(body), queue_id=0, due=Due(ms, is_delay=True)
+    )
     assert sent.recall_handle is not None
     return sent.recall_handle
 
@@ -198,7 +200,7 @@ async def test_a_cancel_that_meets_a_delivery_in_progress_comes_too_late(world: 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(world.broker.delays.turn())
         await until(lambda: bool(world.store.held))
-        cancel = tasks.create_task(outcome(world.broker.scheduled.cancel(TOPIC, handle)))
+        cancel = tasks.create_task(outcome(world.broker.delayed_messages.cancel(TOPIC, handle)))
         for _ in range(20):
             await asyncio.sleep(0)
         world.store.confirm()
@@ -210,24 +212,24 @@ async def test_a_delivery_that_meets_a_cancel_in_progress_leaves_it_alone(world:
     handle = await send_later(world, b"cancelled", 10)
     world.store.held = []
     async with asyncio.TaskGroup() as tasks:
-        cancel = tasks.create_task(outcome(world.broker.scheduled.cancel(TOPIC, handle)))
+        cancel = tasks.create_task(outcome(world.broker.delayed_messages.cancel(TOPIC, handle)))
         await until(lambda: bool(world.store.held))
         world.clock.advance(ms=10)
         await world.broker.delays.turn()
         world.store.confirm()
     assert cancel.result() is None
     assert await delivered(world) == []
-    assert await outcome(world.broker.scheduled.cancel(TOPIC, handle)) is MessageNotFound
+    assert await outcome(world.broker.delayed_messages.cancel(TOPIC, handle)) is MessageNotFound
 
 
 async def test_a_topic_that_is_made_again_shows_none_of_what_waited_for_the_one_before(
     world: World,
 ) -> None:
     handle = await send_later(world, b"before", HOUR)
-    await world.broker.delete_topic(TOPIC)
+    await world.broker.settings_changes.delete_topic(TOPIC)
     await world.metadata.put_topic(TOPIC, TopicSettings(queues=2))
     mine = await send_later(world, b"mine", HOUR)
-    scheduled = world.broker.scheduled
+    scheduled = world.broker.delayed_messages
     page = await scheduled.page(TOPIC, 10, None)
     assert [each.message.body for each in page.messages] == [b"mine"]
     due = Due(1, is_delay=True)
@@ -246,7 +248,7 @@ async def test_a_topic_that_is_made_again_shows_none_of_what_waited_for_the_one_
 async def test_a_cancel_is_as_durable_as_the_topic(world: World, flush: FlushMode) -> None:
     await world.metadata.put_topic(TOPIC, TopicSettings(queues=2, flush=flush))
     handle = await send_later(world, b"cancelled", 10)
-    await world.broker.scheduled.cancel(TOPIC, handle)
+    await world.broker.delayed_messages.cancel(TOPIC, handle)
     assert world.store.flushes[-1] is flush
 
 
@@ -254,7 +256,7 @@ async def test_delivering_a_damaged_message_now_is_no_success(world: World) -> N
     handle = await send_later(world, b"lost", 10)
     await world.broker.delays.catch_up()
     world.store.damage(TIMER_TOPIC, 0, 0)
-    scheduled = world.broker.scheduled
+    scheduled = world.broker.delayed_messages
     for act in (scheduled.get(TOPIC, handle), scheduled.deliver(TOPIC, handle)):
         assert await outcome(act) is MessageNotFound
 
@@ -262,7 +264,7 @@ async def test_delivering_a_damaged_message_now_is_no_success(world: World) -> N
 async def test_a_cancel_that_fails_lets_the_message_go(world: World) -> None:
     handle = await send_later(world, b"kept", 10)
     world.store.failure = DiskFull("full")
-    assert await outcome(world.broker.scheduled.cancel(TOPIC, handle)) is DiskFull
+    assert await outcome(world.broker.delayed_messages.cancel(TOPIC, handle)) is DiskFull
     world.store.failure = None
     world.clock.advance(ms=10)
     assert await delivered(world) == [b"kept"]
@@ -286,7 +288,7 @@ async def test_while_the_timer_log_is_damaged_all_questions_are_answered_later(
     for name in set(files.list("timerlog")) - {"manifest"}:
         run = files.open(f"timerlog/{name}")
         run.pwritev([bytes([run.pread(1, 0)[0] ^ 1])], 0)
-    scheduled = world.broker.scheduled
+    scheduled = world.broker.delayed_messages
     assert await outcome(scheduled.get(TOPIC, handle)) is TimersNotReady
     assert await outcome(scheduled.cancel(TOPIC, handle)) is TimersNotReady
     assert await outcome(scheduled.page(TOPIC, 10, None)) is TimersNotReady

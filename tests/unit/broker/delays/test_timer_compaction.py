@@ -18,7 +18,7 @@ DAY = 86_400_000
 
 async def send_later(world: World, body: bytes, ms: int) -> str:
     due = Due(ms, is_delay=True)
-    sent = await world.broker.send(TOPIC, Message(body, tag="t"), queue_id=0, due=due)
+    sent = await world.broker.sender.send(TOPIC, Message(body, tag="t"), queue_id=0, due=due)
     assert sent.recall_handle is not None
     return sent.recall_handle
 
@@ -40,7 +40,7 @@ def bodies(world: World) -> list[bytes]:
 async def test_a_message_that_waits_for_weeks_moves_every_two_days_and_comes_once() -> None:
     async with running() as world:
         handle = await send_later(world, b"far", 7 * DAY)
-        first = await world.broker.scheduled.get(TOPIC, handle)
+        first = await world.broker.delayed_messages.get(TOPIC, handle)
         for _ in range(3):
             world.clock.advance(ms=2 * DAY)
             await settle(world)
@@ -49,7 +49,7 @@ async def test_a_message_that_waits_for_weeks_moves_every_two_days_and_comes_onc
         await world.broker.delays.upkeep.flush()
         bounds = world.store.bounds(TIMER_TOPIC, 0)
         assert (bounds.min_offset, bounds.max_offset) == (5, 7)
-        found = await world.broker.scheduled.get(TOPIC, handle)
+        found = await world.broker.delayed_messages.get(TOPIC, handle)
         assert found.recall_handle == handle
         assert (found.deliver_time_ms, found.message.message_id) == (
             first.deliver_time_ms,
@@ -68,7 +68,7 @@ async def test_cancelling_finds_what_has_moved() -> None:
         handle = await send_later(world, b"far", 7 * DAY)
         world.clock.advance(ms=3 * DAY)
         await settle(world)
-        await world.broker.scheduled.cancel(TOPIC, handle)
+        await world.broker.delayed_messages.cancel(TOPIC, handle)
         world.clock.advance(ms=5 * DAY)
         await settle(world)
         assert bodies(world) == []
@@ -231,9 +231,9 @@ async def test_a_block_that_the_disk_does_not_give_back_has_the_log_made_again()
         await delays.upkeep.flush()
         world.store.files.fault = Fault("read", 1)
         with pytest.raises(TimersNotReady):
-            await world.broker.scheduled.get(TOPIC, handle)
+            await world.broker.delayed_messages.get(TOPIC, handle)
         await settle(world)
-        assert (await world.broker.scheduled.get(TOPIC, handle)).recall_handle == handle
+        assert (await world.broker.delayed_messages.get(TOPIC, handle)).recall_handle == handle
 
 
 async def test_a_run_that_cannot_be_removed_does_not_undo_the_flush() -> None:

@@ -206,7 +206,7 @@ async def test_a_redrive_can_be_cancelled_between_steps() -> None:
         await ended(operation)
         assert operation.state == "cancelled"
         assert await listed(world) == [b"b", b"c"]
-        assert world.broker.operations.newest_first() == [operation]
+        assert world.broker.jobs.newest_first() == [operation]
 
 
 async def test_stopping_ends_what_runs() -> None:
@@ -258,7 +258,7 @@ async def test_refusals() -> None:
             with pytest.raises(InvalidRequest, match="rate_per_s"):
                 letters(world).redrive(GROUP, ALL, rate_per_s=rate)
         with pytest.raises(OperationNotFound):
-            world.broker.operations.find("redrive-1")
+            world.broker.jobs.find("redrive-1")
         operation = letters(world).redrive(GROUP, ALL, rate_per_s=0.001)
         with pytest.raises(TooManyRequests):
             letters(world).redrive(GROUP, ALL)
@@ -269,7 +269,7 @@ async def test_refusals() -> None:
 async def test_a_deleted_group_takes_its_letters_along() -> None:
     async with running() as world:
         await bury(world, b"a")
-        await world.broker.delete_group(GROUP)
+        await world.broker.settings_changes.delete_group(GROUP)
         await world.group(GroupSettings())
         assert await listed(world) == []
 
@@ -278,5 +278,5 @@ async def test_ended_operations_are_forgotten_in_time() -> None:
     async with running(limits=Limits(operations_kept_max=2)) as world:
         await world.group(GroupSettings())
         made = [await ended(letters(world).redrive(GROUP, ALL)) for _ in range(4)]
-        kept: Sequence[Operation] = world.broker.operations.newest_first()
+        kept: Sequence[Operation] = world.broker.jobs.newest_first()
         assert list(kept) == [made[3], made[2]]

@@ -24,7 +24,7 @@ async def refused(world: World, *steps: Coroutine[Any, Any, object]) -> None:
 
 async def killed(world: World, *, snapshot: bool) -> None:
     if snapshot:
-        await world.broker.progress._journal.write_snapshot()
+        await world.broker.consumer_journal._journal.write_snapshot()
     await world.kill()
 
 
@@ -36,7 +36,7 @@ async def test_a_refused_commit_or_reset_hides_nothing(force: bool, end: str) ->
         await world.send(*(b"m%d" % number for number in range(6)))
         assert await world.ack(*(await world.receive(2))) == [None, None]
         await refused(world, world.commit(5, force=force, take_over=True))
-        await world.broker._book.write()
+        await world.broker.offset_cache.write()
         assert world.metadata.offsets[GROUP, TOPIC, 0] == 2, "SQL hears of nothing refused"
         assert world.committed() == {0: 2}
         if end != "now":
@@ -101,7 +101,7 @@ async def test_acks_count_although_the_log_refused_where_the_group_began(
         assert await world.ack(*(await world.receive(2))) == [None, None]
         full = DiskFull("full", outcome="not_stored")
         world.store.failure = full if is_deletion_refused else None
-        await world.broker.delete_group(GROUP)
+        await world.broker.settings_changes.delete_group(GROUP)
         world.store.failure = full
         with pytest.raises(DiskFull):
             await world.receive(1)
@@ -118,19 +118,19 @@ async def test_a_deletion_that_was_refused_is_told_to_the_log_again() -> None:
         await world.send(b"m0", b"m1")
         assert await world.ack(*(await world.receive(1))) == [None]
         world.store.failure = DiskFull("full", outcome="not_stored")
-        await world.broker.delete_group(GROUP)
+        await world.broker.settings_changes.delete_group(GROUP)
         await asyncio.sleep(0)
-        await world.broker.progress.turn()
+        await world.broker.consumer_journal.turn()
         await asyncio.sleep(0)
         world.store.failure = None
-        await world.broker.progress.turn()
+        await world.broker.consumer_journal.turn()
         await asyncio.sleep(0)
-        again = type(world.broker.progress._state)()
-        world.broker.progress._journal._state = again
-        await world.broker.progress._journal.replay()
+        again = type(world.broker.consumer_journal._state)()
+        world.broker.consumer_journal._journal._state = again
+        await world.broker.consumer_journal._journal.replay()
         assert not again.queues
         with pytest.raises(GroupNotFound):
-            world.broker.group_positions.find_group(GROUP)
+            world.broker.offset_admin.find_group(GROUP)
 
 
 async def test_a_deletion_of_offsets_that_was_refused_takes_nothing_away() -> None:
@@ -140,9 +140,9 @@ async def test_a_deletion_of_offsets_that_was_refused_takes_nothing_away() -> No
         deliveries = await world.receive(2)
         assert await world.ack(deliveries[0]) == [None]
         await world.nack(deliveries[1])
-        await refused(world, world.broker.group_positions.delete(GROUP, TOPIC))
+        await refused(world, world.broker.offset_admin.delete(GROUP, TOPIC))
         assert world.committed() == {0: 2}
-        await world.broker._book.write()
+        await world.broker.offset_cache.write()
         assert world.metadata.offsets[GROUP, TOPIC, 0] == 2
         await killed(world, snapshot=True)
         assert sorted(bodies(await world.receive())) == [b"b", b"c"], "the retry is there still"
@@ -158,13 +158,13 @@ async def test_a_deletion_of_offsets_that_is_refused_at_once_takes_nothing_away(
         await world.commit(1)
         world.store.refusal = TooManyRequests("busy")
         with pytest.raises(TooManyRequests):
-            await world.broker.group_positions.delete(GROUP, TOPIC)
+            await world.broker.offset_admin.delete(GROUP, TOPIC)
         world.store.refusal = None
         assert world.committed() == {0: 1}
-        await world.broker._book.write()
+        await world.broker.offset_cache.write()
         assert world.metadata.offsets[GROUP, TOPIC, 0] == 1
         group, topic = (
             world.metadata.snapshot.groups[GROUP],
             world.metadata.snapshot.topics[TOPIC],
         )
-        assert await world.broker._groups.positions(group, topic) == [1]
+        assert await world.broker.groups.positions(group, topic) == [1]

@@ -39,15 +39,15 @@ async def parked(world: World) -> None:
 
 
 def parked_now(world: World) -> list[int]:
-    return [each.message.offset for each in world.broker.parking.parked(GROUP)]
+    return [each.message.offset for each in world.broker.blocked_keys.parked(GROUP)]
 
 
 async def release(world: World) -> object:
-    return await world.broker.parking.release(GROUP, TOPIC, 0, 0, Release.RETRY)
+    return await world.broker.blocked_keys.release(GROUP, TOPIC, 0, 0, Release.RETRY)
 
 
 def in_flight(world: World) -> int:
-    subscription = world.broker._groups.find(GROUP, TOPIC)
+    subscription = world.broker.groups.find(GROUP, TOPIC)
     assert subscription is not None
     return subscription.in_flight.count
 
@@ -166,7 +166,7 @@ async def test_what_happens_while_one_is_released_holds(
         await until(lambda: bool(held))
         world.store.held = None
         if meanwhile == "delete":
-            await world.broker.delete_group(GROUP)
+            await world.broker.settings_changes.delete_group(GROUP)
             await ordered(world)
         elif meanwhile == "refused ack":  # the queue begins again where it is committed
             await refused(world, world.ack(b1))

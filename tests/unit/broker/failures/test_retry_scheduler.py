@@ -31,7 +31,7 @@ async def dead_letters(world: World) -> list[tuple[bytes, str | None, int]]:
 
 async def give_up(world: World, *deliveries: Delivery, reason: str | None = None) -> None:
     letters = [Nack(delivery.receipt_handle, None, reason) for delivery in deliveries]
-    results = await world.broker.settle(TOPIC, GROUP, dead_letters=letters)
+    results = await world.broker.settler.settle(TOPIC, GROUP, dead_letters=letters)
     assert [result.error for result in results] == [None] * len(deliveries)
 
 
@@ -45,7 +45,7 @@ async def test_a_nacked_message_comes_again_through_the_retry_topic_as_it_was() 
             properties={"p": "1"},
             content_type="text/plain",
         )
-        sent = await world.broker.send(TOPIC, message, queue_id=1)
+        sent = await world.broker.sender.send(TOPIC, message, queue_id=1)
         world.clock.advance(s=1)
         [first] = await world.receive()
         await world.nack(first, delay_ms=0)
@@ -80,7 +80,7 @@ async def test_the_policy_s_delay_passes_before_a_retry() -> None:
         await world.lapse(ms=1)
         [second] = await world.receive()
         assert second.attempt == 2
-        await world.broker.settle(TOPIC, GROUP, nacks=[Nack(second.receipt_handle)])
+        await world.broker.settler.settle(TOPIC, GROUP, nacks=[Nack(second.receipt_handle)])
         await world.lapse(ms=19_999)
         assert await world.receive() == []
         await world.kill()
@@ -146,7 +146,7 @@ async def test_a_dead_letter_at_once_has_its_reason() -> None:
         assert world.committed() == {0: 2}
         assert await world.ack(*received[:2]) == [ReceiptHandleExpired] * 2
         handle = received[2].receipt_handle
-        await world.broker.settle_one(handle, "dead_letter", reason="third")
+        await world.broker.settler.settle_one(handle, "dead_letter", reason="third")
         assert len(await dead_letters(world)) == 3
 
 
@@ -167,7 +167,7 @@ async def test_a_reason_is_kept_with_the_retry() -> None:
         world.store.fill(TOPIC, 0, numbered(1))
         [delivery] = await world.receive()
         nack = Nack(delivery.receipt_handle, 0, "database\x02down")
-        await world.broker.settle(TOPIC, GROUP, nacks=[nack])
+        await world.broker.settler.settle(TOPIC, GROUP, nacks=[nack])
         [again] = await world.receive()
         assert again.message.system["MQ_REASON"] == "database down"
 
@@ -311,11 +311,11 @@ async def test_a_replay_gets_retries_too_and_their_handles_work_by_url() -> None
         assert await world.receive(attempt_id="x") == first
         assert [d.message.topic for d in first] == [TOPIC, TOPIC]
         one, two = [delivery.receipt_handle for delivery in first]
-        extended = await world.broker.settle_one(one, "extend", invisible_ms=60_000)
+        extended = await world.broker.settler.settle_one(one, "extend", invisible_ms=60_000)
         assert extended.new_handle is not None
-        await world.broker.settle_one(extended.new_handle, "ack")
-        await world.broker.settle_one(two, "nack", delay_ms=0)
-        world.broker.give_back(await world.receive())
+        await world.broker.settler.settle_one(extended.new_handle, "ack")
+        await world.broker.settler.settle_one(two, "nack", delay_ms=0)
+        world.broker.receiver.give_back(await world.receive())
         assert [d.attempt for d in await world.receive()] == [3]
 
 
@@ -325,14 +325,14 @@ async def test_deleting_a_group_takes_its_retries_along() -> None:
         received = await world.receive()
         await world.nack(received[0], delay_ms=0)
         await give_up(world, received[1])
-        await world.broker.delete_group(GROUP)
+        await world.broker.settings_changes.delete_group(GROUP)
         await world.group(GroupSettings(start="latest"))
         assert await world.receive() == []
         assert await dead_letters(world) == []
         world.store.fill(TOPIC, 0, numbered(1))
         await world.nack(*await world.receive(), delay_ms=0)
         assert [d.attempt for d in await world.receive()] == [2]
-        await world.broker.delete_topic(TOPIC)
+        await world.broker.settings_changes.delete_topic(TOPIC)
         await world.topic()
         assert await world.receive() == []
 
@@ -345,7 +345,7 @@ async def test_a_group_that_left_a_topic_does_not_begin_with_its_old_retries() -
         await world.nack(*await world.receive())
         again = await world.receive(1)
         assert (bodies(again), await world.ack(*again)) == ([b"acked"], [None])
-        await world.broker.group_positions.delete(GROUP, TOPIC)
+        await world.broker.offset_admin.delete(GROUP, TOPIC)
         assert await world.receive() == []
 
 
@@ -359,12 +359,12 @@ async def test_a_dead_letter_whose_lease_ends_before_it_is_written_is_no_success
         letters = [Nack(taken[number].receipt_handle) for number in (0, 2)]  # a step for each
         async with asyncio.TaskGroup() as tasks:
             settling = tasks.create_task(
-                world.broker.settle(TOPIC, GROUP, dead_letters=letters, nacks=[])
+                world.broker.settler.settle(TOPIC, GROUP, dead_letters=letters, nacks=[])
             )
             await until(lambda: bool(world.store.held))
             if how == "a reset":
                 request = ResetRequest("earliest")
-                tasks.create_task(world.broker.group_positions.reset(GROUP, TOPIC, request))
+                tasks.create_task(world.broker.offset_admin.reset(GROUP, TOPIC, request))
             else:
                 settings = GroupSettings(
                     order=DeliveryOrder.FIFO, retry_policy=CustomizedRetry((0,))

@@ -30,7 +30,7 @@ from app.domain.limits import CONSUMERS_SHOWN_MAX, Limits
 from app.domain.names import retry_topic
 from app.domain.settings import GroupMode, GroupSettings, TopicSettings
 from app.store import ReadResult
-from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, running
+from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, put_topic, running
 from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +59,7 @@ def kind(world: World) -> Consumption | None:
 async def preview(
     world: World, offset: int, *, force: bool = False, take_over: bool = False
 ) -> Committed:
-    return await world.broker.group_positions.preview_commit(
+    return await world.broker.offset_admin.preview_commit(
         GROUP, TOPIC, [QueuePosition(0, offset)], force=force, take_over=take_over
     )
 
@@ -157,7 +157,7 @@ async def test_a_forced_commit_ends_the_leases_and_loses_nothing() -> None:
         tried = await preview(world, 2, take_over=True)
         assert [(each.code, each.count) for each in tried.effects] == expected
         assert kind(world) is Consumption.LEASE
-        assert await world.broker.settle(TOPIC, GROUP, acks=[third.receipt_handle])
+        assert await world.broker.settler.settle(TOPIC, GROUP, acks=[third.receipt_handle])
         effects = await world.commit(2, take_over=True)
         assert [(each.code, each.count) for each in effects] == [
             (ConsumptionEffectCode.LEASES_END, 1),
@@ -200,7 +200,7 @@ async def test_a_forced_receive_fences_the_members() -> None:
     async with running() as world:
         await world.send(b"a", b"b")
         share = await beat(world)
-        result = await world.broker.receive(
+        result = await world.broker.receiver.receive(
             TOPIC, GROUP, ReceiveRequest(max_messages=1, force=True), gone=never_gone
         )
         assert [(each.code, each.count) for each in result.effects] == [
@@ -211,7 +211,7 @@ async def test_a_forced_receive_fences_the_members() -> None:
         with pytest.raises(ConsumptionConflict):
             await beat(world, generation=generation)
         with pytest.raises(ConsumptionConflict):
-            await world.broker.commit_offsets(
+            await world.broker.offset_admin.commit(
                 GROUP, TOPIC, [QueuePosition(0, 2)], committer=Committer("m", generation)
             )
 
@@ -221,7 +221,7 @@ async def test_a_refused_force_ends_nothing() -> None:
         await world.send(b"a")
         received = await world.receive()
         with pytest.raises(StateConflict):
-            await world.broker.commit_offsets(
+            await world.broker.offset_admin.commit(
                 GROUP, TOPIC, [QueuePosition(0, 1)], take_over=True, committer=Committer("z", 1)
             )
         assert await world.ack(*received) == [None]
@@ -314,11 +314,11 @@ async def test_the_kind_survives_a_kill_and_then_its_end_does() -> None:
 async def test_a_name_that_is_made_again_has_no_kind() -> None:
     async with running() as world:
         await world.receive()
-        await world.broker.delete_topic(TOPIC)
-        await world.broker.put_topic(TOPIC, TopicSettings(queues=1))
+        await world.broker.settings_changes.delete_topic(TOPIC)
+        await put_topic(world.broker, TOPIC, TopicSettings(queues=1))
         assert kind(world) is None
         await world.commit(0)
-        await world.broker.delete_group(GROUP)
+        await world.broker.settings_changes.delete_group(GROUP)
         await world.group(GroupSettings())
         assert kind(world) is None
         await world.kill()
@@ -426,7 +426,7 @@ class Race:
     async def leases_alive(self) -> int:
         extends = [Extend(handle, 3_600_000) for handle in self.handles]
         try:
-            results = await self.world.broker.settle(TOPIC, GROUP, extends=extends)
+            results = await self.world.broker.settler.settle(TOPIC, GROUP, extends=extends)
         except CurlewError:  # no group yet
             return 0
         alive = [each.receipt_handle for each in results if each.error is None]

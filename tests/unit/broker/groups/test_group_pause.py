@@ -19,36 +19,36 @@ def numbered(count: int) -> list[bytes]:
 
 async def is_paused(world: World) -> bool:
     request = ReceiveRequest()
-    return (await world.broker.receive(TOPIC, GROUP, request, gone=never_gone)).is_paused
+    return (await world.broker.receiver.receive(TOPIC, GROUP, request, gone=never_gone)).is_paused
 
 
 async def test_a_paused_group_gets_nothing_and_is_told_so() -> None:
     async with running() as world:
         world.store.fill(TOPIC, 0, numbered(3))
         [held] = await world.receive(1)
-        await world.broker.flow.pause(GROUP)
+        await world.broker.group_pause.pause(GROUP)
         assert await world.receive() == []
         assert await is_paused(world)
         assert await world.ack(held) == [None]
         await world.kill()
         assert await world.receive() == []
-        await world.broker.flow.resume(GROUP)
+        await world.broker.group_pause.resume(GROUP)
         assert not await is_paused(world)
         assert offsets(await world.receive()) == [2]
         with pytest.raises(GroupNotFound):
-            await world.broker.flow.pause("nobody")
+            await world.broker.group_pause.pause("nobody")
 
 
 async def test_parked_receives_wait_on_and_go_on_when_resumed() -> None:
     async with running() as world, asyncio.TaskGroup() as tasks:
         await world.group(GroupSettings())
-        await world.broker.flow.pause(GROUP)
+        await world.broker.group_pause.pause(GROUP)
         receives = [tasks.create_task(world.receive(1, wait_s=60)) for _ in range(2)]
         await until(lambda: world.waiting == 2)
         await world.send(b"0", b"1")
         await until(lambda: world.waiting == 2)
         assert not any(receive.done() for receive in receives)
-        await world.broker.flow.resume(GROUP)
+        await world.broker.group_pause.resume(GROUP)
         assert sorted(offsets(await receives[0]) + offsets(await receives[1])) == [0, 1]
 
 
@@ -76,13 +76,15 @@ async def test_a_member_holds_no_more_than_its_bound() -> None:
         assert await world.receive(10, client_id="a") == []
         assert offsets(await world.receive(2, client_id="b")) == [3, 4]
         await world.ack(first[0])
-        await world.broker.settle(TOPIC, GROUP, extends=[Extend(first[1].receipt_handle, 90_000)])
+        await world.broker.settler.settle(
+            TOPIC, GROUP, extends=[Extend(first[1].receipt_handle, 90_000)]
+        )
         await world.nack(first[2], delay_ms=3_600_000)
         assert offsets(await world.receive(10, client_id="a")) == [5, 6]
         assert len(await world.receive(10)) == 10  # nobody in particular
         await world.lapse(s=31)
         assert len(await world.receive(10, client_id="a")) == 2
-        world.broker.give_back(await world.receive(10, client_id="b"))
+        world.broker.receiver.give_back(await world.receive(10, client_id="b"))
         assert len(await world.receive(10, client_id="b")) == 3
         world.store.retain_from(TOPIC, 0, 20)
         assert len(await world.receive(10, client_id="b")) == 0
@@ -130,7 +132,7 @@ async def test_clients_that_hold_nothing_are_forgotten(monkeypatch: pytest.Monke
         await world.receive(client_id="keeper")
         for number in range(50):
             await world.receive(client_id=str(number))
-        subscription = world.broker._groups.find(GROUP, TOPIC)
+        subscription = world.broker.groups.find(GROUP, TOPIC)
         assert subscription is not None
         holders = subscription.in_flight.holders
         assert len(holders) <= 11

@@ -36,7 +36,7 @@ from app.domain.errors import (
 )
 from app.domain.limits import Limits
 from app.domain.settings import GroupMode, GroupSettings
-from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, running
+from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, put_group, running
 from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -133,7 +133,7 @@ class TestHandover:
 
     async def test_a_deleted_topic_is_reported(self, world: World) -> None:
         await beat(world, "a")
-        await world.broker.delete_topic(TOPIC)
+        await world.broker.settings_changes.delete_topic(TOPIC)
         share = await beat(world, "a", 2)
         assert (share.assignment.generation, queues(share)) == (2, [])
         assert [conflict.kind for conflict in share.conflicts] == [ConflictKind.TOPIC_MISSING]
@@ -393,7 +393,7 @@ class TestCommits:
     async def commit(
         self, world: World, offset: int, *, queue_id: int = 0, by: tuple[str, int] | None = None
     ) -> None:
-        await world.broker.commit_offsets(
+        await world.broker.offset_admin.commit(
             GROUP,
             TOPIC,
             [QueuePosition(queue_id, offset)],
@@ -450,7 +450,7 @@ class TestCommits:
         other = world.new_broker()
         await other.start()
         try:
-            await other.commit_offsets(GROUP, TOPIC, rows, committer=Committer("a", 1))
+            await other.offset_admin.commit(GROUP, TOPIC, rows, committer=Committer("a", 1))
         finally:
             await other.stop()
         await world.broker.members.leave(GROUP, "a")
@@ -514,7 +514,7 @@ class TestBroadcast:
     async def test_the_mode_stays_while_there_are_members(self, world: World) -> None:
         await beat(world, "a")
         with pytest.raises(StateConflict, match="mode"):
-            await world.broker.put_group(GROUP, GroupSettings(mode=GroupMode.BROADCAST))
-        await world.broker.put_group(GROUP, GroupSettings(max_attempts=3))
+            await put_group(world.broker, GROUP, GroupSettings(mode=GroupMode.BROADCAST))
+        await put_group(world.broker, GROUP, GroupSettings(max_attempts=3))
         await world.broker.members.leave(GROUP, "a")
-        await world.broker.put_group(GROUP, GroupSettings(mode=GroupMode.BROADCAST))
+        await put_group(world.broker, GROUP, GroupSettings(mode=GroupMode.BROADCAST))

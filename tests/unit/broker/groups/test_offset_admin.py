@@ -23,7 +23,7 @@ from app.domain.errors import (
 from app.domain.identity import Kind
 from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.settings import GroupMode, GroupSettings, TopicSettings
-from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, never_gone, running
+from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, never_gone, put_topic, running
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +47,7 @@ async def reset(
     world: World, to: ResetTarget, value: int = 0, *, topic: str | None = TOPIC, **more: object
 ) -> list[tuple[int | None, int]]:
     request = ResetRequest(to, value, **more)  # type: ignore[arg-type]
-    result = await world.broker.group_positions.reset(GROUP, topic, request)
+    result = await world.broker.offset_admin.reset(GROUP, topic, request)
     return [(change.before, change.after) for change in result.changes]
 
 
@@ -79,7 +79,7 @@ class TestReset:
             await reset(world, "latest", queues=frozenset({2}))
 
     async def test_what_cannot_be_read_is_clamped_and_said(self, world: World) -> None:
-        result = await world.broker.group_positions.reset(GROUP, TOPIC, ResetRequest("offset", 3))
+        result = await world.broker.offset_admin.reset(GROUP, TOPIC, ResetRequest("offset", 3))
         number = world.metadata.snapshot.topics[TOPIC].generation
         assert result.changes == [
             OffsetChange(TOPIC, 0, 2, 3, 0, 4, is_clamped=False, topic_generation=number),
@@ -103,19 +103,19 @@ class TestReset:
         async def slow(group: str | None = None) -> list[CommittedOffset]:
             rows = await load(group)
             if GROUP in world.metadata.snapshot.groups:
-                await world.broker.delete_group(GROUP)
+                await world.broker.settings_changes.delete_group(GROUP)
             return rows
 
         monkeypatch.setattr(world.metadata, "load_offsets", slow)
-        await world.broker._book.refresh(GROUP)
+        await world.broker.offset_cache.refresh(GROUP)
         assert bodies(await world.receive()) == [b"0", b"1", b"2", b"3", b"x", b"y"]
 
     async def test_all_topics_of_the_group(self, world: World) -> None:
         await world.topic(1, "bills")
         await world.topic(1, "other")
-        await world.broker.commit_offsets(GROUP, "bills", [QueuePosition(0, 0)])
+        await world.broker.offset_admin.commit(GROUP, "bills", [QueuePosition(0, 0)])
         request = ResetRequest("earliest")
-        result = await world.broker.group_positions.reset(GROUP, None, request)
+        result = await world.broker.offset_admin.reset(GROUP, None, request)
         assert [(change.topic, change.queue_id) for change in result.changes] == [
             ("bills", 0),
             (TOPIC, 0),
@@ -132,10 +132,10 @@ class TestReset:
     async def test_members_are_told_by_a_generation(self, world: World) -> None:
         members = world.broker.members
         await members.heartbeat(GROUP, "a", ORDERS, never_gone)
-        result = await world.broker.group_positions.reset(GROUP, TOPIC, ResetRequest("earliest"))
+        result = await world.broker.offset_admin.reset(GROUP, TOPIC, ResetRequest("earliest"))
         assert result.generation == 2
         with pytest.raises(StaleGeneration):
-            await world.broker.commit_offsets(
+            await world.broker.offset_admin.commit(
                 GROUP, TOPIC, [QueuePosition(0, 3)], committer=Committer("a", 1)
             )
         share = await members.heartbeat(GROUP, "a", ORDERS, never_gone)
@@ -162,31 +162,31 @@ class TestReset:
         with pytest.raises(TopicNotFound):
             await reset(world, "latest", topic="none")
         with pytest.raises(GroupNotFound):
-            await world.broker.group_positions.reset("none", TOPIC, ResetRequest("latest"))
+            await world.broker.offset_admin.reset("none", TOPIC, ResetRequest("latest"))
         await world.group(GroupSettings(), "idle")
         with pytest.raises(SubscriptionNotFound):
-            await world.broker.group_positions.reset("idle", None, ResetRequest("latest"))
+            await world.broker.offset_admin.reset("idle", None, ResetRequest("latest"))
         await world.group(GroupSettings(mode=GroupMode.BROADCAST), "radio")
         with pytest.raises(BroadcastGroup):
-            await world.broker.group_positions.reset("radio", TOPIC, ResetRequest("latest"))
+            await world.broker.offset_admin.reset("radio", TOPIC, ResetRequest("latest"))
 
 
 class TestForgetting:
     async def test_a_stale_subscription_goes_for_good(self, world: World) -> None:
         held = await world.receive()
-        await world.broker.group_positions.delete(GROUP, TOPIC)
+        await world.broker.offset_admin.delete(GROUP, TOPIC)
         assert world.committed() == {} == world.metadata.committed(GROUP, TOPIC)
         assert set(await world.ack(*held)) == {ReceiptHandleExpired}
         assert world.committed() == {}, "a handle that is refused begins nothing"
         await world.restart()
         assert world.committed() == {}
         with pytest.raises(SubscriptionNotFound):
-            await world.broker.group_positions.delete(GROUP, TOPIC)
+            await world.broker.offset_admin.delete(GROUP, TOPIC)
 
     async def test_not_while_a_member_reads(self, world: World) -> None:
         await world.broker.members.heartbeat(GROUP, "a", ORDERS, never_gone)
         with pytest.raises(StateConflict, match="a"):
-            await world.broker.group_positions.delete(GROUP, TOPIC)
+            await world.broker.offset_admin.delete(GROUP, TOPIC)
 
     @pytest.mark.parametrize("kind", list(Kind))
     async def test_a_successor_that_begins_meanwhile_keeps_its_offsets(
@@ -197,18 +197,18 @@ class TestForgetting:
         async def make_again(group: str, topic: str) -> None:
             monkeypatch.setattr(world.metadata, "delete_offsets", delete)
             if kind is Kind.TOPIC:
-                await world.broker.delete_topic(TOPIC)
-                await world.broker.put_topic(TOPIC, TopicSettings(queues=2))
+                await world.broker.settings_changes.delete_topic(TOPIC)
+                await put_topic(world.broker, TOPIC, TopicSettings(queues=2))
             else:
-                await world.broker.delete_group(GROUP)
+                await world.broker.settings_changes.delete_group(GROUP)
             await world.send(b"new", queue_id=1)
             rows = [QueuePosition(1, world.store.bounds(TOPIC, 1).max_offset)]
-            await world.broker.commit_offsets(GROUP, TOPIC, rows)
+            await world.broker.offset_admin.commit(GROUP, TOPIC, rows)
             await delete(group, topic)
 
         monkeypatch.setattr(world.metadata, "delete_offsets", make_again)
         with pytest.raises(TopicNotFound if kind is Kind.TOPIC else GroupNotFound):
-            await world.broker.group_positions.delete(GROUP, TOPIC)
+            await world.broker.offset_admin.delete(GROUP, TOPIC)
         end = world.store.bounds(TOPIC, 1).max_offset
         assert world.committed() == {1: end}
         await world.broker._offset_writer.run_now()
@@ -218,17 +218,17 @@ class TestForgetting:
 
     async def test_offsets_of_what_another_node_deleted_do_not_pile_up(self, world: World) -> None:
         await world.topic(1, "bills")
-        await world.broker.commit_offsets(GROUP, "bills", [QueuePosition(0, 0)])
+        await world.broker.offset_admin.commit(GROUP, "bills", [QueuePosition(0, 0)])
         await world.metadata.delete_topic("bills")
-        await world.broker.commit_offsets(GROUP, TOPIC, [QueuePosition(0, 3)])
-        await world.broker._book.write()
-        assert [key for key, _ in world.broker._book.rows() if key[1] == "bills"] == []
+        await world.broker.offset_admin.commit(GROUP, TOPIC, [QueuePosition(0, 3)])
+        await world.broker.offset_cache.write()
+        assert [key for key, _ in world.broker.offset_cache.rows() if key[1] == "bills"] == []
         assert world.metadata.committed(GROUP, TOPIC)[0] == 3
 
 
 class TestSnapshots:
     async def test_a_snapshot_brings_the_offsets_back(self, world: World) -> None:
-        positions = world.broker.group_positions
+        positions = world.broker.offset_admin
         made = await positions.take_snapshot(GROUP, "before")
         number = world.metadata.snapshot.topics[TOPIC].generation
         assert made.offsets == (
@@ -250,10 +250,10 @@ class TestSnapshots:
 
     async def test_topics_that_are_gone_are_named(self, world: World) -> None:
         await world.topic(1, "bills")
-        await world.broker.commit_offsets(GROUP, "bills", [QueuePosition(0, 0)])
-        positions = world.broker.group_positions
+        await world.broker.offset_admin.commit(GROUP, "bills", [QueuePosition(0, 0)])
+        positions = world.broker.offset_admin
         await positions.take_snapshot(GROUP, "before")
-        await world.broker.delete_topic("bills")
+        await world.broker.settings_changes.delete_topic("bills")
         result = await positions.restore(GROUP, "before", is_dry_run=False)
         assert result.missing_topics == ["bills"]
         assert len(result.changes) == 2

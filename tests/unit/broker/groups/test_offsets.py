@@ -17,7 +17,16 @@ from app.domain.errors import (
 from app.domain.message import Message
 from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.settings import GroupSettings, TopicSettings
-from tests.support.nodes.brokers import GROUP, IDLE, TOPIC, World, offsets, running
+from tests.support.nodes.brokers import (
+    GROUP,
+    IDLE,
+    TOPIC,
+    World,
+    offsets,
+    put_group,
+    put_topic,
+    running,
+)
 from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +38,7 @@ def numbered(count: int) -> list[bytes]:
 
 async def write(world: World) -> None:
     """One turn of the service that writes offsets."""
-    await world.broker._offset_writer.run_now()
+    await world.broker.services[0].run_now()
 
 
 # --- where a group begins
@@ -227,8 +236,6 @@ async def test_commits_stay_within_the_readable_end() -> None:
                 assert caught.value.fields["max_offset"] == 3
         with pytest.raises(QueueNotFound):
             await world.commit(0, queue_id=1)
-        with pytest.raises(TopicNotFound):
-            world.broker.committed_offsets(GROUP, "order")
         await world.commit(3)
 
 
@@ -237,7 +244,7 @@ async def test_a_bad_row_commits_nothing() -> None:
         world.store.fill(TOPIC, 0, numbered(3))
         rows = [QueuePosition(0, 2), QueuePosition(1, 7)]
         with pytest.raises(OffsetOutOfRange):
-            await world.broker.commit_offsets(GROUP, TOPIC, rows)
+            await world.broker.offset_admin.commit(GROUP, TOPIC, rows)
         assert world.committed() == {}
 
 
@@ -298,12 +305,12 @@ async def test_offsets_of_all_queues() -> None:
         world.store.fill(TOPIC, 0, numbered(2))
         world.store.retain_from(TOPIC, 0, 1)
         broker, now_ms = world.broker, world.clock.now_ms()
-        assert await broker.offsets(TOPIC, "earliest") == [(0, 1), (1, 0)]
-        assert await broker.offsets(TOPIC, "latest") == [(0, 5), (1, 0)]
-        assert await broker.offsets(TOPIC, now_ms) == [(0, 3), (1, 0)]
-        assert broker.queue_bounds(TOPIC) == [QueueRange(0, 1, 5), QueueRange(1, 0, 0)]
+        assert await broker.topic_ends.offsets_at(TOPIC, "earliest") == [(0, 1), (1, 0)]
+        assert await broker.topic_ends.offsets_at(TOPIC, "latest") == [(0, 5), (1, 0)]
+        assert await broker.topic_ends.offsets_at(TOPIC, now_ms) == [(0, 3), (1, 0)]
+        assert broker.topic_ends.bounds(TOPIC) == [QueueRange(0, 1, 5), QueueRange(1, 0, 0)]
         with pytest.raises(TopicNotFound):
-            await broker.offsets("order", "latest")
+            await broker.topic_ends.offsets_at("order", "latest")
 
 
 # --- deleting
@@ -313,7 +320,7 @@ async def test_a_deleted_group_begins_anew() -> None:
     async with running() as world:
         world.store.fill(TOPIC, 0, numbered(3))
         await world.ack(*await world.receive(2))
-        await world.broker.delete_group(GROUP)
+        await world.broker.settings_changes.delete_group(GROUP)
         assert world.committed() == {}
         await write(world)
         assert world.metadata.committed(GROUP, TOPIC) == {}
@@ -325,10 +332,10 @@ async def test_a_deleted_topic_takes_its_messages_and_offsets_along() -> None:
     async with running() as world:
         world.store.fill(TOPIC, 0, numbered(3))
         held = await world.receive(2)
-        await world.broker.delete_topic(TOPIC)
+        await world.broker.settings_changes.delete_topic(TOPIC)
         with pytest.raises(TopicNotFound):
             await world.receive()
-        await world.broker.put_topic(TOPIC, TopicSettings(queues=1))
+        await put_topic(world.broker, TOPIC, TopicSettings(queues=1))
         assert await world.receive() == []
         assert await world.ack(*held) == [ReceiptHandleExpired] * 2
         await world.send(b"new")
@@ -342,7 +349,7 @@ async def test_what_is_being_written_of_a_deleted_topic_does_not_count_for_its_s
     async with running(queues=2) as world:
         await world.group(GroupSettings(start="latest"))
         for queue_id in range(2):
-            await world.broker.send(TOPIC, Message(b"old"), queue_id=queue_id)
+            await world.broker.sender.send(TOPIC, Message(b"old"), queue_id=queue_id)
             await world.commit(1, queue_id=queue_id)
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -356,10 +363,10 @@ async def test_what_is_being_written_of_a_deleted_topic_does_not_count_for_its_s
 
         with monkeypatch.context() as patched:
             patched.setattr(world.metadata, "commit_offsets", slow)
-            writing = asyncio.ensure_future(world.broker._book.write())
-            await until(lambda: not world.broker._book._dirty)
-            await world.broker.delete_topic(TOPIC)
-            await world.broker.put_topic(TOPIC, TopicSettings(queues=2))
+            writing = asyncio.ensure_future(world.broker.offset_cache.write())
+            await until(lambda: not world.broker.offset_cache._dirty)
+            await world.broker.settings_changes.delete_topic(TOPIC)
+            await put_topic(world.broker, TOPIC, TopicSettings(queues=2))
             await world.send(b"new")
             await world.commit(2)
             answer.set_result(None)
@@ -373,8 +380,8 @@ async def test_deleting_a_group_frees_its_room_and_ends_its_waits() -> None:
     async with running() as world, asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(world.receive(wait_s=60))
         await until(lambda: world.waiting == 1)
-        await world.broker.delete_group(GROUP)
+        await world.broker.settings_changes.delete_group(GROUP)
         assert await waiting == []
-        await world.broker.put_group(GROUP, GroupSettings(max_in_flight=1))
+        await put_group(world.broker, GROUP, GroupSettings(max_in_flight=1))
         world.store.fill(TOPIC, 0, numbered(1))
         assert len(await world.receive()) == 1

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 async def told(world: World) -> None:
     """The services have their turns, and the log takes what they write."""
-    await world.broker.progress.turn()
+    await world.broker.consumer_journal.turn()
     await asyncio.sleep(0)
 
 

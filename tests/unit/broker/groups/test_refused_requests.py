@@ -36,13 +36,13 @@ Settle = Callable[[World, str], Awaitable[CurlewError | None]]
 
 
 async def settle(world: World, **handles: object) -> CurlewError | None:
-    [result] = await world.broker.settle(TOPIC, GROUP, **handles)  # type: ignore[arg-type]
+    [result] = await world.broker.settler.settle(TOPIC, GROUP, **handles)  # type: ignore[arg-type]
     return result.error
 
 
 async def settle_one(world: World, handle: str) -> CurlewError | None:
     try:
-        await world.broker.settle_one(handle, "ack")
+        await world.broker.settler.settle_one(handle, "ack")
     except CurlewError as error:
         return error
     return None
@@ -50,7 +50,7 @@ async def settle_one(world: World, handle: str) -> CurlewError | None:
 
 async def ack_and_send(world: World, handle: str) -> CurlewError | None:
     sends = [Send(TOPIC, InvalidRequest("never looked at"))]
-    done = await world.broker.ack_and_send(TOPIC, GROUP, [handle], sends)
+    done = await world.broker.ack_and_produce.ack_and_send(TOPIC, GROUP, [handle], sends)
     return done.acks[0].error
 
 
@@ -84,7 +84,7 @@ async def lost(world: World) -> str:
     await world.group(GroupSettings())
     await world.send(b"leased before")
     [delivery] = await world.receive(1)
-    await world.broker.delete_group(GROUP)
+    await world.broker.settings_changes.delete_group(GROUP)
     return delivery.receipt_handle
 
 
@@ -133,11 +133,11 @@ async def test_a_refused_receive_makes_no_group_and_subscribes_none(fault: str) 
     request, expected = BAD_RECEIVES[fault]
     async with running() as world:
         with pytest.raises(expected):
-            await world.broker.receive(TOPIC, "unknown", request, gone=never_gone)
+            await world.broker.receiver.receive(TOPIC, "unknown", request, gone=never_gone)
         assert "unknown" not in world.metadata.snapshot.groups
         await world.group(FROM_NOW_ON)
         with pytest.raises(expected):
-            await world.broker.receive(TOPIC, GROUP, request, gone=never_gone)
+            await world.broker.receiver.receive(TOPIC, GROUP, request, gone=never_gone)
         assert world.committed() == {}
         await check_that_it_begins_now(world)
 
@@ -179,9 +179,9 @@ async def test_a_refused_heartbeat_makes_no_group(fault: str) -> None:
 async def test_a_refused_commit_makes_no_group() -> None:
     async with running() as world:
         with pytest.raises(OffsetOutOfRange):
-            await world.broker.commit_offsets("unknown", TOPIC, [QueuePosition(0, 9)])
+            await world.broker.offset_admin.commit("unknown", TOPIC, [QueuePosition(0, 9)])
         with pytest.raises(StaleGeneration):
-            await world.broker.commit_offsets(
+            await world.broker.offset_admin.commit(
                 "unknown", TOPIC, [QueuePosition(0, 0)], committer=Committer("worker", 3)
             )
         assert "unknown" not in world.metadata.snapshot.groups

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def look(world: World, sent: SendResult) -> DeliveryStatus:
-    message = await world.broker.message(TOPIC, sent.message_id)
-    return await world.broker.whereabouts.look(message, GROUP)
+    message = await world.broker.browser.message(TOPIC, sent.message_id)
+    return await world.broker.delivery_status.look(message, GROUP)
 
 
 async def test_from_before_the_first_receive_to_the_ack() -> None:
@@ -89,10 +89,10 @@ async def test_what_keeps_a_message_back_is_said() -> None:
         assert "waits for its turn" in (await look(world, second)).reason
         await world.kill()
         assert (await look(world, first)).reason.startswith("it is parked")
-        await world.broker.parking.release(GROUP, TOPIC, 0, 0, Release.SKIP)
-        await world.broker.flow.pause(GROUP)
+        await world.broker.blocked_keys.release(GROUP, TOPIC, 0, 0, Release.SKIP)
+        await world.broker.group_pause.pause(GROUP)
         assert "paused" in (await look(world, second)).reason
-        await world.broker.flow.resume(GROUP)
+        await world.broker.group_pause.resume(GROUP)
         assert "can be received" in (await look(world, second)).reason
 
 
@@ -102,7 +102,9 @@ async def test_through_retries_to_a_dead_letter() -> None:
         await world.group(GroupSettings(max_attempts=2, retry_policy=policy))
         (sent,) = await world.send(b"a")
         (received,) = await world.receive()
-        await world.broker.settle(TOPIC, GROUP, nacks=[Nack(received.receipt_handle, None, "why")])
+        await world.broker.settler.settle(
+            TOPIC, GROUP, nacks=[Nack(received.receipt_handle, None, "why")]
+        )
         delayed = await look(world, sent)
         assert (delayed.standing, delayed.attempt) == (DeliveryState.DELAYED, 1)
         assert delayed.reason == "why; again in 10000 ms"
@@ -111,11 +113,11 @@ async def test_through_retries_to_a_dead_letter() -> None:
         assert (ready.standing, ready.attempt) == (DeliveryState.RETRYING, 2)
         (again,) = await world.receive()
         assert (await look(world, sent)).standing is DeliveryState.IN_FLIGHT
-        await world.broker.settle(TOPIC, GROUP, nacks=[Nack(again.receipt_handle)])
+        await world.broker.settler.settle(TOPIC, GROUP, nacks=[Nack(again.receipt_handle)])
         dead = await look(world, sent)
         assert (dead.standing, dead.attempt) == (DeliveryState.DEAD, 2)
         assert "2 deliveries" in dead.reason
-        trail = await world.broker.trails.trail(TOPIC, 0, 0)
+        trail = await world.broker.message_trace.trail(TOPIC, 0, 0)
         assert [event.kind.name for event in trail.events] == [
             *("DELIVERED", "NACKED", "DELIVERED", "DEAD_LETTERED"),
         ]
@@ -134,7 +136,7 @@ async def test_a_letter_behind_many_others_is_dead_too() -> None:
     async with running(limits=Limits(dead_letters_scanned_max=2)) as world:
         sent = await world.send(b"1", b"2", b"3")
         letters = [Nack(each.receipt_handle, None, "no stock") for each in await world.receive()]
-        await world.broker.settle(TOPIC, GROUP, dead_letters=letters)
+        await world.broker.settler.settle(TOPIC, GROUP, dead_letters=letters)
         for each in sent:
             found = await look(world, each)
             assert (found.standing, found.reason) == (DeliveryState.DEAD, "no stock")
@@ -159,7 +161,7 @@ async def test_a_group_that_reads_by_offset_is_not_told_to_receive() -> None:
             DeliveryState.NOT_BEGUN,
             "the member that owns the queue begins at 'earliest', and commits",
         )
-        await world.broker.commit_offsets(
+        await world.broker.offset_admin.commit(
             GROUP, TOPIC, [QueuePosition(0, 1)], committer=Committer("m", 1)
         )
         assert (await look(world, first)).standing is DeliveryState.DONE

@@ -37,14 +37,14 @@ async def test_a_message_goes_from_count_to_count() -> None:
         assert counts(await lag(world)) == (1, 2, 0, 0, 0)
         await world.ack(received[1])
         assert counts(await lag(world)) == (1, 1, 0, 0, 0)
-        await world.broker.settle(TOPIC, GROUP, nacks=[Nack(received[0].receipt_handle)])
+        await world.broker.settler.settle(TOPIC, GROUP, nacks=[Nack(received[0].receipt_handle)])
         assert counts(await lag(world)) == (1, 0, 0, 1, 0)
         await world.lapse(s=10)
         assert counts(await lag(world)) == (1, 0, 1, 0, 0)
         again = await world.receive(2)
         assert counts(await lag(world)) == (0, 1, 1, 0, 0)
         retried = next(each for each in again if each.attempt == 2)
-        await world.broker.settle(TOPIC, GROUP, nacks=[Nack(retried.receipt_handle)])
+        await world.broker.settler.settle(TOPIC, GROUP, nacks=[Nack(retried.receipt_handle)])
         assert counts(await lag(world)) == (0, 1, 0, 0, 1)
 
 
@@ -127,7 +127,7 @@ async def test_a_topic_that_is_deleted_while_others_are_counted_is_left_out(
             await world.receive(topic=name)
 
         async def slow() -> None:
-            await world.broker.delete_topic("second")
+            await world.broker.settings_changes.delete_topic("second")
 
         monkeypatch.setattr(world.broker.delays, "catch_up", slow)
         assert [each.topic for each in (await lag(world)).topics] == [TOPIC]
@@ -165,11 +165,13 @@ async def test_nothing_is_lost_between_the_counts(seed: int) -> None:
                     if choice < 0.4:
                         acked += await world.ack(each) == [None]
                     elif choice < 0.7:
-                        await world.broker.settle(TOPIC, GROUP, nacks=[Nack(handle)])
+                        await world.broker.settler.settle(TOPIC, GROUP, nacks=[Nack(handle)])
                     elif choice < 0.8:
-                        await world.broker.settle(TOPIC, GROUP, dead_letters=[Nack(handle)])
+                        await world.broker.settler.settle(TOPIC, GROUP, dead_letters=[Nack(handle)])
                     elif choice < 0.9:
-                        await world.broker.settle(TOPIC, GROUP, extends=[Extend(handle, 9_000)])
+                        await world.broker.settler.settle(
+                            TOPIC, GROUP, extends=[Extend(handle, 9_000)]
+                        )
             elif luck < 0.9:
                 await world.lapse(s=rng.randrange(1, 6))
             else:

@@ -39,15 +39,15 @@ Begin = Callable[[World, str, str], Awaitable[None]]
 
 
 async def receive(world: World, group: str, topic: str) -> None:
-    await world.broker.receive(topic, group, ReceiveRequest(), gone=never_gone)
+    await world.broker.receiver.receive(topic, group, ReceiveRequest(), gone=never_gone)
 
 
 async def commit(world: World, group: str, topic: str) -> None:
-    await world.broker.commit_offsets(group, topic, [QueuePosition(0, 0)])
+    await world.broker.offset_admin.commit(group, topic, [QueuePosition(0, 0)])
 
 
 async def force(world: World, group: str, topic: str) -> None:
-    await world.broker.commit_offsets(group, topic, [QueuePosition(0, 0)], force=True)
+    await world.broker.offset_admin.commit(group, topic, [QueuePosition(0, 0)], force=True)
 
 
 async def join(world: World, group: str, topic: str) -> None:
@@ -66,10 +66,10 @@ async def test_a_group_begins_in_so_many_topics(begin: Begin) -> None:
                 await begin(world, GROUP, name)
             assert caught.value.fields == {"limit": MOST, "bound": "subscriptions_per_group_max"}
         await begin(world, GROUP, names[0])
-        assert len(world.broker._book._offsets) == MOST
+        assert len(world.broker.offset_cache._offsets) == MOST
         assert len((await world.metadata.members.read(GROUP)).queues) <= MOST
-        assert len(world.broker.progress._state.generations) <= MOST
-        await world.broker.group_positions.delete(GROUP, names[1])
+        assert len(world.broker.consumer_journal._state.generations) <= MOST
+        await world.broker.offset_admin.delete(GROUP, names[1])
         await begin(world, GROUP, names[-1])
 
 
@@ -83,8 +83,8 @@ async def test_all_groups_begin_in_so_many_queues(begin: Begin) -> None:
             with pytest.raises(StateConflict, match="have begun in 8 queues") as caught:
                 await begin(world, f"g{number}", name)
             assert caught.value.fields == {"limit": 2 * MOST, "bound": "subscribed_queues_max"}
-        assert len(world.broker._book.rows()) == 2 * MOST
-        await world.broker.delete_group("g0")
+        assert len(world.broker.offset_cache.rows()) == 2 * MOST
+        await world.broker.settings_changes.delete_group("g0")
         await begin(world, "g-next", name)
 
 
@@ -97,12 +97,12 @@ async def test_of_many_that_begin_at_once_no_more_do_than_may(begin: Begin) -> N
             *(begin(world, GROUP, name) for name in names), return_exceptions=True
         )
         refused = [result for result in results if isinstance(result, StateConflict)]
-        begun = {topic for group, topic in world.broker._book._offsets if group == GROUP}
+        begun = {topic for group, topic in world.broker.offset_cache._offsets if group == GROUP}
         assert len(begun) <= MOST
-        assert len(world.broker.progress._state.generations) <= MOST
+        assert len(world.broker.consumer_journal._state.generations) <= MOST
         assert len(refused) >= 9 * MOST
         assert all(result is None or result in refused for result in results)
-        assert not world.broker._book._held
+        assert not world.broker.offset_cache._held
 
 
 @pytest.mark.parametrize("begin", [receive, commit, force, join])
@@ -115,9 +115,9 @@ async def test_of_many_groups_that_begin_at_once_no_more_do_than_may(begin: Begi
             *(begin(world, f"g{number}", name) for number in range(20 * MOST)),
             return_exceptions=True,
         )
-        assert len(world.broker._book.rows()) == 2 * MOST
+        assert len(world.broker.offset_cache.rows()) == 2 * MOST
         assert sum(isinstance(result, StateConflict) for result in results) == 18 * MOST
-        assert len(world.broker.progress._state.generations) == 2 * MOST
+        assert len(world.broker.consumer_journal._state.generations) == 2 * MOST
 
 
 async def test_a_commit_that_fails_gives_its_room_back() -> None:
@@ -128,7 +128,7 @@ async def test_a_commit_that_fails_gives_its_room_back() -> None:
             with pytest.raises(DiskFull):
                 await commit(world, GROUP, name)
         world.store.refusal = None
-        assert not world.broker._book._held
+        assert not world.broker.offset_cache._held
         for name in names[MOST:]:
             await commit(world, GROUP, name)
 
@@ -145,7 +145,7 @@ async def test_queues_are_not_added_beyond_what_all_groups_may_read() -> None:
         await change(name, {"queues": MOST}, Terms())
         with pytest.raises(StateConflict, match="have begun in 8 queues"):
             await commit(world, "c", name)  # before the others have an offset in each
-        assert not world.broker._book._raised
+        assert not world.broker.offset_cache._raised
         await change("nobody-reads-it", {"queues": 100}, Terms())
 
 
@@ -189,14 +189,14 @@ async def test_members_of_all_groups_have_a_bound() -> None:
         with pytest.raises(StateConflict):
             await beat("g4", "c")
         for group in ("g0", "g1", "g3"):
-            await world.broker.delete_group(group)
+            await world.broker.settings_changes.delete_group(group)
         for number in range(MOST):
             await beat("g4", f"c{number}")
 
 
 async def test_producers_and_their_sequences_have_a_bound() -> None:
     async with running(queues=10 * MOST, limits=FEW) as world:
-        producers = world.broker.producers
+        producers = world.broker.deduplicator
 
         async def send(producer: str, queue_id: int, epoch: int = 0) -> None:
             what = ProducerToken(producer, epoch, 0)
@@ -220,36 +220,36 @@ async def test_producers_and_their_sequences_have_a_bound() -> None:
         await producers.seal("p", 1)
         assert producers._table._sequence_count == MOST - 1
         await world.restart()
-        assert world.broker.producers._table._sequence_count == MOST - 1
-        await world.broker.delete_topic(TOPIC)
-        assert world.broker.producers._table._sequence_count == 0
+        assert world.broker.deduplicator._table._sequence_count == MOST - 1
+        await world.broker.settings_changes.delete_topic(TOPIC)
+        assert world.broker.deduplicator._table._sequence_count == 0
 
 
 async def test_closed_epochs_and_plans_have_a_bound() -> None:
     async with running(limits=FEW) as world:
         names = await topics(world, 3 * MOST)
         for number in range(MOST):
-            await world.broker.producers.seal(f"f{number}", 1)
+            await world.broker.deduplicator.seal(f"f{number}", 1)
         for number in range(MOST, 10 * MOST):
             with pytest.raises(TooManyRequests, match="4 producers with closed epochs"):
-                await world.broker.producers.seal(f"f{number}", 1)
-        assert await world.broker.producers.seal("f0", 2) == 2
-        table = world.broker.producers._table
+                await world.broker.deduplicator.seal(f"f{number}", 1)
+        assert await world.broker.deduplicator.seal("f0", 2) == 2
+        table = world.broker.deduplicator._table
         assert len(table._seals) == MOST
         for name in names[:MOST]:
-            await world.broker.producers.plan("spark:q", 1, world.metadata.snapshot.topics[name])
+            await world.broker.deduplicator.plan("spark:q", 1, world.metadata.snapshot.topics[name])
         for name in names[MOST:]:
             with pytest.raises(TooManyRequests, match="4 plans of producers"):
-                await world.broker.producers.plan(
+                await world.broker.deduplicator.plan(
                     "spark:q", 1, world.metadata.snapshot.topics[name]
                 )
-        await world.broker.producers.plan("spark:q", 2, world.metadata.snapshot.topics[names[0]])
+        await world.broker.deduplicator.plan("spark:q", 2, world.metadata.snapshot.topics[names[0]])
         assert len(table._plans) == len(list(table._plans)) == MOST
-        await world.broker.delete_topic(names[0])
+        await world.broker.settings_changes.delete_topic(names[0])
         assert len(table._plans) == len(list(table._plans)) == MOST - 1
-        await world.broker.producers.seal("f0", 3)
+        await world.broker.deduplicator.seal("f0", 3)
         await world.restart()
-        table = world.broker.producers._table
+        table = world.broker.deduplicator._table
         assert len(table._plans) == len(list(table._plans)) == MOST - 1
 
 
@@ -257,18 +257,18 @@ async def test_deleted_topics_leave_nothing_in_memory() -> None:
     async with running() as world:
         for number in range(1_300):
             await world.topic(1, f"t{number}")
-            await world.broker.send(f"t{number}", Message(b"x"))
-            await world.broker.delete_topic(f"t{number}")
-        assert len(world.broker._sender._turns) <= 1_030
+            await world.broker.sender.send(f"t{number}", Message(b"x"))
+            await world.broker.settings_changes.delete_topic(f"t{number}")
+        assert len(world.broker.sender._turns) <= 1_030
 
 
 async def test_topics_that_are_deleted_fast_share_one_look_at_all_producers() -> None:
     async with running() as world:
-        table = world.broker.producers._table
+        table = world.broker.deduplicator._table
         names = await topics(world, 30)
         for name in names:
             claim = ProducerToken(f"p-{name}", 0, 0)
-            await world.broker.producers.send(name, Message(b"x"), claim, queue_id=0)
+            await world.broker.deduplicator.send(name, Message(b"x"), claim, queue_id=0)
         looks = 0
         forget = table._forget_sequences
 
@@ -280,12 +280,12 @@ async def test_topics_that_are_deleted_fast_share_one_look_at_all_producers() ->
         table._forget_sequences = look  # type: ignore[method-assign]
         for name in names:
             generation = world.metadata.snapshot.topics[name].generation
-            world.broker.producers.forget_topic(name, generation)
+            world.broker.deduplicator.forget_topic(name, generation)
         await until(lambda: not table._gone)
         assert table._sequence_count == 0
         assert looks <= 2 * len(names)
         await world.restart()
-        table = world.broker.producers._table
+        table = world.broker.deduplicator._table
         await until(lambda: not table._gone)
         assert table._sequence_count == 0
         assert len(table._producers) == len(names)

@@ -103,7 +103,7 @@ async def test_the_database_may_be_gone_for_the_whole_time() -> None:
             world.store.fill(TOPIC, 0, numbered(3))
             received = await world.receive()
             await world.ack(received[2], received[0])
-            await world.broker._offset_writer.run_now()
+            await world.broker.offset_cache.write()
         await world.kill()
         again = await world.receive(100)
         assert offsets(again) == [3, 6, 9, 12, 15]
@@ -154,7 +154,7 @@ async def test_sql_ahead_of_the_log_does_not_count() -> None:
     async with running() as world:
         world.store.fill(TOPIC, 0, numbered(5))
         await world.ack(*await world.receive(4))
-        await world.broker._offset_writer.run_now()
+        await world.broker.offset_cache.write()
         queue = world.store.queues[PROGRESS_TOPIC, 0]
         queue.confirmed -= 1
         await world.kill()
@@ -183,7 +183,7 @@ async def test_what_was_deleted_does_not_come_back() -> None:
     async with running() as world:
         world.store.fill(TOPIC, 0, numbered(3))
         await world.ack(*await world.receive())
-        await world.broker.delete_group(GROUP)
+        await world.broker.settings_changes.delete_group(GROUP)
         await world.kill()
         assert offsets(await world.receive()) == [0, 1, 2]
 
@@ -207,7 +207,7 @@ async def test_a_busy_log_does_not_keep_what_was_deleted() -> None:
         world.store.fill(TOPIC, 0, numbered(10))
         await world.commit(9)
         world.store.refusal = TooManyRequests("too many bytes wait to be written")
-        await world.broker.delete_group(GROUP)
+        await world.broker.settings_changes.delete_group(GROUP)
         world.store.refusal = None
         assert offsets(await world.receive()) == list(range(10))
 
@@ -250,7 +250,7 @@ async def test_a_snapshot_keeps_the_journal_short(monkeypatch: pytest.MonkeyPatc
             world.store.fill(TOPIC, 0, numbered(2))
             received = await world.receive()
             await world.ack(received[1])
-            await world.broker.progress.turn()
+            await world.broker.consumer_journal.turn()
             low, high = world.store.bounds(PROGRESS_TOPIC, 0)
             assert high - low <= 12
         await world.kill()

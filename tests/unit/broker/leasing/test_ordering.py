@@ -91,7 +91,7 @@ async def send(world: World, *named: str) -> None:
     """Messages such as "a1": its first letter is the key; "-1" has none."""
     for text in named:
         key = None if text[0] == "-" else text[0]
-        await world.broker.send(TOPIC, Message(text.encode(), sharding_key=key), queue_id=0)
+        await world.broker.sender.send(TOPIC, Message(text.encode(), sharding_key=key), queue_id=0)
 
 
 def texts(deliveries: list[Delivery]) -> list[str]:
@@ -119,7 +119,7 @@ async def test_a_retry_stays_in_place_and_blocks_its_key_for_the_delay() -> None
         await ordered(world)
         await send(world, "a1", "a2", "b1", "b2")
         a1, b1 = await world.receive()
-        await world.broker.settle(TOPIC, GROUP, nacks=[Nack(a1.receipt_handle)])
+        await world.broker.settler.settle(TOPIC, GROUP, nacks=[Nack(a1.receipt_handle)])
         await world.ack(b1)
         assert texts(await world.receive()) == ["b2"]
         await world.lapse(ms=4_999)
@@ -191,17 +191,17 @@ async def test_a_parked_key_waits_for_its_release(how: Release, kill: bool) -> N
         assert await world.receive() == []
         await world.kill()
         assert await world.receive() == []
-        [parked] = world.broker.parking.parked(GROUP)
+        [parked] = world.broker.blocked_keys.parked(GROUP)
         assert (parked.topic, parked.queue_id) == (TOPIC, 0)
         message = parked.message
         assert (message.offset, message.key, message.attempts) == (0, "a", 3)
         assert message.reason.startswith("not acknowledged in 3 deliveries")
         if kill:
             await world.kill()
-        await world.broker.parking.release(GROUP, TOPIC, 0, 0, how)
-        assert world.broker.parking.parked(GROUP) == []
+        await world.broker.blocked_keys.release(GROUP, TOPIC, 0, 0, how)
+        assert world.broker.blocked_keys.parked(GROUP) == []
         with pytest.raises(MessageNotFound):
-            await world.broker.parking.release(GROUP, TOPIC, 0, 0, how)
+            await world.broker.blocked_keys.release(GROUP, TOPIC, 0, 0, how)
         page = await world.broker.dead_letters.browse(GROUP, Selection())
         assert len(page.letters) == (how is Release.DEAD_LETTER)
         if how is Release.RETRY:
@@ -230,7 +230,7 @@ async def test_what_is_known_of_a_queue_is_bounded() -> None:
         await ordered(world)
         await send(world, *[f"a{number}" for number in range(400)])
         received = await world.receive()
-        subscription = world.broker._groups.find(GROUP, TOPIC)
+        subscription = world.broker.groups.find(GROUP, TOPIC)
         assert subscription is not None
         for number in range(300):
             order = subscription.queues[0].order
@@ -259,7 +259,7 @@ async def test_cold_queues_and_redriven_letters_are_delivered_in_order_too() -> 
         await send(world, "a1", "a2")
         [a1] = await world.receive()
         letters = [Nack(a1.receipt_handle, None, "bad")]
-        await world.broker.settle(TOPIC, GROUP, dead_letters=letters)
+        await world.broker.settler.settle(TOPIC, GROUP, dead_letters=letters)
         operation = world.broker.dead_letters.redrive(GROUP, Selection())
         await until(lambda: operation.done == 1)
         received = await world.receive()
@@ -281,7 +281,9 @@ async def test_a_lease_that_ran_out_after_a_nack_failed_because_it_ran_out() -> 
         await ordered(world, max_attempts=3)
         await send(world, "a1")
         [first] = await world.receive()
-        await world.broker.settle(TOPIC, GROUP, nacks=[Nack(first.receipt_handle, 60_000, "later")])
+        await world.broker.settler.settle(
+            TOPIC, GROUP, nacks=[Nack(first.receipt_handle, 60_000, "later")]
+        )
         await world.lapse(s=60)
         [second] = await world.receive()
         assert second.attempt == 2
@@ -309,7 +311,7 @@ async def test_what_happens_while_one_is_given_up_holds_for_the_next(
             await until(lambda: bool(world.store.held))  # that of the first is being written
             held, world.store.held = world.store.held, None
             if meanwhile == "delete":
-                await world.broker.delete_group(GROUP)
+                await world.broker.settings_changes.delete_group(GROUP)
             else:
                 is_reset = meanwhile == "reset"
                 await world.commit(0 if is_reset else 2, force=is_reset, take_over=not is_reset)
@@ -324,9 +326,9 @@ async def parked(world: World) -> Subscription:
     await ordered(world, on_exhausted=WhenExhausted.PARK, max_attempts=1)
     await send(world, "a1", "a2")
     await world.nack(*await world.receive())
-    subscription = world.broker._groups.find(GROUP, TOPIC)
+    subscription = world.broker.groups.find(GROUP, TOPIC)
     assert subscription is not None
-    assert [each.message.offset for each in world.broker.parking.parked(GROUP)] == [0]
+    assert [each.message.offset for each in world.broker.blocked_keys.parked(GROUP)] == [0]
     return subscription
 
 
@@ -334,7 +336,7 @@ async def test_of_two_releases_at_once_one_is_too_late() -> None:
     async with running() as world:
         subscription = await parked(world)
         world.store.cold.add((TOPIC, 0))
-        release = world.broker.parking.release
+        release = world.broker.blocked_keys.release
         found = await asyncio.gather(
             *[release(GROUP, TOPIC, 0, 0, Release.DEAD_LETTER) for _ in range(2)],
             return_exceptions=True,
@@ -350,12 +352,12 @@ async def test_a_release_that_is_refused_can_be_repeated_or_goes_on_by_itself(ho
         subscription = await parked(world)
         world.store.refusal = DiskFull("full")
         with pytest.raises(DiskFull):
-            await world.broker.parking.release(GROUP, TOPIC, 0, 0, how)
+            await world.broker.blocked_keys.release(GROUP, TOPIC, 0, 0, how)
         world.store.refusal = None
         if how is Release.DEAD_LETTER:
             await world.lapse()
         else:
-            await world.broker.parking.release(GROUP, TOPIC, 0, 0, how)
+            await world.broker.blocked_keys.release(GROUP, TOPIC, 0, 0, how)
         assert subscription.in_flight.count == 0
-        assert world.broker.parking.parked(GROUP) == []
+        assert world.broker.blocked_keys.parked(GROUP) == []
         assert texts(await world.receive()) == ["a1" if how is Release.RETRY else "a2"]

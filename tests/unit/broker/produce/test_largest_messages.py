@@ -122,7 +122,7 @@ async def fail_until_dead(world: World, topic: str = TOPIC) -> None:
         check(delivery.message)
         delay_ms = 1_000 if attempt else 0
         nack = Nack(delivery.receipt_handle, delay_ms, REASON)
-        (result,) = await world.broker.settle(topic, GROUP, nacks=[nack])
+        (result,) = await world.broker.settler.settle(topic, GROUP, nacks=[nack])
         assert result.error is None
         await lapse(world, 1_001)
 
@@ -134,16 +134,16 @@ async def redrive(world: World, to_topic: str | None = None) -> None:
 
 
 async def sent(world: World) -> None:
-    await world.broker.send(TOPIC, MESSAGE)
+    await world.broker.sender.send(TOPIC, MESSAGE)
 
 
 async def sent_in_a_batch(world: World) -> None:
-    (result,) = await world.broker.send_batch(TOPIC, [BatchItem(MESSAGE)])
+    (result,) = await world.broker.sender.send_batch(TOPIC, [BatchItem(MESSAGE)])
     assert not isinstance(result, Exception)
 
 
 async def delayed(world: World) -> None:
-    await world.broker.send(TOPIC, MESSAGE, due=Due(10_000, is_delay=True))
+    await world.broker.sender.send(TOPIC, MESSAGE, due=Due(10_000, is_delay=True))
     await lapse(world, 10_000)
 
 
@@ -183,15 +183,15 @@ async def scheduled(world: World) -> None:
 
 async def requested(world: World) -> None:
     async with asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(world.broker.requests.request(TOPIC, MESSAGE, 30.0))
+        asking = tasks.create_task(world.broker.request_reply.request(TOPIC, MESSAGE, 30.0))
         await until(lambda: world.store.bounds(TOPIC, 0).max_offset > 0)
         asking.cancel()
 
 
 async def sent_with_acks(world: World) -> None:
-    await world.broker.send(OTHER, Message(b"input"))
+    await world.broker.sender.send(OTHER, Message(b"input"))
     (delivery,) = await world.receive(group=GROUP, topic=OTHER)
-    done = await world.broker.ack_and_send(
+    done = await world.broker.ack_and_produce.ack_and_send(
         OTHER, GROUP, [delivery.receipt_handle], [Send(TOPIC, BatchItem(MESSAGE))]
     )
     assert done.refused is None
@@ -199,12 +199,12 @@ async def sent_with_acks(world: World) -> None:
 
 async def sent_under_a_key(world: World) -> None:
     for _ in range(2):
-        await world.broker.producers.send(TOPIC, MESSAGE, KeyToken("k" * 255, "print"))
+        await world.broker.deduplicator.send(TOPIC, MESSAGE, KeyToken("k" * 255, "print"))
 
 
 async def sent_in_sequence(world: World) -> None:
     for _ in range(2):
-        await world.broker.producers.send(TOPIC, MESSAGE, ProducerToken("p" * 255, 0, 0))
+        await world.broker.deduplicator.send(TOPIC, MESSAGE, ProducerToken("p" * 255, 0, 0))
 
 
 Way = Callable[[World], Awaitable[None]]
@@ -242,7 +242,7 @@ async def fail_scheduled(world: World) -> None:
         (delivery,) = await world.receive(group=GROUP, topic=TOPIC)
         assert delivery.message.keys == MESSAGE.keys
         nack = Nack(delivery.receipt_handle, 1_000 if attempt else 0, REASON)
-        await world.broker.settle(TOPIC, GROUP, nacks=[nack])
+        await world.broker.settler.settle(TOPIC, GROUP, nacks=[nack])
         await lapse(world, 1_001)
 
 
@@ -266,7 +266,7 @@ async def test_a_message_that_is_too_large_is_retried_and_dies_without_a_fault(
     message = OVERLONG[name]
     assert len(encode_properties(message)) <= PROPERTIES_BYTES_MAX
     world.store.append(TOPIC, 0, [message], FlushMode.ASYNC, lambda _error: None)
-    await world.broker.send(TOPIC, Message(b"behind it"))
+    await world.broker.sender.send(TOPIC, Message(b"behind it"))
     for attempt in range(3):
         deliveries = await world.receive(group=GROUP, topic=TOPIC)
         assert [each.message.body for each in deliveries] == [b"old", b"behind it"]

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def requested(world: World, body: bytes, wait_s: float = 60) -> Replied:
-    return await world.broker.requests.request(TOPIC, Message(body), wait_s, queue_id=0)
+    return await world.broker.request_reply.request(TOPIC, Message(body), wait_s, queue_id=0)
 
 
 async def stored(world: World, offset: int = 0) -> StoredMessage:
@@ -44,18 +44,18 @@ def correlation_of(message: StoredMessage) -> str:
 async def test_a_reply_goes_to_the_request_that_waits() -> None:
     async with running() as world, asyncio.TaskGroup() as tasks:
         first = tasks.create_task(requested(world, b"first"))
-        await until(lambda: world.broker.requests.waiting_count == 1)
+        await until(lambda: world.broker.request_reply.waiting_count == 1)
         second = tasks.create_task(requested(world, b"second"))
         messages = [await stored(world), await stored(world, 1)]
         for message in reversed(messages):
             reply = Message(b"re: " + message.body, tag="t", properties={"a": "b"})
-            world.broker.requests.reply(correlation_of(message), reply)
+            world.broker.request_reply.reply(correlation_of(message), reply)
         assert (await first).reply.message.body == b"re: first"
         replied = await second
         assert replied.reply.message.properties == {"a": "b"}
         assert replied.sent.queue_offset == 1
         assert replied.correlation_id == correlation_of(messages[1])
-        assert world.broker.requests.waiting_count == 0
+        assert world.broker.request_reply.waiting_count == 0
 
 
 async def test_a_request_carries_what_rocketmq_says() -> None:
@@ -68,7 +68,7 @@ async def test_a_request_carries_what_rocketmq_says() -> None:
         expectation = expectation_of(message)
         assert expectation is not None
         assert expectation.until_ms == world.clock.now_ms() + 2_500
-        world.broker.requests.reply(expectation.correlation_id, Message(b""))
+        world.broker.request_reply.reply(expectation.correlation_id, Message(b""))
         await task
 
 
@@ -82,20 +82,20 @@ async def test_no_reply_in_time_says_that_the_request_is_stored() -> None:
         assert caught.value.fields["correlation_id"] == correlation_of(message)
         assert caught.value.fields["message_id"] == message.message_id
         with pytest.raises(RequestExpired):
-            world.broker.requests.reply(correlation_of(message), Message(b"late"))
-        assert world.broker.requests.waiting_count == 0
+            world.broker.request_reply.reply(correlation_of(message), Message(b"late"))
+        assert world.broker.request_reply.waiting_count == 0
 
 
 async def test_a_second_reply_is_refused() -> None:
     async with running() as world, asyncio.TaskGroup() as tasks:
         task = tasks.create_task(requested(world, b"x"))
         correlation_id = correlation_of(await stored(world))
-        world.broker.requests.reply(correlation_id, Message(b"one"))
+        world.broker.request_reply.reply(correlation_id, Message(b"one"))
         with pytest.raises(RequestExpired):
-            world.broker.requests.reply(correlation_id, Message(b"two"))
+            world.broker.request_reply.reply(correlation_id, Message(b"two"))
         assert (await task).reply.message.body == b"one"
         with pytest.raises(RequestExpired):
-            world.broker.requests.reply(correlation_id, Message(b"three"))
+            world.broker.request_reply.reply(correlation_id, Message(b"three"))
 
 
 async def test_a_requester_that_leaves_waits_no_longer() -> None:
@@ -104,16 +104,16 @@ async def test_a_requester_that_leaves_waits_no_longer() -> None:
             task = tasks.create_task(requested(world, b"x"))
             correlation_id = correlation_of(await stored(world))
             task.cancel()
-        assert world.broker.requests.waiting_count == 0
+        assert world.broker.request_reply.waiting_count == 0
         with pytest.raises(RequestExpired):
-            world.broker.requests.reply(correlation_id, Message(b"y"))
+            world.broker.request_reply.reply(correlation_id, Message(b"y"))
 
 
 @pytest.mark.parametrize("correlation_id", ["", "x", "00000009-" + "0" * 32, "00000001-abc", "-"])
 async def test_a_reply_to_nobody_is_refused(correlation_id: str) -> None:
     async with running() as world:
         with pytest.raises(RequestNotFound):
-            world.broker.requests.reply(correlation_id, Message(b"y"))
+            world.broker.request_reply.reply(correlation_id, Message(b"y"))
 
 
 async def test_waiting_requests_are_bounded() -> None:
@@ -154,8 +154,8 @@ async def test_what_cannot_be_stored_waits_for_nothing() -> None:
         with pytest.raises(StoreFailed):
             await requested(world, b"x")
         with pytest.raises(TopicNotFound):
-            await world.broker.requests.request("none", Message(b"x"), 1)
-        assert world.broker.requests.waiting_count == 0
+            await world.broker.request_reply.request("none", Message(b"x"), 1)
+        assert world.broker.request_reply.waiting_count == 0
 
 
 async def test_limits_hold_for_requests_and_replies() -> None:
@@ -166,8 +166,8 @@ async def test_limits_hold_for_requests_and_replies() -> None:
         task = tasks.create_task(requested(world, b"x"))
         correlation_id = correlation_of(await stored(world))
         with pytest.raises(BodyTooLarge):
-            world.broker.requests.reply(correlation_id, Message(bytes(11)))
-        world.broker.requests.reply(correlation_id, Message(bytes(10)))
+            world.broker.request_reply.reply(correlation_id, Message(bytes(11)))
+        world.broker.request_reply.reply(correlation_id, Message(bytes(10)))
         await task
 
 
@@ -175,5 +175,5 @@ async def test_limits_hold_for_requests_and_replies() -> None:
 async def test_a_message_that_looks_like_a_request_is_none(until_ms: str) -> None:
     async with running() as world:
         system = {"CORRELATION_ID": "x", "MQ_REPLY_BY": until_ms} if until_ms else {}
-        await world.broker.send(TOPIC, Message(b"x", system=system), queue_id=0)
+        await world.broker.sender.send(TOPIC, Message(b"x", system=system), queue_id=0)
         assert expectation_of(await stored(world)) is None

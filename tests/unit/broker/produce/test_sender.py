@@ -50,8 +50,8 @@ def placed(results: list[SendResult | CurlewError]) -> list[tuple[int, int]]:
 
 async def test_a_message_is_answered_with_its_place() -> None:
     async with running() as world:
-        first = await world.broker.send(TOPIC, Message(b"a"))
-        second = await world.broker.send(TOPIC, Message(b"b", message_id="mine"))
+        first = await world.broker.sender.send(TOPIC, Message(b"a"))
+        second = await world.broker.sender.send(TOPIC, Message(b"b", message_id="mine"))
     assert (first.topic, first.queue_id, first.queue_offset) == (TOPIC, 0, 0)
     assert first.store_time_ms == world.clock.now_ms()
     assert (second.queue_offset, second.message_id) == (1, "mine")
@@ -59,7 +59,7 @@ async def test_a_message_is_answered_with_its_place() -> None:
 
 async def test_queues_take_turns() -> None:
     async with running(queues=3) as world:
-        sent = [await world.broker.send(TOPIC, Message(b"a")) for _ in range(7)]
+        sent = [await world.broker.sender.send(TOPIC, Message(b"a")) for _ in range(7)]
     assert [result.queue_id for result in sent] == [0, 1, 2, 0, 1, 2, 0]
 
 
@@ -67,51 +67,53 @@ async def test_a_sharding_key_has_one_queue() -> None:
     async with running(queues=4) as world:
         for key in ("order-17", "order-18", "größe"):
             message = Message(b"a", sharding_key=key)
-            chosen = {(await world.broker.send(TOPIC, message)).queue_id for _ in range(3)}
+            chosen = {(await world.broker.sender.send(TOPIC, message)).queue_id for _ in range(3)}
             assert chosen == {queue_for_sharding_key(key, 4)}
 
 
 async def test_a_queue_can_be_named() -> None:
     async with running(queues=4) as world:
         message = Message(b"a", sharding_key="k")
-        assert (await world.broker.send(TOPIC, message, queue_id=2)).queue_id == 2
+        assert (await world.broker.sender.send(TOPIC, message, queue_id=2)).queue_id == 2
         with pytest.raises(QueueNotFound) as caught:
-            await world.broker.send(TOPIC, message, queue_id=4)
+            await world.broker.sender.send(TOPIC, message, queue_id=4)
         assert caught.value.outcome == "not_stored"
 
 
 async def test_flush_is_the_topic_s_unless_the_send_says_otherwise() -> None:
     async with running() as world:
-        await world.broker.send(TOPIC, Message(b"a"))
-        await world.broker.send(TOPIC, Message(b"a"), flush=FlushMode.SYNC)
-        await world.broker.send_batch(TOPIC, [BatchItem(Message(b"a"))], flush=FlushMode.SYNC)
+        await world.broker.sender.send(TOPIC, Message(b"a"))
+        await world.broker.sender.send(TOPIC, Message(b"a"), flush=FlushMode.SYNC)
+        await world.broker.sender.send_batch(
+            TOPIC, [BatchItem(Message(b"a"))], flush=FlushMode.SYNC
+        )
     assert world.store.flushes == [FlushMode.ASYNC, FlushMode.SYNC, FlushMode.SYNC]
 
 
 async def test_an_unknown_topic_has_a_hint() -> None:
     async with running() as world:
         with pytest.raises(TopicNotFound) as caught:
-            await world.broker.send("order", Message(b"a"))
+            await world.broker.sender.send("order", Message(b"a"))
         assert caught.value.hint == "did you mean 'orders'?"
         assert caught.value.outcome == "not_stored"
         with pytest.raises(IllegalTopic):
-            await world.broker.send("no such topic", Message(b"a"))
+            await world.broker.sender.send("no such topic", Message(b"a"))
 
 
 async def test_a_first_send_makes_the_topic_where_that_is_on() -> None:
     config = replace(IDLE, auto_create_topics=True)
     async with running(config=config) as world:
-        assert (await world.broker.send("new", Message(b"a"))).topic == "new"
+        assert (await world.broker.sender.send("new", Message(b"a"))).topic == "new"
         assert "new" in world.metadata.snapshot.topics
         with pytest.raises(IllegalTopic):
-            await world.broker.send("not a name", Message(b"a"))
+            await world.broker.sender.send("not a name", Message(b"a"))
     assert not BrokerConfig().auto_create_topics
 
 
 async def test_an_invalid_message_is_not_stored() -> None:
     async with running() as world:
         with pytest.raises(IllegalTag) as caught:
-            await world.broker.send(TOPIC, Message(b"a", tag="a|b"))
+            await world.broker.sender.send(TOPIC, Message(b"a", tag="a|b"))
         assert caught.value.outcome == "not_stored"
         assert not world.store.queues
 
@@ -121,13 +123,13 @@ async def test_a_refused_append_is_not_stored(error: CurlewError) -> None:
     async with running() as world:
         world.store.refusal = error
         for send in (
-            world.broker.send(TOPIC, Message(b"a")),
-            world.broker.send_frame(TOPIC, b"", queue_id=7),
+            world.broker.sender.send(TOPIC, Message(b"a")),
+            world.broker.sender.send_frame(TOPIC, b"", queue_id=7),
         ):
             with pytest.raises(CurlewError) as caught:
                 await send
             assert caught.value.outcome == "not_stored"
-        [result] = await world.broker.send_batch(TOPIC, [BatchItem(Message(b"a"))])
+        [result] = await world.broker.sender.send_batch(TOPIC, [BatchItem(Message(b"a"))])
         assert result is error
         assert error.outcome == "not_stored"
 
@@ -136,18 +138,18 @@ async def test_a_failed_write_is_unknown_unless_the_store_knows_better() -> None
     async with running() as world:
         world.store.failure = StoreFailed("fsync failed")
         with pytest.raises(StoreFailed) as caught:
-            await world.broker.send(TOPIC, Message(b"a"))
+            await world.broker.sender.send(TOPIC, Message(b"a"))
         assert caught.value.outcome == "unknown"
         world.store.failure = DiskFull("no room", outcome="not_stored")
         with pytest.raises(DiskFull) as full:
-            await world.broker.send(TOPIC, Message(b"a"))
+            await world.broker.sender.send(TOPIC, Message(b"a"))
         assert full.value.outcome == "not_stored"
 
 
 async def test_a_send_waits_until_it_is_confirmed() -> None:
     async with running() as world, asyncio.TaskGroup() as tasks:
         world.store.held = held = no_confirmations()
-        send = tasks.create_task(world.broker.send(TOPIC, Message(b"a")))
+        send = tasks.create_task(world.broker.sender.send(TOPIC, Message(b"a")))
         await until(lambda: len(held) == 1)
         assert not send.done()
         world.store.confirm()
@@ -158,7 +160,7 @@ async def test_a_cancelled_send_leaves_the_append_to_finish() -> None:
     async with running() as world:
         world.store.held = held = no_confirmations()
         async with asyncio.TaskGroup() as tasks:
-            send = tasks.create_task(world.broker.send(TOPIC, Message(b"kept")))
+            send = tasks.create_task(world.broker.sender.send(TOPIC, Message(b"kept")))
             await until(lambda: len(held) == 1)
             send.cancel()
         assert send.cancelled()
@@ -170,8 +172,8 @@ async def test_a_cancelled_send_leaves_the_append_to_finish() -> None:
 async def test_a_batch_without_keys_goes_to_one_queue() -> None:
     async with running(queues=3) as world:
         items = [BatchItem(Message(b"a")) for _ in range(4)]
-        first = placed(await world.broker.send_batch(TOPIC, items))
-        second = placed(await world.broker.send_batch(TOPIC, items))
+        first = placed(await world.broker.sender.send_batch(TOPIC, items))
+        second = placed(await world.broker.sender.send_batch(TOPIC, items))
     assert first == [(0, 0), (0, 1), (0, 2), (0, 3)]
     assert second == [(1, 0), (1, 1), (1, 2), (1, 3)]
 
@@ -179,8 +181,8 @@ async def test_a_batch_without_keys_goes_to_one_queue() -> None:
 async def test_a_batch_can_be_spread_or_sent_to_a_named_queue() -> None:
     async with running(queues=3) as world:
         items = [BatchItem(Message(b"a")) for _ in range(4)]
-        spread = placed(await world.broker.send_batch(TOPIC, items, spread=True))
-        named = placed(await world.broker.send_batch(TOPIC, items, spread=True, queue_id=2))
+        spread = placed(await world.broker.sender.send_batch(TOPIC, items, spread=True))
+        named = placed(await world.broker.sender.send_batch(TOPIC, items, spread=True, queue_id=2))
     assert [queue for queue, _ in spread] == [0, 1, 2, 0]
     assert {queue for queue, _ in named} == {2}
 
@@ -194,20 +196,20 @@ async def test_entries_with_keys_or_queues_go_their_own_way() -> None:
             BatchItem(Message(b"d", sharding_key="k")),
             BatchItem(Message(b"e")),
         ]
-        results = placed(await world.broker.send_batch(TOPIC, items))
+        results = placed(await world.broker.sender.send_batch(TOPIC, items))
         key_queue = queue_for_sharding_key("k", 4)
         assert results[0][0] == results[3][0] == key_queue
         assert results[2][0] == 3
         assert results[1][0] == results[4][0]
         for (queue, offset), item in zip(results, items, strict=True):
             pulled = await world.pull(offset, queue_id=queue, max_messages=1)
-            assert world.broker.decode(pulled.read.records[0]).body == item.message.body
+            assert world.broker.puller.decode(pulled.read.records[0]).body == item.message.body
 
 
 async def test_bad_entries_fail_alone_and_in_place() -> None:
     async with running(queues=2) as world:
         undecodable = InvalidRequest("entry is not an object")
-        results = await world.broker.send_batch(
+        results = await world.broker.sender.send_batch(
             TOPIC,
             [
                 BatchItem(Message(b"a")),
@@ -227,13 +229,13 @@ async def test_bad_entries_fail_alone_and_in_place() -> None:
 async def test_a_strict_batch_is_all_or_nothing() -> None:
     async with running(queues=2) as world:
         good, bad = BatchItem(Message(b"a")), BatchItem(Message(b"b", tag="|"))
-        results = await world.broker.send_batch(TOPIC, [good, bad, good], strict=True)
+        results = await world.broker.sender.send_batch(TOPIC, [good, bad, good], strict=True)
         assert [type(result) for result in results] == [InvalidRequest, IllegalTag, InvalidRequest]
         assert all(
             isinstance(result, CurlewError) and result.outcome == "not_stored" for result in results
         )
         assert not world.store.queues
-        placed(await world.broker.send_batch(TOPIC, [good, good], strict=True))
+        placed(await world.broker.sender.send_batch(TOPIC, [good, good], strict=True))
 
 
 LARGE = 9_000
@@ -266,7 +268,7 @@ async def test_behind_a_refused_part_nothing_of_that_queue_is_stored(
 
         monkeypatch.setattr(world.store, "append", refused_once)
         items = large(queues=2)
-        results = await world.broker.send_batch(TOPIC, items)
+        results = await world.broker.sender.send_batch(TOPIC, items)
         failed = [n for n, result in enumerate(results) if isinstance(result, CurlewError)]
         assert {type(results[n]) for n in failed} == {TooManyRequests}
         first = failed[0]
@@ -274,7 +276,7 @@ async def test_behind_a_refused_part_nothing_of_that_queue_is_stored(
         assert failed == list(range(first, LARGE, 2)), "all behind it in queue 0, and no others"
         assert calls.count(0) == 2
         assert calls.count(1) > 1
-        await world.broker.send_batch(TOPIC, [items[n] for n in failed])
+        await world.broker.sender.send_batch(TOPIC, [items[n] for n in failed])
         for queue_id in (0, 1):
             assert in_queue(world, queue_id) == [b"%05d" % n for n in range(queue_id, LARGE, 2)]
 
@@ -293,7 +295,7 @@ async def test_behind_a_part_that_failed_nothing_of_that_queue_is_stored(
 
         world.store.failure = DiskFull("no room", outcome="not_stored")
         monkeypatch.setattr(world.store, "append", fails_at_first)
-        results = await world.broker.send_batch(TOPIC, large())
+        results = await world.broker.sender.send_batch(TOPIC, large())
         assert {type(result) for result in results} == {DiskFull}
         assert (TOPIC, 0) not in world.store.queues or in_queue(world, 0) == []
 
@@ -313,14 +315,14 @@ async def test_a_strict_batch_is_one_step(count: int) -> None:
 
         world.store.append_step = one_step  # type: ignore[method-assign]
         items = large(queues=2)[:count]
-        refused = await world.broker.send_batch(TOPIC, items, strict=True)
+        refused = await world.broker.sender.send_batch(TOPIC, items, strict=True)
         assert not world.store.queues
         assert {type(result) for result in refused} == {TooManyRequests}
         world.store.failure = DiskFull("no room", outcome="not_stored")
-        failed = await world.broker.send_batch(TOPIC, items, strict=True)
+        failed = await world.broker.sender.send_batch(TOPIC, items, strict=True)
         assert {type(result) for result in failed} == {DiskFull}
         world.store.failure = None
-        results = await world.broker.send_batch(TOPIC, items, strict=True)
+        results = await world.broker.sender.send_batch(TOPIC, items, strict=True)
         assert steps == [count] * 3
         assert placed(results) == [(n % 2, n // 2) for n in range(count)]
 
@@ -329,7 +331,7 @@ async def test_a_strict_batch_may_have_messages_for_later() -> None:
     async with running() as world:
         later = BatchItem(Message(b"later"), due=Due(60, is_delay=True))
         now = BatchItem(Message(b"now"))
-        results = await world.broker.send_batch(TOPIC, [later, now], strict=True)
+        results = await world.broker.sender.send_batch(TOPIC, [later, now], strict=True)
         offsets = [each.queue_offset for each in results if isinstance(each, SendResult)]
         assert offsets == [-1, 0]
         assert in_queue(world, 0) == [b"now"]
@@ -340,7 +342,7 @@ async def test_a_batch_that_fails_to_be_written_says_so_per_entry() -> None:
         world.store.failure = StoreFailed("fsync failed")
         items: list[BatchItem | CurlewError]
         items = [BatchItem(Message(b"a")), InvalidRequest("bad"), BatchItem(Message(b"b"))]
-        results = await world.broker.send_batch(TOPIC, items, spread=True)
+        results = await world.broker.sender.send_batch(TOPIC, items, spread=True)
         outcomes = [result.outcome for result in results if isinstance(result, CurlewError)]
         assert outcomes == ["unknown", "not_stored", "unknown"]
 
@@ -350,20 +352,20 @@ async def test_bounds_of_batches() -> None:
         one = BatchItem(Message(b"0123456789"))
         for items in ([one] * 3, [BatchItem(Message(b""))] * 6):
             with pytest.raises(BatchTooLarge) as caught:
-                await world.broker.send_batch(TOPIC, items)
+                await world.broker.sender.send_batch(TOPIC, items)
             assert caught.value.outcome == "not_stored"
         with pytest.raises(InvalidRequest):
-            await world.broker.send_batch(TOPIC, [])
+            await world.broker.sender.send_batch(TOPIC, [])
         with pytest.raises(QueueNotFound):
-            await world.broker.send_batch(TOPIC, [one], queue_id=1)
-        [result] = await world.broker.send_batch(TOPIC, [BatchItem(Message(b"01234567890"))])
+            await world.broker.sender.send_batch(TOPIC, [one], queue_id=1)
+        [result] = await world.broker.sender.send_batch(TOPIC, [BatchItem(Message(b"01234567890"))])
         assert isinstance(result, BodyTooLarge)
-        assert len(placed(await world.broker.send_batch(TOPIC, [one, one]))) == 2
+        assert len(placed(await world.broker.sender.send_batch(TOPIC, [one, one]))) == 2
 
 
 async def test_a_damaged_frame_is_refused_whole() -> None:
     async with running() as world:
         with pytest.raises(MalformedFrame) as caught:
-            await world.broker.send_frame(TOPIC, b"CRLW" + bytes(28))
+            await world.broker.sender.send_frame(TOPIC, b"CRLW" + bytes(28))
         assert caught.value.outcome == "not_stored"
         assert not world.store.queues

@@ -166,7 +166,7 @@ async def test_a_key_finds_the_newest_by_the_index() -> None:
         for number in range(30):
             keys = ("k",) if number % 3 == 0 else ("other", "k2")
             message = Message(b"%d" % number, keys=keys, properties={"n": str(number)})
-            await world.broker.send(TOPIC, message, queue_id=number % 2)
+            await world.broker.sender.send(TOPIC, message, queue_id=number % 2)
         wanted = BrowseConditions(key="k")
         result = await browse(world, wanted, max_messages=4)
         assert bodies(result) == [b"27", b"24", b"21", b"18"]
@@ -185,7 +185,7 @@ async def test_where_the_index_ends_too_early_the_queues_are_searched(keyed_max:
     async with running(queues=2) as world:
         for number in range(20):
             message = Message(b"%d" % number, keys=("k",) if number % 2 else ())
-            await world.broker.send(TOPIC, message, queue_id=number % 2)
+            await world.broker.sender.send(TOPIC, message, queue_id=number % 2)
         world.store.keyed_max = keyed_max
         found, _ = await all_pages(world, BrowseConditions(key="k"), max_messages=4)
         assert found == [b"%d" % number for number in range(19, 0, -2)]
@@ -295,8 +295,8 @@ def test_any_other_text_is_no_cursor(text: str) -> None:
 async def test_a_message_is_found_by_the_id_that_its_producer_gave() -> None:
     async with running() as world:
         message = Message(b"mine", message_id="order-17-1")
-        await world.broker.send(TOPIC, message, queue_id=0)
-        assert (await world.broker.message(TOPIC, "order-17-1")).body == b"mine"
+        await world.broker.sender.send(TOPIC, message, queue_id=0)
+        assert (await world.broker.browser.message(TOPIC, "order-17-1")).body == b"mine"
         await world.topic(1, name="other")
         with pytest.raises(MessageNotFound):
-            await world.broker.message("other", "order-17-1")
+            await world.broker.browser.message("other", "order-17-1")

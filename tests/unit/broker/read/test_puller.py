@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 
 
 def bodies(world: World, result: PullResult) -> list[bytes]:
-    return [world.broker.decode(record).body for record in result.read.records]
+    return [world.broker.puller.decode(record).body for record in result.read.records]
 
 
 def numbered(count: int) -> list[bytes]:
@@ -230,8 +230,8 @@ async def test_a_condition_over_properties_selects() -> None:
 async def test_a_condition_sees_the_tag_and_the_keys() -> None:
     async with running() as world:
         tagged = Message(b"tagged", tag="a", keys=("k1", "k2"))
-        await world.broker.send(TOPIC, tagged, queue_id=0)
-        await world.broker.send(TOPIC, Message(b"other", tag="b", keys=("k3",)), queue_id=0)
+        await world.broker.sender.send(TOPIC, tagged, queue_id=0)
+        await world.broker.sender.send(TOPIC, Message(b"other", tag="b", keys=("k3",)), queue_id=0)
         result = await world.pull(0, filter="sql: TAGS = 'a' AND KEYS CONTAINS 'k2'")
         assert bodies(world, result) == [b"tagged"]
         result = await world.pull(0, filter="sql: TAGS <> 'a'")
@@ -404,7 +404,7 @@ async def test_a_deleted_topic_ends_the_wait() -> None:
     async with running() as world:
         pull = asyncio.ensure_future(world.pull(0, wait_s=60))
         await until(lambda: world.waiting == 1)
-        await world.broker.delete_topic(TOPIC)
+        await world.broker.settings_changes.delete_topic(TOPIC)
         with pytest.raises(TopicNotFound):
             await pull
 
@@ -417,7 +417,7 @@ async def test_a_cancelled_wait_leaves_nothing_behind() -> None:
         with pytest.raises(asyncio.CancelledError):
             await pull
         assert world.waiting == 0
-        assert not world.broker._waiters._pulls
+        assert not world.broker.long_polls._pulls
 
 
 async def test_the_number_of_waiting_requests_is_bounded() -> None:
@@ -455,13 +455,13 @@ async def test_requests_that_make_no_sense(
 ) -> None:
     async with running() as world:
         with pytest.raises(error):
-            await world.broker.pull(TOPIC, 0, request_)
+            await world.broker.puller.pull(TOPIC, 0, request_)
 
 
 async def test_unknown_topics_and_queues() -> None:
     async with running() as world:
         with pytest.raises(TopicNotFound):
-            await world.broker.pull("order", 0, PullRequest(offset=0))
+            await world.broker.puller.pull("order", 0, PullRequest(offset=0))
         for queue_id in (-1, 1):
             with pytest.raises(QueueNotFound):
                 await world.pull(0, queue_id=queue_id)
@@ -563,7 +563,7 @@ async def test_deleting_ends_waiting_though_the_store_cannot_note_it(
 
         monkeypatch.setattr(world.store, "delete_topic", fail)
         with pytest.raises(StoreFailed):
-            await world.broker.delete_topic(TOPIC)
+            await world.broker.settings_changes.delete_topic(TOPIC)
         with pytest.raises(TopicNotFound):
             await asyncio.wait_for(pull, 10)
 
@@ -574,4 +574,4 @@ async def test_an_arrival_leaves_nothing_behind_of_who_waited() -> None:
         await until(lambda: world.waiting == 1)
         await world.send(b"1")
         assert bodies(world, await pull) == [b"1"]
-        assert not world.broker._waiters._pulls
+        assert not world.broker.long_polls._pulls

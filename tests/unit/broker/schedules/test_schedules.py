@@ -228,7 +228,7 @@ async def test_a_firing_for_a_topic_that_an_older_database_lacks_waits_for_it() 
 async def test_a_firing_for_a_topic_that_was_deleted_is_over() -> None:
     async with running() as world:
         await world.broker.schedules.put("tick", every_minute())
-        await world.broker.delete_topic(TOPIC)
+        await world.broker.settings_changes.delete_topic(TOPIC)
         await at(world, FIRST)
         assert times(world) == []
         assert world.broker.schedules.faults.count == 0

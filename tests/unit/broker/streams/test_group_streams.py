@@ -9,7 +9,7 @@ from app.broker.streams.group_stream import GroupStream, GroupStreamRequest
 from app.broker.streams.stream import StreamEnd, StreamEnded
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest, TopicNotFound
 from app.domain.settings import GroupSettings
-from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, running
+from tests.support.nodes.brokers import GROUP, TOPIC, World, bodies, put_group, running
 from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -54,12 +54,12 @@ async def test_an_extended_message_uses_credit_until_it_is_settled() -> None:
         with await opened(world, credit=1, invisible_ms=5_000) as stream:
             [first] = await stream.next(0)
             extends = [Extend(first.receipt_handle, 60_000)]
-            [extended] = await world.broker.settle(TOPIC, GROUP, extends=extends)
+            [extended] = await world.broker.settler.settle(TOPIC, GROUP, extends=extends)
             world.clock.advance(ms=5_000)
             await world.broker.expire_leases()
             assert await stream.next(0) == []
             assert extended.new_handle is not None
-            await world.broker.settle_one(extended.new_handle, "ack")
+            await world.broker.settler.settle_one(extended.new_handle, "ack")
             assert bodies(await stream.next(0)) == [b"2"]
 
 
@@ -129,9 +129,9 @@ async def test_it_says_why_it_ends(reason: str, has_credit: bool) -> None:
         with await opened(world, credit=1) as stream:
             waiting = await waiting_for_the_end(world, stream, has_credit)
             if reason == "topic_deleted":
-                await world.broker.delete_topic(TOPIC)
+                await world.broker.settings_changes.delete_topic(TOPIC)
             elif reason == "group_deleted":
-                await world.broker.delete_group(GROUP)
+                await world.broker.settings_changes.delete_group(GROUP)
             else:
                 await world.broker.stop()
             assert await waiting == reason
@@ -148,10 +148,10 @@ async def test_it_ends_when_what_it_reads_is_deleted_and_made_again(
             waiting = await waiting_for_the_end(world, stream, has_credit)
             world.clock.advance(ms=1)
             if what == "topic":
-                await world.broker.delete_topic(TOPIC)
+                await world.broker.settings_changes.delete_topic(TOPIC)
                 await world.topic()
             else:
-                await world.broker.delete_group(GROUP)
+                await world.broker.settings_changes.delete_group(GROUP)
                 await world.group(GroupSettings())
             await world.send(b"later")
             assert await asyncio.wait_for(waiting, 10) == f"{what}_deleted"
@@ -164,7 +164,7 @@ async def test_it_goes_on_when_the_group_is_changed() -> None:
     async with running() as world:
         with await opened(world) as stream:
             world.clock.advance(ms=1)
-            await world.broker.put_group(GROUP, GroupSettings(max_attempts=3))
+            await put_group(world.broker, GROUP, GroupSettings(max_attempts=3))
             await world.send(b"more")
             assert bodies(await stream.next(0)) == [b"more"]
 

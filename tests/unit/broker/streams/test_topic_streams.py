@@ -133,7 +133,7 @@ async def test_queues_that_are_added_are_read_from_their_beginning() -> None:
             await until(lambda: world.waiting == 1)
             await world.topic(2)
             await world.send(b"new", queue_id=1)
-            world.broker._waiters.wake_topic(TOPIC)
+            world.broker.long_polls.wake_topic(TOPIC)
             assert bodies(await waiting) == [b"new"]
 
 
@@ -232,7 +232,7 @@ async def test_it_ends_when_the_topic_is_deleted() -> None:
         with await opened(world) as stream:
             waiting = asyncio.ensure_future(ending(stream))
             await until(lambda: world.waiting == 1)
-            await world.broker.delete_topic(TOPIC)
+            await world.broker.settings_changes.delete_topic(TOPIC)
             assert await waiting is StreamEnd.TOPIC_DELETED
 
 
@@ -245,7 +245,7 @@ async def test_it_ends_when_the_topic_is_deleted_and_made_again(is_waiting: bool
             assert len((await stream.next(0)).messages) == 2
             waiting = asyncio.ensure_future(ending(stream)) if is_waiting else None
             await until(lambda: world.waiting == (1 if is_waiting else 0))
-            await world.broker.delete_topic(TOPIC)
+            await world.broker.settings_changes.delete_topic(TOPIC)
             await world.topic(1)
             await world.send(b"of the new topic", b"too", b"and this")
             ended = await asyncio.wait_for(waiting or ending(stream), 10)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 def trails(world: World) -> MessageTrace:
-    return world.broker.trails
+    return world.broker.message_trace
 
 
 async def kinds(world: World, offset: int, group: str | None = None) -> list[str]:

@@ -48,7 +48,7 @@ async def visible(world: World) -> list[bytes]:
     found: list[bytes] = []
     for queue_id in range(world.metadata.snapshot.topics[TOPIC].queues):
         read = (await world.pull(0, queue_id=queue_id)).read
-        found += [world.broker.decode(record).body for record in read.records]
+        found += [world.broker.puller.decode(record).body for record in read.records]
     return found
 
 
@@ -67,7 +67,7 @@ async def test_a_half_message_is_visible_only_when_it_is_committed() -> None:
         committed = await transactions(world).decide(prepared.transaction_id, COMMITTED)
         assert (committed.state, committed.queue_offset) == ("COMMITTED", 0)
         assert await visible(world) == [b"x"]
-        message = await world.broker.message(TOPIC, prepared.transaction_id)
+        message = await world.broker.browser.message(TOPIC, prepared.transaction_id)
         assert (message.tag, message.keys, message.sharding_key) == ("paid", ("k",), "s")
         assert (message.properties, message.queue_id) == ({"a": "1"}, prepared.queue_id)
 
@@ -323,7 +323,7 @@ async def test_what_was_prepared_for_a_topic_is_not_for_its_successor(
         prepared = await prepare(world, queue_id=3)
         if is_of_an_early_version:
             prepared.generation = 0
-        await world.broker.delete_topic(TOPIC)
+        await world.broker.settings_changes.delete_topic(TOPIC)
         with pytest.raises(TopicNotFound):
             await transactions(world).decide(prepared.transaction_id, COMMITTED)
         world.clock.advance(ms=1)

@@ -21,7 +21,7 @@ async def pause_group(
     group: str, services: WithServices, dry_run: WithDryRun = None
 ) -> GroupChangeDocument:
     """Receives of the group get nothing, and say so, until it is resumed; settling goes on."""
-    change = await services.broker.flow.pause(group, is_dry_run=is_dry_run(dry_run))
+    change = await services.broker.group_pause.pause(group, is_dry_run=is_dry_run(dry_run))
     return GroupChangeDocument.of_change(change, consumption_states(services, group))
 
 
@@ -35,5 +35,5 @@ async def resume_group(
     group: str, services: WithServices, dry_run: WithDryRun = None
 ) -> GroupChangeDocument:
     """Receives that wait get messages at once."""
-    change = await services.broker.flow.resume(group, is_dry_run=is_dry_run(dry_run))
+    change = await services.broker.group_pause.resume(group, is_dry_run=is_dry_run(dry_run))
     return GroupChangeDocument.of_change(change, consumption_states(services, group))

@@ -34,7 +34,7 @@ router = APIRouter(tags=["offsets"])
 )
 async def list_group_offsets(group: str, services: WithServices) -> AllGroupOffsets:
     """Per topic and queue, the offset below which everything is done for the group."""
-    rows = await services.broker.group_positions.all_committed(group)
+    rows = await services.broker.offset_admin.all_committed(group)
     return AllGroupOffsets(group=group, offsets=[TopicQueueOffset.at(row) for row in rows])
 
 
@@ -46,9 +46,7 @@ async def list_group_offsets(group: str, services: WithServices) -> AllGroupOffs
 )
 async def get_group_offsets(group: str, topic: str, services: WithServices) -> GroupOffsets:
     """Per queue, the offset below which everything is done for the group."""
-    return GroupOffsets.of(
-        group, topic, await services.broker.group_positions.committed(group, topic)
-    )
+    return GroupOffsets.of(group, topic, await services.broker.offset_admin.committed(group, topic))
 
 
 @router.put(
@@ -82,7 +80,7 @@ async def commit_group_offsets(
     rows = [QueuePosition(entry.queue_id, entry.offset) for entry in body.offsets]
     tries = is_dry_run(dry_run)
     broker = services.broker
-    commit = broker.group_positions.preview_commit if tries else broker.commit_offsets
+    commit = broker.offset_admin.preview_commit if tries else broker.offset_admin.commit
     committed = await commit(
         group, topic, rows, force=body.force, take_over=force, committer=body.committer
     )
@@ -102,7 +100,7 @@ async def delete_group_offsets(
 ) -> Response:
     """For a subscription that nobody uses any more; refused while a member reads the topic."""
     tries = is_dry_run(dry_run)
-    offsets = await services.broker.group_positions.delete(group, topic, is_dry_run=tries)
+    offsets = await services.broker.offset_admin.delete(group, topic, is_dry_run=tries)
     forgotten = Committed(offsets, effects=())
     return deleted(CommitAnswer.of_commit(group, topic, forgotten, is_dry_run=tries))
 
@@ -124,7 +122,7 @@ async def reset_group_offsets(
     """Backwards or forwards, also while the group is at work: leases end, members are told."""
     tries = is_dry_run(dry_run, body.asks_for_dry_run)
     request = body.request(is_dry_run=tries)
-    result = await services.broker.group_positions.reset(group, topic, request)
+    result = await services.broker.offset_admin.reset(group, topic, request)
     return ResetAnswer.of(group, tries, result)
 
 
@@ -144,7 +142,7 @@ async def reset_all_group_offsets(
     """As for one topic, in every topic where the group has offsets or members."""
     tries = is_dry_run(dry_run, body.asks_for_dry_run)
     request = body.request(is_dry_run=tries)
-    result = await services.broker.group_positions.reset(group, None, request)
+    result = await services.broker.offset_admin.reset(group, None, request)
     return ResetAnswer.of(group, tries, result)
 
 
@@ -168,7 +166,7 @@ async def put_snapshot(
 ) -> SnapshotAnswer:
     """A name is used once: a snapshot never changes. At most `offset_snapshots_per_group_max`."""
     tries = is_dry_run(dry_run)
-    positions = services.broker.group_positions
+    positions = services.broker.offset_admin
     snapshot = await positions.take_snapshot(group, name, is_dry_run=tries)
     if tries:
         response.status_code = 200
@@ -187,7 +185,7 @@ def _snapshot_answer(snapshot: OffsetSnapshot, *, is_dry_run: bool) -> SnapshotA
 )
 async def list_snapshots(group: str, services: WithServices) -> SnapshotList:
     """All of them, by name."""
-    return SnapshotList.of(group, await services.broker.group_positions.snapshots(group))
+    return SnapshotList.of(group, await services.broker.offset_admin.snapshots(group))
 
 
 @router.get(
@@ -198,7 +196,7 @@ async def list_snapshots(group: str, services: WithServices) -> SnapshotList:
 )
 async def get_snapshot(group: str, name: str, services: WithServices) -> SnapshotDocument:
     """The offsets as they were."""
-    return SnapshotDocument.of(await services.broker.group_positions.snapshot(group, name))
+    return SnapshotDocument.of(await services.broker.offset_admin.snapshot(group, name))
 
 
 @router.post(
@@ -217,7 +215,7 @@ async def restore_snapshot(
 ) -> ResetAnswer:
     """A reset to what was; queues that the snapshot does not have stay as they are."""
     tries = is_dry_run(dry_run, body.asks_for_dry_run)
-    result = await services.broker.group_positions.restore(group, name, is_dry_run=tries)
+    result = await services.broker.offset_admin.restore(group, name, is_dry_run=tries)
     return ResetAnswer.of(group, tries, result)
 
 
@@ -234,6 +232,6 @@ async def delete_snapshot(
 ) -> Response:
     """The offsets themselves stay as they are."""
     tries = is_dry_run(dry_run)
-    positions = services.broker.group_positions
+    positions = services.broker.offset_admin
     snapshot = await positions.delete_snapshot(group, name, is_dry_run=tries)
     return deleted(_snapshot_answer(snapshot, is_dry_run=tries))

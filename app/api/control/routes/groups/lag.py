@@ -149,7 +149,7 @@ async def get_delivery(
     topic: str, message_id: str, services: WithServices, group: str
 ) -> DeliveryDocument:
     """Where the message stands in the group, and what can be done about it."""
-    message = await services.broker.message(topic, message_id)
-    found = await services.broker.whereabouts.look(message, group)
+    message = await services.broker.browser.message(topic, message_id)
+    found = await services.broker.delivery_status.look(message, group)
     states = consumption_states(services, group)
     return DeliveryDocument.of(topic, message_id, group, found, states)

@@ -70,7 +70,7 @@ assert RETRY_QUEUE_ID == 4_294_967_295, "the text above names it"
 )
 async def list_parked(group: str, services: WithServices) -> ParkedList:
     """Keys whose message was delivered as often as it may be, with `on_exhausted: park`."""
-    parked = services.broker.parking.parked(group)
+    parked = services.broker.blocked_keys.parked(group)
     return ParkedList(parked=[ParkedDocument.of(each) for each in parked])
 
 
@@ -89,7 +89,7 @@ async def release_parked(
 ) -> ReleasedDocument:
     """Let the key go on; the answer is what was parked."""
     tries = is_dry_run(dry_run)
-    released = await services.broker.parking.release(
+    released = await services.broker.blocked_keys.release(
         group, body.topic, body.queue_id, body.queue_offset, body.action, is_dry_run=tries
     )
     return ReleasedDocument(**ParkedDocument.of(released).model_dump(), dry_run=tries)

@@ -70,9 +70,9 @@ async def get_trace(
 ) -> TraceDocument:
     """When it was stored, and what happened to it since, for each group; as long as it is kept."""
     is_traced = find_topic(services.metadata, topic).trace
-    message = await services.broker.message(topic, message_id)
+    message = await services.broker.browser.message(topic, message_id)
     origin = origin_of(message)
-    trail = await services.broker.trails.trail(
+    trail = await services.broker.message_trace.trail(
         origin.topic, origin.queue_id, origin.queue_offset, group=group
     )
     return TraceDocument(

@@ -1,0 +1,51 @@
+"""What all parts of a broker work with, and whether the broker takes requests. Event loop only."""
+
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+from app.broker.config import BrokerConfig
+from app.broker.ports import Metadata, Store
+from app.domain.clock import Clock
+from app.domain.errors import ShuttingDown
+from app.domain.limits import Limits
+
+
+class Gate:
+    """Open from the end of `Broker.start` to the beginning of `Broker.stop`."""
+
+    __slots__ = ("closed_because",)
+
+    def __init__(self) -> None:
+        self.closed_because = "the broker has not started"
+        """Empty while the gate is open."""
+
+    def check(self) -> None:
+        """Raise `ShuttingDown` while the gate is closed."""
+        if self.closed_because:
+            raise ShuttingDown(
+                self.closed_because, hint="ask another node, or again later", retry_after_s=1
+            )
+
+    def check_for_sends(self) -> None:
+        """Raise `ShuttingDown` with the outcome "not_stored" while the gate is closed."""
+        if self.closed_because:
+            raise ShuttingDown(
+                self.closed_because,
+                hint="send to another node, or again later",
+                outcome="not_stored",
+                retry_after_s=1,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One per broker; each part takes from it what it needs."""
+
+    store: Store
+    metadata: Metadata
+    clock: Clock
+    limits: Limits
+    config: BrokerConfig
+    readers: Executor
+    """Threads for reads that wait for the disk."""
+    gate: Gate = field(default_factory=Gate)

@@ -5,12 +5,18 @@ Pure: the tests feed them the repository, and a made-up offence each, to see tha
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
 MODULE_LINES_MAX: Final = 600
 FUNCTION_LINES_MAX: Final = 70
+FOLDER_MODULES_MAX: Final = 12
+"""Modules side by side in a folder, `__init__` and `conftest` not counted."""
+
+DIVIDED: Final = ("app/", "benchmarks/", "tests/")
+"""Where folders are held to that."""
 
 EMPTY_NAMES: Final = frozenset(
     ["util", "utils", "helper", "helpers", "common", "core", "base", "manager", "misc"]
@@ -64,6 +70,17 @@ def machine_path(path: str, text: str) -> Iterator[str]:
     for number, line in enumerate(text.splitlines(), start=1):
         if found := _MACHINE_PATH.search(line):
             yield f"{path}:{number} names a path of one machine: {found.group()}"
+
+
+def crowded_folders(paths: Iterable[str]) -> Iterator[str]:
+    """Complaints about folders with too many modules, given all paths of the repository."""
+    counts: Counter[str] = Counter()
+    for path in map(PurePosixPath, paths):
+        if path.suffix == ".py" and path.stem not in {"__init__", "conftest"}:
+            counts[f"{path.parent}/"] += 1
+    for folder, count in sorted(counts.items()):
+        if count > FOLDER_MODULES_MAX and folder.startswith(DIVIDED):
+            yield f"{folder} has {count} modules; at most {FOLDER_MODULES_MAX}"
 
 
 RULES: Final[tuple[Rule, ...]] = (

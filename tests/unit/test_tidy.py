@@ -46,6 +46,16 @@ def test_repository_keeps(rule: tidiness.Rule) -> None:
     assert not complaints, "\n".join(complaints)
 
 
+def test_no_folder_is_crowded() -> None:
+    assert not list(tidiness.crowded_folders(name for name, _ in committed_texts()))
+
+
+def test_a_crowded_folder_is_seen() -> None:
+    many = [f"app/broker/m{number}.py" for number in range(tidiness.FOLDER_MODULES_MAX)]
+    assert not list(tidiness.crowded_folders([*many, "app/broker/__init__.py", "app/cli.py"]))
+    assert list(tidiness.crowded_folders([*many, "app/broker/one_more.py"]))
+
+
 @pytest.mark.parametrize("rule", tidiness.RULES, ids=lambda rule: rule.__name__)
 def test_rule_bites(rule: tidiness.Rule) -> None:
     path, text = OFFENCES[rule]
@@ -59,7 +69,7 @@ def test_rule_bites(rule: tidiness.Rule) -> None:
         (tidiness.function_length, "app/ok.py", "def f():\n" + "    pass\n" * 69),
         (tidiness.function_length, "migrations/versions/1.py", "def f():\n" + "    pass\n" * 99),
         (tidiness.module_docstring, "app/store/__init__.py", ""),
-        (tidiness.module_name, "app/broker/broker.py", '"""Facade."""\n'),
+        (tidiness.module_name, "app/broker/broker.py", '"""Broker."""\n'),
         (tidiness.unfinished_work, "app/ok.py", "METHOD_TODO_LIST = ()\n"),
         (tidiness.machine_path, "app/ok.py", 'get("/v1/home/x", "http://a/tmp/b")\n'),
     ],

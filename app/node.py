@@ -194,7 +194,7 @@ class Node:
                     report.held_by,
                     report.held_back_segments,
                 )
-        self._disk_was_low = self.broker.delays.upkeep.disk_is_low = report.warn
+        self._disk_was_low = self.broker.delays.compaction.disk_is_low = report.warn
         if report.expired_messages or report.deleted_segments:
             _LOG.info(
                 "retention: %d messages expired, %d segments deleted",

@@ -212,7 +212,7 @@ class Broker:
         self.long_polls.close()
         self.request_reply.close()
         self.streams.close()
-        self.members.bells.close()
+        self.members.notifier.close()
         await self.jobs.stop()
         await self.schedules.stop()
         await self.delays.stop()
@@ -245,7 +245,9 @@ class Broker:
     @property
     def waiting_count(self) -> int:
         """Requests that wait for messages or replies now."""
-        return self.long_polls.count + self.members.bells.count + self.request_reply.waiting_count
+        return (
+            self.long_polls.count + self.members.notifier.count + self.request_reply.waiting_count
+        )
 
     async def expire_leases(self) -> None:
         """Deal with leases that have ended, and wake parked receives. A service calls this.

@@ -88,12 +88,12 @@ _HINTS: Final = {
 class Health:
     """Looks at the parts of one broker when it is asked."""
 
-    def __init__(self, context: Context, book: OffsetCache, delays: DelayDelivery) -> None:
+    def __init__(self, context: Context, offset_cache: OffsetCache, delays: DelayDelivery) -> None:
         self.metadata_problem: str | None = None
         """Set by whoever reads the database again and again; None while that works."""
         self.is_stopped = False
         self._store = context.store
-        self._book = book
+        self._offset_cache = offset_cache
         self._delays = delays
         self._gate = context.gate
         self._services: list[Service] = []
@@ -156,7 +156,7 @@ class Health:
             found.append(_condition(ConditionCode.CLOCK_AHEAD, detail))
         found += [
             _condition(ConditionCode.METADATA_UNAVAILABLE, problem)
-            for problem in (self.metadata_problem, self._book.problem)
+            for problem in (self.metadata_problem, self._offset_cache.problem)
             if problem is not None
         ]
         timers = self._delays.timers

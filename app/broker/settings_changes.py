@@ -35,15 +35,15 @@ class SettingsChanges:
         context: Context,
         groups: Groups,
         members: Members,
-        waiters: LongPolls,
+        long_polls: LongPolls,
         lifecycle: Lifecycle,
     ) -> None:
         self._store = context.store
         self._metadata = context.metadata
         self._groups = groups
-        self._book = groups.offsets
+        self._offset_cache = groups.offset_cache
         self._members = members
-        self._waiters = waiters
+        self._long_polls = long_polls
         self._lifecycle = lifecycle
         self._limits = context.limits
 
@@ -53,11 +53,11 @@ class SettingsChanges:
         """Make a topic, or merge what is named into it. Raises `TopicNotFound` when it must exist,
         `PreconditionFailed`, `IllegalSetting`, or `StateConflict` for fewer queues."""
         facts = self._topic_facts(name)
-        with self._book.room_for_queues(name, self._queues_wanted(named), self._limits):
+        with self._offset_cache.room_for_queues(name, self._queues_wanted(named), self._limits):
             changed: Changed[Topic] = await self._lifecycle.change_topic(name, named, terms)
         before, after = changed.before, changed.after
         if not terms.is_dry_run and after is not before:
-            self._waiters.wake_topic(name)
+            self._long_polls.wake_topic(name)
             await self._members.follow_topics()
         effects = [] if before is None else effects_on_topic(before.settings, after.settings, facts)
         return SettingsChange(before, after, effects, terms.is_dry_run)
@@ -80,7 +80,9 @@ class SettingsChanges:
         if topic is None:
             return TopicFacts()
         bounds = [self._store.bounds(name, queue_id) for queue_id in range(topic.queues)]
-        return TopicFacts(sum(high - low for low, high in bounds), len(self._book.readers(name)))
+        return TopicFacts(
+            sum(high - low for low, high in bounds), len(self._offset_cache.readers(name))
+        )
 
     # --- groups
 

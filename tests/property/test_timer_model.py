@@ -227,7 +227,7 @@ async def test_a_small_near_part_changes_nothing(seed: int) -> None:
                 await world.broker.delays.end({timer: TOPIC}, [])
                 waiting.remove(timer.due_ms)
             if chance.random() < 0.2:
-                await world.broker.delays.upkeep.flush()
+                await world.broker.delays.compaction.flush()
             if chance.random() < 0.2:
                 world.clock.set_wall(world.clock.now_ms() + chance.randint(-40, 40))
             world.clock.advance(ms=chance.randint(0, 30))

@@ -1,7 +1,7 @@
 """One request and its answer, as the shell and the lane see them. Event loop only.
 
 Not a framework's Request object: no parsing happens before somebody asks. Made once per request by
-the shell (`middleware`), which guarantees that every answer carries `MQ-Request-Id`.
+the shell (`gateway`), which guarantees that every answer carries `MQ-Request-Id`.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -95,7 +95,7 @@ class RequestContext:
         self.began_s = perf_counter()
         self.pressure = pressure
         self.held_bytes = 0
-        """Of the body, as counted by `pressure`; the shell releases them."""
+        """Of the body, as counted by `memory_budget`; the shell releases them."""
 
     @property
     def instance(self) -> str:

@@ -47,8 +47,8 @@ class AckAndProduce:
         self._delayed = delayed
         self._groups = groups
         self._lease_ids = groups.lease_ids
-        self._book = groups.offsets
-        self._progress = groups.journal
+        self._offset_cache = groups.offset_cache
+        self._consumer_journal = groups.consumer_journal
 
     async def ack_and_send(
         self, topic: str, group: str, acks: Sequence[str], sends: Sequence[Send]
@@ -131,11 +131,11 @@ class AckAndProduce:
         """The entry of the acks and all messages as one step, and the acks, in this turn."""
         step.check()
         runs = looked.runs()
-        entry = self._progress.part(settled_by(subscription, runs))
+        entry = self._consumer_journal.part(settled_by(subscription, runs))
         modes = {flush, *(each.topic.flush for each in chosen)}
         strictest = FlushMode.SYNC if FlushMode.SYNC in modes else FlushMode.ASYNC
         now_s = self._clock.monotonic_s()
-        taken = Taken(subscription, self._book, self._progress, self._lease_ids)
+        taken = Taken(subscription, self._offset_cache, self._consumer_journal, self._lease_ids)
 
         def done(error: CurlewError | None) -> None:
             taken.settled(error)

@@ -97,7 +97,7 @@ class Fetch:
         return self.messages_left <= 0 or self.bytes_left <= 0
 
     @property
-    def is_tired(self) -> bool:
+    def has_spent_budget(self) -> bool:
         """Looked through enough for one turn of the event loop without finding a match."""
         return self.scans_left <= 0 or self.looks_left <= 0
 
@@ -106,20 +106,20 @@ class LeaseFetcher:
     """Takes for receives. One per broker."""
 
     def __init__(
-        self, context: Context, signer: ReceiptCache, groups: Groups, trails: MessageTrace
+        self, context: Context, signer: ReceiptCache, groups: Groups, message_trace: MessageTrace
     ) -> None:
         self._store = context.store
         self._clock = context.clock
         self._limits = context.limits
         self._signer = signer
         self._lease_ids = groups.lease_ids
-        self._book = groups.offsets
+        self._offset_cache = groups.offset_cache
         self._groups = groups
-        self._trails = trails
+        self._message_trace = message_trace
 
-    async def collect(self, take: Fetch) -> None:
+    async def collect(self, fetch: Fetch) -> None:
         """Take from the queues in turn; hop for a cold one only if nothing else is there."""
-        subscription = take.subscription
+        subscription = fetch.subscription
         queues = subscription.sources
         first = subscription.next_queue
         if queues[first].is_retry and not self._has_messages(queues[first]):
@@ -127,93 +127,93 @@ class LeaseFetcher:
         subscription.next_queue = (first + 1) % len(queues)
         cold: LeasedQueue | None = None
         for step in range(len(queues)):
-            if take.is_full:
+            if fetch.is_full:
                 break
             queue = queues[(first + step) % len(queues)]
             if queue.is_being_read:
                 continue
             try:
-                self._take_from(take, queue)
+                self._take_from(fetch, queue)
             except ColdRead:
                 cold = cold or queue
-        if cold is not None and not take.deliveries and not take.disk.is_used:
-            await self._take_cold(take, cold)
+        if cold is not None and not fetch.deliveries and not fetch.disk.is_used:
+            await self._take_cold(fetch, cold)
 
     def _has_messages(self, queue: LeasedQueue) -> bool:
         end = self._store.bounds(queue.stored_topic, queue.stored_queue_id).max_offset
         return queue.fetch_offset < end or queue.leases.returned_count > 0
 
-    def _take_from(self, take: Fetch, queue: LeasedQueue) -> None:
+    def _take_from(self, fetch: Fetch, queue: LeasedQueue) -> None:
         bounds = self._store.bounds(queue.stored_topic, queue.stored_queue_id)
         if bounds.min_offset > queue.progress.committed:
             queue.skip_to(bounds.min_offset)
-            self._book.track(queue)
-        self._take_returned(take, queue)
-        while self._may_fetch(take, queue, bounds.max_offset):
+            self._offset_cache.track(queue)
+        self._take_returned(fetch, queue)
+        while self._may_fetch(fetch, queue, bounds.max_offset):
             if queue.fetch_offset < queue.restored_end:
                 queue.fetch_offset = queue.progress.next_open(queue.fetch_offset)
             start = queue.fetch_offset
-            self._grant_new(take, queue, start, self._read_new(take, queue, start, False))
+            self._grant_new(fetch, queue, start, self._read_new(fetch, queue, start, False))
             if queue.order is not None:
-                self._take_returned(take, queue)
+                self._take_returned(fetch, queue)
             if queue.fetch_offset == start:
                 break
 
-    def _may_fetch(self, take: Fetch, queue: LeasedQueue, end: int) -> bool:
+    def _may_fetch(self, fetch: Fetch, queue: LeasedQueue, end: int) -> bool:
         """Whether to look at new messages; a group in order knows a bounded number of them."""
-        if take.is_full or take.is_tired or queue.fetch_offset >= end:
+        if fetch.is_full or fetch.has_spent_budget or queue.fetch_offset >= end:
             return False
         return queue.order is None or queue.order.size < self._limits.ordered_lookahead_max
 
-    def _take_returned(self, take: Fetch, queue: LeasedQueue) -> None:
+    def _take_returned(self, fetch: Fetch, queue: LeasedQueue) -> None:
         leases = queue.leases
-        while leases.returned_count and not take.is_full:
-            run = leases.take_returned_run(take.messages_left)
+        while leases.returned_count and not fetch.is_full:
+            run = leases.take_returned_run(fetch.messages_left)
             if queue.order is not None:
-                run = self._leave_exhausted(take, queue, run)
+                run = self._leave_exhausted(fetch, queue, run)
                 if not run:
                     continue
             try:
-                read = self._read_run(take, queue, run, wait_for_disk=False)
+                read = self._read_run(fetch, queue, run, wait_for_disk=False)
             except BaseException:
                 leases.put_back(run)
                 raise
-            self._grant_returned(take, queue, run, read)
+            self._grant_returned(fetch, queue, run, read)
 
-    def _leave_exhausted(self, take: Fetch, queue: LeasedQueue, run: range) -> range:
+    def _leave_exhausted(self, fetch: Fetch, queue: LeasedQueue, run: range) -> range:
         """In a group in order attempts come back from the log: some may be used up."""
         leases = queue.leases
         for offset in run:
-            if leases.is_returned(offset) and leases.attempts_of(offset) >= take.attempts_max:
+            if leases.is_returned(offset) and leases.attempts_of(offset) >= fetch.attempts_max:
                 leases.put_back(range(offset + 1, run.stop))
                 leases.fail_returned(offset)
                 return range(run.start, offset)
         return run
 
-    async def _take_cold(self, take: Fetch, queue: LeasedQueue) -> None:
+    async def _take_cold(self, fetch: Fetch, queue: LeasedQueue) -> None:
         """As above, with one read on a reader thread. Nobody else reads the queue meanwhile."""
         leases = queue.leases
-        run = leases.take_returned_run(take.messages_left)
+        run = leases.take_returned_run(fetch.messages_left)
         if queue.order is not None:
-            run = self._leave_exhausted(take, queue, run)
+            run = self._leave_exhausted(fetch, queue, run)
         start = queue.fetch_offset
         queue.is_being_read = True
-        invisible_ms = round((take.expires_s - self._clock.monotonic_s()) * 1000)
-        in_flight, reserved = take.subscription.in_flight, take.messages_left
-        holder = take.holder
+        invisible_ms = round((fetch.expires_s - self._clock.monotonic_s()) * 1000)
+        in_flight, reserved = fetch.subscription.in_flight, fetch.messages_left
+        holder = fetch.holder
         in_flight.count += reserved
         if holder is not None:
             holder.count += reserved
         try:
             if run:
-                read = await take.disk.hop(
-                    lambda wait: self._read_run(take, queue, run, wait_for_disk=wait)
+                read = await fetch.disk.hop(
+                    lambda wait: self._read_run(fetch, queue, run, wait_for_disk=wait)
                 )
             else:
-                read = await take.disk.hop(partial(self._read_new, take, queue, start))
+                read = await fetch.disk.hop(partial(self._read_new, fetch, queue, start))
         except BaseException:
             leases.put_back(run)
-            take.subscription.line.wake_one()
+            fetch.subscription.line.wake_one()
             raise
         finally:
             in_flight.count -= reserved
@@ -221,69 +221,69 @@ class LeaseFetcher:
                 holder.count -= reserved
             if queue.leases is leases:
                 queue.is_being_read = False
-            self._groups.tell_of_room(in_flight, take.subscription.group)
-        if take.subscription.is_closed or queue.leases is not leases:
+            self._groups.tell_of_room(in_flight, fetch.subscription.group)
+        if fetch.subscription.is_closed or queue.leases is not leases:
             return
-        take.hold_for(invisible_ms, self._clock)
+        fetch.hold_for(invisible_ms, self._clock)
         if run:
-            self._grant_returned(take, queue, run, read)
+            self._grant_returned(fetch, queue, run, read)
         else:
-            self._grant_new(take, queue, start, read)
+            self._grant_new(fetch, queue, start, read)
             if queue.order is not None:
                 with contextlib.suppress(ColdRead):
-                    self._take_returned(take, queue)
+                    self._take_returned(fetch, queue)
 
     def _read_run(
-        self, take: Fetch, queue: LeasedQueue, run: range, *, wait_for_disk: bool
+        self, fetch: Fetch, queue: LeasedQueue, run: range, *, wait_for_disk: bool
     ) -> ReadResult:
         return self._store.read(
             queue.stored_topic,
             queue.stored_queue_id,
             run.start,
             max_messages=len(run),
-            max_bytes=max(take.bytes_left, 1),
+            max_bytes=max(fetch.bytes_left, 1),
             end_offset=run.stop,
             wait_for_disk=wait_for_disk,
         )
 
     def _read_new(
-        self, take: Fetch, queue: LeasedQueue, start: int, wait_for_disk: bool
+        self, fetch: Fetch, queue: LeasedQueue, start: int, wait_for_disk: bool
     ) -> ReadResult:
         return read_matching(
             self._store,
             queue.stored_topic,
             queue.stored_queue_id,
             start,
-            wanted=None if queue.is_retry else take.wanted,
-            max_messages=take.messages_left if queue.order is None else ORDERED_LOOK_MESSAGES,
-            max_bytes=take.bytes_left if queue.order is None else ORDERED_LOOK_BYTES,
+            wanted=None if queue.is_retry else fetch.wanted,
+            max_messages=fetch.messages_left if queue.order is None else ORDERED_LOOK_MESSAGES,
+            max_bytes=fetch.bytes_left if queue.order is None else ORDERED_LOOK_BYTES,
             wait_for_disk=wait_for_disk,
         )
 
     def _grant_returned(
-        self, take: Fetch, queue: LeasedQueue, run: range, read: ReadResult
+        self, fetch: Fetch, queue: LeasedQueue, run: range, read: ReadResult
     ) -> None:
         """Lease again what could be read of `run`; what is damaged or gone is done."""
         leases = queue.leases
-        read = _fitting(take, read)
+        read = _fitting(fetch, read)
         leases.put_back(offset for offset in run if offset >= read.next_offset)
         found = set(read.queue_offsets)
         for offset in run:
             if offset not in found and offset < read.next_offset and leases.is_returned(offset):
                 leases.forget(offset)
                 queue.finish((offset,))
-                self._book.track(queue)
+                self._offset_cache.track(queue)
         if not all(map(leases.is_returned, read.queue_offsets)):
             read = _only(read, leases.is_returned)
-        self._deliver(take, queue, read, leases.grant_again, None)
+        self._deliver(fetch, queue, read, leases.grant_again, None)
 
-    def _grant_new(self, take: Fetch, queue: LeasedQueue, start: int, read: ReadResult) -> None:
+    def _grant_new(self, fetch: Fetch, queue: LeasedQueue, start: int, read: ReadResult) -> None:
         """Lease what was read from `start` on; what the filter or damage left out is done."""
         if queue.order is None:
-            read = _fitting(take, read)
-        if take.wanted is not None:
-            take.scans_left -= read.scanned
-            take.looks_left -= 1
+            read = _fitting(fetch, read)
+        if fetch.wanted is not None:
+            fetch.scans_left -= read.scanned
+            fetch.looks_left -= 1
         if queue.fetch_offset != start:
             # A client committed ahead during a cold read.
             fetch_offset = queue.fetch_offset
@@ -298,12 +298,12 @@ class LeaseFetcher:
             self._leave_out(queue, read)
         queue.fetch_offset = read.next_offset
         if queue.order is not None:
-            self._enter_order(take, queue, queue.order, read)
+            self._enter_order(fetch, queue, queue.order, read)
             return
         earlier = None
         if offsets and (queue.is_retry or offsets[0] < queue.restored_end):
-            read, earlier = self._with_history(take, queue, read)
-        self._deliver(take, queue, read, queue.leases.grant, earlier)
+            read, earlier = self._with_history(fetch, queue, read)
+        self._deliver(fetch, queue, read, queue.leases.grant, earlier)
 
     def _leave_out(self, queue: LeasedQueue, read: ReadResult) -> None:
         """What was looked at and is not in `read` is done."""
@@ -312,13 +312,13 @@ class LeaseFetcher:
             if skipped_from < offset:
                 queue.progress.ack_range(skipped_from, offset)
             skipped_from = offset + 1
-        self._book.track(queue)
+        self._offset_cache.track(queue)
 
     def _enter_order(
-        self, take: Fetch, queue: LeasedQueue, order: KeyOrder, read: ReadResult
+        self, fetch: Fetch, queue: LeasedQueue, order: KeyOrder, read: ReadResult
     ) -> None:
         """Let new messages stand in line behind those of their key; the first ones are ready."""
-        take.looks_left -= 1
+        fetch.looks_left -= 1
         handed_out, decode = queue.state.deliveries, self._store.decode
         for offset, record in zip(read.queue_offsets, read.records, strict=True):
             message = decode(record)
@@ -327,7 +327,7 @@ class LeaseFetcher:
                 queue.give_turn(Turn(offset, earlier))
 
     def _with_history(
-        self, take: Fetch, queue: LeasedQueue, read: ReadResult
+        self, fetch: Fetch, queue: LeasedQueue, read: ReadResult
     ) -> tuple[ReadResult, list[int]]:
         """How often each message was delivered before; leave out those for which that is all."""
         handed_out, decode = queue.state.deliveries, self._store.decode
@@ -335,7 +335,7 @@ class LeaseFetcher:
         for offset, record in zip(read.queue_offsets, read.records, strict=True):
             earlier = decode(record).reconsume_times if queue.is_retry else 0
             earlier += handed_out.get(offset, 0)
-            if earlier < take.attempts_max:
+            if earlier < fetch.attempts_max:
                 attempts[offset] = earlier
             else:
                 queue.leases.fail_unseen(offset, earlier)
@@ -345,7 +345,7 @@ class LeaseFetcher:
 
     def _deliver(
         self,
-        take: Fetch,
+        fetch: Fetch,
         queue: LeasedQueue,
         read: ReadResult,
         grant: Callable[[Sequence[int], int, float], Sequence[Lease]],
@@ -356,37 +356,37 @@ class LeaseFetcher:
             return
         decode = self._store.decode
         first_lease_id = self._lease_ids.take(len(offsets))
-        leases = grant(offsets, first_lease_id, take.expires_s)
+        leases = grant(offsets, first_lease_id, fetch.expires_s)
         if earlier is not None:
             for lease, times in zip(leases, earlier, strict=True):
                 lease.attempt += times
-        if take.holder is not None:
-            take.holder.count += len(leases)
+        if fetch.holder is not None:
+            fetch.holder.count += len(leases)
             for lease in leases:
-                lease.holder = take.holder
+                lease.holder = fetch.holder
         contents: Sequence[StoredMessage | memoryview] = read.records
         if queue.is_retry:
             contents = originals = [as_original(decode(record)) for record in read.records]
-            self._note_retries(take, queue, offsets, originals, leases)
-        elif self._trails.is_kept(queue.stored_topic):
-            self._note(take, queue, offsets, leases)
+            self._note_retries(fetch, queue, offsets, originals, leases)
+        elif self._message_trace.is_kept(queue.stored_topic):
+            self._note(fetch, queue, offsets, leases)
         held = [
             (queue, offset, lease_id) for lease_id, offset in enumerate(offsets, first_lease_id)
         ]
         handles = self._signer.issue_all(
-            take.subscription.handle_prefix, held, leases, take.expires_ms
+            fetch.subscription.handle_prefix, held, leases, fetch.expires_ms
         )
-        until_ms, attempts_max = take.until_ms, take.attempts_max
-        take.deliveries += [
+        until_ms, attempts_max = fetch.until_ms, fetch.attempts_max
+        fetch.deliveries += [
             Delivery(content, handle, lease.attempt, attempts_max, until_ms, decode)
             for content, handle, lease in zip(contents, handles, leases, strict=True)
         ]
-        take.leased += held
-        take.messages_left -= len(offsets)
-        take.bytes_left -= sum(map(len, read.records))
+        fetch.leased += held
+        fetch.messages_left -= len(offsets)
+        fetch.bytes_left -= sum(map(len, read.records))
 
     def _note(
-        self, take: Fetch, queue: LeasedQueue, offsets: Sequence[int], leases: Sequence[Lease]
+        self, fetch: Fetch, queue: LeasedQueue, offsets: Sequence[int], leases: Sequence[Lease]
     ) -> None:
         """Note the deliveries, neighbours of one attempt together."""
         group, topic, queue_id = queue.key
@@ -394,19 +394,19 @@ class LeaseFetcher:
         for attempt, run in groupby([lease.attempt for lease in leases]):
             end = at + len(list(run))
             noted, at = offsets[at:end], end
-            self._trails.note(
+            self._message_trace.note(
                 TraceKind.DELIVERED,
                 topic,
                 (topic, queue_id),
                 noted,
                 group=group,
                 attempt=attempt,
-                client_id=take.client_id,
+                client_id=fetch.client_id,
             )
 
     def _note_retries(
         self,
-        take: Fetch,
+        fetch: Fetch,
         queue: LeasedQueue,
         offsets: Sequence[int],
         originals: Sequence[StoredMessage],
@@ -415,19 +415,19 @@ class LeaseFetcher:
         """Note the deliveries under the original messages."""
         group, topic, _ = queue.key
         for offset, message, lease in zip(offsets, originals, leases, strict=True):
-            self._trails.note(
+            self._message_trace.note(
                 TraceKind.DELIVERED,
                 topic,
                 (topic, message.queue_id),
                 (message.queue_offset,),
                 group=group,
                 attempt=lease.attempt,
-                client_id=take.client_id,
+                client_id=fetch.client_id,
                 copy=offset,
             )
 
 
-def _fitting(take: Fetch, read: ReadResult) -> ReadResult:
+def _fitting(fetch: Fetch, read: ReadResult) -> ReadResult:
     """Cut off records that would go over what may be taken; the very first is always kept.
 
     The limits were known when the read was asked for, so this matters when the store gave one
@@ -436,8 +436,8 @@ def _fitting(take: Fetch, read: ReadResult) -> ReadResult:
     size = 0
     for index, record in enumerate(read.records):
         size += len(record)
-        if size > take.bytes_left and (index > 0 or take.deliveries):
-            take.bytes_left = 0
+        if size > fetch.bytes_left and (index > 0 or fetch.deliveries):
+            fetch.bytes_left = 0
             return first_records(read, index)
     return read
 

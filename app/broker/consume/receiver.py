@@ -1,8 +1,8 @@
 """Receiving: lease messages to a consumer of a group, wait for some when there are none.
 
-What a receive takes is decided in `taking`; here are its bounds, its waiting, and what happens when
-its client is gone. One that wants several messages counts until so many are ready and only then
-leases; when its wait ends it takes what there is. Event loop only.
+What a receive takes is decided in `lease_fetcher`; here are its bounds, its waiting, and what
+happens when its client is gone. One that wants several messages counts until so many are ready and
+only then leases; when its wait ends it takes what there is. Event loop only.
 """
 
 import asyncio
@@ -53,15 +53,15 @@ class Receiver:
         self._clock = context.clock
         self._limits = context.limits
         self._config = context.config
-        self._waiters = long_polls
+        self._long_polls = long_polls
         self._readers = context.readers
         self._groups = groups
         self._consumptions = consumptions
         self._signer = signer
-        self._taker = LeaseFetcher(context, signer, groups, message_trace)
-        self._replayer = ReceiveDedup(context, signer)
+        self._fetcher = LeaseFetcher(context, signer, groups, message_trace)
+        self._receive_dedup = ReceiveDedup(context, signer)
         self._check_open = context.gate.check
-        self._progress = groups.journal
+        self._consumer_journal = groups.consumer_journal
 
     async def receive(
         self, topic: str, group: str, request: ReceiveRequest, *, gone: Callable[[], bool]
@@ -104,27 +104,27 @@ class Receiver:
         is_waiting = request.wait_s > 0
         turns_left = self._limits.filter_looks_max // LOOKS_PER_TURN
         while not subscription.is_closed:
-            take = Fetch(subscription, wanted, disk, group.max_attempts, request.client_id)
-            if await self._replay(take, request.attempt_id):
-                return self._finish(take, None, gone)
+            fetch = Fetch(subscription, wanted, disk, group.max_attempts, request.client_id)
+            if await self._replay(fetch, request.attempt_id):
+                return self._finish(fetch, None, gone)
             if is_waiting and not self._has_enough(subscription, request):
                 is_waiting = await self._wait(subscription, deadline, _needed(request))
                 if gone():
                     break
                 continue
             group = self._metadata.snapshot.groups.get(group.name, group)
-            await self._look(take, group, request, invisible_ms)
-            if take.deliveries or disk.is_used or self._waiters.closed:
-                return self._finish(take, request.attempt_id, gone)
-            if take.is_tired:
+            await self._look(fetch, group, request, invisible_ms)
+            if fetch.deliveries or disk.is_used or self._long_polls.closed:
+                return self._finish(fetch, request.attempt_id, gone)
+            if fetch.has_spent_budget:
                 turns_left -= 1
-                may_go_on = turns_left > 0 and take.scans_left > 0
+                may_go_on = turns_left > 0 and fetch.scans_left > 0
                 if (may_go_on or loop.time() < deadline) and not gone():
                     await asyncio.sleep(0)
                     continue
                 is_waiting = False
             if not is_waiting:
-                result = self._finish(take, request.attempt_id, gone)
+                result = self._finish(fetch, request.attempt_id, gone)
                 return result._replace(is_paused=True) if group.paused else result
             is_waiting = await self._wait(subscription, deadline)
             if gone():
@@ -132,14 +132,14 @@ class Receiver:
         subscription.line.wake_one()
         return ReceiveResult([], 0)
 
-    async def _replay(self, take: Fetch, attempt_id: str | None) -> bool:
+    async def _replay(self, fetch: Fetch, attempt_id: str | None) -> bool:
         """Whether this receive was answered before, and its messages are leased still."""
         if attempt_id is None:
             return False
-        take.deliveries = await self._replayer.replay(
-            take.subscription, attempt_id, take.disk, take.attempts_max
+        fetch.deliveries = await self._receive_dedup.replay(
+            fetch.subscription, attempt_id, fetch.disk, fetch.attempts_max
         )
-        return bool(take.deliveries)
+        return bool(fetch.deliveries)
 
     def _has_enough(self, subscription: Subscription, request: ReceiveRequest) -> bool:
         needed = _needed(request)
@@ -154,24 +154,24 @@ class Receiver:
         if needed > 1:
             line.count_ready = partial(self.backlog, subscription)
         left_s = deadline - asyncio.get_running_loop().time()
-        return await self._waiters.wait_in_line(line, left_s, needed)
+        return await self._long_polls.wait_in_line(line, left_s, needed)
 
     async def _look(
-        self, take: Fetch, group: Group, request: ReceiveRequest, invisible_ms: int
+        self, fetch: Fetch, group: Group, request: ReceiveRequest, invisible_ms: int
     ) -> None:
         """Take what is there now; nothing when the leases were ended meanwhile."""
-        if take.subscription.is_closed:
+        if fetch.subscription.is_closed:
             return
-        self._set_bounds(take, group, request, invisible_ms)
+        self._set_bounds(fetch, group, request, invisible_ms)
         if not group.paused:
             try:
-                await self._taker.collect(take)
+                await self._fetcher.collect(fetch)
             except BaseException:
-                for queue, offset, lease_id in take.leased:  # of other queues; nobody got them
+                for queue, offset, lease_id in fetch.leased:  # of other queues; nobody got them
                     queue.leases.give_back(offset, lease_id)
                 raise
-        if take.leased:
-            await self._write_down(take)
+        if fetch.leased:
+            await self._write_down(fetch)
 
     def check(self, request: ReceiveRequest) -> None:
         """Raise when it can never succeed. Before the group is made or subscribed."""
@@ -196,61 +196,61 @@ class Receiver:
         parse_filter(request.filter)
 
     def _set_bounds(
-        self, take: Fetch, group: Group, request: ReceiveRequest, invisible_ms: int
+        self, fetch: Fetch, group: Group, request: ReceiveRequest, invisible_ms: int
     ) -> None:
-        in_flight = take.subscription.in_flight
+        in_flight = fetch.subscription.in_flight
         limits = self._limits
         now_s = self._clock.monotonic_s()
-        take.subscription.last_used_s = now_s
+        fetch.subscription.last_used_s = now_s
         if request.client_id is not None:
-            take.subscription.note_client(request.client_id)
-        take.subscription.expire(now_s)
+            fetch.subscription.note_client(request.client_id)
+        fetch.subscription.expire(now_s)
         wanted = min(request.max_messages, limits.receive_messages_max)
         if group.max_in_flight - in_flight.count < wanted:
             self._groups.expire_group(group.name, now_s)
             in_flight.has_refused |= group.max_in_flight - in_flight.count < wanted
-        take.messages_left = min(wanted, group.max_in_flight - in_flight.count)
+        fetch.messages_left = min(wanted, group.max_in_flight - in_flight.count)
         if group.max_in_flight_per_member is not None and request.client_id is not None:
-            take.holder = _holder_of(in_flight, request.client_id)
-            room = group.max_in_flight_per_member - take.holder.count
+            fetch.holder = _holder_of(in_flight, request.client_id)
+            room = group.max_in_flight_per_member - fetch.holder.count
             in_flight.has_refused_member |= room < wanted
-            take.messages_left = min(take.messages_left, room)
-        take.bytes_left = min(request.max_bytes, limits.receive_bytes_max)
-        take.scans_left = limits.pull_scan_units_max
-        take.looks_left = LOOKS_PER_TURN
-        take.hold_for(invisible_ms, self._clock)
+            fetch.messages_left = min(fetch.messages_left, room)
+        fetch.bytes_left = min(request.max_bytes, limits.receive_bytes_max)
+        fetch.scans_left = limits.pull_scan_units_max
+        fetch.looks_left = LOOKS_PER_TURN
+        fetch.hold_for(invisible_ms, self._clock)
 
     def _finish(
-        self, take: Fetch, attempt_id: str | None, gone: Callable[[], bool]
+        self, fetch: Fetch, attempt_id: str | None, gone: Callable[[], bool]
     ) -> ReceiveResult:
         """Answer, or give everything back when nobody is there to read the answer."""
-        subscription = take.subscription
+        subscription = fetch.subscription
         backlog = self.backlog(subscription)
-        if take.deliveries or take.disk.is_used:
+        if fetch.deliveries or fetch.disk.is_used:
             if gone():
-                self._give_back(subscription, take.leased)
+                self._give_back(subscription, fetch.leased)
                 return ReceiveResult([], backlog)
             if backlog:
                 subscription.line.wake_one()
-        if attempt_id is not None and take.leased:
+        if attempt_id is not None and fetch.leased:
             now_s = self._clock.monotonic_s()
             window_s = now_s + self._config.replay_window_seconds
-            replay = Replay(min(window_s, take.expires_s), take.leased)
+            replay = Replay(min(window_s, fetch.expires_s), fetch.leased)
             subscription.remember(attempt_id, replay, now_s)
-        return ReceiveResult(take.deliveries, backlog)
+        return ReceiveResult(fetch.deliveries, backlog)
 
-    async def _write_down(self, take: Fetch) -> None:
+    async def _write_down(self, fetch: Fetch) -> None:
         """Have the log know of these deliveries before anybody sees them: attempts count for ever.
 
         When the disk is full they go out all the same; then a crash would forget them.
         """
-        subscription = take.subscription
+        subscription = fetch.subscription
         try:
-            await self._progress.hand_out(subscription, take.leased).wait()
+            await self._consumer_journal.hand_out(subscription, fetch.leased).wait()
         except DiskFull:
             return
         except BaseException:
-            self._give_back(subscription, take.leased)
+            self._give_back(subscription, fetch.leased)
             raise
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
@@ -273,7 +273,7 @@ class Receiver:
             return
         with contextlib.suppress(CurlewError):
             # Not written, the attempts count again after a restart; nothing is lost.
-            self._progress.take_back(subscription, returned)
+            self._consumer_journal.take_back(subscription, returned)
         subscription.line.wake_one()
         self._groups.tell_of_room(subscription.in_flight, subscription.group)
 

@@ -2,10 +2,10 @@
 
 A handle works while its lease lasts and is the message's newest; afterwards it is
 `ReceiptHandleExpired`, but for one case: repeating an ack within the time of the lease succeeds.
-What is acked is written down (`progress_journal`) before anybody is told. Between looking at a
+What is acked is written down (`consumer_journal`) before anybody is told. Between looking at a
 handle and changing its lease there is no await. Event loop only.
 
-Acks that are one step with sends go through `acks_and_sends`, by `look_at` and `take`.
+Acks that are one step with sends go through `ack_and_produce`, by `look_at` and `take`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,11 +72,11 @@ class Settler:
         self._check_open = context.gate.check
         self._signer = signer
         self._lease_ids = groups.lease_ids
-        self._book = groups.offsets
+        self._offset_cache = groups.offset_cache
         self._groups = groups
-        self._progress = groups.journal
-        self._retrier = retry_scheduler
-        self._trails = message_trace
+        self._consumer_journal = groups.consumer_journal
+        self._retry_scheduler = retry_scheduler
+        self._message_trace = message_trace
         self._note_settled = note_settled
 
     async def settle(
@@ -108,7 +108,9 @@ class Settler:
         results += [self._extend(subscription, extend, now_s) for extend in extends]
         failed |= self._fail_all(subscription, "dead_letter", dead_letters, results, now_s)
         if failed:
-            ended = await self._retrier.deal_with(subscription, settings, list(failed.values()))
+            ended = await self._retry_scheduler.deal_with(
+                subscription, settings, list(failed.values())
+            )
             _tell_of_ended(results, failed, ended)
         self._groups.tell_of_room(subscription.in_flight, subscription.group)
         if written is not None:
@@ -169,9 +171,9 @@ class Settler:
         if not looked.acked:
             return None
         runs = looked.runs()
-        taken = Taken(subscription, self._book, self._progress, self._lease_ids)
+        taken = Taken(subscription, self._offset_cache, self._consumer_journal, self._lease_ids)
         entry = settled_by(subscription, runs)
-        written = self._progress.append(entry, flush, taken.settled)
+        written = self._consumer_journal.append(entry, flush, taken.settled)
         self.take(subscription, looked, runs, now_s, taken)
         return written
 
@@ -235,7 +237,7 @@ class Settler:
             known = queue.known_of(ended)
             queue.finish_runs(runs[queue])
             taken.parts.append((queue, known, ended, queue.committed))
-            if self._trails.is_kept(queue.key[1]):
+            if self._message_trace.is_kept(queue.key[1]):
                 self._note(TraceKind.ACKED, queue, list(offsets_of(runs[queue])))
         if subscription.is_ordered:
             subscription.line.wake_one()
@@ -304,7 +306,7 @@ class Settler:
     def _note(self, kind: TraceKind, queue: LeasedQueue, offsets: Sequence[int]) -> None:
         group, topic, _ = queue.key
         place = queue.stored_topic, queue.stored_queue_id
-        self._trails.note(kind, topic, place, offsets, group=group)
+        self._message_trace.note(kind, topic, place, offsets, group=group)
 
     def _locate(self, subscription: Subscription, text: str) -> tuple[LeasedQueue, ReceiptHandle]:
         handle = self._signer.read(text)
@@ -322,18 +324,18 @@ class Settler:
 class Taken:
     """What acks have changed in memory until the log has them: kept then, undone else."""
 
-    __slots__ = ("_book", "_lease_ids", "_progress", "_subscription", "parts")
+    __slots__ = ("_consumer_journal", "_lease_ids", "_offset_cache", "_subscription", "parts")
 
     def __init__(
         self,
         subscription: Subscription,
-        book: OffsetCache,
+        offset_cache: OffsetCache,
         progress: ConsumerJournal,
         lease_ids: LeaseIds,
     ) -> None:
         self._subscription = subscription
-        self._book = book
-        self._progress = progress
+        self._offset_cache = offset_cache
+        self._consumer_journal = progress
         self._lease_ids = lease_ids
         self.parts: list[tuple[LeasedQueue, Known, dict[int, Lease], int]] = []
         """Each queue, what it knew before, its leases that ended, by offset, and what was committed
@@ -348,7 +350,7 @@ class Taken:
         if error is None:
             for queue, known, _, committed in self.parts:
                 if queue.leases is known.table and not queue.is_retry and self._counts(queue):
-                    self._book.advance(queue.key, committed)
+                    self._offset_cache.advance(queue.key, committed)
             return
         for queue, known, leases, _ in self.parts:
             is_same = queue.reopen(known, leases)
@@ -364,7 +366,7 @@ class Taken:
 
     def _counts(self, queue: LeasedQueue) -> bool:
         """Whether it is that of a group and a topic that were not deleted since."""
-        return self._progress.find(queue.key) is queue.state
+        return self._consumer_journal.find(queue.key) is queue.state
 
 
 def _tell_of_ended(

@@ -3,7 +3,7 @@
 A delayed message is a record of the timer topic that says where it goes and when. When it is due
 one step stores the message in its own topic and a record in the timer topic that it is done; a
 crash leaves both or neither, so there is exactly one copy. Which records wait is derived from the
-topic (`timers`, `app.store.TimerLog`).
+topic (`timer_index`, `app.store.TimerLog`).
 
 Due times are wall clock. A message is delivered when the wall clock shows its due time or later,
 whatever made it show that: after a step forward what is due by the new time goes out at once, after
@@ -119,7 +119,7 @@ class DelayDelivery:
         self._metadata = context.metadata
         self._clock = context.clock
         self._readers = context.readers
-        self.upkeep = TimerCompaction(
+        self.compaction = TimerCompaction(
             context.store, context.clock, self.timers, self.end, context.readers
         )
         self.service = Service("delays", context.config.delay_check_seconds, self.turn)
@@ -127,13 +127,13 @@ class DelayDelivery:
     async def start(self) -> None:
         """Open the timer log and begin to deliver, as soon as it is up to date."""
         self.timers.load()
-        self.upkeep.start()
+        self.compaction.start()
         await self.service.start()
 
     async def stop(self) -> None:
         """Deliver no more; write the timer log down, so that the next start has nothing to read."""
         await self.service.stop()
-        await self.upkeep.stop()
+        await self.compaction.stop()
 
     def part(
         self, message: Message, topic: str, queue_id: int, due_ms: int, generation: int | str
@@ -178,7 +178,7 @@ class DelayDelivery:
             await timers.rebuild()
         await timers.catch_up()
         if not timers.count:
-            await self.upkeep.turn()
+            await self.compaction.turn()
             return
         self._try_again()
         ends = self._clock.monotonic_s() + TURN_SECONDS
@@ -192,7 +192,7 @@ class DelayDelivery:
                     break
         except TimerLogDamaged:
             return
-        await self.upkeep.turn()
+        await self.compaction.turn()
 
     def _take_due(self) -> list[Timer]:
         """Claim what is due, but for what is set aside."""

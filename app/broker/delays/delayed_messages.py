@@ -3,7 +3,7 @@
 A recall handle names the place where a message first waited. If it waits there no more, the key
 index of the log tells whether it waits elsewhere (moved, or rolled to spare old segments) or was
 delivered: both keep the message's id and its identity. Cancelling races with delivery as everything
-that ends the waiting does: by claiming (`timers`). Event loop only.
+that ends the waiting does: by claiming (`timer_index`). Event loop only.
 """
 
 from collections.abc import Iterator, Sequence

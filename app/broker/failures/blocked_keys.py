@@ -44,7 +44,7 @@ class BlockedKeys:
     def __init__(self, context: Context, groups: Groups, retries: RetryScheduler) -> None:
         self._metadata = context.metadata
         self._groups = groups
-        self._progress = groups.journal
+        self._consumer_journal = groups.consumer_journal
         self._retries = retries
 
     def parked(self, group: str) -> list[BlockedKey]:
@@ -52,7 +52,7 @@ class BlockedKeys:
         self._find(group)
         return sorted(
             BlockedKey(topic, queue_id, message)
-            for topic, queue_id, state in self._progress.of_group(group)
+            for topic, queue_id, state in self._consumer_journal.of_group(group)
             for message in state.parked.values()
         )
 
@@ -72,7 +72,7 @@ class BlockedKeys:
         """
         settings = self._find(group)
         view = find_topic(self._metadata, topic)
-        state = self._progress.find((group, topic, queue_id))
+        state = self._consumer_journal.find((group, topic, queue_id))
         message = None if state is None else state.parked.get(offset)
         if message is None:
             raise _not_parked(group, queue_id, offset)

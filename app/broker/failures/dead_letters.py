@@ -148,13 +148,13 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 class DeadLetters:
     """The dead letters of all groups on this node. `start` before use."""
 
-    def __init__(self, context: Context, operations: Jobs, trails: MessageTrace) -> None:
+    def __init__(self, context: Context, operations: Jobs, message_trace: MessageTrace) -> None:
         self._store = context.store
         self._metadata = context.metadata
         self._limits = context.limits
         self._operations = operations
         self._readers = context.readers
-        self._trails = trails
+        self._message_trace = message_trace
         self._removals = _Removals()
         self.journal = Journal(
             context.store, DEAD_LETTER_STATE_TOPIC, self._removals, context.readers
@@ -320,7 +320,7 @@ class DeadLetters:
     def _note(self, group: str, letters: Iterable[DeadLetter], to_topic: str | None) -> None:
         for letter in letters:
             origin = letter.origin
-            self._trails.note(
+            self._message_trace.note(
                 TraceKind.REDRIVEN,
                 origin.topic,
                 (origin.topic, origin.queue_id),

@@ -84,24 +84,24 @@ class RetryScheduler:
         context: Context,
         groups: Groups,
         delays: DelayDelivery,
-        trails: MessageTrace,
+        message_trace: MessageTrace,
     ) -> None:
         self._store = context.store
         self._metadata = context.metadata
         self._clock = context.clock
         self._readers = context.readers
         self._lease_ids = groups.lease_ids
-        self._book = groups.offsets
-        self._progress = groups.journal
+        self._offset_cache = groups.offset_cache
+        self._consumer_journal = groups.consumer_journal
         self._delays = delays
-        self._trails = trails
+        self._message_trace = message_trace
 
     def retention_ms(self) -> dict[str, int]:
         """How long retry and dead-letter topics keep their messages."""
         snapshot = self._metadata.snapshot
         kept = {
             retry_topic(group, topic): snapshot.topics[topic].retention_ms
-            for group, topic in self._progress.retried()
+            for group, topic in self._consumer_journal.retried()
             if topic in snapshot.topics
         }
         longest = DEAD_LETTER_RETENTION_MS
@@ -230,7 +230,7 @@ class RetryScheduler:
                     self._start_over(subscription, queue)
 
         entry = Parked(*queue.key, message)
-        confirmation = self._progress.change(entry, FlushMode.SYNC, settled)
+        confirmation = self._consumer_journal.change(entry, FlushMode.SYNC, settled)
         table.park(offset)
         await confirmation.wait()
 
@@ -257,7 +257,7 @@ class RetryScheduler:
                 subscription.line.wake_one()
 
         entry = Released(*queue.key, offset)
-        await self._progress.change(entry, FlushMode.SYNC, settled).wait()
+        await self._consumer_journal.change(entry, FlushMode.SYNC, settled).wait()
 
     def _start_over(self, subscription: Subscription, queue: LeasedQueue) -> None:
         """What the queue was told since is not so."""
@@ -357,14 +357,14 @@ class RetryScheduler:
             detail = f"{detail}; again in {decision.delay_ms} ms"
         group, topic, _ = queue.key
         place = queue.stored_topic, queue.stored_queue_id
-        self._trails.note(
+        self._message_trace.note(
             kind, topic, place, (offset,), group=group, attempt=lease.attempt, detail=detail
         )
 
     async def _write(self, subscription: Subscription, step: _Step) -> None:
         queue, offsets = step.queue, [item.offset for item in step.items]
         row = (subscription.topic, queue.queue_id, runs_of(offsets))
-        entry = self._progress.part(Settled(subscription.group, [row]))
+        entry = self._consumer_journal.part(Settled(subscription.group, [row]))
         view = self._metadata.snapshot.topics.get(subscription.topic)
         flush = FlushMode.SYNC if view is None else view.flush
         confirmation = AppendFuture()
@@ -376,7 +376,7 @@ class RetryScheduler:
             if error is not None:
                 self._undo(subscription, step, known)
             elif queue.leases is step.table and not (subscription.is_closed or queue.is_retry):
-                self._book.advance(queue.key, committed)  # SQL hears of nothing before
+                self._offset_cache.advance(queue.key, committed)  # SQL hears of nothing before
             confirmation.done(error)
 
         self._store.append_step((*step.parts, entry), flush, done)

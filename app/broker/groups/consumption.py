@@ -2,7 +2,7 @@
 
 The first use sets the kind, the other kind is refused until it is given up: when nobody has
 consumed for `Limits.member_lease_ms` and nothing is in flight, or by force. The kind is in the log
-(`progress_journal`) and members are in SQL, so a restart finds both. Event loop only.
+(`consumer_journal`) and members are in SQL, so a restart finds both. Event loop only.
 
 Changes of one group take turns (`_turn_of`). Invariants: a subscription with `is_leasing` is there
 only while the kind is lease, and only such a one is handed to a receive; while members of a topic
@@ -79,7 +79,7 @@ class Consumptions:
         self._clock = context.clock
         self._limits = context.limits
         self._groups = groups
-        self._progress = groups.journal
+        self._consumer_journal = groups.consumer_journal
         self._delays = delays
         self._assignments = assignments
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -97,7 +97,7 @@ class Consumptions:
     def state(self, group: str, topic: str) -> ConsumptionState:
         """The kind now."""
         now_s = self._clock.monotonic_s()
-        kind, since_ms = self._progress.consumption(group, topic) or (None, 0)
+        kind, since_ms = self._consumer_journal.consumption(group, topic) or (None, 0)
         if kind is Consumption.LEASE and self._is_leasing(group, topic, now_s):
             return ConsumptionState(topic, kind, since_ms)
         if kind is None and self._has_come_late(group, topic):
@@ -116,7 +116,7 @@ class Consumptions:
         group has none."""
         snapshot = self._metadata.snapshot
         found: dict[str, list[ConsumptionState]] = {}
-        for group, topics in self._progress.topics_of(groups).items():
+        for group, topics in self._consumer_journal.topics_of(groups).items():
             settings = snapshot.groups.get(group)
             is_shared = settings is None or settings.mode is not GroupMode.BROADCAST
             known = topics | self._assignments().topics(group) if is_shared else set()
@@ -148,7 +148,7 @@ class Consumptions:
         leased = 0 if subscription is None else subscription.held_count
         view = self._metadata.snapshot.topics.get(topic)
         queues = (*range(0 if view is None else view.queues), RETRY_QUEUE_ID)
-        states = [self._progress.find((group, topic, queue_id)) for queue_id in queues]
+        states = [self._consumer_journal.find((group, topic, queue_id)) for queue_id in queues]
         parked = sum([len(state.parked) for state in states if state is not None])
         return Unsettled(leased, self._retrying(group, topic, subscription), parked)
 
@@ -156,7 +156,7 @@ class Consumptions:
         """Copies that wait for their time or to be received; those that are leased left out."""
         name = retry_topic(group, topic)
         low, high = self._store.bounds(name, 0)
-        state = self._progress.find((group, topic, RETRY_QUEUE_ID))
+        state = self._consumer_journal.find((group, topic, RETRY_QUEUE_ID))
         first = low if state is None else min(max(low, state.progress.committed), high)
         count = high - first
         if state is not None:
@@ -265,7 +265,7 @@ class Consumptions:
                 raise self._conflict(group, state)
 
     async def _check(self, group: str, topic: str, wanted: Consumption, *, force: bool) -> None:
-        known = self._progress.consumption(group, topic)
+        known = self._consumer_journal.consumption(group, topic)
         if known is not None and known[0] is Consumption.LEASE and wanted is not known[0]:
             await self._delays.catch_up()  # retries that are on their way count
         state = self.state(group, topic)
@@ -276,19 +276,19 @@ class Consumptions:
         return conflict(group, state, self._clients(group, state), self._limits.member_lease_ms)
 
     def _is_assigned(self, group: str, topic: str) -> bool:
-        known = self._progress.consumption(group, topic)
+        known = self._consumer_journal.consumption(group, topic)
         return known is not None and known[0] is Consumption.ASSIGNED
 
     def _set(self, group: str, topic: str, kind: Consumption) -> AppendFuture | None:
         """In this turn in memory. None: it is of this kind already, or the log takes nothing."""
-        known = self._progress.consumption(group, topic)
+        known = self._consumer_journal.consumption(group, topic)
         if known is not None and known[0] is kind:
             return None
         return self._write(group, topic, kind)
 
     def _give_up(self, group: str, topic: str) -> None:
         """Not waited for: after a crash it is given up again."""
-        if self._progress.consumption(group, topic) is not None:
+        if self._consumer_journal.consumption(group, topic) is not None:
             self._write(group, topic, None)
 
     def _write(self, group: str, topic: str, kind: Consumption | None) -> AppendFuture | None:
@@ -297,7 +297,9 @@ class Consumptions:
         group_now, topic_now = snapshot.groups.get(group), snapshot.topics.get(topic)
         if group_now is None or topic_now is None:
             return None
-        return self._progress.set_consumption(group_now, topic_now, kind, self._clock.now_ms())
+        return self._consumer_journal.set_consumption(
+            group_now, topic_now, kind, self._clock.now_ms()
+        )
 
     def _turn_of(self, group: str) -> asyncio.Lock:
         turn = self._turns.get(group)
@@ -311,11 +313,11 @@ class Consumptions:
         """Give up kinds that nobody uses any more, so that a restart does not hold to them. A
         service calls this; a few at a time."""
         if not self._to_look_at:
-            self._to_look_at = self._progress.consumptions()
+            self._to_look_at = self._consumer_journal.consumptions()
             self._used_s = {
                 names: used_s
                 for names, used_s in self._used_s.items()
-                if self._progress.consumption(*names) is not None
+                if self._consumer_journal.consumption(*names) is not None
             }
         await self._delays.catch_up()
         looked_at, self._to_look_at = (

@@ -42,15 +42,15 @@ class Groups:
     def __init__(
         self,
         context: Context,
-        offsets: OffsetCache,
-        journal: ConsumerJournal,
+        offset_cache: OffsetCache,
+        consumer_journal: ConsumerJournal,
         lifecycle: Lifecycle,
         name_room: NameRoom,
     ) -> None:
         self.lease_ids = LeaseIds(context.clock.now_ms())
-        self.offsets = offsets
+        self.offset_cache = offset_cache
         """Committed offsets, on their way to SQL."""
-        self.journal = journal
+        self.consumer_journal = consumer_journal
         """How far the groups are, in the log."""
         self._store = context.store
         self._metadata = context.metadata
@@ -142,7 +142,7 @@ class Groups:
         assert placed is not None
         if placed.has_failed:  # the disk was full
             rows = [(*queue.key[1:], queue.committed) for queue in subscription.sources]
-            placed = self.journal.skip(subscription.group, rows, FlushMode.ASYNC)
+            placed = self.consumer_journal.skip(subscription.group, rows, FlushMode.ASYNC)
             subscription.placed = placed
         await placed.wait()
         if subscription.placed is placed:
@@ -151,14 +151,14 @@ class Groups:
     def _make(self, group: Group, topic: Topic, offsets: Sequence[int]) -> Subscription:
         in_flight = self._in_flight.setdefault(group.name, InFlight())
         key = (group.name, topic.name, RETRY_QUEUE_ID)
-        self.journal.bind(group, topic)
+        self.consumer_journal.bind(group, topic)
         first = self._store.bounds(retry_topic(group.name, topic.name), 0).min_offset
         placed = self._place(
             group.name, topic.name, {RETRY_QUEUE_ID: first, **dict(enumerate(offsets))}
         )
         retry = LeasedQueue(
             *key,
-            self.journal.queue(key),
+            self.consumer_journal.queue(key),
             in_flight,
             self.lease_ids.next,
             is_ordered=_is_ordered(group),
@@ -177,20 +177,20 @@ class Groups:
         """
         new = []
         for queue_id, offset in offsets.items():
-            state = self.journal.find((group, topic, queue_id))
+            state = self.consumer_journal.find((group, topic, queue_id))
             if queue_id == RETRY_QUEUE_ID:
                 bounds = self._store.bounds(retry_topic(group, topic), 0)
             else:
                 bounds = self._store.bounds(topic, queue_id)
             if state is None or state.end > bounds.max_offset:
                 new.append((topic, queue_id, offset))
-        return self.journal.place(group, new, FlushMode.ASYNC) if new else None
+        return self.consumer_journal.place(group, new, FlushMode.ASYNC) if new else None
 
     def _add_queues(self, subscription: Subscription, count: int) -> None:
         group, topic, first = subscription.group, subscription.topic, len(subscription.queues)
         for queue_id in range(first, first + count):
             key = (group, topic, queue_id)
-            state = self.journal.queue(key)
+            state = self.consumer_journal.queue(key)
             queue = LeasedQueue(
                 *key,
                 state,
@@ -200,10 +200,10 @@ class Groups:
             )
             subscription.add(queue)
             if not state.moves:  # else the log may refuse where it stands
-                self.offsets.advance(key, queue.committed)
+                self.offset_cache.advance(key, queue.committed)
 
     async def _start_offsets(self, group: Group, topic: Topic) -> list[int]:
-        committed = self.offsets.committed(group.name, topic.name)
+        committed = self.offset_cache.committed(group.name, topic.name)
         bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
         if not committed:
             return await self.offsets_at(topic.name, bounds, group.start)
@@ -215,15 +215,15 @@ class Groups:
         if group.mode is GroupMode.BROADCAST:
             bounds = [self._store.bounds(topic.name, queue) for queue in range(topic.queues)]
             return await self.offsets_at(topic.name, bounds, group.start)
-        await self.offsets.refresh(group.name)
+        await self.offset_cache.refresh(group.name)
         offsets = await self._start_offsets(group, topic)
         check_current(self._metadata, topic, group)
-        known = self.offsets.committed(group.name, topic.name)
+        known = self.offset_cache.committed(group.name, topic.name)
         if any(queue_id not in known for queue_id in range(topic.queues)):
             self.check_room(group, topic)
             for queue_id, offset in enumerate(offsets):
-                self.offsets.advance((group.name, topic.name, queue_id), offset)
-            await self.offsets.write()
+                self.offset_cache.advance((group.name, topic.name, queue_id), offset)
+            await self.offset_cache.write()
         return offsets
 
     async def offsets_at(
@@ -235,7 +235,7 @@ class Groups:
     # --- committed offsets
 
     def committed(self, group: str, topic: str) -> list[QueuePosition]:
-        offsets = self.offsets.committed(group, topic)
+        offsets = self.offset_cache.committed(group, topic)
         return [QueuePosition(queue, offset) for queue, offset in sorted(offsets.items())]
 
     def check_commit(self, topic: Topic, rows: Sequence[QueuePosition]) -> None:
@@ -250,9 +250,9 @@ class Groups:
         check_current(self._metadata, topic, group)
         self.check_room(group, topic)
         places = [(topic.name, queue_id, offset) for queue_id, offset in rows]
-        self.journal.bind(group, topic)
+        self.consumer_journal.bind(group, topic)
         entry = Skipped(group.name, places)
-        written = self.journal.move(entry, topic.flush, self._moved)
+        written = self.consumer_journal.move(entry, topic.flush, self._moved)
         subscription = self.find(group.name, topic.name)
         if subscription is not None:
             for queue_id, _ in rows:
@@ -263,7 +263,7 @@ class Groups:
 
     def committed_after(self, group: str, topic: str, queue_id: int, offset: int) -> int:
         """What would be committed in the queue after a commit."""
-        state = self.journal.find((group, topic, queue_id))
+        state = self.consumer_journal.find((group, topic, queue_id))
         if state is None:
             return offset
         progress = state.progress.copy()
@@ -273,10 +273,10 @@ class Groups:
     def _moved(self, key: Key, committed: int, error: CurlewError | None) -> None:
         """The log has a commit or a reset, or has refused it. SQL hears of none before."""
         if error is None:
-            self.offsets.advance(key, committed)
+            self.offset_cache.advance(key, committed)
             return
         group, topic, queue_id = key
-        state, subscription = self.journal.find(key), self.find(group, topic)
+        state, subscription = self.consumer_journal.find(key), self.find(group, topic)
         if subscription is not None:
             if state is None:  # what the group begins with is to be decided anew
                 del self._subscriptions[group][topic]
@@ -284,10 +284,10 @@ class Groups:
             elif queue_id < len(subscription.queues):
                 subscription.queues[queue_id].start_over(self.lease_ids.next)
                 subscription.line.wake_one()
-        if state is not None and self.offsets.committed(group, topic).get(queue_id, 0) > (
+        if state is not None and self.offset_cache.committed(group, topic).get(queue_id, 0) > (
             state.progress.committed
         ):
-            self.offsets.correct(key, state.progress.committed)
+            self.offset_cache.correct(key, state.progress.committed)
 
     async def until_left(self, group: str, topic: str) -> None:
         """A deletion of the group's progress in the topic is over, or was refused."""
@@ -305,7 +305,7 @@ class Groups:
     def room(self, group: Group, topics: Iterable[Topic]) -> AbstractContextManager[None]:
         """Keep room for the group to begin in all of the topics, or raise `StateConflict` when it
         is entered. Costs little where the group has begun."""
-        begins = [each for each in topics if not self.offsets.has_begun(group.name, each.name)]
+        begins = [each for each in topics if not self.offset_cache.has_begun(group.name, each.name)]
         if not begins or group.mode is GroupMode.BROADCAST:
             return _ROOM_ENOUGH
         return self._room(group.name, begins)
@@ -314,21 +314,21 @@ class Groups:
     def _room(self, group: str, topics: Iterable[Topic]) -> Iterator[None]:
         with ExitStack() as held:
             for topic in topics:
-                if not self.offsets.begins(group, topic.name):
+                if not self.offset_cache.begins(group, topic.name):
                     self._name_room.check_retries(group, topic.name)
-                held.enter_context(self.offsets.room(group, topic, self._limits))
+                held.enter_context(self.offset_cache.room(group, topic, self._limits))
             yield
 
     def bind(self, group: Group, topic: Topic) -> None:
         """Before the log is told of offsets: they are of these generations."""
         self.check_room(group, topic)
-        self.journal.bind(group, topic)
+        self.consumer_journal.bind(group, topic)
 
     async def begin_again(self, group: str, rows: Sequence[CommittedOffset]) -> None:
         """Set offsets in the log, drop what is leased there, go on. Nothing is changed when the log
         does not take it."""
         places = [(row.topic, row.queue_id, int(row.offset)) for row in rows]
-        written = self.journal.move(Placed(group, places), FlushMode.SYNC, self._reset)
+        written = self.consumer_journal.move(Placed(group, places), FlushMode.SYNC, self._reset)
         for row in rows:
             subscription = self.find(group, row.topic)
             if subscription is not None and row.queue_id < len(subscription.queues):
@@ -354,14 +354,14 @@ class Groups:
         def left(error: CurlewError | None) -> None:
             del self._leaving[group, topic]
             if error is None:
-                self.journal.delete_retries(group, topic)
+                self.consumer_journal.delete_retries(group, topic)
             else:
                 self._remember(group, topic)
 
         await self.until_left(group, topic)
         check()
         try:
-            written = self.journal.unsubscribe(group, topic, left)
+            written = self.consumer_journal.unsubscribe(group, topic, left)
         except CurlewError:
             self._remember(group, topic)
             raise
@@ -373,9 +373,9 @@ class Groups:
 
     def _remember(self, group: str, topic: str) -> None:
         """The log has refused to forget the group's progress: the book knows it again."""
-        for name, queue_id, state in self.journal.of_group(group):
+        for name, queue_id, state in self.consumer_journal.of_group(group):
             if name == topic and queue_id != RETRY_QUEUE_ID:
-                self.offsets.correct((group, topic, queue_id), state.progress.committed)
+                self.offset_cache.correct((group, topic, queue_id), state.progress.committed)
 
     def _check_commit(self, topic: str, queue_id: int, offset: int) -> None:
         bounds = self._store.bounds(topic, queue_id)
@@ -397,7 +397,7 @@ class Groups:
             leases=sum(subscription.leased_count for subscription in topics.values()),
             in_flight=in_flight.count,
             waiting=sum(subscription.line.count for subscription in topics.values()),
-            topics=len({*topics, *self.offsets.topics(group)}),
+            topics=len({*topics, *self.offset_cache.topics(group)}),
             holders=tuple(holder.count for holder in in_flight.holders.values()),
         )
 
@@ -487,11 +487,11 @@ class Groups:
             subscription.close()
         if group is not None:
             self._in_flight.pop(group, None)
-        for retried_group, retried_topic in self.journal.retried():
+        for retried_group, retried_topic in self.consumer_journal.retried():
             if retried_group == group or retried_topic == topic:
-                self.journal.delete_retries(retried_group, retried_topic)
-        self.journal.forget(topic=topic, group=group)
-        self.offsets.forget(topic=topic, group=group)
+                self.consumer_journal.delete_retries(retried_group, retried_topic)
+        self.consumer_journal.forget(topic=topic, group=group)
+        self.offset_cache.forget(topic=topic, group=group)
 
 
 def _is_ordered(group: Group) -> bool:

@@ -133,7 +133,7 @@ class Members:
     """Reachable as `Broker.members`. Event loop only; any call may raise `MetadataUnavailable`."""
 
     def __init__(self, context: Context, groups: Groups, consumptions: Consumptions) -> None:
-        self.bells = GroupNotifier(context.limits.waiters_max)
+        self.notifier = GroupNotifier(context.limits.waiters_max)
         self._metadata = context.metadata
         self._clock = context.clock
         self._limits = context.limits
@@ -145,7 +145,7 @@ class Members:
         """As last seen; may be older than SQL by a turn."""
         self._room = MemberRoom(self._last, context.limits)
         self._looked_s = context.clock.monotonic_s()
-        self._is_deaf = False
+        self._has_missed_writes = False
         """A sign of life could not be written: nobody is silent yet."""
         self.faults = RowFaults("members")
         """Groups whose members cannot be watched."""
@@ -159,7 +159,7 @@ class Members:
 
         Raises `StaleGeneration` when the client must drop its queues and join again.
         """
-        if self.bells.is_closed:
+        if self.notifier.is_closed:
             raise ShuttingDown(
                 "the node is shutting down", hint="ask another node", retry_after_s=1
             )
@@ -226,7 +226,7 @@ class Members:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + beat.wait_s
         while True:
-            await self.bells.wait(group.name, min(max(end_s - loop.time(), 0.0), renew_s))
+            await self.notifier.wait(group.name, min(max(end_s - loop.time(), 0.0), renew_s))
             if gone():
                 return Membership(group.name)
             self._consumptions.check_assigned(group.name, topics)
@@ -234,7 +234,7 @@ class Members:
                 group.name, lambda now: rebalancing.renew(now, client_id, self._clock.now_ms())
             )
             assignment = assignment_of(membership, client_id, self._surroundings(group))
-            is_over = loop.time() >= end_s or self.bells.is_closed
+            is_over = loop.time() >= end_s or self.notifier.is_closed
             if is_over or assignment.assignment_id != known:
                 return membership
 
@@ -382,16 +382,16 @@ class Members:
         try:
             await self._look()
         except CurlewError as error:
-            self._is_deaf = True
+            self._has_missed_writes = True
             _LOG.warning("members cannot be watched: %s", error.detail)
 
     async def _look(self) -> None:
         pulses = await self._metadata.members.pulses()
         now_s = self._clock.monotonic_s()
-        if self._is_deaf or now_s - self._looked_s > BLIND_SECONDS_MAX:
+        if self._has_missed_writes or now_s - self._looked_s > BLIND_SECONDS_MAX:
             self._beats.restart(now_s)
             self._locks.restart(now_s)
-            self._is_deaf = False
+            self._has_missed_writes = False
         self._looked_s = now_s
         for pulse in pulses:
             last = self._last.get(pulse.group)
@@ -442,7 +442,7 @@ class Members:
         self._beats.observe(group, {}, 0.0)
         self._locks.observe(group, {}, 0.0)
         self._room.note(self._last.pop(group, None), None)
-        self.bells.ring(group)
+        self.notifier.ring(group)
 
     # --- inside
 
@@ -450,7 +450,7 @@ class Members:
         try:
             membership = await self._metadata.members.change(group, step)
         except MetadataUnavailable:
-            self._is_deaf = True
+            self._has_missed_writes = True
             raise
         self._observe(membership)
         return membership
@@ -467,7 +467,7 @@ class Members:
         locks = {k: queue.lock for k, queue in membership.queues.items() if queue.lock}
         self._locks.observe(group, locks, now_s)
         if last is None or membership.changed != last.changed:
-            self.bells.ring(group)
+            self.notifier.ring(group)
 
     async def _share(self, group: Group, membership: Membership, client_id: str) -> MemberShare:
         surroundings = self._surroundings(group)

@@ -122,7 +122,7 @@ class OffsetAdmin:
         self._store = context.store
         self._metadata = context.metadata
         self._groups = groups
-        self._book = groups.offsets
+        self._offset_cache = groups.offset_cache
         self._members = members
         self._consumptions = consumptions
         self._check_open = context.gate.check
@@ -134,20 +134,20 @@ class OffsetAdmin:
         self.find_group(group)
         find_topic(self._metadata, topic)
         if self._members.has_members(group):
-            await self._book.refresh(group)  # others may commit through other nodes
+            await self._offset_cache.refresh(group)  # others may commit through other nodes
         return self._groups.committed(group, topic)
 
     async def all_committed(self, group: str) -> list[CommittedOffset]:
         """The group's committed offsets in all topics that exist, by topic and queue."""
         self.find_group(group)
         if self._members.has_members(group):
-            await self._book.refresh(group)
+            await self._offset_cache.refresh(group)
         known = self._metadata.snapshot.topics
         return [
             CommittedOffset(group, topic, queue_id, QueueOffset(offset), known[topic].generation)
-            for topic in self._book.topics(group)
+            for topic in self._offset_cache.topics(group)
             if topic in known
-            for queue_id, offset in sorted(self._book.committed(group, topic).items())
+            for queue_id, offset in sorted(self._offset_cache.committed(group, topic).items())
         ]
 
     # --- commit
@@ -270,7 +270,7 @@ class OffsetAdmin:
             rebalancing.check_owner(membership, committer.client_id, committer.generation, names)
         elif not force:
             rebalancing.check_unowned(membership, names)
-        offsets = dict(self._book.committed(group, topic))
+        offsets = dict(self._offset_cache.committed(group, topic))
         for queue_id, offset in rows:
             offsets[queue_id] = (
                 offset if force else self._groups.committed_after(group, topic, queue_id, offset)
@@ -288,7 +288,7 @@ class OffsetAdmin:
             check(membership)
             return membership
 
-        await self._book.commit(
+        await self._offset_cache.commit(
             offsets,
             lambda rows: self._metadata.members.change(group, step, offsets_after=rows),
         )
@@ -299,7 +299,7 @@ class OffsetAdmin:
         """Set the offsets of one topic or of all topics of the group, backwards or forwards."""
         settings = self.find_group(group)
         refuse_broadcast(settings)
-        await self._book.refresh(group)
+        await self._offset_cache.refresh(group)
         if topic is None:
             topics = await self._topics_of(group)
         else:
@@ -312,7 +312,7 @@ class OffsetAdmin:
     async def _topics_of(self, group: str) -> list[Topic]:
         """Topics that the group has committed in, or that a member reads."""
         membership = await self._metadata.members.read(group)
-        names = {*self._book.topics(group), *(name.topic for name in membership.queues)}
+        names = {*self._offset_cache.topics(group), *(name.topic for name in membership.queues)}
         known = self._metadata.snapshot.topics
         topics = [known[name] for name in sorted(names) if name in known]
         if not topics:
@@ -326,7 +326,7 @@ class OffsetAdmin:
         for queue_id in sorted(request.queues or ()):
             check_queue(topic, queue_id)
         bounds = [self._store.bounds(topic.name, queue_id) for queue_id in range(topic.queues)]
-        before = self._book.committed(group, topic.name)
+        before = self._offset_cache.committed(group, topic.name)
         if request.to == "earliest" or request.to == "latest":
             wanted = await self._groups.offsets_at(topic.name, bounds, request.to)
         elif request.to == "timestamp":
@@ -407,7 +407,7 @@ class OffsetAdmin:
         known = self._metadata.snapshot.topics
         topics = sorted({row.topic for row in offsets if row.topic in known})
         with self._groups.room(group, [known[topic] for topic in topics]):
-            await self._book.force(offsets, fence, log)
+            await self._offset_cache.force(offsets, fence, log)
         self._members.take_note(made[0])
         return made[0]
 
@@ -435,13 +435,13 @@ class OffsetAdmin:
                 f"members of group {group!r} read topic {topic!r}: {', '.join(readers[:5])}",
                 hint="let them leave or subscribe to other topics first",
             )
-        if not self._book.committed(group, topic):
-            await self._book.refresh(group)
+        if not self._offset_cache.committed(group, topic):
+            await self._offset_cache.refresh(group)
         offsets = self._groups.committed(group, topic)
         if not offsets:
             raise SubscriptionNotFound(f"group {group!r} has no offsets in topic {topic!r}")
         if not is_dry_run:
-            await self._book.delete(group, topic, check)
+            await self._offset_cache.delete(group, topic, check)
             await self._groups.unsubscribe(group, topic, check)
         return offsets
 
@@ -453,7 +453,7 @@ class OffsetAdmin:
         """Keep all committed offsets of the group under a name that is free."""
         check_name("snapshot", name)
         refuse_broadcast(self.find_group(group))
-        await self._book.refresh(group)
+        await self._offset_cache.refresh(group)
         return await self._metadata.offset_snapshots.create(
             group, name, await self.all_committed(group), is_dry_run=is_dry_run
         )
@@ -475,7 +475,7 @@ class OffsetAdmin:
         settings = self.find_group(group)
         refuse_broadcast(settings)
         snapshot = await self.snapshot(group, name)
-        await self._book.refresh(group)
+        await self._offset_cache.refresh(group)
         changes, missing = [], set()
         for row in snapshot.offsets:
             topic = self._metadata.snapshot.topics.get(row.topic)
@@ -483,7 +483,7 @@ class OffsetAdmin:
             if topic is None or is_other or row.queue_id >= topic.queues:
                 missing.add(row.topic)
                 continue
-            before = self._book.committed(group, row.topic).get(row.queue_id)
+            before = self._offset_cache.committed(group, row.topic).get(row.queue_id)
             changes.append(self._change(topic, row.queue_id, before, row.offset))
         return await self._carry_out(
             settings, changes, is_dry_run=is_dry_run, missing=sorted(missing)

@@ -69,17 +69,17 @@ class DeliveryStatusReader:
         consumptions: Consumptions,
         delays: DelayDelivery,
         dead_letters: DeadLetters,
-        trails: MessageTrace,
+        message_trace: MessageTrace,
     ) -> None:
         self._store = context.store
         self._metadata = context.metadata
         self._clock = context.clock
         self._groups = groups
-        self._progress = groups.journal
+        self._consumer_journal = groups.consumer_journal
         self._consumptions = consumptions
         self._delays = delays
         self._dead_letters = dead_letters
-        self._trails = trails
+        self._message_trace = message_trace
         self._readers = context.readers
 
     async def look(self, message: StoredMessage, group: str) -> DeliveryStatus:
@@ -92,7 +92,7 @@ class DeliveryStatusReader:
                 DeliveryState.CLIENTS_KNOW,
                 "the group is in broadcast mode: each client keeps its own offsets",
             )
-        state = self._progress.find((group, origin.topic, origin.queue_id))
+        state = self._consumer_journal.find((group, origin.topic, origin.queue_id))
         if state is None and self._is_read_by_offset(group, origin.topic):
             return DeliveryStatus(
                 DeliveryState.NOT_BEGUN,
@@ -226,7 +226,7 @@ class DeliveryStatusReader:
     async def _waiting_retry(self, origin: Origin, group: str) -> DeliveryStatus | None:
         """Look for its copy among the retries that are not done."""
         topic = retry_topic(group, origin.topic)
-        state = self._progress.find((group, origin.topic, RETRY_QUEUE_ID))
+        state = self._consumer_journal.find((group, origin.topic, RETRY_QUEUE_ID))
         low, high = self._store.bounds(topic, 0)
         at = low if state is None else max(low, state.progress.committed)
         end = min(high, at + _RETRIES_READ)
@@ -277,7 +277,7 @@ class DeliveryStatusReader:
     async def _by_its_trail(
         self, origin: Origin, group: str, *, all_letters_seen: bool
     ) -> DeliveryStatus:
-        trail = await self._trails.trail(
+        trail = await self._message_trace.trail(
             origin.topic, origin.queue_id, origin.queue_offset, group=group
         )
         last = trail.events[-1] if trail.events else None

@@ -95,8 +95,8 @@ class LagReader:
         self._metadata = context.metadata
         self._clock = context.clock
         self._groups = groups
-        self._progress = groups.journal
-        self._book = groups.offsets
+        self._consumer_journal = groups.consumer_journal
+        self._offset_cache = groups.offset_cache
         self._delays = delays
         self._dead_letters = dead_letters
         self._readers = context.readers
@@ -126,7 +126,7 @@ class LagReader:
         )
 
     def _topics_of(self, group: str) -> list[str]:
-        begun = {*self._progress.topics(group), *self._book.topics(group)}
+        begun = {*self._consumer_journal.topics(group), *self._offset_cache.topics(group)}
         return sorted(begun & self._metadata.snapshot.topics.keys())
 
     async def _topic_lag(self, group: str, topic: str) -> TopicLag:
@@ -162,18 +162,18 @@ class LagReader:
         is_retry = queue_id == RETRY_QUEUE_ID
         place = (retry_topic(group, topic), 0) if is_retry else (topic, queue_id)
         low, high = self._store.bounds(*place)
-        state = self._progress.find((group, topic, queue_id))
+        state = self._consumer_journal.find((group, topic, queue_id))
         if state is None:
-            if queue_id not in self._book.committed(group, topic):
+            if queue_id not in self._offset_cache.committed(group, topic):
                 return None
-            state = QueueState(self._book.committed(group, topic)[queue_id])
+            state = QueueState(self._offset_cache.committed(group, topic)[queue_id])
         return _counted(state, low, high, _leases_of(subscription, queue_id))
 
     def _queue_lag(
         self, group: str, topic: str, queue_id: int, count: _Count | None, oldest_ms: int | None
     ) -> QueueLag:
         low, high = self._store.bounds(topic, queue_id)
-        committed = self._book.committed(group, topic).get(queue_id)
+        committed = self._offset_cache.committed(group, topic).get(queue_id)
         if count is None:
             return QueueLag(queue_id, low, high, committed, None, 0, 0, 0, None, NOT_BEGUN)
         is_damaged = oldest_ms is None and count.first_open is not None

@@ -1,6 +1,6 @@
 """Writing groups' progress down: one entry in the log for each settle, receive, commit and reset.
 
-The log is the truth, SQL a checkpoint of the committed offsets (`offset_book`) that is at most a
+The log is the truth, SQL a checkpoint of the committed offsets (`offset_cache`) that is at most a
 second old. So a database that is slow, locked or gone costs no redelivery, and neither does a
 kill -9; a loss of power costs what the topic's flush mode allows. Event loop only.
 
@@ -67,7 +67,7 @@ class ConsumerJournal:
         self._untold: set[tuple[str, str]] = set()
         """(group, topic) pairs whose kind of consumption the log has refused; told again."""
 
-    async def load(self, book: OffsetCache, snapshot: Snapshot) -> None:
+    async def load(self, offset_cache: OffsetCache, snapshot: Snapshot) -> None:
         """Replay the log; then log, book and queues know the same.
 
         The log is the truth. SQL is looked at only for queues of which the log knows nothing. What
@@ -78,13 +78,13 @@ class ConsumerJournal:
         queues = self._state.queues
         for group, topic in sorted({key[:2] for key in queues} | {*self.consumptions()}):
             self._take_up(group, topic, snapshot)
-        for key, offset in book.rows():
+        for key, offset in offset_cache.rows():
             if key not in queues:
                 self._state.get_or_make(key).skip_to(offset)
         self._hold_to_ends()
         for (group, topic, queue_id), state in queues.items():
             if queue_id != RETRY_QUEUE_ID:
-                book.correct((group, topic, queue_id), state.progress.committed)
+                offset_cache.correct((group, topic, queue_id), state.progress.committed)
 
     def _take_up(self, group: str, topic: str, snapshot: Snapshot) -> None:
         """Drop the work of what was deleted; keep that of what is merely not in the metadata."""

@@ -1,7 +1,7 @@
 """Committed offsets of all groups: in memory now, in SQL within a second.
 
 The book holds what SQL is to hold, a checkpoint for people and tools; what must not be lost is in
-the log (`progress_journal`). Progress of leases is collected when the book is written (`track`),
+the log (`consumer_journal`). Progress of leases is collected when the book is written (`track`),
 commits by clients go in at once (`advance`). A database that is down stops nobody: rows
 stay dirty, the next turn tries again, and `problem` says so. Event loop only.
 

@@ -2,7 +2,7 @@
 
 Pulls wait on one queue, and an arrival wakes all of them, since each gets the message. Receives
 wait on one group's subscription, and an arrival wakes one of them, since one gets the message; the
-one that was woken wakes the next when it leaves something (`receiving` sees to that). A receive
+one that was woken wakes the next when it leaves something (`receiver` sees to that). A receive
 that wants several messages is patient: it is woken when so many are ready and nobody takes less.
 
 Deadlines are timers of the event loop; nothing here polls. Event loop only. A wake-up is never

@@ -143,12 +143,12 @@ class _Pull:
 class Puller:
     """Answers pulls. One per broker."""
 
-    def __init__(self, context: Context, waiters: LongPolls) -> None:
+    def __init__(self, context: Context, long_polls: LongPolls) -> None:
         self._store = context.store
         self._clock = context.clock
         self._metadata = context.metadata
         self._limits = context.limits
-        self._waiters = waiters
+        self._long_polls = long_polls
         self._readers = context.readers
         self._check_open = context.gate.check
         self.decode = context.store.decode
@@ -164,7 +164,7 @@ class Puller:
         is_waiting = request.wait_s > 0
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.wait_s
-        while await self._read_on(pull) and is_waiting and not self._waiters.closed:
+        while await self._read_on(pull) and is_waiting and not self._long_polls.closed:
             is_waiting = await self._wait(pull, deadline)
             check_queue(find_topic(self._metadata, topic_name), queue_id)
         return pull.result()
@@ -269,7 +269,9 @@ class Puller:
         wanted = pull.offset + pull.needed
         if pull.end_offset is not None:
             wanted = min(wanted, pull.end_offset)
-        while await self._waiters.wait_for_queue(pull.topic, pull.queue_id, deadline - loop.time()):
+        while await self._long_polls.wait_for_queue(
+            pull.topic, pull.queue_id, deadline - loop.time()
+        ):
             if self._store.bounds(pull.topic, pull.queue_id).max_offset >= wanted:
                 return True
             # Fewer than wanted, or the topic was deleted, which the caller notices.

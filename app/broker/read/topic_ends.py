@@ -60,11 +60,11 @@ class TopicStates(NamedTuple):
 class TopicEnds:
     """Answers where topics stand. One per broker."""
 
-    def __init__(self, context: Context, waiters: LongPolls) -> None:
+    def __init__(self, context: Context, long_polls: LongPolls) -> None:
         self._store = context.store
         self._metadata = context.metadata
         self._limits = context.limits
-        self._waiters = waiters
+        self._long_polls = long_polls
         self._readers = context.readers
         self._check_open = context.gate.check
 
@@ -101,9 +101,9 @@ class TopicEnds:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
         found = self._look(names)
-        while found.state == known and not self._waiters.closed:
+        while found.state == known and not self._long_polls.closed:
             left = deadline - loop.time()
-            if left <= 0 or not await self._waiters.wait_for_queues(_keys(found), left):
+            if left <= 0 or not await self._long_polls.wait_for_queues(_keys(found), left):
                 break
             found = self._look(names)
         found = await self._with_sizes(found)

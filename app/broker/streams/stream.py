@@ -2,8 +2,8 @@
 
 A stream is asked for its next chunk by whoever writes it out, and reads no further until it is
 asked again. So a slow reader costs one chunk of memory, and nothing is leased for a connection that
-cannot take it. The kinds are in `topic_stream` and `group_stream`, the registry in `streams`.
-Event loop only.
+cannot take it. The kinds are in `topic_stream` and `group_stream`, the registry in
+`stream_registry`. Event loop only.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class SharedParts(Protocol):
     @property
     def limits(self) -> Limits: ...
     @property
-    def waiters(self) -> LongPolls: ...
+    def long_polls(self) -> LongPolls: ...
     @property
     def puller(self) -> Puller: ...
     @property
@@ -125,7 +125,7 @@ class Stream:
     @property
     def is_draining(self) -> bool:
         """Whether the node stops, and waits for no reader."""
-        return self._shared.waiters.closed
+        return self._shared.long_polls.closed
 
     def end_of_a_late_reader(self) -> StreamEnd:
         """Why a stream ends whose connection takes nothing: the reader, or we are in a hurry."""

@@ -30,7 +30,7 @@ class StreamRegistry:
     def __init__(
         self,
         context: Context,
-        waiters: LongPolls,
+        long_polls: LongPolls,
         puller: Puller,
         groups: Groups,
         receiver: Receiver,
@@ -38,7 +38,7 @@ class StreamRegistry:
         self.store = context.store
         self.metadata = context.metadata
         self.limits = context.limits
-        self.waiters = waiters
+        self.long_polls = long_polls
         self.puller = puller
         self.receive = receiver.receive
         self.credits = Credits()
@@ -96,7 +96,7 @@ class StreamRegistry:
             raise InvalidRequest("max_messages is at least 1")
         if request.duration_ms is not None and request.duration_ms < 1:
             raise InvalidRequest("a stream lasts for at least 1 ms")
-        if self.waiters.closed:
+        if self.long_polls.closed:
             raise ShuttingDown("the node is shutting down", hint="ask another node, or again later")
 
     def _enter(self, stream: Stream) -> None:

@@ -93,7 +93,7 @@ class TopicStream(Stream):
                 await asyncio.sleep(0)
                 continue
             keys = [(self._topic.name, queue) for queue in self._queues()]
-            await self._shared.waiters.wait_for_queues(keys, left)
+            await self._shared.long_polls.wait_for_queues(keys, left)
 
     def _grow(self) -> None:
         """Queues that were added are read from their beginning."""

@@ -77,12 +77,12 @@ class Check(NamedTuple):
 class Transactions:
     """The transactions of one node. `start` before use."""
 
-    def __init__(self, context: Context, waiters: LongPolls, place: Place) -> None:
+    def __init__(self, context: Context, long_polls: LongPolls, place: Place) -> None:
         self._store = context.store
         self._metadata = context.metadata
         self._clock = context.clock
         self._limits = context.limits
-        self._waiters = waiters
+        self._long_polls = long_polls
         self._readers = context.readers
         self._check_open = context.gate.check
         self._place = place
@@ -350,7 +350,7 @@ class Transactions:
             left_s = deadline_s - self._clock.monotonic_s()
             if taken or left_s <= 0:
                 break
-            if not await self._waiters.wait_for_queue(_line(producer_group), QUEUE, left_s):
+            if not await self._long_polls.wait_for_queue(_line(producer_group), QUEUE, left_s):
                 break
         if gone():
             self._table.give_back_checks(taken)
@@ -388,7 +388,7 @@ class Transactions:
             with self.faults.guard("checks"):
                 self._store.append_step((entry,), FlushMode.ASYNC, lambda _error: None)
             for producer_group in {each.producer_group for each in due}:
-                self._waiters.on_arrival(_line(producer_group), QUEUE)
+                self._long_polls.on_arrival(_line(producer_group), QUEUE)
         for transaction in overdue:
             with self.faults.guard(transaction.transaction_id):
                 await self._roll_back(transaction)

@@ -55,7 +55,7 @@ class LogState(NamedTuple):
     disk_total: int
     disk_free: int
     pinned: int | None = None
-    """Physical offset from which a background service needs the log; see `pins`."""
+    """Physical offset from which a background service needs the log; see `retention_holds`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""Carrying out retention: minima move first, then files go. What to delete is in `retention`.
+"""Carrying out retention: minima move first, then files go.
+
+What to delete is in `retention_policy`.
 
 A reader in the middle keeps the file that it has open; one that comes later is told that the
 offsets have expired. Runs on the event loop or on one thread beside it.

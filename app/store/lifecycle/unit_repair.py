@@ -5,8 +5,8 @@ the record. The record must lie between those of the neighbouring units, because
 stand in the log in its order; so a short stretch of the log is read, and every unit found in it is
 put right. What is not found there is a damaged record, and is remembered as such.
 
-A block of units that is not what the checkpoint says (`unit_sums`) is held to its records one by
-one, tag hashes included, and repaired in the same way, however far that is to read.
+A block of units that is not what the checkpoint says (`unit_checksums`) is held to its records one
+by one, tag hashes included, and repaired in the same way, however far that is to read.
 
 Reader threads only: it waits for the disk.
 """

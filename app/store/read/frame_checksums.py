@@ -3,7 +3,8 @@
 A block may begin in one frame and end in the next, so what is left of each queue's last frame is
 kept: the sum of its open block, and those of the small blocks of an open large one. The data of a
 large block is not read again. Where a reader would read along what lies between two frames
-(`gap_bytes`), they are not joined, and it has to look for itself. See `known_blocks`. Event loop.
+(`gap_bytes`), they are not joined, and it has to look for itself. See `verified_blocks`. Event
+loop.
 """
 
 from typing import Final, NamedTuple

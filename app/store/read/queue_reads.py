@@ -1,8 +1,8 @@
 """Reading a queue: units, tag prefilter, coalesced reads of the log; every byte is checked.
 
 A few messages are read one by one; from `VECTOR_RECORDS_MIN` on all at once. What cannot be read is
-a gap; whether a wrong unit is to blame is for `mending` to find out, and what is good for
-`checking`.
+a gap; whether a wrong unit is to blame is for `unit_repair` to find out, and what is good for
+`record_checks`.
 """
 
 from array import array

@@ -1,8 +1,8 @@
 """Whether what was read is what the queue says: record by record, or block by block where known.
 
 A run is a piece of the log that was read at once, with the records of one queue in it. Blocks
-that `known_blocks` knows are held to their sums; every other record is checked by itself, and what
-is good of those is known from then on. Any thread.
+that `verified_blocks` knows are held to their sums; every other record is checked by itself, and
+what is good of those is known from then on. Any thread.
 """
 
 from bisect import bisect_left

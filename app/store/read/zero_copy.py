@@ -1,9 +1,10 @@
 """Records that are known to be good, where they stand: sent from the files without being read.
 
 A frame of stored records needs their sizes and their checksum, and of whole blocks both are known
-(see `known_blocks`): the units of the queue are read and held to their sums, the log is not. So the
-bytes are not looked at here. Whoever gets them has the checksum of what stood there when it was
-found good, has to hold them to it, and reads in the ordinary way when they do not fit. Any thread.
+(see `verified_blocks`): the units of the queue are read and held to their sums, the log is not. So
+the bytes are not looked at here. Whoever gets them has the checksum of what stood there when it
+was found good, has to hold them to it, and reads in the ordinary way when they do not fit. Any
+thread.
 """
 
 from array import array

@@ -2,7 +2,7 @@
 
 A message gets its store time, queue offset and place in one go, without anything in between that
 could interleave; the writer confirms blocks in the same order. What becomes visible then is for
-`publishing`.
+`visibility`.
 
 Places and offsets are looked up first, then everything is encoded, and only when the writer has
 taken the block do the end of the log and the queues' next offsets move. So an append that raises,

@@ -509,7 +509,7 @@ async def test_offsets_beyond_the_end_are_held_to_it_also_on_a_full_disk(
     async with running() as world:
         await world.send(b"read", b"lost")
         await world.ack(*await world.receive())
-        await world.broker._offset_writer.run_now()
+        await world.broker.offset_cache.write()
         queue = world.store.queues[TOPIC, 0]
         del queue.records[1:], queue.tag_hashes[1:]
         queue.confirmed = 1

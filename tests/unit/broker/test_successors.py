@@ -120,7 +120,7 @@ async def test_a_retry_that_waits_for_its_time_keeps_no_successor_from_another_k
         assert await world.ack(*others) == [None] * len(others)
         await world.nack(last, delay_ms=1_000)
         if is_restarted:
-            await world.broker.delays.upkeep.flush()
+            await world.broker.delays.compaction.flush()
             await world.restart()
         await world.broker.delays.catch_up()
         assert world.broker.delays.retry_count(GROUP, TOPIC) == 1

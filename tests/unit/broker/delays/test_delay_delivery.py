@@ -283,7 +283,7 @@ async def test_while_the_timer_log_is_damaged_all_questions_are_answered_later(
 ) -> None:
     handle = await send_later(world, b"far", HOUR)
     await world.broker.delays.catch_up()
-    await world.broker.delays.upkeep.flush()
+    await world.broker.delays.compaction.flush()
     files = world.store.files
     for name in set(files.list("timerlog")) - {"manifest"}:
         run = files.open(f"timerlog/{name}")

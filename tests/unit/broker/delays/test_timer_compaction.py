@@ -46,7 +46,7 @@ async def test_a_message_that_waits_for_weeks_moves_every_two_days_and_comes_onc
             await settle(world)
         world.clock.advance(s=11)
         await settle(world)
-        await world.broker.delays.upkeep.flush()
+        await world.broker.delays.compaction.flush()
         bounds = world.store.bounds(TIMER_TOPIC, 0)
         assert (bounds.min_offset, bounds.max_offset) == (5, 7)
         found = await world.broker.delayed_messages.get(TOPIC, handle)
@@ -96,7 +96,7 @@ async def test_what_waits_is_pinned_and_what_is_done_is_trimmed() -> None:
         assert held.name == "delayed messages"
         world.clock.advance(ms=1_000)
         await settle(world)
-        await delays.upkeep.flush()
+        await delays.compaction.flush()
         bounds = world.store.bounds(TIMER_TOPIC, 0)
         assert bounds.min_offset == bounds.max_offset
         assert world.store.pins.held() is None
@@ -114,7 +114,7 @@ async def test_a_filling_disk_makes_what_holds_much_log_move(
         before = world.store.bounds(TIMER_TOPIC, 0).max_offset
         await settle(world)
         assert world.store.bounds(TIMER_TOPIC, 0).max_offset == before
-        delays.upkeep.disk_is_low = True
+        delays.compaction.disk_is_low = True
         world.clock.advance(s=11)
         await delays.turn()
         assert world.store.bounds(TIMER_TOPIC, 0).max_offset == before + 2
@@ -147,7 +147,7 @@ async def test_what_waits_outlives_the_loss_of_the_timer_log_behind_a_trimmed_fr
         await send_later(world, b"far", DAY)
         world.clock.advance(s=11)
         delays = await settle(world)
-        await delays.upkeep.flush()
+        await delays.compaction.flush()
         assert world.store.bounds(TIMER_TOPIC, 0) == (5, 7)
         await world.broker.stop()
         world.store.files.remove("timerlog/manifest")
@@ -157,7 +157,7 @@ async def test_what_waits_outlives_the_loss_of_the_timer_log_behind_a_trimmed_fr
         assert (delays.timers.count, delays.waiting_count(TOPIC)) == (1, 1)
         world.clock.advance(s=11)
         await settle(world)
-        await delays.upkeep.flush()
+        await delays.compaction.flush()
         world.clock.advance(ms=DAY)
         await settle(world)
         assert bodies(world)[-1] == b"far"
@@ -169,7 +169,7 @@ async def test_a_run_that_a_merge_finds_damaged_is_made_again_from_the_topic() -
         for number in range(3):
             await send_later(world, b"%d" % number, 30 * DAY + number)
         delays = await settle(world)
-        await delays.upkeep.flush()
+        await delays.compaction.flush()
         files = world.store.files
         (name,) = set(files.list("timerlog")) - {"manifest"}
         run = files.open(f"timerlog/{name}")
@@ -177,9 +177,9 @@ async def test_a_run_that_a_merge_finds_damaged_is_made_again_from_the_topic() -
         for number in range(3, 6):
             await send_later(world, b"%d" % number, DAY)
         await delays.catch_up()
-        await delays.upkeep.flush()  # merges, which fails
+        await delays.compaction.flush()  # merges, which fails
         await settle(world)
-        await delays.upkeep.flush()
+        await delays.compaction.flush()
         assert delays.timers.log.watermark == delays.timers.log.position == 6
         world.clock.advance(ms=DAY)
         await settle(world)
@@ -212,7 +212,7 @@ async def test_runs_that_the_disk_does_not_give_back_are_made_again(nth: int) ->
     async with running() as world:
         await send_later(world, b"one", DAY)
         delays = await settle(world)
-        await delays.upkeep.flush()
+        await delays.compaction.flush()
         await world.broker.stop()
         world.store.files.fault = Fault("read", nth)
         world.broker = world.new_broker()
@@ -228,7 +228,7 @@ async def test_a_block_that_the_disk_does_not_give_back_has_the_log_made_again()
     async with running() as world:
         handle = await send_later(world, b"one", DAY)
         delays = await settle(world)
-        await delays.upkeep.flush()
+        await delays.compaction.flush()
         world.store.files.fault = Fault("read", 1)
         with pytest.raises(TimersNotReady):
             await world.broker.delayed_messages.get(TOPIC, handle)
@@ -240,11 +240,11 @@ async def test_a_run_that_cannot_be_removed_does_not_undo_the_flush() -> None:
     async with running() as world:
         await send_later(world, b"1", DAY)
         delays = await settle(world)
-        await delays.upkeep.flush()
+        await delays.compaction.flush()
         await send_later(world, b"2", DAY)
         await delays.catch_up()
         world.store.files.fault = Fault("unlink", 1)
-        await delays.upkeep.flush()
+        await delays.compaction.flush()
         assert world.store.files.fault.raised == 1
         assert delays.timers.log.watermark == 2
         await world.restart()

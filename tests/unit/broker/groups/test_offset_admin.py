@@ -211,7 +211,7 @@ class TestForgetting:
             await world.broker.offset_admin.delete(GROUP, TOPIC)
         end = world.store.bounds(TOPIC, 1).max_offset
         assert world.committed() == {1: end}
-        await world.broker._offset_writer.run_now()
+        await world.broker.offset_cache.write()
         assert world.metadata.committed(GROUP, TOPIC) == {1: end}
         await world.kill()
         assert world.committed() == {1: end}

@@ -89,7 +89,7 @@ async def test_a_crash_between_claim_and_report_loses_and_doubles_nothing(dies: 
         if dies == "delivery":
             world.clock.set_wall(FIRST)
             await world.broker.delays.turn()
-            await world.broker.delays.upkeep.flush()
+            await world.broker.delays.compaction.flush()
         await world.restart()
         await at(world, FIRST)
         await at(world, FIRST + 1)

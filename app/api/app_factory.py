@@ -1,4 +1,4 @@
-"""Builds the HTTP application: the shell around the lane, with FastAPI behind it.
+"""Builds the HTTP application: the gateway before the data plane, with FastAPI behind it.
 
 The composition root calls `build_api` with open collaborators and mounts the result; nothing here
 opens or closes anything, and nothing is global but the document, which is the same for all.
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from app.api.control.control_plane import build_control_plane
 from app.api.control.dependencies import Services
-from app.api.dataplane.routes import build_lane
+from app.api.dataplane.routes import build_router
 from app.api.document.docs_page import docs_page
 from app.api.document.openapi import build_document, render_document
 from app.api.gateway import Gateway
@@ -56,10 +56,8 @@ def build_api(
     if web is not None:
         control_plane.mount("/ui", web)
         control_plane.router.routes.append(Route("/ui", _to_the_pages))
-    lane = build_lane(broker, limits, traffic)
-    control_plane.state.lane_paths = tuple(each.path for each in lane.operations)
     return Gateway(
-        lane,
+        build_router(broker, limits, traffic),
         control_plane,
         header_block_bytes_max=limits.header_block_bytes_max,
         local_only=local_only,
@@ -76,7 +74,7 @@ async def _to_the_pages(request: Request) -> Response:
 
 
 def _documentation_routes() -> list[Route]:
-    """The document of the whole interface, lane included, and a page made from it.
+    """The document of the whole interface, and a page made from it.
 
     Made when somebody first asks, in a thread: it takes a third of a second, which would be a sixth
     of a node's start.

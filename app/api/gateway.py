@@ -8,7 +8,7 @@
 - a refusal because of a shutdown closes the connection, so that the client goes elsewhere;
 - every failure becomes a problem document; unexpected ones are logged with their traceback.
 
-Pure ASGI and no wrapper per call: hot requests go straight from here to the lane's handler.
+Pure ASGI and no wrapper per call: requests of the data plane go straight to their handlers.
 """
 
 import itertools
@@ -18,7 +18,7 @@ import secrets
 from time import perf_counter
 from typing import Final
 
-from app.api.dataplane.router import Operation, Router
+from app.api.dataplane.router import Router
 from app.api.formats.mq_headers import display_header, refuse_mq_headers
 from app.api.http.errors import (
     HeadersTooLarge,
@@ -42,6 +42,7 @@ from app.api.http.request_context import (
     Scope,
     Send,
 )
+from app.api.operations.operation import Operation
 from app.api.telemetry.access_log import log_access
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.domain.errors import CurlewError, InternalError
@@ -66,7 +67,7 @@ class Gateway:
 
     def __init__(
         self,
-        lane: Router,
+        router: Router,
         fallback: AsgiApp,
         *,
         header_block_bytes_max: int,
@@ -76,7 +77,7 @@ class Gateway:
         pressure: MemoryBudget | None = None,
         forwarded: Forwarded | None = None,
     ) -> None:
-        self._lane = lane
+        self._router = router
         self._pressure = pressure or MemoryBudget(Limits())
         self._fallback = fallback
         self._header_bytes_max = header_block_bytes_max
@@ -99,17 +100,17 @@ class Gateway:
             await self._forwarded.note(scope)
         try:
             self._admit(exchange)
-            found = self._lane.find(scope)
+            found = self._router.find(scope)
             if found is None:
                 await in_task()
                 operation_id = await self._fall_back(exchange)
                 return
-            operation, names = found
+            operation, handler, names = found
             sends, operation_id = operation.sends, operation.operation_id
             if not operation.is_direct:
                 await in_task()
             self._check(exchange, operation)
-            await operation.handler(exchange, *names)
+            await handler(exchange, *names)
         except CurlewError as error:
             await _answer_problem(exchange, with_outcome_of_send(error) if sends else error)
         except ClientGone:
@@ -128,7 +129,7 @@ class Gateway:
         """Raise when the operation cannot be carried out for this request, or not now."""
         if operation.reads:
             self._pressure.refuse_reads()
-        if exchange.mq_headers and not operation.takes_mq_headers:
+        if exchange.mq_headers and not operation.mq_headers:
             refuse_mq_headers(exchange.mq_headers)
         if operation.leases_by_get:
             check_navigation(exchange.headers)

@@ -1,4 +1,4 @@
-"""What the HTTP shell needs of the cluster's metadata beside what the broker needs of it: listings.
+"""What HTTP needs of the cluster's metadata beside what the broker needs of it: listings.
 
 Declared by its user, because tests have metadata in memory; the real one fits structurally.
 """

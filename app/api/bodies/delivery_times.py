@@ -1,4 +1,4 @@
-"""Delays and delivery times in requests: text → `Due`. Pure; called by lane and routes."""
+"""Delays and delivery times in requests: text → `Due`. Pure; called by both planes."""
 
 from datetime import datetime
 from typing import Final

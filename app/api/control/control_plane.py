@@ -1,4 +1,4 @@
-"""The FastAPI application behind the lane: routers, and its failures as problem documents.
+"""The FastAPI application behind the data plane: routes, and its failures as problem documents.
 
 Nothing of FastAPI's own pages is served: the document is `openapi`'s, and its Swagger page would
 load scripts from elsewhere.
@@ -17,27 +17,8 @@ from starlette.routing import Match, Route
 
 from app.api.bodies.body_errors import point_into
 from app.api.control.dependencies import Services, refuse_unknown_parameters, sent_body_of
+from app.api.control.operation_list import OPERATIONS, ROUTERS
 from app.api.control.path_hints import hint_of_path
-from app.api.control.routes import (
-    operations,
-    positions,
-    producers,
-    scheduled,
-    schedules,
-    service,
-    topics,
-    transactions,
-)
-from app.api.control.routes.groups import (
-    dead_letters,
-    group_flow,
-    group_offsets,
-    groups,
-    lag,
-    members,
-    parked,
-    traces,
-)
 from app.api.http.errors import MethodNotAllowed, PathNotFound, render_problem
 from app.api.http.json_line import JsonLine
 from app.api.http.request_context import REQUEST_ID_KEY
@@ -57,25 +38,6 @@ is malformed, too slow or too large is refused and ends the connection. With
 
 _VERB: Final = re.compile(r":[a-z]+$")
 
-_ROUTERS: Final = (
-    producers.router,
-    topics.router,
-    positions.router,
-    scheduled.router,
-    schedules.router,
-    groups.router,
-    lag.router,
-    group_flow.router,
-    parked.router,
-    members.router,
-    group_offsets.router,
-    dead_letters.router,
-    operations.router,
-    transactions.router,
-    traces.router,
-    service.router,
-)
-
 
 def build_control_plane(services: Services | None = None) -> FastAPI:
     """The application. Without `services` it can be described, not called."""
@@ -91,8 +53,7 @@ def build_control_plane(services: Services | None = None) -> FastAPI:
         dependencies=[Depends(refuse_unknown_parameters)],
     )
     app.state.services = services
-    app.state.lane_paths = ()
-    for router in _ROUTERS:
+    for router in ROUTERS:
         app.include_router(router)
     app.add_exception_handler(CurlewError, _handler(_itself))
     app.add_exception_handler(RequestValidationError, _handler(_of_validation))
@@ -140,22 +101,16 @@ def _of_framework(request: Request, error: Exception) -> CurlewError:
         return MethodNotAllowed(request.method, ", ".join(sorted(_methods_of_path(request))))
     if error.status_code == 404:
         path = request.url.path
-        known = [*request.app.state.lane_paths, *_paths_of_routers()]
+        known = [operation.path for operation in OPERATIONS]
         return PathNotFound(f"nothing is at {path!r}", hint=hint_of_path(path, known))
     return InvalidRequest(str(error.detail))
-
-
-def _paths_of_routers() -> list[str]:
-    return [
-        route.path for router in _ROUTERS for route in router.routes if isinstance(route, Route)
-    ]
 
 
 def _methods_of_path(request: Request) -> set[str]:
     """The methods of all routes with this path; the framework names those of one only."""
     methods: set[str] = set()
     with_verb: set[str] = set()
-    for router in _ROUTERS:
+    for router in ROUTERS:
         for route in router.routes:
             match, _ = route.matches(request.scope)
             if match is not Match.NONE and isinstance(route, Route):
@@ -167,5 +122,5 @@ def _methods_of_path(request: Request) -> set[str]:
 
 
 def _of_the_unexpected(_: Request, error: Exception) -> CurlewError:
-    """What the client sees; the shell logs the traceback when the exception reaches it."""
+    """What the client sees; the gateway logs the traceback when the exception reaches it."""
     return InternalError("unexpected failure; the log has the details under the request id")

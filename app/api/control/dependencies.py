@@ -1,6 +1,6 @@
 """What control-plane routes get handed: the services, the parsed body, conditions, strict queries.
 
-All `async`, so that nothing hops to a thread. Not for the lane, which has no dependency injection.
+All `async`, so that nothing hops to a thread. The data plane has no dependency injection.
 """
 
 from collections.abc import Awaitable, Callable

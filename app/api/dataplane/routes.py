@@ -1,71 +1,466 @@
-"""The table of hot operations: names, paths, handlers. Read by the router and by the document."""
+"""The operations of the data plane: each described once, and routed to its handler."""
 
 from functools import partial
+from typing import Final
 
-from app.api.dataplane.browsing import Browsing
-from app.api.dataplane.pulling import Pulling
-from app.api.dataplane.receiving import Receiving
-from app.api.dataplane.requesting import Requesting
-from app.api.dataplane.router import Operation, Router
-from app.api.dataplane.sending import Sending
-from app.api.dataplane.settling import Settling
-from app.api.dataplane.streaming import Streaming
+from app.api.dataplane.browsing import BROWSE_PARAMETERS, Browsing
+from app.api.dataplane.pulling import PULL_PARAMETERS, Pulling
+from app.api.dataplane.receiving import RECEIVE_PARAMETERS, Receiving
+from app.api.dataplane.requesting import (
+    REPLY_HEADERS,
+    REPLY_PARAMETERS,
+    REQUEST_HEADERS,
+    REQUEST_PARAMETERS,
+    Requesting,
+)
+from app.api.dataplane.router import Router
+from app.api.dataplane.sending import BATCH_PARAMETERS, Sending
+from app.api.dataplane.settling import RECEIPT_PARAMETERS, Settling
+from app.api.dataplane.streaming import GROUP_STREAM_PARAMETERS, TOPIC_STREAM_PARAMETERS, Streaming
+from app.api.formats import media, wire
+from app.api.formats.cloudevents import EVENT, EVENTS
+from app.api.formats.mq_headers import BATCH_HEADERS, MESSAGE_HEADERS, SEND_PARAMETERS
+from app.api.operations.answers import (
+    BINARY,
+    CACHE_HEADERS,
+    EVENT_SCHEMA,
+    NOT_KEPT,
+    QUOTA_HEADERS,
+    RAW_MESSAGE_HEADERS,
+)
+from app.api.operations.operation import Action, Answer, Body, Json, Operation, Resource
+from app.api.operations.parameters import (
+    CONTENT_ENCODING,
+    IDEMPOTENCY_KEY,
+    IF_NONE_MATCH,
+    INTEGER,
+    LAST_EVENT_ID,
+    POSITIVE,
+    PREFER,
+    PREFER_WAIT,
+    TEXT,
+)
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
 from app.domain.limits import Limits
 
-_TOPIC = "/v1/topics/{topic}"
-_GROUP = _TOPIC + "/groups/{group}"
+_TIMING: Final[Json] = {
+    "Server-Timing": {"schema": TEXT, "description": "store;dur=…: milliseconds until stored"}
+}
+_APPLIED: Final[Json] = {
+    "Preference-Applied": {
+        "schema": TEXT,
+        "description": "of what was asked for, what was done",
+    }
+}
+_DUPLICATE: Final[Json] = {
+    "MQ-Duplicate": {"schema": TEXT, "description": "true: the result of an earlier request"}
+}
+_POSITION: Final[Json] = {
+    "MQ-Message-Id": {"schema": TEXT},
+    "MQ-Queue-Id": {"schema": INTEGER, "description": "with Prefer: return=minimal"},
+    "MQ-Queue-Offset": {"schema": INTEGER, "description": "with Prefer: return=minimal"},
+    "MQ-Recall-Handle": {
+        "schema": TEXT,
+        "description": "with Prefer: return=minimal, of a delayed message",
+    },
+    "MQ-Deliver-Time-Ms": {
+        "schema": INTEGER,
+        "description": "with Prefer: return=minimal, of a delayed message",
+    },
+    "MQ-Store-Time-Ms": {"schema": INTEGER, "description": "with Prefer: return=minimal"},
+    **_TIMING,
+    **_APPLIED,
+}
+_REPLY: Final[Json] = {
+    "MQ-Correlation-Id": {"schema": TEXT},
+    "MQ-Message-Id": {"schema": TEXT, "description": "of the request"},
+    "MQ-Replied-Ms": {"schema": INTEGER},
+    **{name: {"schema": TEXT} for name in ("MQ-Tag", "MQ-Keys", "MQ-Properties")},
+    **{name: {"schema": TEXT} for name in ("traceparent", "tracestate")},
+    **_APPLIED,
+}
+_PULL: Final[Json] = {
+    **_APPLIED,
+    "MQ-Pull-Status": {"schema": TEXT},
+    **{f"MQ-{name}-Offset": {"schema": INTEGER} for name in ("Next", "Min", "Max")},
+    "MQ-Up-To-Date": {"schema": {"type": "boolean"}},
+    "MQ-Scanned": {"schema": INTEGER},
+    "MQ-Store-Id": {
+        "schema": TEXT,
+        "description": "frames only: 8 hex digits, part of ids derived from positions",
+    },
+    "MQ-Clamped": {"schema": {"type": "boolean"}},
+    "MQ-Gaps": {"schema": TEXT, "description": "JSON, as `gaps` of the JSON answer"},
+}
+_BROWSE: Final[Json] = {
+    **NOT_KEPT,
+    "MQ-Next-Cursor": {"schema": TEXT, "description": "NDJSON only"},
+    "MQ-Scanned": {"schema": INTEGER, "description": "NDJSON only"},
+    "MQ-Gaps": {"schema": TEXT, "description": "NDJSON only; as `gaps`"},
+}
+_LEASE: Final[Json] = {
+    "MQ-Receipt-Handle": {"schema": TEXT},
+    "MQ-Delivery-Attempt": {"schema": POSITIVE},
+    "MQ-Max-Attempts": {"schema": POSITIVE},
+    "MQ-Invisible-Until-Ms": {"schema": INTEGER},
+}
+_STREAM: Final[Json] = {"Cache-Control": {"schema": TEXT}, "X-Accel-Buffering": {"schema": TEXT}}
+
+_MESSAGE: Final = Body(
+    {media.OCTETS: BINARY, media.ENVELOPE: wire.Envelope, "*/*": BINARY},
+)
 
 
-def build_lane(broker: Broker, limits: Limits, traffic: RequestMetrics | None = None) -> Router:
-    """The lane over `broker`, counting in `traffic`."""
-    traffic = traffic or RequestMetrics()
+def _lines_of(description: str) -> Json:
+    return {**TEXT, "description": f"{description} as JSON per line"}
+
+
+def _stream_of(view: str) -> Answer:
+    events = {
+        "type": "object",
+        "description": f"an event; without a name its data is a {view} as JSON",
+        "required": ["data"],
+        "properties": {
+            "event": {"type": "string", "enum": ["message", "gap", "end"]},
+            "id": {"type": "string", "description": "a cursor"},
+            "data": {"type": "string", "contentMediaType": media.JSON},
+        },
+    }
+    content = {media.EVENT_STREAM: events, media.NDJSON: _lines_of(f"one {view}")}
+    return Answer("Messages as they come", content, _STREAM)
+
+
+_TOPIC: Final = "/v1/topics/{topic}"
+_GROUP: Final = _TOPIC + "/groups/{group}"
+_SUB_GROUP: Final[dict[Resource, Action]] = {"topic": Action.SUB, "group": Action.SUB}
+
+_send: Final = partial(Operation, needs={"topic": Action.PUB}, makes=("topic",), sends=True)
+
+SEND_MESSAGE: Final = _send(
+    operation_id="send_message",
+    route=f"POST {_TOPIC}/messages",
+    summary="Send one message",
+    description=(
+        "The body is the message, byte for byte, whatever its Content-Type; only "
+        f"`{media.ENVELOPE}` is read as an envelope and `{EVENT}` as a CloudEvent; with a "
+        "`ce-specversion` header the body is the data of one. Its attributes are kept as "
+        "properties `ce-<name>`, `partitionkey` also as the sharding key. Properties go in "
+        "`MQ-Prop-<name>` headers "
+        "(names in lower case), in `prop_<name>` parameters, or in MQ-Properties. What header, "
+        "query alias and body say of the same thing must be the same."
+    ),
+    mq_headers=MESSAGE_HEADERS,
+    headers=(PREFER, CONTENT_ENCODING, IDEMPOTENCY_KEY),
+    query=SEND_PARAMETERS,
+    body=Body(
+        {
+            media.OCTETS: BINARY,
+            media.ENVELOPE: wire.Envelope,
+            EVENT: EVENT_SCHEMA,
+            "*/*": BINARY,
+        }
+    ),
+    answers={
+        200: Answer(
+            "It was stored before, by the same key or sequence; this is the first result",
+            wire.SendAnswer,
+            {**_POSITION, **_DUPLICATE},
+        ),
+        201: Answer("The message is stored", wire.SendAnswer, _POSITION),
+        202: Answer(
+            "With respond-async: in the log, and on the medium within half a second; with "
+            "MQ-Transaction: prepared",
+            {media.JSON: (wire.SendAnswer, wire.PreparedAnswer)},
+            {**_POSITION, "Location": {"schema": TEXT, "description": "of the transaction"}},
+        ),
+    },
+    problems=(404, 409, 410, 422, 429, 507),
+    is_direct=True,
+)
+SEND_BATCH: Final = _send(
+    operation_id="send_batch",
+    route=f"POST {_TOPIC}/messages:batch",
+    summary="Send many messages",
+    description=(
+        "Results come in request order. 200: all stored; 207: some; a problem with `results` "
+        "when none. A batch without sharding keys goes to one queue unless `spread`. "
+        f"An array of CloudEvents is taken as `{EVENTS}`, lines of text with `split=lines`."
+    ),
+    mq_headers=BATCH_HEADERS,
+    headers=(PREFER, CONTENT_ENCODING, IDEMPOTENCY_KEY),
+    query=BATCH_PARAMETERS,
+    body=Body(
+        {
+            media.JSON: wire.BatchRequest,
+            media.NDJSON: _lines_of("one BatchEntry"),
+            media.FRAMES: BINARY,
+            # CloudEvents are in the description: a body that may be an array makes some
+            # generators write Python that does not run (isinstance with list[...]).
+        },
+        required=True,
+    ),
+    answers={
+        200: Answer(
+            "All are stored",
+            {media.JSON: (wire.BatchAnswer, wire.FrameAnswer)},
+            {**_APPLIED, **_TIMING, **_DUPLICATE},
+        ),
+        207: Answer("Some are stored", wire.BatchAnswer, {**_APPLIED, **_TIMING}),
+    },
+    problems=(404, 409, 410, 422, 429, 507),
+)
+REQUEST_REPLY: Final = _send(
+    operation_id="request_reply",
+    route=f"POST {_TOPIC}/messages:request",
+    summary="Send a message and wait for the reply to it",
+    description=(
+        "The request is stored and delivered like any message; its consumer finds "
+        "`correlation_id` in it and answers with `POST /v1/replies/{correlation_id}`. Without "
+        "a reply in time: 504, with `outcome: stored`. One more parameter, `body=base64`, "
+        "forces bytes in a JSON answer; it is not listed, because generated clients call the "
+        "request body `body`."
+    ),
+    mq_headers=REQUEST_HEADERS,
+    headers=(PREFER_WAIT, CONTENT_ENCODING),
+    query=REQUEST_PARAMETERS,
+    body=_MESSAGE,
+    answers={
+        200: Answer(
+            "The reply, as JSON; with format=raw its body",
+            {media.JSON: wire.RequestAnswer, media.OCTETS: BINARY},
+            _REPLY,
+        )
+    },
+    problems=(404, 406, 409, 429, 504, 507),
+)
+REPLY_TO_REQUEST: Final = Operation(
+    operation_id="reply_to_request",
+    route="POST /v1/replies/{correlation_id}",
+    summary="Answer a request",
+    needs={"request": Action.SUB},
+    description=(
+        "The body is the reply, or an envelope with it. It goes to the request that waits, and "
+        "is not stored: 410 when nobody waits for it any more."
+    ),
+    mq_headers=REPLY_HEADERS,
+    headers=(CONTENT_ENCODING,),
+    query=REPLY_PARAMETERS,
+    body=_MESSAGE,
+    answers={200: Answer("Handed over", wire.ReplyAnswer)},
+    problems=(410,),
+)
+
+_read: Final = partial(Operation, needs={"topic": Action.SUB}, reads=True)
+
+BROWSE_MESSAGES: Final = _read(
+    operation_id="browse_messages",
+    route=f"GET {_TOPIC}/messages",
+    summary="Look through the messages of all queues",
+    description=(
+        "In the order in which they were stored, newest first unless asked otherwise. All "
+        "conditions that are given must hold. One request looks at so many messages; an empty "
+        "page with `next_cursor` means: go on there. Nothing is leased or kept."
+    ),
+    query=BROWSE_PARAMETERS,
+    answers={
+        200: Answer(
+            "Messages, or none",
+            {media.JSON: wire.BrowseAnswer, media.NDJSON: _lines_of("one MessageView")},
+            _BROWSE,
+        )
+    },
+    problems=(406, 413),
+)
+PULL_MESSAGES: Final = _read(
+    operation_id="pull_messages",
+    route=f"GET {_TOPIC}/queues/{{queue}}/messages",
+    summary="Read messages of a queue from an offset on",
+    description=(
+        "Nothing is leased; the caller keeps `next_offset`. Exactly one of offset, "
+        "timestamp_ms and tail says where to start. A range that `offset` and `until_offset` "
+        "name and that lies below the end never changes: its answer has an ETag and may be "
+        "kept (its min_offset, max_offset and up_to_date are those of that moment)."
+    ),
+    headers=(PREFER_WAIT, IF_NONE_MATCH),
+    query=PULL_PARAMETERS,
+    answers={
+        200: Answer(
+            "Messages, or none",
+            {
+                media.JSON: wire.PullAnswer,
+                media.NDJSON: _lines_of("one MessageView"),
+                media.FRAMES: BINARY,
+                EVENTS: {"type": "array", "items": EVENT_SCHEMA},
+            },
+            {**_PULL, **CACHE_HEADERS, **QUOTA_HEADERS},
+        ),
+        304: Answer("As `If-None-Match` has it", headers=CACHE_HEADERS),
+    },
+    problems=(406, 410, 413, 416, 429),
+)
+RECEIVE_MESSAGES: Final = Operation(
+    operation_id="receive_messages",
+    route=f"POST {_GROUP}/messages:receive",
+    summary="Lease messages for a group",
+    needs=_SUB_GROUP,
+    makes=("group",),
+    description=(
+        "Each message is given to one consumer of the group, until it is settled or its "
+        "invisible time ends. The body may be empty; query parameters win over it. One more "
+        "parameter, `body=base64`, forces bytes; it is not listed, because generated clients "
+        "call the request body `body`. A group whose members read the topic, or that commits "
+        "offsets in it, leases nothing of it: 409 `CONSUMPTION_CONFLICT`."
+    ),
+    headers=(PREFER_WAIT,),
+    query=RECEIVE_PARAMETERS,
+    body=Body(wire.ReceiveBody),
+    answers={
+        200: Answer(
+            "Messages, or none; with format=raw the body of one message",
+            {media.JSON: wire.ReceiveAnswer, media.OCTETS: BINARY},
+            {**RAW_MESSAGE_HEADERS, **_LEASE, **_APPLIED, **QUOTA_HEADERS},
+        ),
+        204: Answer("No message (format=raw)", headers={**_APPLIED, **QUOTA_HEADERS}),
+    },
+    problems=(404, 406, 409, 429),
+    reads=True,
+)
+STREAM_TOPIC: Final = _read(
+    operation_id="stream_topic",
+    route=f"GET {_TOPIC}/stream",
+    summary="Follow a topic without a group",
+    description=(
+        "Server-sent events, or lines of JSON, until something ends it; the `end` event or "
+        "line says what. The id of an event is a cursor over all queues, to go on from with "
+        "`cursor` or `Last-Event-ID`, which outweighs the query. Heartbeats are comments or "
+        "empty lines. Without a start the stream begins at the end of the topic. With "
+        "`clamp`, what retention took is reported as a gap instead of an error."
+    ),
+    headers=(LAST_EVENT_ID,),
+    query=TOPIC_STREAM_PARAMETERS,
+    answers={200: _stream_of("MessageView")},
+    problems=(406, 410, 413, 416, 429),
+)
+STREAM_GROUP: Final = Operation(
+    operation_id="stream_group",
+    route=f"GET {_GROUP}/stream",
+    summary="Follow a topic as a group, with leases",
+    needs=_SUB_GROUP,
+    makes=("group",),
+    description=(
+        "Messages are leased to this stream, at most `credit` unsettled ones at a time; "
+        "settling them by the usual calls makes room. When the client leaves, what was not "
+        "sent is given back at once; what was sent stays leased until its invisible time ends."
+    ),
+    query=GROUP_STREAM_PARAMETERS,
+    answers={200: _stream_of("DeliveredMessage")},
+    problems=(404, 406, 409, 413, 429),
+    reads=True,
+    leases_by_get=True,
+)
+
+_settle: Final = partial(
+    Operation,
+    needs=_SUB_GROUP,
+    answers={
+        200: Answer("All succeeded", wire.SettleAnswer),
+        207: Answer("Some succeeded", wire.SettleAnswer),
+    },
+)
+
+SETTLE_MESSAGES: Final = _settle(
+    operation_id="settle_messages",
+    route=f"POST {_GROUP}/messages:settle",
+    summary="Ack, nack, extend and dead-letter messages, or ack and send",
+    description=(
+        "One result per handle. Acks with `sends` are one atomic step: with one handle that is "
+        "not live or one message that is not valid nothing is done, and the problem has the "
+        "`results` and `sends` that say which. There a handle works once."
+    ),
+    body=Body(wire.SettleBody, required=True),
+    problems=(409, 410, 429, 507),
+)
+ACK_MESSAGES: Final = _settle(
+    operation_id="ack_messages",
+    route=f"POST {_GROUP}/messages:ack",
+    summary="Acknowledge messages",
+    body=Body(wire.AckBody, required=True),
+    problems=(410,),
+)
+NACK_MESSAGES: Final = _settle(
+    operation_id="nack_messages",
+    route=f"POST {_GROUP}/messages:nack",
+    summary="Give messages back",
+    body=Body(wire.NackBody, required=True),
+    problems=(410,),
+)
+EXTEND_MESSAGES: Final = _settle(
+    operation_id="extend_messages",
+    route=f"POST {_GROUP}/messages:extend",
+    summary="Keep messages longer",
+    body=Body(wire.ExtendBody, required=True),
+    problems=(410,),
+)
+DEAD_LETTER_MESSAGES: Final = _settle(
+    operation_id="dead_letter_messages",
+    route=f"POST {_GROUP}/messages:dead-letter",
+    summary="Give messages up",
+    body=Body(wire.DeadLetterBody, required=True),
+    problems=(410,),
+)
+ACK_RECEIPT: Final = Operation(
+    operation_id="ack_receipt",
+    route="DELETE /v1/receipts/{handle}",
+    summary="Acknowledge one message",
+    needs={"receipt": Action.SUB},
+    answers={204: Answer("Acknowledged")},
+    problems=(410,),
+)
+CHANGE_RECEIPT: Final = Operation(
+    operation_id="change_receipt",
+    route="PATCH /v1/receipts/{handle}",
+    summary="Extend, nack or dead-letter one message",
+    needs={"receipt": Action.SUB},
+    description="Query parameters win over the body, which may be empty.",
+    query=RECEIPT_PARAMETERS,
+    body=Body(wire.ReceiptChange),
+    answers={200: Answer("Done", wire.ReceiptAnswer)},
+    problems=(410,),
+)
+
+OPERATIONS: Final = (
+    *(SEND_MESSAGE, SEND_BATCH, REQUEST_REPLY, REPLY_TO_REQUEST),
+    *(BROWSE_MESSAGES, PULL_MESSAGES, RECEIVE_MESSAGES, STREAM_TOPIC, STREAM_GROUP),
+    *(SETTLE_MESSAGES, ACK_MESSAGES, NACK_MESSAGES, EXTEND_MESSAGES, DEAD_LETTER_MESSAGES),
+    *(ACK_RECEIPT, CHANGE_RECEIPT),
+)
+
+
+def build_router(broker: Broker, limits: Limits, traffic: RequestMetrics | None = None) -> Router:
+    """The routes of `OPERATIONS` to handlers over `broker`, which count in `traffic`."""
+    collaborators = broker, limits, traffic or RequestMetrics()
+    sending, requesting = Sending(*collaborators), Requesting(*collaborators)
+    browsing, pulling = Browsing(*collaborators), Pulling(*collaborators)
+    receiving, streaming = Receiving(*collaborators), Streaming(*collaborators)
+    settling = Settling(*collaborators)
     return Router(
-        [
-            *_sends(broker, limits, traffic),
-            *_reads(broker, limits, traffic),
-            *_settles(broker, limits, traffic),
-        ]
+        {
+            SEND_MESSAGE: sending.send,
+            SEND_BATCH: sending.send_batch,
+            REQUEST_REPLY: requesting.request,
+            REPLY_TO_REQUEST: requesting.reply,
+            BROWSE_MESSAGES: browsing.browse,
+            PULL_MESSAGES: pulling.pull,
+            RECEIVE_MESSAGES: receiving.receive,
+            STREAM_TOPIC: streaming.stream_topic,
+            STREAM_GROUP: streaming.stream_group,
+            SETTLE_MESSAGES: settling.settle,
+            ACK_MESSAGES: settling.ack,
+            NACK_MESSAGES: settling.nack,
+            EXTEND_MESSAGES: settling.extend,
+            DEAD_LETTER_MESSAGES: settling.dead_letter,
+            ACK_RECEIPT: settling.delete_receipt,
+            CHANGE_RECEIPT: settling.change_receipt,
+        }
     )
-
-
-def _sends(broker: Broker, limits: Limits, traffic: RequestMetrics) -> list[Operation]:
-    sending = Sending(broker, limits, traffic)
-    requesting = Requesting(broker, limits, traffic)
-    messages, replies = f"{_TOPIC}/messages", "/v1/replies/{correlation_id}"
-    send = partial(Operation, sends=True, takes_mq_headers=True)
-    return [
-        send("send_message", "POST", messages, sending.send, is_direct=True),
-        send("send_batch", "POST", f"{messages}:batch", sending.send_batch),
-        send("request_reply", "POST", f"{messages}:request", requesting.request),
-        Operation("reply_to_request", "POST", replies, requesting.reply, takes_mq_headers=True),
-    ]
-
-
-def _reads(broker: Broker, limits: Limits, traffic: RequestMetrics) -> list[Operation]:
-    browsing, pulling = Browsing(broker, limits, traffic), Pulling(broker, limits, traffic)
-    receiving, streaming = Receiving(broker, limits, traffic), Streaming(broker, limits, traffic)
-    queue = f"{_TOPIC}/queues/{{queue}}"
-    read = partial(Operation, reads=True)
-    return [
-        read("browse_messages", "GET", f"{_TOPIC}/messages", browsing.browse),
-        read("pull_messages", "GET", f"{queue}/messages", pulling.pull),
-        read("receive_messages", "POST", f"{_GROUP}/messages:receive", receiving.receive),
-        read("stream_topic", "GET", f"{_TOPIC}/stream", streaming.stream_topic),
-        read("stream_group", "GET", f"{_GROUP}/stream", streaming.stream_group, leases_by_get=True),
-    ]
-
-
-def _settles(broker: Broker, limits: Limits, traffic: RequestMetrics) -> list[Operation]:
-    settling = Settling(broker, limits, traffic)
-    messages, receipts = f"{_GROUP}/messages", "/v1/receipts/{handle}"
-    return [
-        Operation("settle_messages", "POST", f"{messages}:settle", settling.settle),
-        Operation("ack_messages", "POST", f"{messages}:ack", settling.ack),
-        Operation("nack_messages", "POST", f"{messages}:nack", settling.nack),
-        Operation("extend_messages", "POST", f"{messages}:extend", settling.extend),
-        Operation("dead_letter_messages", "POST", f"{messages}:dead-letter", settling.dead_letter),
-        Operation("ack_receipt", "DELETE", receipts, settling.delete_receipt),
-        Operation("change_receipt", "PATCH", receipts, settling.change_receipt),
-    ]

@@ -1,47 +1,31 @@
-"""The OpenAPI 3.1 document: FastAPI's for the control plane, the lane's own, one set of schemas.
+"""The OpenAPI 3.1 document: FastAPI's for the control plane, ours for the data plane.
 
 `curlew openapi` prints it; `make openapi` puts that into `openapi/openapi.json`, and a test fails
 when the file is stale.
 """
 
 import json
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 from fastapi.openapi.utils import get_openapi
+from msgspec import Struct
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from app.api.control.control_plane import build_control_plane
-from app.api.control.documentation import NOT_KEPT, problem_components, schemas_of
-from app.api.control.routes.groups.dead_letters import PurgeBody, RedriveBody
-from app.api.control.routes.groups.parked import ReleaseBody
-from app.api.control.routes.producers import PlanBody, SealBody
-from app.api.control.routes.scheduled import MoveBody
-from app.api.control.schemas.member_schemas import HeartbeatBody, LockBody, UnlockBody
-from app.api.control.schemas.offset_schemas import CommitBody, ResetBody, RestoreBody
-from app.api.control.schemas.schedule_schemas import ScheduleBody, SchedulePatch
-from app.api.control.schemas.setting_bodies import GroupBody, GroupPatch, TopicBody, TopicPatch
-from app.api.document.dataplane_paths import lane_paths
+from app.api.control.operation_list import OPERATIONS
+from app.api.dataplane import routes
 from app.api.formats import wire
 from app.api.http.errors import STATUS_OF_CODE, EntryProblem, Problem
 from app.api.http.request_context import STATE_PATHS
+from app.api.operations.answers import NOT_KEPT, answers_of, problem_components
+from app.api.operations.operation import Json, Operation, models_of
+from app.api.operations.parameters import parameters_of
 
-Json = dict[str, Any]
-
-_REQUEST_MODELS: Final = (
-    *(TopicBody, GroupBody, CommitBody, RedriveBody, PurgeBody),
-    *(HeartbeatBody, LockBody, UnlockBody, ResetBody, RestoreBody, SealBody, MoveBody),
-    *(PlanBody, ReleaseBody),
-    *(ScheduleBody, SchedulePatch, TopicPatch, GroupPatch),
-)
-_STRUCTS: Final = (
-    *(wire.Envelope, wire.BatchRequest, wire.BatchEntry, wire.ReceiveBody, wire.SettleBody),
-    *(wire.AckBody, wire.NackBody, wire.ExtendBody, wire.DeadLetterBody, wire.ReceiptChange),
-    *(wire.SendAnswer, wire.PreparedAnswer, wire.BatchAnswer, wire.FrameAnswer),
-    *(wire.PullAnswer, wire.ReceiveAnswer, wire.BrowseAnswer, wire.SettleAnswer),
-    *(wire.RequestAnswer, wire.ReplyAnswer),
-    *(wire.ReceiptAnswer, wire.MessageView, wire.DeadLetterList, wire.CheckList),
-    *(Problem, EntryProblem),
-)
+_OTHER_STRUCTS: Final = (wire.BatchEntry, Problem, EntryProblem)
+"""Those that no operation names: problems, and the lines of a batch, described in words."""
 _OURS_IN_FASTAPI: Final = frozenset({"HTTPValidationError", "ValidationError"})
 """Schemas that FastAPI adds for its own 422, which this service never answers."""
 
@@ -62,21 +46,34 @@ def build_document() -> Json:
             operation["responses"].pop("422", None)
             operation.setdefault("parameters", [])
     _declare_not_kept(paths)
-    for path, methods in lane_paths().items():
-        paths.setdefault(path, {}).update(methods)
+    for operation in routes.OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
     document["paths"] = dict(sorted(paths.items()))
     document["components"]["responses"] = _share_problems(paths)
-    schemas: Json = document["components"]["schemas"]
+    schemas: Json = document["components"]["schemas"] | _model_schemas()
     for name in _OURS_IN_FASTAPI:
         schemas.pop(name, None)
-    schemas.update(schemas_of(_REQUEST_MODELS))
-    schemas.update(_struct_schemas())
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     return document
 
 
+def _described(operation: Operation) -> Json:
+    """An operation of the data plane, as FastAPI describes those of the control plane."""
+    answers = answers_of(operation).items()
+    described: Json = {
+        "tags": [operation.tag],
+        "operationId": operation.operation_id,
+        "summary": operation.summary,
+        "description": operation.description,
+        "parameters": parameters_of(operation),
+        "requestBody": operation.body and operation.body.rendered(),
+        "responses": {str(status): answer for status, answer in answers},
+    }
+    return {name: value for name, value in described.items() if value or name == "parameters"}
+
+
 def _declare_not_kept(paths: Json) -> None:
-    """What the shell adds to the answers of the control plane that say nothing of caches."""
+    """What the gateway adds to the answers of the control plane that say nothing of caches."""
     for path, methods in paths.items():
         reads = [methods[name] for name in ("get", "head") if name in methods]
         for operation in reads if path.startswith(STATE_PATHS) else ():
@@ -105,9 +102,24 @@ def _share_problems(paths: Json) -> Json:
     return {name: shared[name] for name in sorted(used)}
 
 
-def _struct_schemas() -> Json:
+def _model_schemas() -> Json:
+    """Schemas of the bodies of both planes, and of the answers that FastAPI does not describe."""
+    bodies = [each.body.content for each in OPERATIONS if each.body is not None]
+    answers = [answer.content for each in OPERATIONS for answer in each.answers.values()]
+    taken = [model for content in bodies for model in models_of(content)]
+    given = [model for content in answers for model in models_of(content)]
+    structs = [model for model in (*taken, *given) if issubclass(model, Struct)]
+    models = [model for model in taken if issubclass(model, BaseModel)]
+    _, ours = models_json_schema(
+        [(model, "validation") for model in dict.fromkeys(models)],
+        ref_template="#/components/schemas/{model}",
+    )
+    return {**ours["$defs"], **_struct_schemas(structs)}
+
+
+def _struct_schemas(structs: Sequence[type[Struct]]) -> Json:
     _, schemas = msgspec.json.schema_components(
-        _STRUCTS, ref_template="#/components/schemas/{name}"
+        dict.fromkeys([*structs, *_OTHER_STRUCTS]), ref_template="#/components/schemas/{name}"
     )
     problem: Json = schemas["Problem"]
     problem["properties"]["code"] = {"type": "string", "enum": sorted(STATUS_OF_CODE)}

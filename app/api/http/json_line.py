@@ -5,7 +5,7 @@ from typing_extensions import override
 
 
 class JsonLine(JSONResponse):
-    """JSON that ends with a line feed, as the lane's answers do."""
+    """JSON that ends with a line feed, as the data plane's answers do."""
 
     @override
     def render(self, content: object) -> bytes:

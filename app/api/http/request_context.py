@@ -1,7 +1,7 @@
-"""One request and its answer, as the shell and the lane see them. Event loop only.
+"""One request and its answer, as the gateway and the handlers see them. Event loop only.
 
 Not a framework's Request object: no parsing happens before somebody asks. Made once per request by
-the shell (`gateway`), which guarantees that every answer carries `MQ-Request-Id`.
+the gateway, which guarantees that every answer carries `MQ-Request-Id`.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -48,7 +48,7 @@ WHOLE_BODY: Final = "curlew.whole_body"
 BODY_IN_PLACE: Final = "curlew.body_in_place"
 """In the scope, how to read a body of known length in one piece: `Gather`, instead of `receive`."""
 REQUEST_ID_KEY: Final = "curlew.request_id"
-"""Where applications behind the shell find the request id in the scope."""
+"""Where applications behind the gateway find the request id in the scope."""
 
 
 Gather = Callable[[int, Hold], Awaitable[memoryview]]
@@ -95,7 +95,7 @@ class RequestContext:
         self.began_s = perf_counter()
         self.pressure = pressure
         self.held_bytes = 0
-        """Of the body, as counted by `memory_budget`; the shell releases them."""
+        """Of the body, as counted by `MemoryBudget`; the gateway releases them."""
 
     @property
     def instance(self) -> str:

@@ -1,6 +1,6 @@
-"""What went through the HTTP face: plain counters, cheap enough for the hot lane.
+"""Requests and messages that were served: plain counters, cheap enough for the data plane.
 
-Written by the shell and the lane, read by `metrics`. Event loop only; nothing is reset.
+Written by the gateway and the handlers, read by `metrics`. Event loop only; nothing is reset.
 """
 
 from bisect import bisect_left

@@ -22,7 +22,7 @@ T = TypeVar("T")
 def control_plane(world: World) -> AsgiApp:
     services = Services(world.broker, world.metadata, world.limits)  # type: ignore[arg-type]
     inner = build_control_plane(services)
-    return Gateway(Router([]), inner, header_block_bytes_max=9_999, local_only=True)
+    return Gateway(Router({}), inner, header_block_bytes_max=9_999, local_only=True)
 
 
 def after_deletion(world: World, step: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:

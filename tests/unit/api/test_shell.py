@@ -9,7 +9,8 @@ import pytest
 from app.api.app_factory import build_api
 from app.api.control.control_plane import build_control_plane
 from app.api.control.dependencies import Services
-from app.api.dataplane.router import Operation, Router
+from app.api.dataplane.router import Router
+from app.api.dataplane.routes import ACK_RECEIPT, PULL_MESSAGES, SEND_MESSAGE, STREAM_GROUP
 from app.api.gateway import Gateway
 from app.api.http.request_context import Receive, RequestContext, Scope, Send, batch_too_large
 from app.api.telemetry.request_metrics import RequestMetrics
@@ -54,29 +55,16 @@ async def fallback(scope: Scope, receive: Receive, send: Send) -> None:
 def shell(
     *, local_only: bool = True, access_log: bool = False, traffic: RequestMetrics | None = None
 ) -> Gateway:
-    lane = Router(
-        [
-            Operation(
-                "send",
-                "POST",
-                "/v1/topics/{topic}/messages",
-                send_handler,
-                sends=True,
-                takes_mq_headers=True,
-            ),
-            Operation("pull", "GET", "/v1/topics/{topic}/queues/{queue}/messages", late_failure),
-            Operation("ack", "DELETE", "/v1/receipts/{handle}", send_handler),
-            Operation(
-                "stream_group",
-                "GET",
-                "/v1/topics/{topic}/groups/{group}/stream",
-                group_handler,
-                leases_by_get=True,
-            ),
-        ]
+    router = Router(
+        {
+            SEND_MESSAGE: send_handler,
+            PULL_MESSAGES: late_failure,
+            ACK_RECEIPT: send_handler,
+            STREAM_GROUP: group_handler,
+        }
     )
     return Gateway(
-        lane,
+        router,
         fallback,
         header_block_bytes_max=256,
         local_only=local_only,
@@ -316,7 +304,7 @@ async def test_another_protocol_falls_through() -> None:
     async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
         seen.append(scope["type"])
 
-    app = Gateway(Router([]), lifespan, header_block_bytes_max=1, local_only=True)
+    app = Gateway(Router({}), lifespan, header_block_bytes_max=1, local_only=True)
     await app({"type": "lifespan"}, events_of(), events_of())  # type: ignore[arg-type]
     assert seen == ["lifespan"]
 
@@ -335,7 +323,7 @@ async def test_the_access_log_has_one_line_that_nobody_can_forge(
         "client": "127.0.0.1",
         "method": "POST",
         "path": TOPIC,
-        "operation": "send",
+        "operation": "send_message",
         "status": 404,
     }
     assert forged["operation"] == "other"
@@ -355,7 +343,7 @@ async def test_a_client_that_left_is_counted_as_such() -> None:
 
     traffic = RequestMetrics()
     await call(shell(traffic=traffic), "POST", TOPIC, receive=gone)
-    assert traffic.operations["send"].statuses == {499: 1}
+    assert traffic.operations["send_message"].statuses == {499: 1}
 
 
 async def test_a_client_that_left_the_control_plane_is_counted_as_such() -> None:
@@ -365,7 +353,7 @@ async def test_a_client_that_left_the_control_plane_is_counted_as_such() -> None
     traffic = RequestMetrics()
     services = Services(cast("Any", None), cast("Any", None), Limits(), traffic=traffic)
     app = Gateway(
-        Router([]),
+        Router({}),
         build_control_plane(services),
         header_block_bytes_max=9_999,
         local_only=True,

@@ -2,15 +2,14 @@
 
 from typing import Self
 
-from fastapi import APIRouter
-
 from app.api.control.dependencies import WithServices
-from app.api.control.documentation import problem_responses
+from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember
 from app.api.http.conditions import WithDryRun, is_dry_run
+from app.api.operations.operation import Action
 from app.broker.jobs import Operation, OperationState
 
-router = APIRouter(tags=["operations"])
+router = OperationRouter("operations")
 
 
 class OperationDocument(AnswerModel):
@@ -51,11 +50,10 @@ class OperationList(AnswerModel):
     operations: list[OperationDocument]
 
 
-@router.get(
-    "/v1/operations",
-    operation_id="list_operations",
-    summary="List operations",
-    responses=problem_responses(),
+@router.serve(
+    "GET /v1/operations",
+    "List operations",
+    needs={"operation": Action.LIST},
 )
 async def list_operations(services: WithServices) -> OperationList:
     """Those that run and the last that ended. A restart forgets them, not their effects."""
@@ -63,22 +61,20 @@ async def list_operations(services: WithServices) -> OperationList:
     return OperationList(operations=[OperationDocument.of(each) for each in found])
 
 
-@router.get(
-    "/v1/operations/{operation_id}",
-    operation_id="get_operation",
-    summary="How far an operation is",
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/operations/{operation_id}",
+    "How far an operation is",
+    needs={"operation": Action.GET},
 )
 async def get_operation(operation_id: str, services: WithServices) -> OperationDocument:
     """The operation."""
     return OperationDocument.of(services.broker.jobs.find(operation_id))
 
 
-@router.post(
-    "/v1/operations/{operation_id}:cancel",
-    operation_id="cancel_operation",
-    summary="Stop an operation",
-    responses=problem_responses(404),
+@router.serve(
+    "POST /v1/operations/{operation_id}:cancel",
+    "Stop an operation",
+    needs={"operation": Action.UPDATE},
 )
 async def cancel_operation(
     operation_id: str, services: WithServices, dry_run: WithDryRun = None

@@ -5,19 +5,20 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Literal, Self
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from app.api.control.dependencies import WithServices
-from app.api.control.documentation import problem_responses
+from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, TopicOffsets
 from app.api.dataplane.waiting import unless_gone
 from app.api.http.parameters import point_of, wait_s_of
 from app.api.large_documents import answer_of
+from app.api.operations.operation import Action, Answer
 from app.broker.read.topic_ends import QueueState, TopicState, TopicStates
 from app.broker.results import QueuePosition
 from app.domain.errors import InvalidRequest, TopicNotFound
 
-router = APIRouter(tags=["topics"])
+router = OperationRouter("topics")
 
 
 class QueueStateDocument(AnswerModel):
@@ -72,12 +73,12 @@ class OffsetsOfTopics(AnswerModel):
 Topics = Annotated[str, Query(description="topic names, parted by commas")]
 
 
-@router.get(
-    "/v1/topics:positions",
-    operation_id="get_positions",
-    summary="Bounds, sizes and generation of several topics, with waiting",
-    response_model=TopicStateList,
-    responses=problem_responses(429),
+@router.serve(
+    "GET /v1/topics:positions",
+    "Bounds, sizes and generation of several topics, with waiting",
+    needs={"topic": Action.GET},
+    answers={200: Answer(content=TopicStateList)},
+    problems=(429,),
 )
 async def get_positions(
     topics: Topics,
@@ -123,12 +124,11 @@ async def get_positions(
     return await answer_of(TopicStateList.of, found)
 
 
-@router.get(
-    "/v1/topics:offsets",
-    operation_id="get_offsets_of_topics",
-    summary="Offsets of all queues of several topics at a point",
-    response_model=OffsetsOfTopics,
-    responses=problem_responses(),
+@router.serve(
+    "GET /v1/topics:offsets",
+    "Offsets of all queues of several topics at a point",
+    needs={"topic": Action.GET},
+    answers={200: Answer(content=OffsetsOfTopics)},
 )
 async def get_offsets_of_topics(
     topics: Topics,

@@ -2,16 +2,17 @@
 
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from pydantic import Field
 
 from app.api.control.dependencies import WithServices, json_body
-from app.api.control.documentation import json_request, problem_responses
+from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import INT64_MAX, AnswerModel, Count, RequestModel
+from app.api.operations.operation import Action, Body
 from app.broker.dedup.producer_entries import ProducerState
 from app.broker.topic_lookup import find_topic
 
-router = APIRouter(tags=["producers"])
+router = OperationRouter("producers")
 
 
 class SealBody(RequestModel):
@@ -82,23 +83,22 @@ class ProducerDocument(AnswerModel):
         )
 
 
-@router.get(
-    "/v1/producers/{producer}",
-    operation_id="get_producer",
-    summary="What is known of a producer",
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/producers/{producer}",
+    "What is known of a producer",
+    needs={"producer": Action.GET},
 )
 async def get_producer(producer: str, services: WithServices) -> ProducerDocument:
     """Its epoch and the next number of each of its sequences: where to go on after a crash."""
     return ProducerDocument.of(producer, services.broker.deduplicator.state(producer))
 
 
-@router.post(
-    "/v1/producers:plan",
-    operation_id="plan_epoch",
-    summary="Fix over how many queues of a topic an epoch spreads",
-    responses=problem_responses(403, 404, 409, 413, 415, 429, 507),
-    openapi_extra=json_request(PlanBody, required=True),
+@router.serve(
+    "POST /v1/producers:plan",
+    "Fix over how many queues of a topic an epoch spreads",
+    needs={"producer": Action.PUB, "topic": Action.PUB},
+    body=Body(PlanBody, required=True),
+    problems=(403, 404, 409, 429, 507),
 )
 async def plan_epoch(
     services: WithServices,
@@ -123,12 +123,12 @@ async def plan_epoch(
     )
 
 
-@router.post(
-    "/v1/producers:seal",
-    operation_id="seal_producer",
-    summary="Close an epoch of a producer and of all whose ids begin with it",
-    responses=problem_responses(409, 413, 415, 507),
-    openapi_extra=json_request(SealBody, required=True),
+@router.serve(
+    "POST /v1/producers:seal",
+    "Close an epoch of a producer and of all whose ids begin with it",
+    needs={"producer": Action.PUB},
+    body=Body(SealBody, required=True),
+    problems=(409, 507),
 )
 async def seal_producer(
     services: WithServices,

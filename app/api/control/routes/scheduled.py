@@ -2,19 +2,20 @@
 
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 from pydantic import Field
 
 from app.api.bodies.delivery_times import due_of
 from app.api.control.dependencies import Services, WithServices, json_body
-from app.api.control.documentation import json_request, problem_responses
-from app.api.control.schemas.change_documents import deleted, dry_run_response
+from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember, RequestModel
 from app.api.http.conditions import WithDryRun, is_dry_run
+from app.api.operations.operation import Action, Body
 from app.broker.delays.delayed_messages import ScheduledMessage, ScheduledPage
 from app.domain.errors import IllegalDeliveryTime, IllegalPage
 
-router = APIRouter(tags=["delayed messages"])
+router = OperationRouter("delayed messages")
 
 DEFAULT_PAGE_SIZE = 100
 
@@ -91,11 +92,10 @@ class ScheduledList(AnswerModel):
         )
 
 
-@router.get(
-    "/v1/topics/{topic}/scheduled",
-    operation_id="list_scheduled_messages",
-    summary="Delayed messages of a topic, by delivery time",
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/topics/{topic}/scheduled",
+    "Delayed messages of a topic, by delivery time",
+    needs={"topic": Action.PUB},
 )
 async def list_scheduled_messages(
     topic: str,
@@ -115,11 +115,11 @@ async def list_scheduled_messages(
     )
 
 
-@router.get(
-    "/v1/topics/{topic}/scheduled/{recall_handle}",
-    operation_id="get_scheduled_message",
-    summary="One delayed message",
-    responses=problem_responses(404, 409),
+@router.serve(
+    "GET /v1/topics/{topic}/scheduled/{recall_handle}",
+    "One delayed message",
+    needs={"topic": Action.PUB},
+    problems=(409,),
 )
 async def get_scheduled_message(
     topic: str, recall_handle: str, services: WithServices
@@ -128,13 +128,13 @@ async def get_scheduled_message(
     return ScheduledDocument.of(await services.broker.delayed_messages.get(topic, recall_handle))
 
 
-@router.delete(
-    "/v1/topics/{topic}/scheduled/{recall_handle}",
-    operation_id="cancel_scheduled_message",
-    summary="Cancel a delayed message",
-    status_code=204,
-    response_model=None,
-    responses={**dry_run_response(ScheduledAnswer), **problem_responses(404, 409, 507)},
+@router.serve(
+    "DELETE /v1/topics/{topic}/scheduled/{recall_handle}",
+    "Cancel a delayed message",
+    needs={"topic": Action.PUB},
+    status=204,
+    answers={200: dry_run_answer(ScheduledAnswer)},
+    problems=(409, 507),
 )
 async def cancel_scheduled_message(
     topic: str, recall_handle: str, services: WithServices, dry_run: WithDryRun = None
@@ -152,12 +152,12 @@ async def _as_it_is(services: Services, topic: str, recall_handle: str) -> Respo
     return deleted(ScheduledAnswer.of_message(waiting, is_dry_run=True))
 
 
-@router.patch(
-    "/v1/topics/{topic}/scheduled/{recall_handle}",
-    operation_id="move_scheduled_message",
-    summary="Deliver a delayed message at another time",
-    responses=problem_responses(404, 409, 413, 415, 507),
-    openapi_extra=json_request(MoveBody, required=True),
+@router.serve(
+    "PATCH /v1/topics/{topic}/scheduled/{recall_handle}",
+    "Deliver a delayed message at another time",
+    needs={"topic": Action.PUB},
+    body=Body(MoveBody, required=True),
+    problems=(409, 507),
 )
 async def move_scheduled_message(
     topic: str,
@@ -175,13 +175,13 @@ async def move_scheduled_message(
     return ScheduledAnswer.of_message(await move(topic, recall_handle, due), is_dry_run=tries)
 
 
-@router.post(
-    "/v1/topics/{topic}/scheduled/{recall_handle}:deliver",
-    operation_id="deliver_scheduled_message",
-    summary="Deliver a delayed message now",
-    status_code=204,
-    response_model=None,
-    responses={**dry_run_response(ScheduledAnswer), **problem_responses(404, 409, 507)},
+@router.serve(
+    "POST /v1/topics/{topic}/scheduled/{recall_handle}:deliver",
+    "Deliver a delayed message now",
+    needs={"topic": Action.PUB},
+    status=204,
+    answers={200: dry_run_answer(ScheduledAnswer)},
+    problems=(409, 507),
 )
 async def deliver_scheduled_message(
     topic: str, recall_handle: str, services: WithServices, dry_run: WithDryRun = None

@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 
 from app.api.control.dependencies import Services, WithServices, json_body
-from app.api.control.documentation import ETAG_HEADER, json_request, problem_responses
-from app.api.control.schemas.change_documents import deleted, dry_run_response
+from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.schedule_schemas import (
     ScheduleBody,
     ScheduleChangeDocument,
@@ -17,28 +17,20 @@ from app.api.control.schemas.schedule_schemas import (
 )
 from app.api.formats.media import JSON, MERGE_PATCH, require_merge_patch
 from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
+from app.api.operations.answers import ETAG_HEADER
+from app.api.operations.operation import Action, Answer, Body
 from app.domain.changes.terms import Changed, Terms
 from app.domain.errors import CurlewError, IllegalPage
 from app.domain.schedules import Schedule
 
-router = APIRouter(tags=["schedules"])
+router = OperationRouter("schedules")
 
 
-@router.put(
-    "/v1/schedules/{name}",
-    operation_id="put_schedule",
-    summary="Make a schedule, or change what is named of it",
-    response_model=ScheduleChangeDocument,
-    responses={
-        200: {"description": "The schedule was there; see `changed`", "headers": ETAG_HEADER},
-        201: {
-            "description": "The schedule was made",
-            "model": ScheduleChangeDocument,
-            "headers": ETAG_HEADER,
-        },
-        **problem_responses(404, 409, 412, 413, 415, 431),
-    },
-    openapi_extra=json_request(
+@router.serve(
+    "PUT /v1/schedules/{name}",
+    "Make a schedule, or change what is named of it",
+    needs={"topic": Action.PUB, "schedule": Action.PUB},
+    body=Body(
         ScheduleBody,
         examples={
             "make a schedule": {
@@ -50,6 +42,11 @@ router = APIRouter(tags=["schedules"])
             "another time": {"cron": "30 3 * * *"},
         },
     ),
+    answers={
+        200: Answer("The schedule was there; see `changed`", headers=ETAG_HEADER),
+        201: Answer("The schedule was made", ScheduleChangeDocument, ETAG_HEADER),
+    },
+    problems=(409, 412, 431),
 )
 async def put_schedule(
     name: str,
@@ -65,23 +62,19 @@ async def put_schedule(
     return await _change(services, name, body, terms, response)
 
 
-@router.patch(
-    "/v1/schedules/{name}",
-    operation_id="patch_schedule",
-    summary="Change what is named of a schedule",
-    response_model=ScheduleChangeDocument,
-    responses={
-        200: {"description": "The schedule; see `changed`", "headers": ETAG_HEADER},
-        **problem_responses(404, 409, 412, 413, 415, 431),
-    },
-    openapi_extra=json_request(
-        SchedulePatch,
-        media_types=(MERGE_PATCH, JSON),
+@router.serve(
+    "PATCH /v1/schedules/{name}",
+    "Change what is named of a schedule",
+    needs={"topic": Action.PUB, "schedule": Action.PUB},
+    body=Body(
+        {MERGE_PATCH: SchedulePatch, JSON: SchedulePatch},
         examples={
             "pause it": {"paused": True},
             "another tag of its message": {"message": {"tag": "weekly"}},
         },
     ),
+    answers={200: Answer("The schedule; see `changed`", headers=ETAG_HEADER)},
+    problems=(409, 412, 431),
 )
 async def patch_schedule(
     name: str,
@@ -113,11 +106,11 @@ async def _change(
     return ScheduleChangeDocument.of_change(changed, schedules, is_dry_run=terms.is_dry_run)
 
 
-@router.get(
-    "/v1/schedules/{name}",
-    operation_id="get_schedule",
-    summary="Read a schedule and its next due times",
-    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
+@router.serve(
+    "GET /v1/schedules/{name}",
+    "Read a schedule and its next due times",
+    needs={"schedule": Action.PUB},
+    answers={200: Answer(headers=ETAG_HEADER)},
 )
 async def get_schedule(name: str, services: WithServices, response: Response) -> ScheduleDocument:
     """The schedule as it is kept."""
@@ -126,13 +119,11 @@ async def get_schedule(name: str, services: WithServices, response: Response) ->
     return ScheduleDocument.of(schedule, services.broker.schedules)
 
 
-@router.head(
-    "/v1/schedules/{name}",
-    operation_id="head_schedule",
-    summary="Whether the schedule is there, and its version",
-    status_code=200,
-    response_class=Response,
-    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
+@router.serve(
+    "HEAD /v1/schedules/{name}",
+    "Whether the schedule is there, and its version",
+    needs={"schedule": Action.PUB},
+    answers={200: Answer(headers=ETAG_HEADER)},
 )
 async def head_schedule(name: str, services: WithServices) -> Response:
     """The headers of `GET`."""
@@ -140,11 +131,10 @@ async def head_schedule(name: str, services: WithServices) -> Response:
     return Response(headers={"ETag": etag_of(view.version)})
 
 
-@router.get(
-    "/v1/schedules",
-    operation_id="list_schedules",
-    summary="List schedules",
-    responses=problem_responses(),
+@router.serve(
+    "GET /v1/schedules",
+    "List schedules",
+    needs={"schedule": Action.LIST},
 )
 async def list_schedules(
     services: WithServices,
@@ -165,13 +155,13 @@ async def list_schedules(
     )
 
 
-@router.delete(
-    "/v1/schedules/{name}",
-    operation_id="delete_schedule",
-    summary="Delete a schedule",
-    status_code=204,
-    response_model=None,
-    responses={**dry_run_response(ScheduleChangeDocument), **problem_responses(404, 412)},
+@router.serve(
+    "DELETE /v1/schedules/{name}",
+    "Delete a schedule",
+    needs={"schedule": Action.PUB},
+    status=204,
+    answers={200: dry_run_answer(ScheduleChangeDocument)},
+    problems=(412,),
 )
 async def delete_schedule(name: str, services: WithServices, terms: WithTerms) -> Response:
     """What was claimed already is still sent."""

@@ -2,11 +2,11 @@
 
 from dataclasses import asdict
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 from fastapi.responses import PlainTextResponse
 
 from app.api.control.dependencies import WithServices
-from app.api.control.documentation import NOT_KEPT, problem_responses
+from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import (
     ConditionDocument,
     ErrorCodeDocument,
@@ -17,35 +17,31 @@ from app.api.control.schemas.schemas import (
     Readiness,
 )
 from app.api.http.errors import error_codes
+from app.api.operations.answers import NOT_KEPT
+from app.api.operations.operation import Action, Answer
 from app.api.telemetry.metrics import CONTENT_TYPE, Sources, render_metrics
 from app.domain.limits import FIXED_LIMITS
 
-router = APIRouter(tags=["service"])
+router = OperationRouter("service")
 
 
-@router.get(
-    "/healthz",
-    operation_id="get_health",
-    summary="Whether the process answers",
-    responses=problem_responses(),
+@router.serve(
+    "GET /healthz",
+    "Whether the process answers",
+    needs={"service": Action.GET},
+    is_open=True,
 )
 async def get_health() -> Health:
     """Always ok: a process that cannot answer does not answer."""
     return Health(status="ok")
 
 
-@router.get(
-    "/readyz",
-    operation_id="get_readiness",
-    summary="Whether the node takes requests",
-    responses={
-        **problem_responses(),
-        503: {
-            "description": "Not ready; `reasons` says why",
-            "model": Readiness,
-            "headers": NOT_KEPT,
-        },
-    },
+@router.serve(
+    "GET /readyz",
+    "Whether the node takes requests",
+    needs={"service": Action.GET},
+    is_open=True,
+    answers={503: Answer("Not ready; `reasons` says why", Readiness, NOT_KEPT)},
 )
 async def get_readiness(services: WithServices, response: Response) -> Readiness:
     """Ready, or 503 with the reasons; and what works in part only."""
@@ -60,12 +56,10 @@ async def get_readiness(services: WithServices, response: Response) -> Readiness
     )
 
 
-@router.get(
-    "/metrics",
-    operation_id="get_metrics",
-    summary="Figures for Prometheus",
-    response_class=PlainTextResponse,
-    responses=problem_responses(),
+@router.serve(
+    "GET /metrics",
+    "Figures for Prometheus",
+    needs={"cluster": Action.GET},
 )
 async def get_metrics(services: WithServices) -> PlainTextResponse:
     """Aggregates in the Prometheus text format; names are RocketMQ 5's where it has one."""
@@ -75,33 +69,30 @@ async def get_metrics(services: WithServices) -> PlainTextResponse:
     return PlainTextResponse(render_metrics(sources), media_type=CONTENT_TYPE)
 
 
-@router.get(
-    "/v1/limits",
-    operation_id="get_limits",
-    summary="Every bound of this service",
-    responses=problem_responses(),
+@router.serve(
+    "GET /v1/limits",
+    "Every bound of this service",
+    needs={"service": Action.GET},
 )
 async def get_limits(services: WithServices) -> dict[str, int]:
     """Sizes in bytes, durations in milliseconds or seconds as named."""
     return {**asdict(services.limits), **FIXED_LIMITS}
 
 
-@router.get(
-    "/v1/error-codes",
-    operation_id="list_error_codes",
-    summary="Every code that a problem document may carry",
-    responses=problem_responses(),
+@router.serve(
+    "GET /v1/error-codes",
+    "Every code that a problem document may carry",
+    needs={"service": Action.GET},
 )
 async def list_error_codes() -> ErrorCodeList:
     """Codes are stable; statuses and titles may be made more precise."""
     return ErrorCodeList(error_codes=[ErrorCodeDocument(**row._asdict()) for row in error_codes()])
 
 
-@router.get(
-    "/v1/nodes",
-    operation_id="list_nodes",
-    summary="The nodes of the cluster",
-    responses=problem_responses(),
+@router.serve(
+    "GET /v1/nodes",
+    "The nodes of the cluster",
+    needs={"cluster": Action.GET},
 )
 async def list_nodes(services: WithServices) -> NodeList:
     """All nodes that ever registered, with their last sign of life."""

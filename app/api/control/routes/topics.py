@@ -2,19 +2,11 @@
 
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from app.api.control.dependencies import WithServices, json_body
-from app.api.control.documentation import (
-    CACHE_HEADERS,
-    ETAG_HEADER,
-    EVENT_SCHEMA,
-    RAW_MESSAGE_HEADERS,
-    Json,
-    json_request,
-    problem_responses,
-)
-from app.api.control.schemas.change_documents import TopicChangeDocument, deleted, dry_run_response
+from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.change_documents import TopicChangeDocument, deleted, dry_run_answer
 from app.api.control.schemas.schemas import TopicDocument, TopicList, TopicOffsets, TopicStats
 from app.api.control.schemas.setting_bodies import TopicBody, TopicPatch
 from app.api.formats.cloudevents import EVENT, event_of
@@ -27,10 +19,18 @@ from app.api.formats.media import (
 )
 from app.api.formats.raw_message import raw_headers
 from app.api.formats.rendering import view_of
-from app.api.formats.wire import encode_line
+from app.api.formats.wire import MessageView, encode_line
 from app.api.http.conditional_requests import VARY, is_known, tag_of_message
 from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
 from app.api.http.parameters import integer_of, point_of
+from app.api.operations.answers import (
+    BINARY,
+    CACHE_HEADERS,
+    ETAG_HEADER,
+    EVENT_SCHEMA,
+    RAW_MESSAGE_HEADERS,
+)
+from app.api.operations.operation import Action, Answer, Body, Json
 from app.broker.ports import Topic
 from app.broker.topic_lookup import check_queue, find_topic
 from app.domain.changes.effects import SettingsChange
@@ -55,30 +55,26 @@ _INERT_HEADERS: Final[Json] = {
     "X-Content-Type-Options": {"schema": {"type": "string"}, "description": "of one given raw"},
 }
 
-router = APIRouter(tags=["topics"])
+router = OperationRouter("topics")
 
 
-@router.put(
-    "/v1/topics/{topic}",
-    operation_id="put_topic",
-    summary="Make a topic, or change what is named of it",
-    response_model=TopicChangeDocument,
-    responses={
-        200: {"description": "The topic was there; see `changed`", "headers": ETAG_HEADER},
-        201: {
-            "description": "The topic was made",
-            "model": TopicChangeDocument,
-            "headers": ETAG_HEADER,
-        },
-        **problem_responses(409, 412, 413, 415),
-    },
-    openapi_extra=json_request(
+@router.serve(
+    "PUT /v1/topics/{topic}",
+    "Make a topic, or change what is named of it",
+    needs={"topic": Action.UPDATE},
+    makes=("topic",),
+    body=Body(
         TopicBody,
         examples={
             "make a topic": {"queues": 8, "retention": "3d", "flush": "sync"},
             "keep messages longer": {"retention": "30d"},
         },
     ),
+    answers={
+        200: Answer("The topic was there; see `changed`", headers=ETAG_HEADER),
+        201: Answer("The topic was made", TopicChangeDocument, ETAG_HEADER),
+    },
+    problems=(409, 412),
 )
 async def put_topic(
     topic: str,
@@ -96,20 +92,16 @@ async def put_topic(
     return _answer(change, response)
 
 
-@router.patch(
-    "/v1/topics/{topic}",
-    operation_id="patch_topic",
-    summary="Change what is named of a topic",
-    response_model=TopicChangeDocument,
-    responses={
-        200: {"description": "The topic; see `changed`", "headers": ETAG_HEADER},
-        **problem_responses(404, 409, 412, 413, 415),
-    },
-    openapi_extra=json_request(
-        TopicPatch,
-        media_types=(MERGE_PATCH, JSON),
+@router.serve(
+    "PATCH /v1/topics/{topic}",
+    "Change what is named of a topic",
+    needs={"topic": Action.UPDATE},
+    body=Body(
+        {MERGE_PATCH: TopicPatch, JSON: TopicPatch},
         examples={"more queues": {"queues": 16}, "retention as by default": {"retention": None}},
     ),
+    answers={200: Answer("The topic; see `changed`", headers=ETAG_HEADER)},
+    problems=(409, 412),
 )
 async def patch_topic(
     topic: str,
@@ -130,11 +122,11 @@ def _answer(change: SettingsChange[Topic], response: Response) -> TopicChangeDoc
     return TopicChangeDocument.of_change(change)
 
 
-@router.get(
-    "/v1/topics/{topic}",
-    operation_id="get_topic",
-    summary="Read a topic's settings",
-    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
+@router.serve(
+    "GET /v1/topics/{topic}",
+    "Read a topic's settings",
+    needs={"topic": Action.GET},
+    answers={200: Answer(headers=ETAG_HEADER)},
 )
 async def get_topic(topic: str, services: WithServices, response: Response) -> TopicDocument:
     """The settings of the topic."""
@@ -143,13 +135,11 @@ async def get_topic(topic: str, services: WithServices, response: Response) -> T
     return TopicDocument.of(view)
 
 
-@router.head(
-    "/v1/topics/{topic}",
-    operation_id="head_topic",
-    summary="Whether the topic is there, and its version",
-    status_code=200,
-    response_class=Response,
-    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
+@router.serve(
+    "HEAD /v1/topics/{topic}",
+    "Whether the topic is there, and its version",
+    needs={"topic": Action.GET},
+    answers={200: Answer(headers=ETAG_HEADER)},
 )
 async def head_topic(topic: str, services: WithServices) -> Response:
     """The headers of `GET`."""
@@ -157,11 +147,10 @@ async def head_topic(topic: str, services: WithServices) -> Response:
     return Response(headers={"ETag": etag_of(view.version)})
 
 
-@router.get(
-    "/v1/topics",
-    operation_id="list_topics",
-    summary="List topics",
-    responses=problem_responses(),
+@router.serve(
+    "GET /v1/topics",
+    "List topics",
+    needs={"topic": Action.LIST},
 )
 async def list_topics(
     services: WithServices, prefix: str = "", page_size: int = 100, page_token: str | None = None
@@ -172,13 +161,13 @@ async def list_topics(
     return TopicList(topics=topics, next_page_token=page.next_page_token)
 
 
-@router.delete(
-    "/v1/topics/{topic}",
-    operation_id="delete_topic",
-    summary="Delete a topic",
-    status_code=204,
-    response_model=None,
-    responses={**dry_run_response(TopicChangeDocument), **problem_responses(404, 412)},
+@router.serve(
+    "DELETE /v1/topics/{topic}",
+    "Delete a topic",
+    needs={"topic": Action.DELETE},
+    status=204,
+    answers={200: dry_run_answer(TopicChangeDocument)},
+    problems=(412,),
 )
 async def delete_topic(topic: str, services: WithServices, terms: WithTerms) -> Response:
     """Delete the topic. Its messages become unreadable for ever."""
@@ -186,24 +175,21 @@ async def delete_topic(topic: str, services: WithServices, terms: WithTerms) -> 
     return deleted(TopicChangeDocument.of_change(change))
 
 
-@router.get(
-    "/v1/topics/{topic}/stats",
-    operation_id="get_topic_stats",
-    summary="How much a topic holds",
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/topics/{topic}/stats",
+    "How much a topic holds",
+    needs={"topic": Action.GET},
 )
 async def get_topic_stats(topic: str, services: WithServices) -> TopicStats:
     """First and next offset of every queue, and how many messages lie between."""
     return TopicStats.of(topic, services.broker.topic_ends.bounds(topic))
 
 
-@router.head(
-    "/v1/topics/{topic}/queues/{queue}",
-    operation_id="head_queue",
-    summary="Where a queue begins and ends",
-    status_code=200,
-    response_class=Response,
-    responses={200: {"headers": _BOUNDS_HEADERS}, **problem_responses(404)},
+@router.serve(
+    "HEAD /v1/topics/{topic}/queues/{queue}",
+    "Where a queue begins and ends",
+    needs={"topic": Action.GET},
+    answers={200: Answer(headers=_BOUNDS_HEADERS)},
 )
 async def head_queue(topic: str, queue: str, services: WithServices) -> Response:
     """In headers only: one request without a body tells whether there is something new."""
@@ -216,11 +202,10 @@ async def head_queue(topic: str, queue: str, services: WithServices) -> Response
     )
 
 
-@router.get(
-    "/v1/topics/{topic}/offsets",
-    operation_id="get_topic_offsets",
-    summary="Offsets of all queues at a point",
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/topics/{topic}/offsets",
+    "Offsets of all queues at a point",
+    needs={"topic": Action.GET},
 )
 async def get_topic_offsets(
     topic: str,
@@ -233,24 +218,23 @@ async def get_topic_offsets(
     )
 
 
-@router.get(
-    "/v1/topics/{topic}/messages/{message_id}",
-    operation_id="get_message",
-    summary="Read one message by its id",
-    responses={
-        200: {
-            "description": "The message as JSON, as a CloudEvent, or its body with `format=raw`",
-            "content": {
-                JSON: {"schema": {"$ref": "#/components/schemas/MessageView"}},
-                EVENT: {"schema": EVENT_SCHEMA},
-                OCTETS: {"schema": {"type": "string", "format": "binary"}},
+@router.serve(
+    "GET /v1/topics/{topic}/messages/{message_id}",
+    "Read one message by its id",
+    needs={"topic": Action.SUB},
+    answers={
+        200: Answer(
+            "The message as JSON, as a CloudEvent, or its body with `format=raw`",
+            {
+                JSON: MessageView,
+                EVENT: EVENT_SCHEMA,
+                OCTETS: BINARY,
             },
-            "headers": {**RAW_MESSAGE_HEADERS, **CACHE_HEADERS, **_INERT_HEADERS},
-        },
-        304: {"description": "As `If-None-Match` has it", "headers": CACHE_HEADERS},
-        **problem_responses(404, 406),
+            {**RAW_MESSAGE_HEADERS, **CACHE_HEADERS, **_INERT_HEADERS},
+        ),
+        304: Answer("As `If-None-Match` has it", headers=CACHE_HEADERS),
     },
-    response_class=Response,
+    problems=(406,),
 )
 async def get_message(
     topic: str,

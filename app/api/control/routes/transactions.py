@@ -1,21 +1,22 @@
 """Transactions: decide, look, and ask producers for the decisions that they owe."""
 
-from typing import Annotated, Final, Self
+from typing import Annotated, Self
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from app.api.control.dependencies import Services, WithServices
-from app.api.control.documentation import Json, problem_responses
+from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember
 from app.api.dataplane.waiting import unless_gone
 from app.api.formats.rendering import view_of
 from app.api.formats.wire import CheckList, CheckView, encode
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.http.parameters import wait_s_of
+from app.api.operations.operation import Action, Answer
 from app.broker.transactions.transaction_table import Transaction, TransactionState
 from app.domain.errors import InvalidRequest
 
-router = APIRouter(tags=["transactions"])
+router = OperationRouter("transactions")
 
 
 class TransactionDocument(AnswerModel):
@@ -66,17 +67,10 @@ class TransactionList(AnswerModel):
     next_page_token: str | None
 
 
-_CHECKS: Final[Json] = {
-    "description": "Transactions to decide; none when the wait is over",
-    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/CheckList"}}},
-}
-
-
-@router.get(
-    "/v1/transactions",
-    operation_id="list_transactions",
-    summary="List transactions",
-    responses=problem_responses(),
+@router.serve(
+    "GET /v1/transactions",
+    "List transactions",
+    needs={"transaction": Action.LIST},
 )
 async def list_transactions(
     services: WithServices,
@@ -96,22 +90,21 @@ async def list_transactions(
     return TransactionList(transactions=page, next_page_token=following)
 
 
-@router.get(
-    "/v1/transactions/{transaction_id}",
-    operation_id="get_transaction",
-    summary="The state of a transaction",
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/transactions/{transaction_id}",
+    "The state of a transaction",
+    needs={"transaction": Action.PUB},
 )
 async def get_transaction(transaction_id: str, services: WithServices) -> TransactionDocument:
     """The transaction."""
     return TransactionDocument.of(services.broker.transactions.find(transaction_id))
 
 
-@router.post(
-    "/v1/transactions/{transaction_id}:commit",
-    operation_id="commit_transaction",
-    summary="Make the message of a transaction visible",
-    responses=problem_responses(404, 409, 429, 507),
+@router.serve(
+    "POST /v1/transactions/{transaction_id}:commit",
+    "Make the message of a transaction visible",
+    needs={"transaction": Action.PUB},
+    problems=(409, 429, 507),
 )
 async def commit_transaction(
     transaction_id: str, services: WithServices, dry_run: WithDryRun = None
@@ -120,11 +113,11 @@ async def commit_transaction(
     return await _decide(services, transaction_id, TransactionState.COMMITTED, dry_run)
 
 
-@router.post(
-    "/v1/transactions/{transaction_id}:rollback",
-    operation_id="rollback_transaction",
-    summary="Drop the message of a transaction",
-    responses=problem_responses(404, 409, 429, 507),
+@router.serve(
+    "POST /v1/transactions/{transaction_id}:rollback",
+    "Drop the message of a transaction",
+    needs={"transaction": Action.PUB},
+    problems=(409, 429, 507),
 )
 async def rollback_transaction(
     transaction_id: str, services: WithServices, dry_run: WithDryRun = None
@@ -142,12 +135,12 @@ async def _decide(
     return DecisionDocument(**{**document.model_dump(), "state": decision}, dry_run=tries)
 
 
-@router.post(
-    "/v1/producer-groups/{producer_group}/transactions:receive",
-    operation_id="receive_transactions",
-    summary="Transactions that a producer group should decide",
-    responses={200: _CHECKS, **problem_responses(429)},
-    response_class=Response,
+@router.serve(
+    "POST /v1/producer-groups/{producer_group}/transactions:receive",
+    "Transactions that a producer group should decide",
+    needs={"producer": Action.PUB},
+    answers={200: Answer("Transactions to decide; none when the wait is over", CheckList)},
+    problems=(429,),
 )
 async def receive_transactions(
     producer_group: str,

@@ -6,9 +6,9 @@ from typing import Final, Self
 from fastapi import Response
 from pydantic import Field, JsonValue
 
-from app.api.control.documentation import Json
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember, GroupDocument, TopicDocument
 from app.api.http.json_line import JsonLine
+from app.api.operations.operation import Answer
 from app.broker.ports import Group, Topic
 from app.domain.changes.effects import Effect, EffectCode, SettingsChange
 from app.domain.consumers.consumption import ConsumptionState
@@ -87,9 +87,9 @@ def with_changes(
     }
 
 
-def dry_run_response(model: type[AnswerModel]) -> dict[int | str, Json]:
+def dry_run_answer(model: type[AnswerModel]) -> Answer:
     """The answer 200 of an operation that otherwise answers 204."""
-    return {200: {"description": "With dry_run: what would be", "model": model}}
+    return Answer("With dry_run: what would be", model)
 
 
 def deleted(document: DryRunMember) -> Response:

@@ -1,9 +1,10 @@
-"""Paths of the hot operations."""
+"""Paths of the data prouter."""
 
 import pytest
 
 from app.api.dataplane import router as routing
-from app.api.dataplane.router import Operation, Router
+from app.api.dataplane.router import Router
+from app.api.dataplane.routes import OPERATIONS
 from app.api.http.errors import MethodNotAllowed
 from app.api.http.request_context import RequestContext, Scope
 
@@ -13,15 +14,8 @@ async def nothing(exchange: RequestContext, *names: str) -> None:
 
 
 @pytest.fixture
-def lane() -> Router:
-    paths = [
-        ("send", "POST", "/v1/topics/{topic}/messages"),
-        ("pull", "GET", "/v1/topics/{topic}/queues/{queue}/messages"),
-        ("receive", "POST", "/v1/topics/{topic}/groups/{group}/messages:receive"),
-        ("ack", "DELETE", "/v1/receipts/{handle}"),
-        ("change", "PATCH", "/v1/receipts/{handle}"),
-    ]
-    return Router([Operation(name, method, path, nothing) for name, method, path in paths])
+def router() -> Router:
+    return Router(dict.fromkeys(OPERATIONS, nothing))
 
 
 def scope(method: str, raw_path: str, path: str | None = None) -> Scope:
@@ -31,23 +25,23 @@ def scope(method: str, raw_path: str, path: str | None = None) -> Scope:
 @pytest.mark.parametrize(
     ("method", "path", "name", "names"),
     [
-        ("POST", "/v1/topics/orders/messages", "send", ("orders",)),
-        ("GET", "/v1/topics/orders/queues/3/messages", "pull", ("orders", "3")),
-        ("POST", "/v1/topics/o/groups/g/messages:receive", "receive", ("o", "g")),
-        ("POST", "/v1/topics/o/groups/g/messages%3Areceive", "receive", ("o", "g")),
-        ("POST", "/v1/topics/a%2Fb/messages", "send", ("a/b",)),
-        ("POST", "/v1/topics/%E2%82%AC/messages", "send", ("€",)),
-        ("DELETE", "/v1/receipts/abc", "ack", ("abc",)),
-        ("PATCH", "/v1/receipts/abc", "change", ("abc",)),
+        ("POST", "/v1/topics/orders/messages", "send_message", ("orders",)),
+        ("GET", "/v1/topics/orders/queues/3/messages", "pull_messages", ("orders", "3")),
+        ("POST", "/v1/topics/o/groups/g/messages:receive", "receive_messages", ("o", "g")),
+        ("POST", "/v1/topics/o/groups/g/messages%3Areceive", "receive_messages", ("o", "g")),
+        ("POST", "/v1/topics/a%2Fb/messages", "send_message", ("a/b",)),
+        ("POST", "/v1/topics/%E2%82%AC/messages", "send_message", ("€",)),
+        ("DELETE", "/v1/receipts/abc", "ack_receipt", ("abc",)),
+        ("PATCH", "/v1/receipts/abc", "change_receipt", ("abc",)),
     ],
 )
 def test_paths_name_operations(
-    lane: Router, method: str, path: str, name: str, names: tuple[str, ...]
+    router: Router, method: str, path: str, name: str, names: tuple[str, ...]
 ) -> None:
     for _ in range(2):  # the second time it is remembered
-        found = lane.find(scope(method, path))
+        found = router.find(scope(method, path))
         assert found is not None
-        assert (found[0].operation_id, found[1]) == (name, names)
+        assert (found[0].operation_id, found[2]) == (name, names)
 
 
 @pytest.mark.parametrize(
@@ -67,37 +61,37 @@ def test_paths_name_operations(
         "/v1/receipt/abc",
     ],
 )
-def test_other_paths_fall_through(lane: Router, path: str) -> None:
-    assert lane.find(scope("POST", path)) is None
+def test_other_paths_fall_through(router: Router, path: str) -> None:
+    assert router.find(scope("POST", path)) is None
 
 
-def test_an_encoded_slash_does_not_change_the_path(lane: Router) -> None:
+def test_an_encoded_slash_does_not_change_the_path(router: Router) -> None:
     assert (
-        lane.find(scope("POST", "/v1/topics%2Forders/messages", "/v1/topics/orders/messages"))
+        router.find(scope("POST", "/v1/topics%2Forders/messages", "/v1/topics/orders/messages"))
         is None
     )
 
 
-def test_another_method_is_refused_with_those_allowed(lane: Router) -> None:
+def test_another_method_is_refused_with_those_allowed(router: Router) -> None:
     with pytest.raises(MethodNotAllowed) as caught:
-        lane.find(scope("GET", "/v1/receipts/abc"))
+        router.find(scope("GET", "/v1/receipts/abc"))
     assert caught.value.allow == "DELETE, PATCH"
 
 
-def test_memory_of_paths_is_bounded(lane: Router, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_paths_is_bounded(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routing, "_RECENT_MAX", 3)
     for number in range(10):
-        lane.find(scope("POST", f"/v1/topics/t{number}/messages"))
-        lane.find(scope("DELETE", f"/v1/receipts/{number}"))
-    assert len(lane._recent) <= 3
+        router.find(scope("POST", f"/v1/topics/t{number}/messages"))
+        router.find(scope("DELETE", f"/v1/receipts/{number}"))
+    assert len(router._recent) <= 3
 
 
-def test_long_paths_are_not_remembered(lane: Router) -> None:
-    assert lane.find(scope("POST", f"/v1/topics/{'t' * 30_000}/messages")) is not None
-    assert not lane._recent
-    assert lane.find(scope("POST", f"/v1/topics/{'t' * 127}/messages")) is not None
-    assert len(lane._recent) == 1
+def test_long_paths_are_not_remembered(router: Router) -> None:
+    assert router.find(scope("POST", f"/v1/topics/{'t' * 30_000}/messages")) is not None
+    assert not router._recent
+    assert router.find(scope("POST", f"/v1/topics/{'t' * 127}/messages")) is not None
+    assert len(router._recent) == 1
 
 
-def test_a_server_without_raw_path_is_served(lane: Router) -> None:
-    assert lane.find({"method": "POST", "path": "/v1/topics/orders/messages"}) is not None
+def test_a_server_without_raw_path_is_served(router: Router) -> None:
+    assert router.find({"method": "POST", "path": "/v1/topics/orders/messages"}) is not None

@@ -2,25 +2,26 @@
 
 from typing import Annotated, Final, Literal, Self
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 from msgspec import UNSET
 from pydantic import Field, model_validator
 
 from app.api.control.dependencies import WithServices, json_body
-from app.api.control.documentation import Json, json_request, problem_responses
+from app.api.control.operation_router import OperationRouter
 from app.api.control.routes.operations import OperationDocument
 from app.api.control.schemas.schemas import AnswerModel, Count, DryRunBody
 from app.api.formats.rendering import dead_letter_view
 from app.api.formats.wire import DeadLetterList, encode
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.http.parameters import integer_of
+from app.api.operations.operation import Action, Answer, Body
 from app.broker.failures.dead_letters import RedrivePlan, Selection
 from app.domain.errors import InvalidRequest
 from app.domain.limits import Limits
 
 TIME_MS_MAX: Final = 2**63 - 1
 
-router = APIRouter(tags=["dead letters"])
+router = OperationRouter("dead letters")
 
 SELECTED_MAX: Final = Limits().dead_letters_selected_max
 """Letters that a request can name one by one."""
@@ -108,17 +109,10 @@ class PurgeAnswer(AnswerModel):
     dry_run: bool
 
 
-_LIST_RESPONSE: Final[Json] = {
-    "description": "A page of dead letters",
-    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/DeadLetterList"}}},
-}
-
-
-@router.get(
-    "/v1/groups/{group}/dlq",
-    operation_id="get_dead_letters",
-    summary="How many dead letters a group has",
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/groups/{group}/dlq",
+    "How many dead letters a group has",
+    needs={"group": Action.GET},
 )
 async def get_dead_letters(group: str, services: WithServices) -> DeadLetterSummaryDocument:
     """Their number and the age of the oldest."""
@@ -126,12 +120,11 @@ async def get_dead_letters(group: str, services: WithServices) -> DeadLetterSumm
     return DeadLetterSummaryDocument(group=group, **summary._asdict())
 
 
-@router.get(
-    "/v1/groups/{group}/dlq/messages",
-    operation_id="list_dead_letters",
-    summary="Browse the dead letters of a group",
-    responses={200: _LIST_RESPONSE, **problem_responses(404)},
-    response_class=Response,
+@router.serve(
+    "GET /v1/groups/{group}/dlq/messages",
+    "Browse the dead letters of a group",
+    needs={"group": Action.SUB},
+    answers={200: Answer("A page of dead letters", DeadLetterList)},
 )
 async def list_dead_letters(
     group: str,
@@ -167,21 +160,20 @@ async def list_dead_letters(
     return Response(encode(listing), media_type="application/json")
 
 
-@router.post(
-    "/v1/groups/{group}/dlq/messages:redrive",
-    operation_id="redrive_dead_letters",
-    summary="Deliver dead letters again",
-    response_model=None,
-    responses={
-        200: {"description": "With dry_run: what would happen", "model": RedrivePlanDocument},
-        202: {
-            "description": "The operation that does it",
-            "model": OperationDocument,
-            "headers": {"Location": {"schema": {"type": "string"}}},
-        },
-        **problem_responses(404, 413, 415, 429),
+@router.serve(
+    "POST /v1/groups/{group}/dlq/messages:redrive",
+    "Deliver dead letters again",
+    needs={"group": Action.UPDATE},
+    body=Body(RedriveBody, required=True),
+    answers={
+        200: Answer("With dry_run: what would happen", RedrivePlanDocument),
+        202: Answer(
+            "The operation that does it",
+            OperationDocument,
+            {"Location": {"schema": {"type": "string"}}},
+        ),
     },
-    openapi_extra=json_request(RedriveBody, required=True),
+    problems=(429,),
 )
 async def redrive_dead_letters(
     group: str,
@@ -208,12 +200,11 @@ async def redrive_dead_letters(
     return OperationDocument.of(operation)
 
 
-@router.post(
-    "/v1/groups/{group}/dlq/messages:purge",
-    operation_id="purge_dead_letters",
-    summary="Remove dead letters for ever",
-    responses=problem_responses(404, 413, 415),
-    openapi_extra=json_request(PurgeBody, required=True),
+@router.serve(
+    "POST /v1/groups/{group}/dlq/messages:purge",
+    "Remove dead letters for ever",
+    needs={"group": Action.DELETE},
+    body=Body(PurgeBody, required=True),
 )
 async def purge_dead_letters(
     group: str,

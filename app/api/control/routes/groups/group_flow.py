@@ -1,21 +1,19 @@
 """Pausing and resuming consumer groups."""
 
-from fastapi import APIRouter
-
 from app.api.control.dependencies import WithServices
-from app.api.control.documentation import problem_responses
+from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import GroupChangeDocument
 from app.api.control.schemas.group_documents import consumption_states
 from app.api.http.conditions import WithDryRun, is_dry_run
+from app.api.operations.operation import Action
 
-router = APIRouter(tags=["groups"])
+router = OperationRouter("groups")
 
 
-@router.post(
-    "/v1/groups/{group}:pause",
-    operation_id="pause_group",
-    summary="Hand out nothing to a group",
-    responses=problem_responses(404),
+@router.serve(
+    "POST /v1/groups/{group}:pause",
+    "Hand out nothing to a group",
+    needs={"group": Action.UPDATE},
 )
 async def pause_group(
     group: str, services: WithServices, dry_run: WithDryRun = None
@@ -25,11 +23,10 @@ async def pause_group(
     return GroupChangeDocument.of_change(change, consumption_states(services, group))
 
 
-@router.post(
-    "/v1/groups/{group}:resume",
-    operation_id="resume_group",
-    summary="Go on with a paused group",
-    responses=problem_responses(404),
+@router.serve(
+    "POST /v1/groups/{group}:resume",
+    "Go on with a paused group",
+    needs={"group": Action.UPDATE},
 )
 async def resume_group(
     group: str, services: WithServices, dry_run: WithDryRun = None

@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import Depends, Query, Response
 
 from app.api.control.dependencies import WithServices, json_body
-from app.api.control.documentation import json_request, problem_responses
-from app.api.control.schemas.change_documents import deleted, dry_run_response
+from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.offset_schemas import (
     AllGroupOffsets,
     CommitBody,
@@ -20,17 +20,17 @@ from app.api.control.schemas.offset_schemas import (
 )
 from app.api.control.schemas.schemas import CommitAnswer, GroupOffsets
 from app.api.http.conditions import WithDryRun, is_dry_run
+from app.api.operations.operation import Action, Body
 from app.broker.results import Committed, QueuePosition
 from app.domain.positions import OffsetSnapshot
 
-router = APIRouter(tags=["offsets"])
+router = OperationRouter("offsets")
 
 
-@router.get(
-    "/v1/groups/{group}/offsets",
-    operation_id="list_group_offsets",
-    summary="Committed offsets of a group in all topics",
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/groups/{group}/offsets",
+    "Committed offsets of a group in all topics",
+    needs={"group": Action.GET},
 )
 async def list_group_offsets(group: str, services: WithServices) -> AllGroupOffsets:
     """Per topic and queue, the offset below which everything is done for the group."""
@@ -38,23 +38,22 @@ async def list_group_offsets(group: str, services: WithServices) -> AllGroupOffs
     return AllGroupOffsets(group=group, offsets=[TopicQueueOffset.at(row) for row in rows])
 
 
-@router.get(
-    "/v1/groups/{group}/offsets/{topic}",
-    operation_id="get_group_offsets",
-    summary="Committed offsets of a group in a topic",
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/groups/{group}/offsets/{topic}",
+    "Committed offsets of a group in a topic",
+    needs={"group": Action.GET, "topic": Action.GET},
 )
 async def get_group_offsets(group: str, topic: str, services: WithServices) -> GroupOffsets:
     """Per queue, the offset below which everything is done for the group."""
     return GroupOffsets.of(group, topic, await services.broker.offset_admin.committed(group, topic))
 
 
-@router.put(
-    "/v1/groups/{group}/offsets/{topic}",
-    operation_id="commit_group_offsets",
-    summary="Commit offsets of a group in a topic",
-    responses=problem_responses(404, 409, 413, 415, 416),
-    openapi_extra=json_request(CommitBody, required=True),
+@router.serve(
+    "PUT /v1/groups/{group}/offsets/{topic}",
+    "Commit offsets of a group in a topic",
+    needs={"group": Action.SUB, "topic": Action.SUB},
+    body=Body(CommitBody, required=True),
+    problems=(409, 416),
 )
 async def commit_group_offsets(
     group: str,
@@ -87,13 +86,13 @@ async def commit_group_offsets(
     return CommitAnswer.of_commit(group, topic, committed, is_dry_run=tries)
 
 
-@router.delete(
-    "/v1/groups/{group}/offsets/{topic}",
-    operation_id="delete_group_offsets",
-    summary="Forget a group's offsets in a topic",
-    status_code=204,
-    response_model=None,
-    responses={**dry_run_response(CommitAnswer), **problem_responses(404, 409)},
+@router.serve(
+    "DELETE /v1/groups/{group}/offsets/{topic}",
+    "Forget a group's offsets in a topic",
+    needs={"group": Action.UPDATE, "topic": Action.GET},
+    status=204,
+    answers={200: dry_run_answer(CommitAnswer)},
+    problems=(409,),
 )
 async def delete_group_offsets(
     group: str, topic: str, services: WithServices, dry_run: WithDryRun = None
@@ -105,12 +104,12 @@ async def delete_group_offsets(
     return deleted(CommitAnswer.of_commit(group, topic, forgotten, is_dry_run=tries))
 
 
-@router.post(
-    "/v1/groups/{group}/offsets/{topic}:reset",
-    operation_id="reset_group_offsets",
-    summary="Set a group's offsets in a topic",
-    responses=problem_responses(404, 409, 413, 415),
-    openapi_extra=json_request(ResetBody, required=True),
+@router.serve(
+    "POST /v1/groups/{group}/offsets/{topic}:reset",
+    "Set a group's offsets in a topic",
+    needs={"group": Action.UPDATE, "topic": Action.GET},
+    body=Body(ResetBody, required=True),
+    problems=(409,),
 )
 async def reset_group_offsets(
     group: str,
@@ -126,12 +125,12 @@ async def reset_group_offsets(
     return ResetAnswer.of(group, tries, result)
 
 
-@router.post(
-    "/v1/groups/{group}/offsets:reset",
-    operation_id="reset_all_group_offsets",
-    summary="Set a group's offsets in all its topics",
-    responses=problem_responses(404, 409, 413, 415),
-    openapi_extra=json_request(ResetBody, required=True),
+@router.serve(
+    "POST /v1/groups/{group}/offsets:reset",
+    "Set a group's offsets in all its topics",
+    needs={"group": Action.UPDATE},
+    body=Body(ResetBody, required=True),
+    problems=(409,),
 )
 async def reset_all_group_offsets(
     group: str,
@@ -149,13 +148,13 @@ async def reset_all_group_offsets(
 # --- snapshots
 
 
-@router.put(
-    "/v1/groups/{group}/snapshots/{name}",
-    operation_id="put_snapshot",
-    summary="Keep the group's offsets under a name",
-    status_code=201,
-    response_model=SnapshotAnswer,
-    responses={**dry_run_response(SnapshotAnswer), **problem_responses(404, 409)},
+@router.serve(
+    "PUT /v1/groups/{group}/snapshots/{name}",
+    "Keep the group's offsets under a name",
+    needs={"group": Action.UPDATE},
+    status=201,
+    answers={200: dry_run_answer(SnapshotAnswer)},
+    problems=(409,),
 )
 async def put_snapshot(
     group: str,
@@ -177,34 +176,32 @@ def _snapshot_answer(snapshot: OffsetSnapshot, *, is_dry_run: bool) -> SnapshotA
     return SnapshotAnswer(**SnapshotDocument.of(snapshot).model_dump(), dry_run=is_dry_run)
 
 
-@router.get(
-    "/v1/groups/{group}/snapshots",
-    operation_id="list_snapshots",
-    summary="Snapshots of a group's offsets",
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/groups/{group}/snapshots",
+    "Snapshots of a group's offsets",
+    needs={"group": Action.GET},
 )
 async def list_snapshots(group: str, services: WithServices) -> SnapshotList:
     """All of them, by name."""
     return SnapshotList.of(group, await services.broker.offset_admin.snapshots(group))
 
 
-@router.get(
-    "/v1/groups/{group}/snapshots/{name}",
-    operation_id="get_snapshot",
-    summary="One snapshot of a group's offsets",
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/groups/{group}/snapshots/{name}",
+    "One snapshot of a group's offsets",
+    needs={"group": Action.GET},
 )
 async def get_snapshot(group: str, name: str, services: WithServices) -> SnapshotDocument:
     """The offsets as they were."""
     return SnapshotDocument.of(await services.broker.offset_admin.snapshot(group, name))
 
 
-@router.post(
-    "/v1/groups/{group}/snapshots/{name}:restore",
-    operation_id="restore_snapshot",
-    summary="Set a group's offsets to a snapshot",
-    responses=problem_responses(404, 409, 413, 415),
-    openapi_extra=json_request(RestoreBody),
+@router.serve(
+    "POST /v1/groups/{group}/snapshots/{name}:restore",
+    "Set a group's offsets to a snapshot",
+    needs={"group": Action.UPDATE},
+    body=Body(RestoreBody),
+    problems=(409,),
 )
 async def restore_snapshot(
     group: str,
@@ -219,13 +216,12 @@ async def restore_snapshot(
     return ResetAnswer.of(group, tries, result)
 
 
-@router.delete(
-    "/v1/groups/{group}/snapshots/{name}",
-    operation_id="delete_snapshot",
-    summary="Forget a snapshot of a group's offsets",
-    status_code=204,
-    response_model=None,
-    responses={**dry_run_response(SnapshotAnswer), **problem_responses(404)},
+@router.serve(
+    "DELETE /v1/groups/{group}/snapshots/{name}",
+    "Forget a snapshot of a group's offsets",
+    needs={"group": Action.UPDATE},
+    status=204,
+    answers={200: dry_run_answer(SnapshotAnswer)},
 )
 async def delete_snapshot(
     group: str, name: str, services: WithServices, dry_run: WithDryRun = None

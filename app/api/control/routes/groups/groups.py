@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import Depends, Response
 
 from app.api.control.dependencies import Services, WithServices, json_body
-from app.api.control.documentation import ETAG_HEADER, json_request, problem_responses
-from app.api.control.schemas.change_documents import GroupChangeDocument, deleted, dry_run_response
+from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.change_documents import GroupChangeDocument, deleted, dry_run_answer
 from app.api.control.schemas.group_documents import (
     consumption_states,
     group_document,
@@ -16,35 +16,33 @@ from app.api.control.schemas.schemas import GroupDocument, GroupList
 from app.api.control.schemas.setting_bodies import GroupBody, GroupPatch
 from app.api.formats.media import JSON, MERGE_PATCH, require_merge_patch
 from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
+from app.api.operations.answers import ETAG_HEADER
+from app.api.operations.operation import Action, Answer, Body
 from app.broker.ports import Group
 from app.domain.changes.effects import SettingsChange
 from app.domain.errors import GroupNotFound
 from app.domain.names import check_group, nearest
 
-router = APIRouter(tags=["groups"])
+router = OperationRouter("groups")
 
 
-@router.put(
-    "/v1/groups/{group}",
-    operation_id="put_group",
-    summary="Make a consumer group, or change what is named of it",
-    response_model=GroupChangeDocument,
-    responses={
-        200: {"description": "The group was there; see `changed`", "headers": ETAG_HEADER},
-        201: {
-            "description": "The group was made",
-            "model": GroupChangeDocument,
-            "headers": ETAG_HEADER,
-        },
-        **problem_responses(409, 412, 413, 415),
-    },
-    openapi_extra=json_request(
+@router.serve(
+    "PUT /v1/groups/{group}",
+    "Make a consumer group, or change what is named of it",
+    needs={"group": Action.UPDATE},
+    makes=("group",),
+    body=Body(
         GroupBody,
         examples={
             "make a group": {"max_attempts": 5, "invisible": "1m", "start": "latest"},
             "other delays": {"retry_policy": {"customized": ["1s", "10s", "1m"]}},
         },
     ),
+    answers={
+        200: Answer("The group was there; see `changed`", headers=ETAG_HEADER),
+        201: Answer("The group was made", GroupChangeDocument, ETAG_HEADER),
+    },
+    problems=(409, 412),
 )
 async def put_group(
     group: str,
@@ -59,24 +57,20 @@ async def put_group(
     return _answer(change, services, response)
 
 
-@router.patch(
-    "/v1/groups/{group}",
-    operation_id="patch_group",
-    summary="Change what is named of a consumer group",
-    response_model=GroupChangeDocument,
-    responses={
-        200: {"description": "The group; see `changed`", "headers": ETAG_HEADER},
-        **problem_responses(404, 409, 412, 413, 415),
-    },
-    openapi_extra=json_request(
-        GroupPatch,
-        media_types=(MERGE_PATCH, JSON),
+@router.serve(
+    "PATCH /v1/groups/{group}",
+    "Change what is named of a consumer group",
+    needs={"group": Action.UPDATE},
+    body=Body(
+        {MERGE_PATCH: GroupPatch, JSON: GroupPatch},
         examples={
             "longer leases": {"invisible": "5m"},
             "a part of the policy": {"retry_policy": {"exponential": {"max": "1h"}}},
             "attempts as by default": {"max_attempts": None},
         },
     ),
+    answers={200: Answer("The group; see `changed`", headers=ETAG_HEADER)},
+    problems=(409, 412),
 )
 async def patch_group(
     group: str,
@@ -99,11 +93,11 @@ def _answer(
     return GroupChangeDocument.of_change(change, consumption_states(services, change.after.name))
 
 
-@router.get(
-    "/v1/groups/{group}",
-    operation_id="get_group",
-    summary="Read a consumer group's settings",
-    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
+@router.serve(
+    "GET /v1/groups/{group}",
+    "Read a consumer group's settings",
+    needs={"group": Action.GET},
+    answers={200: Answer(headers=ETAG_HEADER)},
 )
 async def get_group(group: str, services: WithServices, response: Response) -> GroupDocument:
     """The settings of the group, and how it consumes its topics."""
@@ -112,13 +106,11 @@ async def get_group(group: str, services: WithServices, response: Response) -> G
     return group_document(services, view)
 
 
-@router.head(
-    "/v1/groups/{group}",
-    operation_id="head_group",
-    summary="Whether the group is there, and its version",
-    status_code=200,
-    response_class=Response,
-    responses={200: {"headers": ETAG_HEADER}, **problem_responses(404)},
+@router.serve(
+    "HEAD /v1/groups/{group}",
+    "Whether the group is there, and its version",
+    needs={"group": Action.GET},
+    answers={200: Answer(headers=ETAG_HEADER)},
 )
 async def head_group(group: str, services: WithServices) -> Response:
     """The headers of `GET`."""
@@ -126,11 +118,10 @@ async def head_group(group: str, services: WithServices) -> Response:
     return Response(headers={"ETag": etag_of(view.version)})
 
 
-@router.get(
-    "/v1/groups",
-    operation_id="list_groups",
-    summary="List consumer groups",
-    responses=problem_responses(),
+@router.serve(
+    "GET /v1/groups",
+    "List consumer groups",
+    needs={"group": Action.LIST},
 )
 async def list_groups(
     services: WithServices, prefix: str = "", page_size: int = 100, page_token: str | None = None
@@ -141,13 +132,13 @@ async def list_groups(
     return GroupList(groups=groups, next_page_token=page.next_page_token)
 
 
-@router.delete(
-    "/v1/groups/{group}",
-    operation_id="delete_group",
-    summary="Delete a consumer group",
-    status_code=204,
-    response_model=None,
-    responses={**dry_run_response(GroupChangeDocument), **problem_responses(404, 412)},
+@router.serve(
+    "DELETE /v1/groups/{group}",
+    "Delete a consumer group",
+    needs={"group": Action.DELETE},
+    status=204,
+    answers={200: dry_run_answer(GroupChangeDocument)},
+    problems=(412,),
 )
 async def delete_group(group: str, services: WithServices, terms: WithTerms) -> Response:
     """Delete the group with its offsets."""

@@ -3,19 +3,20 @@
 from collections.abc import Sequence
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import Field
 
 from app.api.control.dependencies import WithServices
-from app.api.control.documentation import problem_responses
+from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.group_documents import consumption_states
 from app.api.control.schemas.schemas import AnswerModel, ConsumptionDocument
 from app.api.large_documents import answer_of
+from app.api.operations.operation import Action, Answer
 from app.broker.insight.delivery_status import DeliveryState, DeliveryStatus
 from app.broker.insight.lag import GroupLag, QueueLag, TopicLag
 from app.domain.consumers.consumption import ConsumptionState
 
-router = APIRouter(tags=["groups"])
+router = OperationRouter("groups")
 
 
 class QueueLagDocument(AnswerModel):
@@ -122,12 +123,11 @@ class DeliveryDocument(AnswerModel):
         return cls(message_id=message_id, topic=topic, group=group, **fields)
 
 
-@router.get(
-    "/v1/groups/{group}/lag",
-    operation_id="get_lag",
-    summary="How far a consumer group is behind",
-    response_model=GroupLagDocument,
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/groups/{group}/lag",
+    "How far a consumer group is behind",
+    needs={"group": Action.GET},
+    answers={200: Answer(content=GroupLagDocument)},
 )
 async def get_lag(
     group: str,
@@ -139,11 +139,10 @@ async def get_lag(
     return await answer_of(GroupLagDocument.of, lag, consumption_states(services, group))
 
 
-@router.get(
-    "/v1/topics/{topic}/messages/{message_id}/delivery",
-    operation_id="get_delivery",
-    summary="Why a message is not delivered to a group",
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/topics/{topic}/messages/{message_id}/delivery",
+    "Why a message is not delivered to a group",
+    needs={"topic": Action.GET, "group": Action.GET},
 )
 async def get_delivery(
     topic: str, message_id: str, services: WithServices, group: str

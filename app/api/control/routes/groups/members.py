@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from app.api.control.dependencies import WithServices, json_body
-from app.api.control.documentation import Json, json_request, problem_responses
-from app.api.control.schemas.change_documents import deleted, dry_run_response
+from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.member_schemas import (
     HeartbeatBody,
     LeavingDocument,
@@ -24,23 +24,23 @@ from app.api.dataplane.waiting import unless_gone
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.http.parameters import wait_s_of
 from app.api.large_documents import answer_of
+from app.api.operations.operation import Action, Answer, Body
 from app.broker.groups.members import MemberShare
 from app.domain.consumers.membership import QueueName
 from app.domain.errors import QueueNotOwned
 
-router = APIRouter(tags=["members"])
+router = OperationRouter("members")
 
-_SOME: Final[dict[int | str, Json]] = {
-    207: {"description": "Some of the queues; `refused` has the others"}
-}
+_SOME: Final = Answer("Some of the queues; `refused` has the others")
 
 
-@router.put(
-    "/v1/groups/{group}/members/{client_id}",
-    operation_id="put_member",
-    summary="Join a group, or stay in it: the heartbeat of a member",
-    responses=problem_responses(404, 409, 413, 415, 429),
-    openapi_extra=json_request(HeartbeatBody, required=True),
+@router.serve(
+    "PUT /v1/groups/{group}/members/{client_id}",
+    "Join a group, or stay in it: the heartbeat of a member",
+    needs={"group": Action.SUB},
+    makes=("group",),
+    body=Body(HeartbeatBody, required=True),
+    problems=(404, 409, 429),
 )
 async def put_member(
     group: str,
@@ -77,13 +77,12 @@ async def put_member(
     return MemberAnswer.of(group, client_id, share, limits.member_lease_ms)
 
 
-@router.delete(
-    "/v1/groups/{group}/members/{client_id}",
-    operation_id="delete_member",
-    summary="Leave a group",
-    status_code=204,
-    response_model=None,
-    responses={**dry_run_response(LeavingDocument), **problem_responses(404)},
+@router.serve(
+    "DELETE /v1/groups/{group}/members/{client_id}",
+    "Leave a group",
+    needs={"group": Action.SUB},
+    status=204,
+    answers={200: dry_run_answer(LeavingDocument)},
 )
 async def delete_member(
     group: str, client_id: str, services: WithServices, dry_run: WithDryRun = None
@@ -97,23 +96,21 @@ async def delete_member(
     return deleted(LeavingDocument.of_member(client_id, await members.describe(group)))
 
 
-@router.get(
-    "/v1/groups/{group}/members",
-    operation_id="list_members",
-    summary="The members of a group and their queues",
-    response_model=MemberList,
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/groups/{group}/members",
+    "The members of a group and their queues",
+    needs={"group": Action.GET},
+    answers={200: Answer(content=MemberList)},
 )
 async def list_members(group: str, services: WithServices) -> Response:
     """Who reads what, and what is in conflict."""
     return await answer_of(MemberList.of, group, await services.broker.members.describe(group))
 
 
-@router.get(
-    "/v1/groups/{group}/rebalances",
-    operation_id="list_rebalances",
-    summary="Why and when queues were allocated anew",
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/groups/{group}/rebalances",
+    "Why and when queues were allocated anew",
+    needs={"group": Action.GET},
 )
 async def list_rebalances(group: str, services: WithServices) -> RebalanceList:
     """The newest `rebalance_history_max` rebalances, newest first."""
@@ -121,12 +118,13 @@ async def list_rebalances(group: str, services: WithServices) -> RebalanceList:
     return RebalanceList(group=group, rebalances=[RebalanceDocument.of(each) for each in history])
 
 
-@router.post(
-    "/v1/groups/{group}/queues:lock",
-    operation_id="lock_queues",
-    summary="Lock queues for ordered consumption, or renew the locks",
-    responses={**_SOME, **problem_responses(404, 409, 413, 415)},
-    openapi_extra=json_request(LockBody, required=True),
+@router.serve(
+    "POST /v1/groups/{group}/queues:lock",
+    "Lock queues for ordered consumption, or renew the locks",
+    needs={"group": Action.SUB},
+    body=Body(LockBody, required=True),
+    answers={207: _SOME},
+    problems=(409,),
 )
 async def lock_queues(
     group: str,
@@ -143,12 +141,13 @@ async def lock_queues(
     return LockAnswer.of(locking, services.limits.queue_lock_ms)
 
 
-@router.post(
-    "/v1/groups/{group}/queues:unlock",
-    operation_id="unlock_queues",
-    summary="Unlock queues",
-    responses={**_SOME, **problem_responses(404, 409, 413, 415)},
-    openapi_extra=json_request(UnlockBody, required=True),
+@router.serve(
+    "POST /v1/groups/{group}/queues:unlock",
+    "Unlock queues",
+    needs={"group": Action.SUB},
+    body=Body(UnlockBody, required=True),
+    answers={207: _SOME},
+    problems=(409,),
 )
 async def unlock_queues(
     group: str,

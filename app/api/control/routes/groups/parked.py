@@ -2,16 +2,17 @@
 
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 
 from app.api.control.dependencies import WithServices, json_body
-from app.api.control.documentation import json_request, problem_responses
+from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, Count, DryRunMember, RequestModel
 from app.api.http.conditions import WithDryRun, is_dry_run
+from app.api.operations.operation import Action, Body
 from app.broker.failures.blocked_keys import BlockedKey, Release
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 
-router = APIRouter(tags=["groups"])
+router = OperationRouter("groups")
 
 
 class ParkedDocument(AnswerModel):
@@ -62,11 +63,10 @@ class ReleaseBody(RequestModel):
 assert RETRY_QUEUE_ID == 4_294_967_295, "the text above names it"
 
 
-@router.get(
-    "/v1/groups/{group}/parked",
-    operation_id="list_parked",
-    summary="Blocked keys of a group in order",
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/groups/{group}/parked",
+    "Blocked keys of a group in order",
+    needs={"group": Action.GET},
 )
 async def list_parked(group: str, services: WithServices) -> ParkedList:
     """Keys whose message was delivered as often as it may be, with `on_exhausted: park`."""
@@ -74,12 +74,11 @@ async def list_parked(group: str, services: WithServices) -> ParkedList:
     return ParkedList(parked=[ParkedDocument.of(each) for each in parked])
 
 
-@router.post(
-    "/v1/groups/{group}/parked:release",
-    operation_id="release_parked",
-    summary="Unblock a key of a group in order",
-    responses=problem_responses(404, 413, 415),
-    openapi_extra=json_request(ReleaseBody, required=True),
+@router.serve(
+    "POST /v1/groups/{group}/parked:release",
+    "Unblock a key of a group in order",
+    needs={"group": Action.UPDATE, "topic": Action.GET},
+    body=Body(ReleaseBody, required=True),
 )
 async def release_parked(
     group: str,

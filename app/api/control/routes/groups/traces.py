@@ -2,16 +2,17 @@
 
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from app.api.control.dependencies import WithServices
-from app.api.control.documentation import problem_responses
+from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel
+from app.api.operations.operation import Action
 from app.broker.message_copies import origin_of
 from app.broker.topic_lookup import find_topic
 from app.broker.tracing.message_trace import TraceEvent
 
-router = APIRouter(tags=["messages"])
+router = OperationRouter("messages")
 
 
 class TraceEventDocument(AnswerModel):
@@ -56,11 +57,10 @@ class TraceDocument(AnswerModel):
     events: list[TraceEventDocument]
 
 
-@router.get(
-    "/v1/topics/{topic}/messages/{message_id}/trace",
-    operation_id="get_trace",
-    summary="What became of a message",
-    responses=problem_responses(404),
+@router.serve(
+    "GET /v1/topics/{topic}/messages/{message_id}/trace",
+    "What became of a message",
+    needs={"topic": Action.GET},
 )
 async def get_trace(
     topic: str,

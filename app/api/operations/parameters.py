@@ -1,10 +1,13 @@
-"""Query parameters of the lane's operations as the document has them: shape and meaning. Pure.
+"""Parameters of the data plane's operations as OpenAPI has them: shape and meaning. Pure.
 
-One name means one thing in every operation; which operation knows it is in the handlers' tables.
+One name means one thing in every operation; `Operation.query` says which operation takes it.
 """
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
+from app.api.formats.mq_headers import display_header
+from app.api.operations.operation import Json, Operation
 from app.domain.limits import (
     ATTEMPT_ID_CHARS_MAX,
     CLIENT_ID_CHARS_MAX,
@@ -14,8 +17,6 @@ from app.domain.limits import (
     SHARDING_KEY_BYTES_MAX,
     Limits,
 )
-
-Json = dict[str, Any]
 
 _DEFAULTS: Final = Limits()
 
@@ -136,3 +137,76 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "wait": (TEXT, "how long to wait for messages: seconds, or a duration such as 20s"),
 }
 """Query parameters, and headers by their alias."""
+
+
+def _parameter(name: str, place: str, schema: Json, description: str) -> Json:
+    return {
+        "name": name,
+        "in": place,
+        "required": False,
+        "schema": schema,
+        "description": description,
+    }
+
+
+def header(name: str, description: str, schema: Json = TEXT) -> Json:
+    """A header that a request may have."""
+    return _parameter(name, "header", schema, description)
+
+
+PREFER: Final = header(
+    "Prefer",
+    "RFC 7240: return=minimal; respond-async to be answered before the data is on the medium; "
+    "on batches handling=strict for all or nothing",
+)
+PREFER_WAIT: Final = header(
+    "Prefer", "RFC 7240: wait=<seconds>, as `wait`; what was made of it is in the answer"
+)
+CONTENT_ENCODING: Final = header(
+    "Content-Encoding",
+    "the body is unpacked before it is read; size and ratio are bounded",
+    {"type": "string", "enum": ["gzip", "zstd", "identity"]},
+)
+IDEMPOTENCY_KEY: Final = header(
+    "Idempotency-Key",
+    "a text in quotes, unique to the request: a repetition gets the first result for "
+    "`idempotency_window_ms` (`GET /v1/limits`), also after a crash of the node",
+)
+IF_NONE_MATCH: Final = header(
+    "If-None-Match",
+    "the ETag of an answer that is there already: 304 when it is still this one",
+)
+LAST_EVENT_ID: Final = header(
+    "Last-Event-ID",
+    "the cursor of the last message that was seen; browsers send it by themselves",
+)
+
+_UNLISTED: Final = frozenset({"body"})
+"""Of an operation with a request body: generated clients call that one `body`."""
+
+
+def parameters_of(operation: Operation) -> list[Json]:
+    """Those of the path, of the headers and of the query, in this order."""
+    unlisted = frozenset() if operation.body is None else _UNLISTED
+    return [
+        *(_path_parameter(name) for name in operation.names),
+        *_mq_headers(operation.mq_headers),
+        *operation.headers,
+        *(
+            _parameter(name, "query", *PARAMETERS[name])
+            for name in sorted(operation.query - unlisted)
+        ),
+    ]
+
+
+def _path_parameter(name: str) -> Json:
+    schema = INTEGER if name == "queue" else TEXT
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _mq_headers(aliases: Mapping[bytes, str]) -> list[Json]:
+    found = []
+    for name, alias in sorted(aliases.items()):
+        schema, description = PARAMETERS[alias]
+        found.append(header(display_header(name), f"{description} (query: {alias})", schema))
+    return found

@@ -1,14 +1,13 @@
-"""Pieces of the OpenAPI document that routes and lane share: problem answers, JSON bodies. Pure."""
+"""Answers that operations of both planes have in common: problems, and headers. Pure."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from pydantic import BaseModel
+from app.api.operations.operation import Json, Operation
 
 PROBLEM: Final = "application/problem+json"
 PROBLEM_REF: Final = "#/components/schemas/Problem"
 ALWAYS: Final = (400, 403, 408, 414, 417, 431, 500, 503)
-"""What any operation may answer: bad input, foreign Host or Origin, too slow, too large, faults."""
+"""What every operation may answer: bad input, foreign Host or Origin, too slow or large, faults."""
 
 _REASONS: Final = {
     400: "The request is not valid",
@@ -34,8 +33,6 @@ _REASONS: Final = {
     507: "The disk is full",
 }
 
-Json = dict[str, Any]
-
 _TEXT: Final[Json] = {"schema": {"type": "string"}}
 _INTEGER: Final[Json] = {"schema": {"type": "integer", "minimum": 0}}
 
@@ -44,8 +41,9 @@ CACHE_HEADERS: Final[Json] = {
     "Cache-Control": _TEXT,
     "Vary": _TEXT,
 }
-"""What `validators` gives."""
+"""What `conditional_requests` gives."""
 
+BINARY: Final[Json] = {"type": "string", "format": "binary"}
 EVENT_SCHEMA: Final[Json] = {
     "type": "object",
     "required": ["specversion", "id", "source", "type"],
@@ -68,7 +66,7 @@ RAW_MESSAGE_HEADERS: Final[Json] = {
     "traceparent": _TEXT,
     "tracestate": _TEXT,
 }
-"""What `lane.raw_message.raw_headers` gives beside `MQ-Prop-<name>`, which no document can list."""
+"""What `raw_message.raw_headers` gives beside `MQ-Prop-<name>`, which no document can list."""
 
 
 ETAG_HEADER: Final[Json] = {"ETag": {"description": "the version", "schema": {"type": "string"}}}
@@ -83,57 +81,30 @@ QUOTA_HEADERS: Final[Json] = {
     "RateLimit": {**_TEXT, "description": "how much of it is left"},
 }
 _WITH_QUOTA: Final = (429, 503)
+_NEVER_MISSING: Final = frozenset({"producer_group"})
+"""Names in paths that nothing has to exist for."""
 
 
-def problem_responses(*statuses: int) -> dict[int | str, Json]:
-    """The error answers of an operation: its own and those that any has."""
-    return {status: _problem_response(status) for status in sorted({*statuses, *ALWAYS})}
+def answers_of(operation: Operation) -> dict[int, Json]:
+    """All answers as OpenAPI has them, by status: its own, and the problems that it may have."""
+    statuses = {*ALWAYS, *operation.problems}
+    if not (operation.makes or _NEVER_MISSING.issuperset(operation.names)):
+        statuses.add(404)
+    if operation.body is not None:
+        statuses |= {413, 415}
+    problems = {status: _problem(status) for status in statuses}
+    own = {status: answer.rendered() for status, answer in operation.answers.items()}
+    return dict(sorted((problems | own).items()))
 
 
 def problem_components() -> Json:
-    """Every answer that `problem_responses` gives, by its name among the document's components."""
-    return {f"Problem{status}": _problem_response(status) for status in _REASONS}
+    """Every problem that `answers_of` gives, by its name among the document's components."""
+    return {f"Problem{status}": _problem(status) for status in _REASONS}
 
 
-def _problem_response(status: int) -> Json:
+def _problem(status: int) -> Json:
     return {
         "description": _REASONS[status],
         "content": {PROBLEM: {"schema": {"$ref": PROBLEM_REF}}},
         "headers": NOT_KEPT | (QUOTA_HEADERS if status in _WITH_QUOTA else {}),
     }
-
-
-def json_request(
-    model: type[BaseModel],
-    *,
-    required: bool = False,
-    media_types: Iterable[str] = ("application/json",),
-    examples: Mapping[str, Json] | None = None,
-) -> Json:
-    """The `openapi_extra` of a route whose body `dependencies.json_body` reads.
-
-    `examples`: bodies by what they do.
-    """
-    content: Json = {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}
-    if examples:
-        content["examples"] = {
-            summary.replace(" ", "_"): {"summary": summary, "value": value}
-            for summary, value in examples.items()
-        }
-    return {
-        "requestBody": {
-            "required": required,
-            "content": dict.fromkeys(media_types, content),
-        }
-    }
-
-
-def schemas_of(models: Iterable[type[BaseModel]]) -> Json:
-    """Component schemas of request models, by name."""
-    from pydantic.json_schema import models_json_schema
-
-    _, document = models_json_schema(
-        [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
-    )
-    schemas: Json = document["$defs"]
-    return schemas

@@ -1,0 +1,50 @@
+"""Every operation of the service, of both planes."""
+
+from typing import Final
+
+from app.api.control.routes import (
+    operations,
+    positions,
+    producers,
+    scheduled,
+    schedules,
+    service,
+    topics,
+    transactions,
+)
+from app.api.control.routes.groups import (
+    dead_letters,
+    group_flow,
+    group_offsets,
+    groups,
+    lag,
+    members,
+    parked,
+    traces,
+)
+from app.api.dataplane import routes
+
+ROUTERS: Final = (
+    producers.router,
+    topics.router,
+    positions.router,
+    scheduled.router,
+    schedules.router,
+    groups.router,
+    lag.router,
+    group_flow.router,
+    parked.router,
+    members.router,
+    group_offsets.router,
+    dead_letters.router,
+    operations.router,
+    transactions.router,
+    traces.router,
+    service.router,
+)
+
+OPERATIONS: Final = (
+    *routes.OPERATIONS,
+    *(operation for router in ROUTERS for operation in router.operations),
+)
+"""Nothing else is served but the document, its page, and what is mounted at `/ui`."""

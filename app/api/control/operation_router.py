@@ -1,0 +1,96 @@
+"""Routes of the control plane, made from operations."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import getdoc, signature
+from typing import Final, TypeVar
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+
+from app.api.http.json_line import JsonLine
+from app.api.operations.answers import answers_of
+from app.api.operations.operation import Action, Answer, Body, Json, Operation, Resource
+
+_Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[object]])
+
+_NO_ANSWERS: Final[Mapping[int, Answer]] = {}
+
+
+class OperationRouter(APIRouter):
+    """The operations with one tag. FastAPI reads the parameters, and calls the handlers."""
+
+    def __init__(self, tag: str) -> None:
+        super().__init__(tags=[tag])
+        self.tag = tag
+        self.operations: list[Operation] = []
+
+    def serve(
+        self,
+        route: str,
+        summary: str,
+        *,
+        needs: Mapping[Resource, Action],
+        makes: tuple[Resource, ...] = (),
+        is_open: bool = False,
+        status: int = 200,
+        body: Body | None = None,
+        answers: Mapping[int, Answer] = _NO_ANSWERS,
+        problems: tuple[int, ...] = (),
+    ) -> Callable[[_Handler], _Handler]:
+        """Declare an `Operation` and route it to the decorated handler, whose name is its id.
+
+        `status` is that of a success. Its content is what the handler returns by its annotation,
+        unless `answers` says it.
+        """
+
+        def add(handler: _Handler) -> _Handler:
+            operation = Operation(
+                operation_id=handler.__name__,
+                route=route,
+                summary=summary,
+                needs=needs,
+                makes=makes,
+                is_open=is_open,
+                tag=self.tag,
+                description=getdoc(handler) or "",
+                body=body,
+                answers=answers,
+                problems=problems,
+            )
+            self.operations.append(operation)
+            self._route(operation, handler, status)
+            return handler
+
+        return add
+
+    def _route(
+        self, operation: Operation, handler: Callable[..., Awaitable[object]], status: int
+    ) -> None:
+        returned = signature(handler).return_annotation
+        is_response = isinstance(returned, type) and issubclass(returned, Response)
+        is_said = status in operation.answers and bool(operation.answers[status].content)
+        self.add_api_route(
+            operation.path,
+            handler,
+            methods=[operation.method],
+            operation_id=operation.operation_id,
+            summary=operation.summary,
+            description=operation.description,
+            status_code=status,
+            response_class=returned if is_response else JsonLine,
+            response_model=None if is_response or is_said else returned,
+            responses=_responses(operation),
+            openapi_extra=operation.body and {"requestBody": operation.body.rendered()},
+        )
+
+
+def _responses(operation: Operation) -> dict[int | str, Json]:
+    """The answers as FastAPI takes them: it makes the schemas of models itself."""
+    responses: dict[int | str, Json] = {}
+    for status, rendered in answers_of(operation).items():
+        responses[status] = rendered
+        content = operation.answers.get(status, Answer()).content
+        if isinstance(content, type) and issubclass(content, BaseModel):
+            del rendered["content"]
+            rendered["model"] = content
+    return responses

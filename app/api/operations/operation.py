@@ -1,0 +1,172 @@
+"""`Operation`, the one description of a route. Pure; each is written where its handler is routed.
+
+The router of the data plane, the routes of the control plane and the OpenAPI document are made from
+it. Later authorization will read `needs`, `makes` and `names` from it; nothing checks them yet.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Literal, NamedTuple
+
+from msgspec import Struct
+from pydantic import BaseModel
+
+from app.api.formats.media import JSON
+
+Json = dict[str, Any]
+Model = type[Struct] | type[BaseModel]
+"""What is written in JSON, by its schema."""
+Shape = Model | tuple[Model, ...] | Json
+"""Of a body: a model, one of several models, or a JSON schema."""
+Content = Model | Mapping[str, Shape]
+"""Shapes by media type; a model alone is `application/json`."""
+
+_NOTHING: Final[Mapping[str, Shape]] = {}
+_NAME: Final = re.compile(r"{(\w+)}")
+
+
+class Action(StrEnum):
+    """What a permission allows, in the words of RocketMQ's ACL 2.0; ADMIN is for the cluster."""
+
+    PUB = "PUB"
+    SUB = "SUB"
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+    GET = "GET"
+    LIST = "LIST"
+    ADMIN = "ADMIN"
+
+
+Resource = Literal[
+    "topic",
+    "group",
+    "producer",
+    "cluster",
+    "service",
+    "receipt",
+    "request",
+    "transaction",
+    "schedule",
+    "operation",
+]
+"""What a permission is for.
+
+- topic, group, producer: named in the path, the query or the body;
+- cluster: the nodes and their figures;
+- service: what every client may know, such as limits;
+- receipt, request, transaction, schedule, operation: found by an id. The action is one on the
+  topic, the group and the producer that it belongs to.
+"""
+
+
+class Body(NamedTuple):
+    """The body that a request may have."""
+
+    content: Content
+    required: bool = False
+    examples: Mapping[str, Json] = {}
+    """Bodies by what they do."""
+
+    def rendered(self) -> Json:
+        """As OpenAPI has it."""
+        content = _rendered(self.content)
+        if self.examples:
+            examples = {
+                summary.replace(" ", "_"): {"summary": summary, "value": value}
+                for summary, value in self.examples.items()
+            }
+            content = {kind: {**shape, "examples": examples} for kind, shape in content.items()}
+        return {"required": self.required, "content": content}
+
+
+class Answer(NamedTuple):
+    """An answer that is no problem. Without content it has no body, or what its handler returns."""
+
+    description: str = ""
+    content: Content = _NOTHING
+    headers: Mapping[str, Json] = {}
+
+    def rendered(self) -> Json:
+        """As OpenAPI has it."""
+        answer: Json = {"description": self.description} if self.description else {}
+        if self.content:
+            answer["content"] = _rendered(self.content)
+        if self.headers:
+            answer["headers"] = self.headers
+        return answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Operation:
+    """One operation of the API: a method of a path. Compared and hashed by identity."""
+
+    operation_id: str
+    route: str
+    """Method and path, with the names of the path in braces: `GET /v1/topics/{topic}`."""
+    summary: str
+    needs: Mapping[Resource, Action]
+    """What the caller has to be permitted. `UPDATE` of what does not exist yet is `CREATE`."""
+    makes: tuple[Resource, ...] = ()
+    """What comes into being when it is named for the first time, which needs `CREATE` of it."""
+    is_open: bool = False
+    """Answered without credentials."""
+    tag: str = "messages"
+    description: str = ""
+
+    mq_headers: Mapping[bytes, str] = field(default_factory=dict)
+    """The `MQ-*` headers that it takes, and their query aliases; any other is refused."""
+    headers: tuple[Json, ...] = ()
+    """Further headers that it takes, as OpenAPI has parameters."""
+    query: frozenset[str] = frozenset()
+    """Query parameters, in the data plane. In the control plane they are arguments of handlers."""
+    body: Body | None = None
+    answers: Mapping[int, Answer] = field(default_factory=dict)
+    problems: tuple[int, ...] = ()
+    """Statuses of its problems, beside those of every operation (`answers.ALWAYS`), 404 for a name
+    in the path of what it does not make, and 413 and 415 for a body."""
+
+    sends: bool = False
+    """Its problems say whether the message was stored (`outcome`)."""
+    reads: bool = False
+    """Its answer may be large: refused while too much waits to be read."""
+    leases_by_get: bool = False
+    """A GET that changes something: no link and no redirect may lead a browser to it."""
+    is_direct: bool = False
+    """Begins without a task, and asks for one (`in_task`) when it needs more than confirmations."""
+
+    method: str = field(init=False)
+    path: str = field(init=False)
+    names: tuple[str, ...] = field(init=False)
+    """The names in the path, in their order: topic, group and others."""
+
+    def __post_init__(self) -> None:
+        assert self.needs, f"{self.route} must say who may use it"
+        method, _, path = self.route.partition(" ")
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "path", path)
+        object.__setattr__(self, "names", tuple(_NAME.findall(path)))
+
+
+def models_of(content: Content) -> Iterator[Model]:
+    """The models that a body or an answer is made of."""
+    for shape in content.values() if isinstance(content, Mapping) else (content,):
+        if isinstance(shape, tuple):
+            yield from shape
+        elif isinstance(shape, type):
+            yield shape
+
+
+def _rendered(content: Content) -> Json:
+    shapes = content if isinstance(content, Mapping) else {JSON: content}
+    return {kind: {"schema": _schema_of(shape)} for kind, shape in shapes.items()}
+
+
+def _schema_of(shape: Shape) -> Json:
+    if isinstance(shape, tuple):
+        return {"anyOf": [_schema_of(model) for model in shape]}
+    if isinstance(shape, type):
+        return {"$ref": f"#/components/schemas/{shape.__name__}"}
+    return shape

@@ -13,7 +13,7 @@ from app.api.bodies.packing import VARY, pack, wanted_packing
 from app.api.dataplane.waiting import unless_gone
 from app.api.formats import media
 from app.api.formats.cloudevents import event_of
-from app.api.formats.prefer_header import wished_wait
+from app.api.formats.prefer_header import wait_of
 from app.api.formats.rendering import record_views
 from app.api.formats.wire import GapView, MessageView, PullAnswer, encode, encode_line
 from app.api.http.conditional_requests import IF_NONE_MATCH, is_known, sealed_headers, tag_of_range
@@ -51,10 +51,8 @@ class Pulling:
         kind = media.pull_answer_kind(exchange.headers.get(b"accept"))
         queue_id = integer_of("queue", queue, high=_QUEUE_ID_MAX, error=InvalidRequest)
         query = Query(exchange.query, PULL_PARAMETERS)
-        wait_s = query.wait_s(self._limits.wait_seconds_max)
-        headers: Headers = []
-        if wait_s is None:
-            wait_s, headers = wished_wait(exchange, self._limits.wait_seconds_max)
+        wait_seconds_max = self._limits.wait_seconds_max
+        wait_s, headers = wait_of(exchange, query.wait_s(wait_seconds_max), wait_seconds_max)
         checksum = query.choice("checksum", ("crc32c", "crc32"))
         form = _Form(
             kind=kind,

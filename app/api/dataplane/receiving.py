@@ -14,7 +14,7 @@ from app.api.bodies.unpacking import read_unpacked
 from app.api.dataplane.waiting import unless_gone
 from app.api.formats import media
 from app.api.formats.decoding import receive_decoder
-from app.api.formats.prefer_header import wished_wait
+from app.api.formats.prefer_header import wait_of
 from app.api.formats.raw_message import raw_headers
 from app.api.formats.rendering import delivered_views
 from app.api.formats.wire import ReceiveAnswer, ReceiveBody, encode_line
@@ -65,11 +65,9 @@ class Receiving:
         raw = query.choice("format", ("json", "raw")) == "raw"
         force_base64 = query.choice("body", ("auto", "base64")) == "base64"
         wait_s = query.wait_s(limits.wait_seconds_max)
-        headers: Headers = []
         if asked.wait is not None:
             wait_s = agreed("wait", wait_s_of(asked.wait, limits.wait_seconds_max), wait_s)
-        if wait_s is None:
-            wait_s, headers = wished_wait(exchange, limits.wait_seconds_max)
+        wait_s, headers = wait_of(exchange, wait_s, limits.wait_seconds_max)
         request = self._request_of(asked, query, wait_s, raw=raw)
         result = await self._lease(exchange, topic, group, request)
         if request.wait_s > 0:

@@ -10,9 +10,8 @@ from urllib.parse import urlencode
 from app.api.bodies.unpacking import read_unpacked
 from app.api.dataplane.waiting import unless_gone
 from app.api.formats import media
-from app.api.formats.decoding import envelope_decoder, message_of
 from app.api.formats.dedup_headers import IDEMPOTENCY_KEY
-from app.api.formats.merging import merged
+from app.api.formats.merging import message_to_send
 from app.api.formats.mq_headers import (
     MESSAGE_HEADERS,
     PROPERTY_PARAMETER_PREFIX,
@@ -21,12 +20,12 @@ from app.api.formats.mq_headers import (
     read_send_options,
     refuse_mq_headers,
 )
-from app.api.formats.prefer_header import wished_wait
+from app.api.formats.prefer_header import wait_of
 from app.api.formats.raw_message import check_raw, content_type_headers, property_headers
 from app.api.formats.rendering import reply_view
 from app.api.formats.wire import ReplyAnswer, RequestAnswer, encode_line
 from app.api.http.errors import InvalidBody, NotAcceptable, UnsupportedFeature
-from app.api.http.parameters import Query, agreed, parse_query, refuse_unknown
+from app.api.http.parameters import Query, parse_query, refuse_unknown
 from app.api.http.request_context import ClientGone, Headers, RequestContext, body_too_large
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
@@ -75,10 +74,9 @@ class Requesting:
         own = Query(_encoded(given, own=True), _OWN_PARAMETERS)
         is_raw = own.choice("format", ("json", "raw")) == "raw"
         force_base64 = own.choice("body", ("auto", "base64")) == "base64"
-        wait_s = own.wait_s(self._limits.wait_seconds_max)
-        headers: Headers = []
-        if wait_s is None:
-            wait_s, headers = wished_wait(exchange, self._limits.wait_seconds_max)
+        given_s = own.wait_s(self._limits.wait_seconds_max)
+        wait_s, headers = wait_of(exchange, given_s, self._limits.wait_seconds_max)
+        if given_s is None:
             wait_s = wait_s or float(DEFAULT_REQUEST_WAIT_S)
         message, queue_id, flush = await self._read(
             exchange, REQUEST_HEADERS, _encoded(given, own=False)
@@ -151,20 +149,13 @@ class Requesting:
             raise UnsupportedContentType(
                 "CloudEvents are not taken here", hint=f"send the body raw, or as {media.ENVELOPE}"
             )
-        if kind == "raw":
-            return _Given(
-                merged(Message(body, content_type=content_type), options),
-                options.queue_id,
-                options.flush,
-            )
-        envelope = envelope_decoder.decode(body)
-        if envelope.delay is not None or envelope.deliver_at_ms is not None:
+        message, queue_id, due = message_to_send(kind, content_type, body, options)
+        if due is not None:
             raise UnsupportedFeature(
-                "somebody waits for the reply: there is no delay here",
+                "a client waits for the reply, so the message cannot be delayed",
                 hint="leave out delay and deliver_at_ms",
             )
-        queue_id = agreed("queue_id", envelope.queue_id, options.queue_id)
-        return _Given(merged(message_of(envelope), options), queue_id, options.flush)
+        return _Given(message, queue_id, options.flush)
 
 
 def _encoded(given: dict[str, str], *, own: bool) -> bytes:

@@ -13,25 +13,23 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from app.api.bodies.delivery_times import due_of
-from app.api.bodies.unpacking import CONTENT_ENCODING, Packing, TooLarge, packing_of, unpack
+from app.api.bodies.unpacking import CONTENT_ENCODING, packing_of, read_unpacked
 from app.api.dataplane.answers import answer_results
 from app.api.formats import media
 from app.api.formats.cloudevents import (
     EVENTS,
     VERSION_HEADER,
     attributes_of_headers,
-    decode_event,
     decode_events,
 )
 from app.api.formats.decoding import (
     decode_batch,
     decode_lines,
-    envelope_decoder,
     lines_of,
     message_of,
 )
 from app.api.formats.dedup_headers import DUPLICATE, IDEMPOTENCY_KEY, claim_of
-from app.api.formats.merging import merged
+from app.api.formats.merging import message_to_send
 from app.api.formats.mq_headers import (
     BATCH_HEADERS,
     TRACE_HEADERS,
@@ -48,7 +46,7 @@ from app.api.formats.prefer_header import (
     REPRESENTATION,
     STRICT,
     applied,
-    wishes_of,
+    preferences_of,
 )
 from app.api.formats.transaction_headers import (
     Preparation,
@@ -77,7 +75,6 @@ from app.broker import Broker
 from app.broker.dedup.deduplicator import Once
 from app.broker.dedup.tokens import Claim
 from app.broker.results import BatchItem, SendResult
-from app.domain.delays import Due
 from app.domain.errors import (
     CurlewError,
     InvalidRequest,
@@ -151,15 +148,14 @@ class Sending:
     ) -> None:
         """A send that says more than its body does."""
         headers = exchange.headers
-        packing = packing_of(headers.get(CONTENT_ENCODING))
         options = read_send_options(exchange.mq_headers, headers, exchange.query)
         if VERSION_HEADER in headers and kind == "raw":
             _take_event(exchange, options)
         limits = self._limits
         limit = limits.body_bytes_max if kind == "raw" else limits.batch_bytes_max
-        body = await self._read(exchange, limit, body_too_large, packing)
-        message, queue_id, due = _to_send(kind, content_type, body, options)
-        wishes = wishes_of(exchange)
+        body = await read_unpacked(exchange, limit, limits, body_too_large)
+        message, queue_id, due = message_to_send(kind, content_type, body, options)
+        preferences = preferences_of(exchange)
         claim = await claim_of(options, exchange, body)
         preparation = preparation_of(options)
         if preparation is not None:
@@ -168,8 +164,8 @@ class Sending:
             await self._prepare(exchange, topic, message, queue_id, options.flush, preparation)
             return
         flush = options.flush
-        if ASYNC in wishes:
-            wishes, flush = _answered_early(wishes, flush)
+        if ASYNC in preferences:
+            preferences, flush = _answered_early(preferences, flush)
         began_s = perf_counter()
         is_repeated = False
         if claim is None:
@@ -182,18 +178,20 @@ class Sending:
             )
         timing = _timing(began_s)
         if is_repeated:
-            await self._answer_again(exchange, result, wishes)
+            await self._answer_again(exchange, result, preferences)
             return
         self._traffic.taken_in(1, len(message.body))
-        status = 202 if ASYNC in wishes else 201
-        if MINIMAL in wishes:
-            headers_only = applied([*_position_headers(result), timing], wishes, MINIMAL, ASYNC)
+        status = 202 if ASYNC in preferences else 201
+        if MINIMAL in preferences:
+            headers_only = applied(
+                [*_position_headers(result), timing], preferences, MINIMAL, ASYNC
+            )
             await exchange.answer_empty(status, headers_only)
             return
         answer_headers = [media.JSON_HEADER, (b"mq-message-id", result[0].encode()), timing]
         await exchange.answer(
             status,
-            applied(answer_headers, wishes, REPRESENTATION, ASYNC),
+            applied(answer_headers, preferences, REPRESENTATION, ASYNC),
             encode_line(_answer_of(result)),
         )
 
@@ -223,25 +221,15 @@ class Sending:
         await exchange.answer(202, headers, encode_line(prepared_answer(transaction)))
 
     async def _answer_again(
-        self, exchange: RequestContext, result: SendResult, wishes: frozenset[str]
+        self, exchange: RequestContext, result: SendResult, preferences: frozenset[str]
     ) -> None:
-        if MINIMAL in wishes:
-            headers = applied([*_position_headers(result), DUPLICATE], wishes, MINIMAL)
+        if MINIMAL in preferences:
+            headers = applied([*_position_headers(result), DUPLICATE], preferences, MINIMAL)
             await exchange.answer_empty(200, headers)
             return
         headers = [media.JSON_HEADER, (b"mq-message-id", result[0].encode()), DUPLICATE]
         body = encode_line(_answer_of(result))
-        await exchange.answer(200, applied(headers, wishes, REPRESENTATION), body)
-
-    async def _read(
-        self, exchange: RequestContext, limit: int, too_large: TooLarge, packing: Packing | None
-    ) -> bytes:
-        body = await exchange.read_body(limit, too_large)
-        if packing is None:
-            return body
-        unpacked = await unpack(packing, body, limit, self._limits, too_large)
-        exchange.hold(len(unpacked))
-        return unpacked
+        await exchange.answer(200, applied(headers, preferences, REPRESENTATION), body)
 
     async def send_batch(self, exchange: RequestContext, topic: str) -> None:
         headers = exchange.headers
@@ -256,46 +244,43 @@ class Sending:
             raise InvalidRequest(
                 "CloudEvents in headers are sent one by one", hint=f"send a batch as {EVENTS}"
             )
-        packing = packing_of(headers.get(CONTENT_ENCODING))
         options = read_batch_options(exchange.mq_headers, parameters)
         spread = parameters.flag("spread")
-        wishes = wishes_of(exchange)
-        if ASYNC in wishes:
-            wishes, options.flush = _answered_early(wishes, options.flush)
+        preferences = preferences_of(exchange)
+        if ASYNC in preferences:
+            preferences, options.flush = _answered_early(preferences, options.flush)
         if kind == "frames":
-            frame = await self._read_frame(exchange, packing)
+            frame = await self._read_frame(exchange)
             if spread:
                 raise UnsupportedFeature(
                     "a batch frame goes to one queue", hint="leave out spread, or send JSON"
                 )
-            await self._send_frame(exchange, topic, frame, options, wishes)
+            await self._send_frame(exchange, topic, frame, options, preferences)
             return
         if spread and options.queue_id is not None:
             raise InvalidRequest(
                 "spread and queue_id contradict each other", hint="leave one of them out"
             )
-        body = await self._read(exchange, self._limits.batch_bytes_max, batch_too_large, packing)
+        limits = self._limits
+        body = await read_unpacked(exchange, limits.batch_bytes_max, limits, batch_too_large)
         for_all = read_trace(headers), options.queue_id
-        limit = self._limits.batch_messages_max
-        work = partial(_entries_of, kind, body, line_type, limit, *for_all)
+        work = partial(_entries_of, kind, body, line_type, limits.batch_messages_max, *for_all)
         if len(body) <= _DECODED_INLINE_BYTES_MAX:
             entries = work()
         else:
             entries = await asyncio.get_running_loop().run_in_executor(None, work)
         claim = await claim_of(options, exchange, body)
-        await self._send_entries(exchange, topic, entries, options, spread, wishes, claim)
+        await self._send_entries(exchange, topic, entries, options, spread, preferences, claim)
         while len(entries) > _ENTRIES_A_TURN:  # a million properties take a while to be freed
             del entries[-_ENTRIES_A_TURN:]
             await asyncio.sleep(0)
 
-    async def _read_frame(
-        self, exchange: RequestContext, packing: Packing | None
-    ) -> bytes | bytearray | memoryview:
+    async def _read_frame(self, exchange: RequestContext) -> bytes | bytearray | memoryview:
         """The body, to be written to when it came in parts: the store fills it in place."""
         limit = self._limits.batch_bytes_max
-        if packing is None:
+        if packing_of(exchange.headers.get(CONTENT_ENCODING)) is None:
             return await exchange.read_own_body(limit, batch_too_large)
-        return await self._read(exchange, limit, batch_too_large, packing)
+        return await read_unpacked(exchange, limit, self._limits, batch_too_large)
 
     async def _send_frame(
         self,
@@ -303,7 +288,7 @@ class Sending:
         topic: str,
         body: bytes | bytearray | memoryview,
         options: SendOptions,
-        wishes: frozenset[str],
+        preferences: frozenset[str],
     ) -> None:
         began_s = perf_counter()
         claim = await claim_of(options, exchange, body)
@@ -318,7 +303,7 @@ class Sending:
             )
             answer_headers += [DUPLICATE] * is_repeated
         answer_headers.append(_timing(began_s))
-        headers = applied(answer_headers, wishes, REPRESENTATION, STRICT, ASYNC)
+        headers = applied(answer_headers, preferences, REPRESENTATION, STRICT, ASYNC)
         if DUPLICATE not in headers:
             self._traffic.taken_in(result.count, len(body))
         answer = FrameAnswer(
@@ -328,7 +313,7 @@ class Sending:
             first_queue_offset=result.first_queue_offset,
             count=result.count,
             store_time_ms=result.store_time_ms,
-            message_ids=list(result.message_ids) if REPRESENTATION in wishes else UNSET,
+            message_ids=list(result.message_ids) if REPRESENTATION in preferences else UNSET,
         )
         # All or nothing by nature: a frame with one bad record is refused whole.
         await exchange.answer(200, headers, encode_line(answer))
@@ -340,10 +325,10 @@ class Sending:
         entries: Sequence[Entry],
         options: SendOptions,
         spread: bool,
-        wishes: frozenset[str],
+        preferences: frozenset[str],
         claim: Claim | None,
     ) -> None:
-        strict = STRICT in wishes
+        strict = STRICT in preferences
         if not entries:
             raise InvalidBody("the batch has no messages", hint='send {"messages":[…]}')
         items = [entry.item for entry in entries]
@@ -357,7 +342,7 @@ class Sending:
                 spread=spread,
                 flush=options.flush,
             )
-            await self._answer_once(exchange, entries, once, began_s, wishes)
+            await self._answer_once(exchange, entries, once, began_s, preferences)
             return
         outcomes = await self._broker.sender.send_batch(
             topic,
@@ -369,7 +354,7 @@ class Sending:
         )
         results = await _results_of(entries, outcomes)
         failures = [outcome for outcome in outcomes if isinstance(outcome, CurlewError)]
-        headers = applied([media.JSON_HEADER, _timing(began_s)], wishes, STRICT, ASYNC)
+        headers = applied([media.JSON_HEADER, _timing(began_s)], preferences, STRICT, ASYNC)
         self._count(items, outcomes)
         answer = BatchAnswer(results, len(outcomes) - len(failures), len(failures))
         await answer_results(exchange, headers, answer, failures)
@@ -380,7 +365,7 @@ class Sending:
         entries: Sequence[Entry],
         once: Once,
         began_s: float,
-        wishes: frozenset[str],
+        preferences: frozenset[str],
     ) -> None:
         """A batch under a claim is stored whole, so there are only successes to tell."""
         results = await _results_of(entries, once.results)
@@ -388,7 +373,9 @@ class Sending:
             self._count([entry.item for entry in entries], once.results)
         headers = [media.JSON_HEADER, _timing(began_s), *[DUPLICATE] * once.is_repeated]
         answer = BatchAnswer(results, len(results), 0)
-        await exchange.answer(200, applied(headers, wishes, STRICT, ASYNC), encode_line(answer))
+        await exchange.answer(
+            200, applied(headers, preferences, STRICT, ASYNC), encode_line(answer)
+        )
 
     def _count(
         self,
@@ -410,50 +397,17 @@ def _answer_of(result: SendResult) -> SendAnswer:
 
 
 def _answered_early(
-    wishes: frozenset[str], flush: FlushMode | None
+    preferences: frozenset[str], flush: FlushMode | None
 ) -> tuple[frozenset[str], FlushMode]:
     """What respond-async makes of a send; a durability that was asked for by name outweighs it."""
     if flush is FlushMode.SYNC:
-        return wishes - {ASYNC}, flush
-    return wishes, FlushMode.ASYNC
-
-
-class _ToSend(NamedTuple):
-    message: Message
-    queue_id: int | None
-    due: Due | None
-
-
-def _to_send(
-    kind: media.BodyKind, content_type: str | None, body: bytes, options: SendOptions
-) -> _ToSend:
-    """What a request for one message asks for, in headers, query and body."""
-    due = due_of(options.delay, options.deliver_at)
-    if kind == "raw":
-        return _ToSend(_raw_message(body, content_type, options), options.queue_id, due)
-    if kind == "event":
-        return _ToSend(merged(decode_event(body), options), options.queue_id, due)
-    envelope = envelope_decoder.decode(body)
-    queue_id = agreed("queue_id", envelope.queue_id, options.queue_id)
-    due = agreed("the time of delivery", due_of(envelope.delay, envelope.deliver_at_ms), due)
-    return _ToSend(merged(message_of(envelope), options), queue_id, due)
+        return preferences - {ASYNC}, flush
+    return preferences, FlushMode.ASYNC
 
 
 def _timing(began_s: float) -> tuple[bytes, bytes]:
     """How long the broker took; what is missing to the client's own figure is HTTP and network."""
     return b"server-timing", b"store;dur=%.2f" % ((perf_counter() - began_s) * 1_000)
-
-
-def _raw_message(body: bytes, content_type: str | None, options: SendOptions) -> Message:
-    return Message(
-        body,
-        tag=options.tag,
-        keys=options.keys or (),
-        sharding_key=options.sharding_key,
-        properties=options.properties,
-        content_type=content_type,
-        born_time_ms=options.born_time_ms,
-    )
 
 
 def _position_headers(result: SendResult) -> Headers:

@@ -1,6 +1,6 @@
-"""Wishes in `Prefer` headers (RFC 7240): what is honoured is named in `Preference-Applied`. Pure.
+"""`Prefer` headers (RFC 7240); `Preference-Applied` names the preferences that were honoured. Pure.
 
-A wish is no demand: what an operation does not know, or cannot read, it passes over in silence.
+An operation ignores a preference that it does not know or cannot read.
 """
 
 from functools import lru_cache
@@ -12,17 +12,17 @@ MINIMAL: Final = "return=minimal"
 REPRESENTATION: Final = "return=representation"
 STRICT: Final = "handling=strict"
 ASYNC: Final = "respond-async"
-NO_WISHES: Final[frozenset[str]] = frozenset()
+NO_PREFERENCES: Final[frozenset[str]] = frozenset()
 
 PREFER: Final = b"prefer"
 _WAIT: Final = "wait="
-_WAIT_DIGITS_MAX: Final = 9
+_DIGITS_MAX: Final = 9
 
 
-def wishes_of(exchange: RequestContext) -> frozenset[str]:
+def preferences_of(exchange: RequestContext) -> frozenset[str]:
     """The preferences of a request as `name=value` or `name`, in lower case."""
     if PREFER not in exchange.headers:
-        return NO_WISHES
+        return NO_PREFERENCES
     lines = [value for name, value in exchange.scope["headers"] if name == PREFER]
     return _parse(b",".join(lines))
 
@@ -30,31 +30,35 @@ def wishes_of(exchange: RequestContext) -> frozenset[str]:
 @lru_cache(maxsize=512)
 def _parse(prefer: bytes) -> frozenset[str]:
     """Of a preference that is given twice the first counts."""
-    wishes: dict[str, str] = {}
+    preferences: dict[str, str] = {}
     for part in prefer.decode("latin-1").lower().split(","):
-        wish = part.partition(";")[0].replace(" ", "").replace('"', "")
-        if wish:
-            wishes.setdefault(wish.partition("=")[0], wish)
-    return frozenset(wishes.values())
+        preference = part.partition(";")[0].replace(" ", "").replace('"', "")
+        if preference:
+            preferences.setdefault(preference.partition("=")[0], preference)
+    return frozenset(preferences.values())
 
 
-def applied(headers: Headers, wishes: frozenset[str], *honoured: str) -> Headers:
-    """`headers`, with those of `honoured` that were wished for named in `Preference-Applied`."""
-    if wishes is not NO_WISHES:
-        names = [wish for wish in honoured if wish in wishes]
+def applied(headers: Headers, preferences: frozenset[str], *honoured: str) -> Headers:
+    """`headers`, with `Preference-Applied` for those of `honoured` that `preferences` has."""
+    if preferences is not NO_PREFERENCES:
+        names = [each for each in honoured if each in preferences]
         if names:
             headers.append((b"preference-applied", ", ".join(names).encode("ascii")))
     return headers
 
 
-def wished_wait(exchange: RequestContext, wait_seconds_max: int) -> tuple[float, Headers]:
-    """How long `Prefer: wait=n` wants to wait, which a bound may shorten; 0 when it is not there.
+def wait_of(
+    exchange: RequestContext, given_s: float | None, wait_seconds_max: int
+) -> tuple[float, Headers]:
+    """Seconds to wait: `given_s`, or without it those of `Prefer: wait=n`, or else 0.
 
-    The headers tell what was made of the wish.
+    A preference above the bound is shortened; the headers tell the client what was made of it.
     """
-    for wish in wishes_of(exchange):
-        text = wish.removeprefix(_WAIT)
-        if text != wish and text.isascii() and text.isdigit() and len(text) <= _WAIT_DIGITS_MAX:
+    if given_s is not None:
+        return given_s, []
+    for preference in preferences_of(exchange):
+        text = preference.removeprefix(_WAIT)
+        if text != preference and text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
             seconds = min(int(text), wait_seconds_max)
             return float(seconds), [(b"preference-applied", b"wait=%d" % seconds)]
     return 0.0, []

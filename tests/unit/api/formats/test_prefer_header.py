@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.api.formats.prefer_header import MINIMAL, STRICT, applied, wished_wait, wishes_of
+from app.api.formats.prefer_header import MINIMAL, STRICT, applied, preferences_of, wait_of
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import Headers, RequestContext
 from app.domain.limits import Limits
@@ -19,19 +19,21 @@ def asking(*prefer: bytes) -> RequestContext:
     return RequestContext(scope, events_of(), nowhere, b"1", MemoryBudget(Limits()))
 
 
-def test_wishes_are_read_whatever_their_case_quotes_and_parameters() -> None:
-    wishes = wishes_of(asking(b'Return=minimal, handling = "strict"; x=1', b"respond-async"))
-    assert wishes == {"return=minimal", "handling=strict", "respond-async"}
+def test_preferences_are_read_whatever_their_case_quotes_and_parameters() -> None:
+    preferences = preferences_of(
+        asking(b'Return=minimal, handling = "strict"; x=1', b"respond-async")
+    )
+    assert preferences == {"return=minimal", "handling=strict", "respond-async"}
 
 
-def test_of_a_wish_that_is_given_twice_the_first_counts() -> None:
-    assert wishes_of(asking(b"wait=1, wait=2", b"wait=3")) == {"wait=1"}
+def test_of_a_preference_that_is_given_twice_the_first_counts() -> None:
+    assert preferences_of(asking(b"wait=1, wait=2", b"wait=3")) == {"wait=1"}
 
 
 def test_only_what_was_honoured_is_said_to_be() -> None:
-    wishes = wishes_of(asking(b"return=minimal, handling=lenient"))
-    assert applied([], wishes, MINIMAL, STRICT) == [(b"preference-applied", b"return=minimal")]
-    assert applied([], wishes_of(asking()), MINIMAL) == []
+    preferences = preferences_of(asking(b"return=minimal, handling=lenient"))
+    assert applied([], preferences, MINIMAL, STRICT) == [(b"preference-applied", b"return=minimal")]
+    assert applied([], preferences_of(asking()), MINIMAL) == []
 
 
 @pytest.mark.parametrize(
@@ -50,4 +52,8 @@ def test_a_wait_is_shortened_to_the_bound(
     prefer: bytes, seconds: float, said: bytes | None
 ) -> None:
     headers: Headers = [] if said is None else [(b"preference-applied", said)]
-    assert wished_wait(asking(prefer), 60) == (seconds, headers)
+    assert wait_of(asking(prefer), None, 60) == (seconds, headers)
+
+
+def test_a_wait_that_is_given_outweighs_the_preference() -> None:
+    assert wait_of(asking(b"wait=5"), 0.0, 60) == (0.0, [])

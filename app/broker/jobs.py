@@ -1,7 +1,8 @@
 """Work that outlives its request: started, watched, cancelled. Event loop only.
 
-An operation lives in memory. One that a stop or a crash ends is gone, and what it had done by then
-stays done: each step of it is whole in the log. Whoever started it starts it again.
+The API calls a job an operation. It lives in memory: one that a stop or a crash ends is gone, and
+what it had done by then stays done, since each step of it is whole in the log. The client that
+started it starts it again.
 """
 
 import asyncio
@@ -27,8 +28,8 @@ class OperationState(StrEnum):
 
 
 @dataclass(slots=True)
-class Operation:
-    """One operation and how far it is. `total` is an estimate until it has ended."""
+class Job:
+    """One job and how far it is. `total` is an estimate until it has ended."""
 
     operation_id: str
     kind: str
@@ -51,7 +52,7 @@ class Operation:
         self._cancelled.set()
 
     async def pause(self, seconds: float) -> None:
-        """Wait, but not when the operation is cancelled."""
+        """Wait, but not when the job is cancelled."""
         try:
             async with asyncio.timeout(seconds):
                 await self._cancelled.wait()
@@ -59,32 +60,30 @@ class Operation:
             return
 
 
-Work = Callable[[Operation], Awaitable[None]]
+Work = Callable[[Job], Awaitable[None]]
 
 
 class Jobs:
-    """The operations of one node: those that run, and the last that have ended."""
+    """The jobs of one node: those that run, and the last that have ended."""
 
     def __init__(self, context: Context) -> None:
         self._clock = context.clock
         self._limits = context.limits
-        self._operations: dict[str, Operation] = {}
+        self._jobs: dict[str, Job] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._number = 0
 
-    def start(self, kind: str, total: int, work: Work) -> Operation:
+    def start(self, kind: str, total: int, work: Work) -> Job:
         """Run `work` beside the request. Raises `TooManyRequests`."""
         self.check_room()
         self._number += 1
         now_ms = self._clock.now_ms()
-        operation = Operation(f"{kind}-{now_ms:x}-{self._number}", kind, now_ms, total)
+        job = Job(f"{kind}-{now_ms:x}-{self._number}", kind, now_ms, total)
         self._forget_oldest()
-        self._operations[operation.operation_id] = operation
-        task = asyncio.get_running_loop().create_task(
-            self._run(operation, work), name=operation.operation_id
-        )
-        self._tasks[operation.operation_id] = task
-        return operation
+        self._jobs[job.operation_id] = job
+        task = asyncio.get_running_loop().create_task(self._run(job, work), name=job.operation_id)
+        self._tasks[job.operation_id] = task
+        return job
 
     def check_room(self) -> None:
         """Raise `TooManyRequests` when as many run as may."""
@@ -98,40 +97,40 @@ class Jobs:
                 retry_after_s=1,
             )
 
-    def find(self, operation_id: str) -> Operation:
-        """The operation, or `OperationNotFound`."""
-        operation = self._operations.get(operation_id)
-        if operation is None:
+    def find(self, operation_id: str) -> Job:
+        """The job, or `OperationNotFound`."""
+        job = self._jobs.get(operation_id)
+        if job is None:
             raise OperationNotFound(
                 f"there is no operation {operation_id!r} on this node",
                 hint="operations are kept in memory: a restart forgets them, not their effects",
             )
-        return operation
+        return job
 
-    def newest_first(self) -> list[Operation]:
-        return list(reversed(self._operations.values()))
+    def newest_first(self) -> list[Job]:
+        return list(reversed(self._jobs.values()))
 
     async def stop(self) -> None:
         """Cancel what runs and wait until it has ended."""
         for operation_id in self._tasks:
-            self._operations[operation_id].cancel()
+            self._jobs[operation_id].cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 
-    async def _run(self, operation: Operation, work: Work) -> None:
+    async def _run(self, job: Job, work: Work) -> None:
         try:
-            await work(operation)
-            ended = OperationState.CANCELLED if operation.is_cancelled else OperationState.SUCCEEDED
+            await work(job)
+            ended = OperationState.CANCELLED if job.is_cancelled else OperationState.SUCCEEDED
         except CurlewError as error:
-            operation.problem, ended = error.detail, OperationState.FAILED
+            job.problem, ended = error.detail, OperationState.FAILED
         except Exception:  # noqa: BLE001  # the operation says so; nobody else waits for it
-            _LOG.exception("operation %s failed", operation.operation_id)
-            operation.problem, ended = "unexpected failure; see the log", OperationState.FAILED
-        operation.state = ended
-        operation.ended_ms = self._clock.now_ms()
-        del self._tasks[operation.operation_id]
+            _LOG.exception("operation %s failed", job.operation_id)
+            job.problem, ended = "unexpected failure; see the log", OperationState.FAILED
+        job.state = ended
+        job.ended_ms = self._clock.now_ms()
+        del self._tasks[job.operation_id]
 
     def _forget_oldest(self) -> None:
-        ended = [name for name in self._operations if name not in self._tasks]
+        ended = [name for name in self._jobs if name not in self._tasks]
         for name in ended[: max(len(ended) - self._limits.operations_kept_max + 1, 0)]:
-            del self._operations[name]
+            del self._jobs[name]

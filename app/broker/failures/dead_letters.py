@@ -17,7 +17,7 @@ import msgspec
 
 from app.broker.context import Context
 from app.broker.filters.filters import parse_filter, properties_of
-from app.broker.jobs import Jobs, Operation
+from app.broker.jobs import Job, Jobs
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.journal.journal import Journal
@@ -258,7 +258,7 @@ class DeadLetters:
         *,
         to_topic: str | None = None,
         rate_per_s: float | None = None,
-    ) -> Operation:
+    ) -> Job:
         """Deliver letters again, beside the request; the letters are removed one step at a time.
 
         Without `to_topic` a letter goes back to this group alone, through its retry topic of the
@@ -299,23 +299,23 @@ class DeadLetters:
         selection: Selection,
         to_topic: str | None,
         rate_per_s: float | None,
-        operation: Operation,
+        job: Job,
     ) -> None:
         step = STEP_MESSAGES if rate_per_s is None else max(1, min(STEP_MESSAGES, int(rate_per_s)))
         async for batch in self._walk(group, selection, None):
             for first in range(0, len(batch), step):
-                if operation.is_cancelled:
+                if job.is_cancelled:
                     return
                 chosen = self._still_there(group, batch[first : first + step])
                 able = [each for each in chosen if self._obstacle(each, to_topic) is None]
-                operation.skipped += len(chosen) - len(able)
+                job.skipped += len(chosen) - len(able)
                 parts = [self._part(group, letter, to_topic) for letter in able]
                 await self._remove(group, [letter.offset for letter in able], parts)
                 self._note(group, able, to_topic)
-                operation.done += len(able)
+                job.done += len(able)
                 if rate_per_s is not None and able:
-                    await operation.pause(len(able) / rate_per_s)
-        operation.total = operation.done + operation.skipped
+                    await job.pause(len(able) / rate_per_s)
+        job.total = job.done + job.skipped
 
     def _note(self, group: str, letters: Iterable[DeadLetter], to_topic: str | None) -> None:
         for letter in letters:

@@ -1,13 +1,11 @@
 """Work that outlives its request: see how far it is, cancel it."""
 
-from typing import Self
-
 from app.api.control.dependencies import WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.operations.operation import Action
-from app.broker.jobs import Operation, OperationState
+from app.broker.jobs import OperationState
 
 router = OperationRouter("operations")
 
@@ -24,20 +22,6 @@ class OperationDocument(AnswerModel):
     started_ms: int
     ended_ms: int | None
     problem: str | None
-
-    @classmethod
-    def of(cls, operation: Operation) -> Self:
-        return cls(
-            operation_id=operation.operation_id,
-            kind=operation.kind,
-            state=operation.state,
-            total=operation.total,
-            done=operation.done,
-            skipped=operation.skipped,
-            started_ms=operation.started_ms,
-            ended_ms=operation.ended_ms,
-            problem=operation.problem,
-        )
 
 
 class CancelDocument(DryRunMember, OperationDocument):
@@ -58,7 +42,7 @@ class OperationList(AnswerModel):
 async def list_operations(services: WithServices) -> OperationList:
     """Those that run and the last that ended. A restart forgets them, not their effects."""
     found = services.broker.jobs.newest_first()
-    return OperationList(operations=[OperationDocument.of(each) for each in found])
+    return OperationList(operations=[OperationDocument.model_validate(each) for each in found])
 
 
 @router.serve(
@@ -68,7 +52,7 @@ async def list_operations(services: WithServices) -> OperationList:
 )
 async def get_operation(operation_id: str, services: WithServices) -> OperationDocument:
     """The operation."""
-    return OperationDocument.of(services.broker.jobs.find(operation_id))
+    return OperationDocument.model_validate(services.broker.jobs.find(operation_id))
 
 
 @router.serve(
@@ -84,4 +68,4 @@ async def cancel_operation(
     operation = services.broker.jobs.find(operation_id)
     if not tries:
         operation.cancel()
-    return CancelDocument(**OperationDocument.of(operation).model_dump(), dry_run=tries)
+    return CancelDocument(**OperationDocument.model_validate(operation).model_dump(), dry_run=tries)

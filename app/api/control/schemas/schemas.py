@@ -55,9 +55,12 @@ class RequestModel(BaseModel):
 
 
 class AnswerModel(BaseModel):
-    """Parent of answers: made by us, read by clients that ignore what they do not know."""
+    """Parent of answers: made by us, also from the attributes of an object (`model_validate`), and
+    read by clients that ignore what they do not know."""
 
-    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+    model_config = ConfigDict(
+        json_schema_serialization_defaults_required=True, from_attributes=True
+    )
 
 
 class DryRunBody(RequestModel):

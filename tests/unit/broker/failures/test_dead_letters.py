@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.broker.failures.dead_letters import STEP_MESSAGES, DeadLetters, Selection
-from app.broker.jobs import Operation, OperationState
+from app.broker.jobs import Job, OperationState
 from app.broker.message_copies import ORIGIN_MESSAGE_ID, ORIGIN_PLACE, ORIGIN_TOPIC, REASON
 from app.domain.errors import (
     DiskFull,
@@ -69,7 +69,7 @@ def sent(world: World, topic: str) -> list[bytes]:
     ]
 
 
-async def ended(operation: Operation) -> Operation:
+async def ended(operation: Job) -> Job:
     await until(lambda: operation.state is not OperationState.RUNNING)
     return operation
 
@@ -278,5 +278,5 @@ async def test_ended_operations_are_forgotten_in_time() -> None:
     async with running(limits=Limits(operations_kept_max=2)) as world:
         await world.group(GroupSettings())
         made = [await ended(letters(world).redrive(GROUP, ALL)) for _ in range(4)]
-        kept: Sequence[Operation] = world.broker.jobs.newest_first()
+        kept: Sequence[Job] = world.broker.jobs.newest_first()
         assert list(kept) == [made[3], made[2]]

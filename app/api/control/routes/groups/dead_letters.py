@@ -192,12 +192,12 @@ async def redrive_dead_letters(
             group, body.selection(), to_topic=body.to_topic, rate_per_s=body.rate_per_s
         )
         return RedrivePlanDocument.of(plan)
-    operation = letters.redrive(
+    job = letters.redrive(
         group, body.selection(), to_topic=body.to_topic, rate_per_s=body.rate_per_s
     )
     response.status_code = 202
-    response.headers["Location"] = f"/v1/operations/{operation.operation_id}"
-    return OperationDocument.of(operation)
+    response.headers["Location"] = f"/v1/operations/{job.operation_id}"
+    return OperationDocument.model_validate(job)
 
 
 @router.serve(

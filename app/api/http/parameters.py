@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl
 
 from app.api.http.durations import parse_duration_ms
 from app.api.http.errors import UnknownParameter, did_you_mean
-from app.domain.errors import IllegalWait, InvalidRequest
+from app.domain.errors import IllegalPage, IllegalWait, InvalidRequest
+from app.domain.limits import Limits
 
 _T = TypeVar("_T")
 
@@ -173,6 +174,16 @@ def wait_s_of(wait: float | str, wait_seconds_max: int) -> float:
             fields={"parameter": "wait", "max": wait_seconds_max},
         )
     return seconds
+
+
+def check_page_size(page_size: int, limits: Limits) -> None:
+    """Raise `IllegalPage` for a number of entries that no page can have."""
+    most = limits.page_size_max
+    if not 1 <= page_size <= most:
+        raise IllegalPage(
+            f"page_size is {page_size}; it must be from 1 to {most}",
+            fields={"parameter": "page_size", "max": most},
+        )
 
 
 def duration_ms_of(

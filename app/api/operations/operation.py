@@ -40,26 +40,14 @@ class Action(StrEnum):
     ADMIN = "ADMIN"
 
 
-Resource = Literal[
-    "topic",
-    "group",
-    "producer",
-    "cluster",
-    "service",
-    "receipt",
-    "request",
-    "transaction",
-    "schedule",
-    "operation",
-]
-"""What a permission is for.
-
-- topic, group, producer: named in the path, the query or the body;
-- cluster: the nodes and their figures;
-- service: what every client may know, such as limits;
-- receipt, request, transaction, schedule, operation: found by an id. The action is one on the
-  topic, the group and the producer that it belongs to.
-"""
+Named = Literal["topic", "group", "producer", "cluster", "service"]
+"""Resources that a path, a query or a body names; the cluster (nodes and their figures); and the
+service, of which every client may know such things as limits."""
+FoundById = Literal["receipt", "request", "transaction", "schedule", "operation"]
+"""Resources that are looked up first. The action is one on the topic, the group and the producer
+that they belong to."""
+Resource = Named | FoundById
+"""What a permission is for."""
 
 
 class Body(NamedTuple):

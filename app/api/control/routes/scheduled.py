@@ -11,9 +11,10 @@ from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember, RequestModel
 from app.api.http.conditions import WithDryRun, is_dry_run
+from app.api.http.parameters import check_page_size
 from app.api.operations.operation import Action, Body
 from app.broker.delays.delayed_messages import ScheduledMessage, ScheduledPage
-from app.domain.errors import IllegalDeliveryTime, IllegalPage
+from app.domain.errors import IllegalDeliveryTime
 
 router = OperationRouter("delayed messages")
 
@@ -104,12 +105,7 @@ async def list_scheduled_messages(
     page_token: Annotated[str | None, Query()] = None,
 ) -> ScheduledList:
     """What waits, the next one first."""
-    most = services.limits.page_size_max
-    if not 1 <= page_size <= most:
-        raise IllegalPage(
-            f"page_size is {page_size}; it must be from 1 to {most}",
-            fields={"parameter": "page_size", "max": most},
-        )
+    check_page_size(page_size, services.limits)
     return ScheduledList.of(
         await services.broker.delayed_messages.page(topic, page_size, page_token)
     )

@@ -17,10 +17,11 @@ from app.api.control.schemas.schedule_schemas import (
 )
 from app.api.formats.media import JSON, MERGE_PATCH, require_merge_patch
 from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
+from app.api.http.parameters import check_page_size
 from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer, Body
 from app.domain.changes.terms import Changed, Terms
-from app.domain.errors import CurlewError, IllegalPage
+from app.domain.errors import CurlewError
 from app.domain.schedules import Schedule
 
 router = OperationRouter("schedules")
@@ -142,12 +143,7 @@ async def list_schedules(
     page_token: Annotated[str | None, Query(description="name of the last schedule seen")] = None,
 ) -> ScheduleList:
     """Schedules by name, a page at a time. Of large ones a page has fewer than `page_size`."""
-    most = services.limits.page_size_max
-    if not 1 <= page_size <= most:
-        raise IllegalPage(
-            f"page_size is {page_size}; it must be from 1 to {most}",
-            fields={"parameter": "page_size", "max": most},
-        )
+    check_page_size(page_size, services.limits)
     shown, has_more = await services.metadata.schedules.load(page_token or "", page_size)
     return ScheduleList(
         schedules=[ScheduleDocument.of(each, services.broker.schedules) for each in shown],

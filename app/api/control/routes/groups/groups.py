@@ -20,8 +20,6 @@ from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer, Body
 from app.broker.ports import Group
 from app.domain.changes.effects import SettingsChange
-from app.domain.errors import GroupNotFound
-from app.domain.names import check_group, nearest
 
 router = OperationRouter("groups")
 
@@ -101,7 +99,7 @@ def _answer(
 )
 async def get_group(group: str, services: WithServices, response: Response) -> GroupDocument:
     """The settings of the group, and how it consumes its topics."""
-    view = _find_group(services, group)
+    view = services.broker.offset_admin.find_group(group)
     response.headers["ETag"] = etag_of(view.version)
     return group_document(services, view)
 
@@ -114,7 +112,7 @@ async def get_group(group: str, services: WithServices, response: Response) -> G
 )
 async def head_group(group: str, services: WithServices) -> Response:
     """The headers of `GET`."""
-    view = _find_group(services, group)
+    view = services.broker.offset_admin.find_group(group)
     return Response(headers={"ETag": etag_of(view.version)})
 
 
@@ -145,14 +143,3 @@ async def delete_group(group: str, services: WithServices, terms: WithTerms) -> 
     change = await services.broker.settings_changes.delete_group(group, terms)
     states = consumption_states(services, group)
     return deleted(GroupChangeDocument.of_change(change, states))
-
-
-def _find_group(services: Services, name: str) -> Group:
-    groups = services.metadata.snapshot.groups
-    group = groups.get(name)
-    if group is not None:
-        return group
-    check_group(name)
-    similar = nearest(name, groups)
-    hint = f"did you mean {similar!r}?" if similar else "a group is made by its first use"
-    raise GroupNotFound(f"consumer group {name!r} does not exist", hint=hint)

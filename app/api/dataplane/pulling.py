@@ -1,16 +1,15 @@
 """Pulling over HTTP: messages of one queue from an offset on, as JSON, NDJSON or frames.
 
-Nothing is leased. With `wait` the first look is made without waiting, so that a busy queue never
-pays for watching the connection; only an answer that is not enough yet parks.
+Nothing is leased. The connection is watched only while the pull waits.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from msgspec import UNSET
 
 from app.api.bodies.packing import VARY, pack, wanted_packing
-from app.api.dataplane.waiting import unless_gone
+from app.api.dataplane.waiting import ClientWatch
 from app.api.formats import media
 from app.api.formats.cloudevents import event_of
 from app.api.formats.prefer_header import wait_of
@@ -20,10 +19,15 @@ from app.api.http.conditional_requests import IF_NONE_MATCH, is_known, sealed_he
 from app.api.http.errors import InvalidBody
 from app.api.http.parameters import Query, integer_of
 from app.api.http.rate_limit_headers import near_quota_headers
-from app.api.http.request_context import NOT_KEPT, Headers, RequestContext, batch_too_large
+from app.api.http.request_context import (
+    NOT_KEPT,
+    Headers,
+    RequestContext,
+    batch_too_large,
+)
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
-from app.broker.results import PullRequest, PullResult, PullStatus
+from app.broker.results import PullRequest, PullResult
 from app.domain.errors import IllegalOffset, InvalidRequest
 from app.domain.limits import DEFAULT_PULL_MESSAGES, MIB, Limits
 from app.store import RecordsInPlace, as_buffers
@@ -60,21 +64,14 @@ class Pulling:
             with_crc32=kind == "frames" and checksum == "crc32",
             packing=wanted_packing(exchange.headers.get(b"accept-encoding")),
         )
-        request = self._request_of(query, wait_s, form)
+        in_place = form.may_be_in_place and exchange.can_send_files
+        request = self._request_of(query, wait_s, form, in_place=in_place)
         if await exchange.read_body(self._limits.batch_bytes_max, batch_too_large):
             raise InvalidBody("a pull has no body", hint="use query parameters")
-        in_place = form.may_be_in_place and exchange.can_send_files
-        first_look = replace(request, wait_s=0.0, in_place=in_place)
-        result = await self._broker.puller.pull(topic, queue_id, first_look)
-        if request.wait_s > 0 and _is_worth_waiting(result, request):
-            first, waiting = result, _continued(result, request)
-            result = await unless_gone(
-                exchange.receive,
-                lambda _: self._broker.puller.pull(topic, queue_id, waiting),
-                lambda _: None,
-            )
+        with ClientWatch(exchange.receive) as client:
+            result = await self._broker.puller.pull(topic, queue_id, request, client.watch)
+        if request.wait_s > 0:
             headers += near_quota_headers(self._broker.long_polls.quota)
-            result = _with_first_look(first, waiting, result)
         if isinstance(result.read.records, RecordsInPlace):
             await self._answer_in_place(exchange, result, result.read.records, headers)
             return
@@ -89,7 +86,9 @@ class Pulling:
             return
         await self._answer(exchange, form, result, headers)
 
-    def _request_of(self, query: Query, wait_s: float, form: "_Form") -> PullRequest:
+    def _request_of(
+        self, query: Query, wait_s: float, form: "_Form", *, in_place: bool
+    ) -> PullRequest:
         limits = self._limits
         messages_most, bytes_most = limits.pull_messages_max, limits.pull_bytes_max
         if form.with_crc32:
@@ -119,6 +118,7 @@ class Pulling:
             clamp=query.flag("clamp"),
             end_offset=end_offset,
             until_ms=query.integer("until_timestamp_ms", error=IllegalOffset),
+            in_place=in_place,
         )
 
     async def _answer_in_place(
@@ -209,37 +209,6 @@ def _is_sealed(request: PullRequest, result: PullResult) -> bool:
         and not result.clamped
         and not result.read.gaps
         and (result.next_offset > start or end <= start)
-    )
-
-
-def _is_worth_waiting(result: PullResult, request: PullRequest) -> bool:
-    """Whether more may come into what was asked for: at the end of the queue, and not full."""
-    found = len(result.read.records)
-    return result.up_to_date and found < request.min_messages and not result.is_ended
-
-
-def _continued(result: PullResult, request: PullRequest) -> PullRequest:
-    """The same request from the first match on, or from where the first look ended."""
-    found = result.read.queue_offsets
-    start = found[0] if found else result.next_offset
-    return replace(request, offset=start, timestamp_ms=None, tail=None)
-
-
-def _with_first_look(first: PullResult, waiting: PullRequest, result: PullResult) -> PullResult:
-    """The result of the wait, with what the first look passed before the wait began."""
-    start = waiting.offset
-    assert start is not None
-    if first.clamped:
-        result = result._replace(clamped=True)
-    passed = first.scanned - (first.next_offset - start)
-    if not passed:
-        return result
-    gaps = [gap for gap in first.read.gaps if gap.from_offset < start]
-    is_nothing = result.status is PullStatus.NO_NEW_MSG
-    return result._replace(
-        status=PullStatus.NO_MATCHED_MSG if is_nothing else result.status,
-        scanned=passed + result.scanned,
-        read=result.read._replace(gaps=gaps + result.read.gaps),
     )
 
 

@@ -4,14 +4,12 @@ A client that disconnects while it waits frees its waiter, and leases that could
 are given back at once.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from app.api.bodies.unpacking import read_unpacked
-from app.api.dataplane.waiting import unless_gone
+from app.api.dataplane.waiting import ClientWatch
 from app.api.formats import media
 from app.api.formats.decoding import receive_decoder
 from app.api.formats.prefer_header import wait_of
@@ -25,22 +23,13 @@ from app.api.http.request_context import ClientGone, Headers, RequestContext, ba
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
 from app.broker.results import ReceiveRequest, ReceiveResult
-from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.errors import IllegalInvisibleTime, InvalidRequest
 from app.domain.limits import DEFAULT_RECEIVE_MESSAGES, MIB, Limits
 
 RECEIVE_PARAMETERS: Final = frozenset(
     {
-        *(
-            "max_messages",
-            "max_bytes",
-            "min_messages",
-            "wait",
-            "invisible",
-            "invisible_ms",
-            "filter",
-        ),
-        *("attempt_id", "client_id", "format", "body", "force"),
+        *("max_messages", "max_bytes", "min_messages", "wait", "filter", "force"),
+        *("invisible", "invisible_ms", "attempt_id", "client_id", "format", "body"),
     }
 )
 _NOTHING: Final = ReceiveBody()
@@ -69,7 +58,10 @@ class Receiving:
             wait_s = agreed("wait", wait_s_of(asked.wait, limits.wait_seconds_max), wait_s)
         wait_s, headers = wait_of(exchange, wait_s, limits.wait_seconds_max)
         request = self._request_of(asked, query, wait_s, raw=raw)
-        result = await self._lease(exchange, topic, group, request)
+        with ClientWatch(exchange.receive) as client:
+            result = await self._broker.receiver.receive(
+                topic, group, request, gone=client.gone, watch=client.watch
+            )
         if request.wait_s > 0:
             headers += near_quota_headers(self._broker.long_polls.quota)
         try:
@@ -107,28 +99,6 @@ class Receiving:
             ),
         )
         return body_bytes
-
-    async def _lease(
-        self, exchange: RequestContext, topic: str, group: str, request: ReceiveRequest
-    ) -> ReceiveResult:
-        """What is ready now; only when nothing is, wait and watch the connection."""
-        effects: Sequence[ConsumptionEffect] = ()
-        if request.wait_s == 0:
-            return await self._broker.receiver.receive(topic, group, request, gone=_never_gone)
-        if request.min_messages == 1:
-            at_once = replace(request, wait_s=0.0)
-            result = await self._broker.receiver.receive(topic, group, at_once, gone=_never_gone)
-            if result.deliveries:
-                return result
-            if result.effects:  # it leases now, and whoever takes over from it is not forced out
-                request = replace(request, force=False)
-            effects = result.effects
-        waited = await unless_gone(
-            exchange.receive,
-            lambda gone: self._broker.receiver.receive(topic, group, request, gone=gone),
-            lambda late: self._broker.receiver.give_back(late.deliveries),
-        )
-        return waited._replace(effects=effects) if effects else waited
 
     def _request_of(
         self, asked: ReceiveBody, query: Query, wait_s: float, *, raw: bool
@@ -188,10 +158,6 @@ def _bounded(name: str, asked: int | None, query: Query, high: int) -> int | Non
             fields={"parameter": name, "min": 1, "max": high},
         )
     return value
-
-
-def _never_gone() -> bool:
-    return False
 
 
 async def _answer_raw(exchange: RequestContext, result: ReceiveResult, headers: Headers) -> int:

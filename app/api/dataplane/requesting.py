@@ -4,14 +4,14 @@ Both bodies are messages, raw or as an envelope. What belongs to later delivery 
 (a delay, an idempotency key) has no meaning here and is refused.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlencode
 
 from app.api.bodies.unpacking import read_unpacked
 from app.api.dataplane.waiting import unless_gone
 from app.api.formats import media
 from app.api.formats.dedup_headers import IDEMPOTENCY_KEY
-from app.api.formats.merging import message_to_send
+from app.api.formats.merging import MessageToSend, message_to_send
 from app.api.formats.mq_headers import (
     MESSAGE_HEADERS,
     PROPERTY_PARAMETER_PREFIX,
@@ -32,7 +32,6 @@ from app.broker import Broker
 from app.broker.produce.request_reply import Replied
 from app.domain.errors import NoReply, UnsupportedContentType
 from app.domain.limits import DEFAULT_REQUEST_WAIT_S, Limits
-from app.domain.message import Message
 from app.domain.positions import FlushMode
 
 _OWN_PARAMETERS: Final = frozenset({"wait", "format", "body"})
@@ -50,14 +49,6 @@ def _headers_of(aliases: frozenset[str]) -> dict[bytes, str]:
 
 REQUEST_HEADERS: Final = _headers_of(_REQUEST_ALIASES)
 REPLY_HEADERS: Final = _headers_of(_REPLY_ALIASES)
-
-
-class _Given(NamedTuple):
-    """What a request says: a message, and where it should go."""
-
-    message: Message
-    queue_id: int | None
-    flush: FlushMode | None
 
 
 class Requesting:
@@ -78,7 +69,7 @@ class Requesting:
         wait_s, headers = wait_of(exchange, given_s, self._limits.wait_seconds_max)
         if given_s is None:
             wait_s = wait_s or float(DEFAULT_REQUEST_WAIT_S)
-        message, queue_id, flush = await self._read(
+        (message, queue_id, _), flush = await self._read(
             exchange, REQUEST_HEADERS, _encoded(given, own=False)
         )
         try:
@@ -114,7 +105,7 @@ class Requesting:
     async def reply(self, exchange: RequestContext, correlation_id: str) -> None:
         given = parse_query(exchange.query)
         refuse_unknown(given, REPLY_PARAMETERS, prefix=PROPERTY_PARAMETER_PREFIX)
-        message, queue_id, _ = await self._read(exchange, REPLY_HEADERS, exchange.query)
+        (message, queue_id, _), _ = await self._read(exchange, REPLY_HEADERS, exchange.query)
         if queue_id is not None or message.sharding_key is not None:
             raise InvalidBody(
                 "a reply goes to the request that waits, not to a queue",
@@ -127,7 +118,7 @@ class Requesting:
 
     async def _read(
         self, exchange: RequestContext, known: dict[bytes, str], query: bytes
-    ) -> _Given:
+    ) -> tuple[MessageToSend, FlushMode | None]:
         """The message in the body, with what headers and query say of it."""
         headers = exchange.headers
         if IDEMPOTENCY_KEY in headers:
@@ -149,13 +140,13 @@ class Requesting:
             raise UnsupportedContentType(
                 "CloudEvents are not taken here", hint=f"send the body raw, or as {media.ENVELOPE}"
             )
-        message, queue_id, due = message_to_send(kind, content_type, body, options)
-        if due is not None:
+        found = message_to_send(kind, content_type, body, options)
+        if found.due is not None:
             raise UnsupportedFeature(
                 "a client waits for the reply, so the message cannot be delayed",
                 hint="leave out delay and deliver_at_ms",
             )
-        return _Given(message, queue_id, options.flush)
+        return found, options.flush
 
 
 def _encoded(given: dict[str, str], *, own: bool) -> bytes:

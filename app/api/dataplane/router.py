@@ -73,15 +73,10 @@ class Router:
             return None
         found = by_method.get(scope["method"])
         if found is None:
-            raise MethodNotAllowed(scope["method"], allow_of(by_method))
+            raise MethodNotAllowed(scope["method"], ", ".join(sorted(by_method)))
         if len(segments) == _NESTED_SEGMENTS:
             return *found, (segments[3], segments[5])
         return *found, (segments[3],)
-
-
-def allow_of(methods: Mapping[str, object]) -> str:
-    """The value of the `Allow` header."""
-    return ", ".join(sorted(methods))
 
 
 def _key(segments: list[str]) -> tuple[str, str] | None:

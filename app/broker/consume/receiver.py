@@ -23,7 +23,7 @@ from app.broker.leasing.leases import Holder, InFlight
 from app.broker.leasing.receipt_cache import ReceiptCache
 from app.broker.leasing.subscriptions import Held, Replay, Subscription
 from app.broker.ports import Group, Topic
-from app.broker.read.long_polls import LongPolls
+from app.broker.read.long_polls import LongPolls, Watch
 from app.broker.read.puller import check_wait
 from app.broker.results import Delivery, ReceiveRequest, ReceiveResult
 from app.broker.topic_lookup import find_topic
@@ -64,15 +64,22 @@ class Receiver:
         self._consumer_journal = groups.consumer_journal
 
     async def receive(
-        self, topic: str, group: str, request: ReceiveRequest, *, gone: Callable[[], bool]
+        self,
+        topic: str,
+        group: str,
+        request: ReceiveRequest,
+        *,
+        gone: Callable[[], bool],
+        watch: Watch | None = None,
     ) -> ReceiveResult:
-        """Lease messages to a consumer. `gone` says whether the client has hung up."""
+        """Lease messages to a consumer. `gone` says whether the client has left; `watch` ends a
+        wait when it leaves."""
         self._check_open()
         view = find_topic(self._metadata, topic)
         self.check(request)
         settings = await self._groups.find_or_create_group(group)
         subscription, effects = await self.begin(settings, view, force=request.force)
-        result = await self._receive(subscription, settings, request, gone)
+        result = await self._receive(subscription, settings, request, gone, watch)
         return result._replace(effects=effects) if effects else result
 
     async def begin(
@@ -94,6 +101,7 @@ class Receiver:
         group: Group,
         request: ReceiveRequest,
         gone: Callable[[], bool],
+        watch: Watch | None,
     ) -> ReceiveResult:
         """Answer a request that `check` found good."""
         invisible_ms = request.invisible_ms or group.invisible_ms
@@ -108,15 +116,17 @@ class Receiver:
             if await self._replay(fetch, request.attempt_id):
                 return self._finish(fetch, None, gone)
             if is_waiting and not self._has_enough(subscription, request):
-                is_waiting = await self._wait(subscription, deadline, _needed(request))
+                is_waiting = await self._wait(subscription, deadline, watch, _needed(request))
                 if gone():
                     break
                 continue
             group = self._metadata.snapshot.groups.get(group.name, group)
             await self._look(fetch, group, request, invisible_ms)
-            if fetch.deliveries or disk.is_used or self._long_polls.closed:
+            is_over = self._long_polls.closed or (disk.is_used and not is_waiting)
+            if fetch.deliveries or is_over:
                 return self._finish(fetch, request.attempt_id, gone)
-            if fetch.has_spent_budget:
+            if fetch.has_spent_budget or disk.is_used:
+                disk = ColdReads(self._readers)
                 turns_left -= 1
                 may_go_on = turns_left > 0 and fetch.scans_left > 0
                 if (may_go_on or loop.time() < deadline) and not gone():
@@ -126,7 +136,7 @@ class Receiver:
             if not is_waiting:
                 result = self._finish(fetch, request.attempt_id, gone)
                 return result._replace(is_paused=True) if group.paused else result
-            is_waiting = await self._wait(subscription, deadline)
+            is_waiting = await self._wait(subscription, deadline, watch)
             if gone():
                 break
         subscription.line.wake_one()
@@ -148,13 +158,16 @@ class Receiver:
         subscription.expire(self._clock.monotonic_s())
         return self.backlog(subscription) >= needed
 
-    async def _wait(self, subscription: Subscription, deadline: float, needed: int = 1) -> bool:
-        """Park; False when time is up. In the turn in which nothing, or too little, was found."""
+    async def _wait(
+        self, subscription: Subscription, deadline: float, watch: Watch | None, needed: int = 1
+    ) -> bool:
+        """Park, in the turn in which nothing, or too little, was found. False when time is up or
+        the client has left."""
         line = subscription.line
         if needed > 1:
             line.count_ready = partial(self.backlog, subscription)
         left_s = deadline - asyncio.get_running_loop().time()
-        return await self._long_polls.wait_in_line(line, left_s, needed)
+        return await self._long_polls.wait_in_line(line, left_s, needed, watch)
 
     async def _look(
         self, fetch: Fetch, group: Group, request: ReceiveRequest, invisible_ms: int

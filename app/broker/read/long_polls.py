@@ -12,8 +12,12 @@ lost: whoever parks has looked for messages in the same turn of the loop.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 
 from app.domain.errors import Quota, TooManyRequests
+
+Watch = Callable[[Callable[[], object]], None]
+"""Given a function that ends a wait: calls it when the client of the request leaves."""
 
 
 class WaitQueue:
@@ -98,11 +102,16 @@ class LongPolls:
 
     # --- parking
 
-    async def wait_for_queue(self, topic: str, queue_id: int, wait_s: float) -> bool:
-        """Park a pull. True: something may have arrived; False: time is up or we are closing."""
-        return await self.wait_for_queues(((topic, queue_id),), wait_s)
+    async def wait_for_queue(
+        self, topic: str, queue_id: int, wait_s: float, watch: Watch | None = None
+    ) -> bool:
+        """Park a pull. True: something may have arrived; False: time is up, the client has left,
+        or we are closing."""
+        return await self.wait_for_queues(((topic, queue_id),), wait_s, watch)
 
-    async def wait_for_queues(self, keys: Collection[tuple[str, int]], wait_s: float) -> bool:
+    async def wait_for_queues(
+        self, keys: Collection[tuple[str, int]], wait_s: float, watch: Watch | None = None
+    ) -> bool:
         """Park on several queues at once, (topic, queue id) each; an arrival in any wakes."""
         waiter = self._enter()
         if waiter is None:
@@ -110,7 +119,7 @@ class LongPolls:
         for topic, queue_id in keys:
             self._pulls.setdefault(topic, {}).setdefault(queue_id, set()).add(waiter)
         try:
-            return await self._sleep(waiter, wait_s)
+            return await self._sleep(waiter, wait_s, watch)
         finally:
             for topic, queue_id in keys:
                 self._forget(topic, queue_id, waiter)
@@ -126,7 +135,9 @@ class LongPolls:
         if not queues:
             del self._pulls[topic]
 
-    async def wait_in_line(self, line: WaitQueue, wait_s: float, needed: int = 1) -> bool:
+    async def wait_in_line(
+        self, line: WaitQueue, wait_s: float, needed: int = 1, watch: Watch | None = None
+    ) -> bool:
         """Park a receive. As above; one that is cancelled after being woken wakes the next.
 
         With `needed` over 1 until so many messages are ready (`line.count_ready`).
@@ -141,7 +152,7 @@ class LongPolls:
         for topic in line.topics:
             self._lines.setdefault(topic, {})[line] = None
         try:
-            return await self._sleep(waiter, wait_s)
+            return await self._sleep(waiter, wait_s, watch)
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and waiter.result():
                 line.wake_one()
@@ -174,8 +185,12 @@ class LongPolls:
             )
         return asyncio.get_running_loop().create_future()
 
-    async def _sleep(self, waiter: asyncio.Future[bool], wait_s: float) -> bool:
+    async def _sleep(
+        self, waiter: asyncio.Future[bool], wait_s: float, watch: Watch | None
+    ) -> bool:
         self._count += 1
+        if watch is not None:
+            watch(partial(_time_is_up, waiter))
         timer = waiter.get_loop().call_later(wait_s, _time_is_up, waiter)
         try:
             return await waiter

@@ -13,7 +13,7 @@ from app.broker.context import Context
 from app.broker.filters.filters import Filter, parse_filter
 from app.broker.journal.cold_reads import ColdReads, find_offset_at
 from app.broker.read.filter_scan import first_records, read_matching
-from app.broker.read.long_polls import LongPolls
+from app.broker.read.long_polls import LongPolls, Watch
 from app.broker.results import PullRequest, PullResult, PullStatus
 from app.broker.topic_lookup import check_queue, find_topic
 from app.domain.errors import (
@@ -24,7 +24,7 @@ from app.domain.errors import (
     OffsetOutOfRange,
 )
 from app.domain.limits import Limits
-from app.store import ColdRead, QueueBounds, ReadResult, total_bytes
+from app.store import ColdRead, QueueBounds, ReadResult, RecordsInPlace, total_bytes
 
 _NOTHING: Final = ReadResult([], [], [], 0, 0, [])
 
@@ -39,6 +39,7 @@ class _Pull:
         "disk",
         "end_offset",
         "found",
+        "in_place",
         "messages_left",
         "needed",
         "offset",
@@ -61,18 +62,24 @@ class _Pull:
         self.request = request
         self.wanted: Filter | None = parse_filter(request.filter)
         self.disk = disk
-        messages_most, bytes_most = limits.pull_messages_max, limits.pull_bytes_max
-        if request.in_place and self.wanted is None:
-            messages_most, bytes_most = limits.in_place_messages_max, limits.in_place_bytes_max
-        self.messages_left = min(request.max_messages, messages_most)
-        self.bytes_left = min(request.max_bytes, bytes_most)
-        self.needed = min(request.min_messages, self.messages_left)
+        self.in_place = request.in_place and self.wanted is None
+        self.messages_left = self.bytes_left = self.needed = 0
+        self.bound(limits)
         self.bounds = QueueBounds(0, 0)
         self.offset = 0
         self.end_offset = request.end_offset
         """Where the range ends; None while that is open."""
         self.clamped = False
         self.found = _NOTHING
+
+    def bound(self, limits: Limits) -> None:
+        """Set how much may be found."""
+        messages_most, bytes_most = limits.pull_messages_max, limits.pull_bytes_max
+        if self.in_place:
+            messages_most, bytes_most = limits.in_place_messages_max, limits.in_place_bytes_max
+        self.messages_left = min(self.request.max_messages, messages_most)
+        self.bytes_left = min(self.request.max_bytes, bytes_most)
+        self.needed = min(self.request.min_messages, self.messages_left)
 
     def place(self, offset: int, bounds: QueueBounds) -> None:
         """Go to `offset`, or to the nearest end when the client asked for that, or raise."""
@@ -99,6 +106,12 @@ class _Pull:
         if found is _NOTHING:
             self.found = read
             return
+        if not found.records:
+            self.found = read._replace(
+                scanned=found.scanned + read.scanned, gaps=found.gaps + read.gaps
+            )
+            return
+        assert not isinstance(read.records, RecordsInPlace), "they are not joined with more"
         self.found = ReadResult(
             [*found.records, *read.records],
             [*found.queue_offsets, *read.queue_offsets],
@@ -107,6 +120,21 @@ class _Pull:
             found.scanned + read.scanned,
             found.gaps + read.gaps,
         )
+
+    def put_back(self, limits: Limits) -> None:
+        """Forget what was found where records may stay in place: those cannot be joined with more,
+        so all are read again, together."""
+        found = self.found
+        if not (self.in_place and found.records):
+            return
+        start = found.queue_offsets[0]
+        self.found = _NOTHING._replace(
+            next_offset=start,
+            scanned=found.scanned - (found.next_offset - start),
+            gaps=[gap for gap in found.gaps if gap.from_offset < start],
+        )
+        self.offset, self.in_place = start, False
+        self.bound(limits)
 
     @property
     def is_done(self) -> bool:
@@ -154,8 +182,11 @@ class Puller:
         self.decode = context.store.decode
         """A record of a `PullResult` as a message."""
 
-    async def pull(self, topic_name: str, queue_id: int, request: PullRequest) -> PullResult:
-        """Read from an offset; nothing is leased. Waits for more as long as `request` says."""
+    async def pull(
+        self, topic_name: str, queue_id: int, request: PullRequest, watch: Watch | None = None
+    ) -> PullResult:
+        """Read from an offset; nothing is leased. Waits for more as long as `request` says, and
+        until `watch` ends the wait since the client has left."""
         self._check_open()
         check_queue(find_topic(self._metadata, topic_name), queue_id)
         _check_request(request, self._limits)
@@ -165,7 +196,9 @@ class Puller:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.wait_s
         while await self._read_on(pull) and is_waiting and not self._long_polls.closed:
-            is_waiting = await self._wait(pull, deadline)
+            pull.put_back(self._limits)
+            pull.disk = ColdReads(self._readers)
+            is_waiting = await self._wait(pull, deadline, watch)
             check_queue(find_topic(self._metadata, topic_name), queue_id)
         return pull.result()
 
@@ -237,7 +270,7 @@ class Puller:
             max_messages=pull.messages_left,
             max_bytes=pull.bytes_left,
             end_offset=end_offset,
-            in_place=pull.request.in_place,
+            in_place=pull.in_place,
             wait_for_disk=wait_for_disk,
         )
 
@@ -263,14 +296,15 @@ class Puller:
             pull.end_offset = found
         return found
 
-    async def _wait(self, pull: _Pull, deadline: float) -> bool:
-        """Wait until enough may have arrived. False when time is up or the node stops."""
+    async def _wait(self, pull: _Pull, deadline: float, watch: Watch | None) -> bool:
+        """Wait until enough may have arrived. False when time is up, the client has left or the
+        node stops."""
         loop = asyncio.get_running_loop()
         wanted = pull.offset + pull.needed
         if pull.end_offset is not None:
             wanted = min(wanted, pull.end_offset)
         while await self._long_polls.wait_for_queue(
-            pull.topic, pull.queue_id, deadline - loop.time()
+            pull.topic, pull.queue_id, deadline - loop.time(), watch
         ):
             if self._store.bounds(pull.topic, pull.queue_id).max_offset >= wanted:
                 return True
@@ -309,7 +343,6 @@ def _check_request(request: PullRequest, limits: Limits) -> None:
     ends = (request.end_offset, request.until_ms)
     if any(value is not None and value < 0 for value in (*given, *ends)):
         raise IllegalOffset("an offset, time or tail is not negative")
-    assert not (request.in_place and request.wait_s), "what is in place is not joined with more"
     if request.max_messages < 1 or request.max_bytes < 1 or request.min_messages < 1:
         raise InvalidRequest("max_messages, max_bytes and min_messages are at least 1")
     check_wait(request.wait_s, limits)

@@ -522,3 +522,40 @@ async def test_more_may_be_asked_for_of_what_is_not_read(
         await connection.say(request().replace(PULL.encode(), target))
         records_of((await connection.answer()).body)
         assert sendings.count == 1
+
+
+def frame_of(count: int) -> bytes:
+    frame = request_frame([Message(bytes(12 * KIB)) for _ in range(count)], "parcels")
+    head = b"POST /v1/topics/parcels/messages:batch?queue_id=0 HTTP/1.1\r\nHost: localhost\r\n"
+    head += b"Content-Type: application/vnd.curlew.batch\r\nContent-Length: %d\r\n\r\n"
+    return head % len(frame) + frame
+
+
+@pytest.mark.parametrize(
+    ("first", "more", "needed", "from_files"),
+    [(0, 128, 1, 1), (128, 128, 256, 0), (2, 128, 130, 0)],
+    ids=["nothing, then a block", "a block, then another", "few, then a block"],
+)
+async def test_a_pull_that_waits_finds_what_was_there_and_what_comes(
+    server: Served, sendings: Sendings, first: int, more: int, needed: int, from_files: int
+) -> None:
+    target = "/v1/topics/parcels/queues/0/messages?offset=0&max_messages=1000"
+    query = f"&max_bytes=8388608&min_messages={needed}&wait=60&checksum=crc32"
+    async with (
+        contextlib.aclosing(await server.connect()) as sender,
+        contextlib.aclosing(await server.connect()) as reader,
+    ):
+        await sender.say(b"PUT /v1/topics/parcels HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await sender.answer()).status == 201
+        if first:
+            await sender.say(frame_of(first))
+            assert (await sender.answer()).status == 200
+        await reader.say(request(query).replace(PULL.encode(), target.encode()))
+        await until(lambda: server.node.broker.long_polls.count == 1)
+        await sender.say(frame_of(more))
+        assert (await sender.answer()).status == 200
+        answer = await reader.answer()
+    assert answer.status == 200, answer.body
+    assert answer.headers["mq-next-offset"] == str(first + more)
+    assert len(records_of(answer.body)) % (first + more) == 0
+    assert sendings.count == from_files

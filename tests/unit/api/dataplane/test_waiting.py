@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from app.api.dataplane.waiting import unless_gone
+from app.api.dataplane.waiting import ClientWatch, unless_gone
 from app.api.http.request_context import ClientGone, Event
 from app.domain.errors import TopicNotFound
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -101,3 +102,52 @@ async def test_being_cancelled_cancels_the_work() -> None:
         task.cancel()
     assert task.cancelled()
     assert ended.is_set()
+
+
+async def test_a_request_that_does_not_wait_does_not_watch() -> None:
+    connection = Connection()
+    with ClientWatch(connection.receive) as client:
+        await asyncio.sleep(0)
+    assert not connection.is_watched.is_set()
+    assert not client.gone()
+
+
+async def test_a_client_that_leaves_ends_the_wait_and_those_that_follow() -> None:
+    connection = Connection()
+    waits = [asyncio.Event() for _ in range(3)]
+
+    async def work() -> None:
+        with ClientWatch(connection.receive) as client:
+            client.watch(waits[0].set)
+            client.watch(waits[1].set)
+            connection.closed.set()
+            await waits[1].wait()
+            assert client.gone()
+            client.watch(waits[2].set)
+
+    with pytest.raises(ClientGone):
+        await work()
+    assert [wait.is_set() for wait in waits] == [False, True, True]
+
+
+async def test_nothing_watches_after_the_request() -> None:
+    connection = Connection()
+    before = asyncio.all_tasks()
+    with ClientWatch(connection.receive) as client:
+        client.watch(asyncio.Event().set)
+        await connection.is_watched.wait()
+    await until(lambda: asyncio.all_tasks() == before)
+
+
+async def test_a_failure_outweighs_that_the_client_has_left() -> None:
+    connection, left = Connection(), asyncio.Event()
+    connection.closed.set()
+
+    async def work() -> None:
+        with ClientWatch(connection.receive) as client:
+            client.watch(left.set)
+            await left.wait()
+            raise TopicNotFound("gone meanwhile")
+
+    with pytest.raises(TopicNotFound):
+        await work()

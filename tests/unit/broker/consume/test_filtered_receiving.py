@@ -1,10 +1,13 @@
 """Receiving under a condition: what is leased, what counts as done, how far one request looks."""
 
+import asyncio
+
 import pytest
 
 from app.domain.errors import IllegalFilter
 from app.domain.limits import FILTER_LOOK_MESSAGES, Limits
 from tests.support.nodes.brokers import TOPIC, bodies, running
+from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -43,3 +46,15 @@ async def test_a_match_too_far_off_takes_a_second_receive() -> None:
         assert bodies(await world.receive(filter="sql: n = 1")) == []
         assert world.committed() == {0: 8 * FILTER_LOOK_MESSAGES}
         assert bodies(await world.receive(filter="sql: n = 1")) == [b"found"]
+
+
+async def test_a_receive_that_waits_goes_on_after_a_cold_read_without_a_match() -> None:
+    async with running() as world:
+        await world.receive()
+        await world.send(b"other", tag="a")
+        world.store.cold.add((TOPIC, 0))
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(world.receive(filter="b", wait_s=60))
+            await until(lambda: world.waiting == 1)
+            await world.send(b"wanted", tag="b")
+        assert [delivery.message.body for delivery in waiting.result()] == [b"wanted"]

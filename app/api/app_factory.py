@@ -76,7 +76,7 @@ async def _to_the_pages(request: Request) -> Response:
 def _documentation_routes() -> list[Route]:
     """The document of the whole interface, and a page made from it.
 
-    Made when somebody first asks, in a thread: it takes a third of a second, which would be a sixth
+    Made at the first request, in a thread: it takes a third of a second, which would be a sixth
     of a node's start.
     """
 

@@ -1,4 +1,4 @@
-"""The outermost ASGI layer: what holds for every request, whoever answers it.
+"""The outermost ASGI layer: what holds for every request of both planes.
 
 - every answer has `MQ-Request-Id` (the client's own when it is sane);
 - a header block over the limit is refused;
@@ -145,7 +145,7 @@ class Gateway:
         try:
             await self._fallback(scope, exchange.receive, exchange.send_with_request_id)
         except ClientGone:
-            exchange.status = 0  # the framework has answered 500 to nobody
+            exchange.status = 0  # the framework has answered 500, which reaches no client
             raise
         return getattr(scope.get("route"), "operation_id", None) or _ELSEWHERE
 

@@ -94,12 +94,12 @@ def check_batch_count(body: bytes, count_max: int) -> None:
 
 
 def check_events_count(body: bytes, count_max: int) -> None:
-    """The same for an array of CloudEvents."""
+    """Raise `BatchTooLarge` for an array of more than `count_max` CloudEvents."""
     _check(body, count_max, _EVENTS)
 
 
 def check_settled_count(body: bytes, count_max: int) -> None:
-    """The same for all lists of a settle together."""
+    """Raise `BatchTooLarge` for more than `count_max` entries in all lists of a settle."""
     _check(body, count_max, _SETTLED)
 
 

@@ -2,7 +2,7 @@
 
 Only frames of a pull: they are large, read by programs, and the client says whether its network
 or its processor is the narrower way. Everything else is small or already text for people. Large
-bodies are packed in a thread, where they hold up nobody.
+bodies are packed in a thread, where they delay no other request.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 A small body must not become a large one: output stops at the limit of the operation, and a body
 that grows beyond what honest data does is refused before that. Large bodies are unpacked in a
-thread, where they hold up nobody. Used by every operation that reads a body.
+thread, where they delay no other request. Used by every operation that reads a body.
 """
 
 import asyncio

@@ -89,7 +89,7 @@ def json_body(
 
 
 def _parsed(body: bytes) -> object:
-    """What was sent, as JSON; None when it is none, which whoever validates it says better."""
+    """What was sent, as JSON; None when it is not JSON, which validation tells in more detail."""
     try:
         return from_json(body) if body else {}
     except ValueError:

@@ -128,7 +128,7 @@ class Pulling:
         records: RecordsInPlace,
         headers: Headers,
     ) -> None:
-        """Frames of bytes that nobody has looked at, which therefore no cache may keep."""
+        """Frames of records that were not verified, so that no cache may keep them."""
         read = result.read
         first = encode_answer_unseen(
             records.sizes, read.tag_hashes, records.checksum, read.queue_offsets[0]

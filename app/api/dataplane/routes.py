@@ -241,7 +241,7 @@ REPLY_TO_REQUEST: Final = Operation(
     needs={"request": Action.SUB},
     description=(
         "The body is the reply, or an envelope with it. It goes to the request that waits, and "
-        "is not stored: 410 when nobody waits for it any more."
+        "is not stored: 410 when no request waits for it any more."
     ),
     mq_headers=REPLY_HEADERS,
     headers=(CONTENT_ENCODING,),

@@ -1,7 +1,7 @@
 """Streams over HTTP: server-sent events or lines of JSON, until something ends them.
 
 A stream is pulled, never pushed: the next chunk is asked of the broker only when the connection has
-taken the one before. So a slow reader holds up nobody, costs no memory, and is leased nothing that
+taken the one before. So a slow reader delays no other, costs no memory, and is leased nothing that
 could not be sent. Every end says why, in an `end` event or line, and a client that leaves frees its
 place at once.
 """
@@ -97,7 +97,7 @@ class Streaming:
         if isinstance(stream, GroupStream) and stream.effects:
             part = text.effects(stream.effects)
         if isinstance(stream, TopicStream):
-            # What is there already comes first: its errors are the answer, as of any operation.
+            # Stored messages come first: an error of that read is the answer, as elsewhere.
             # Of a group nothing is leased before the answer has begun.
             try:
                 part = await self._read(stream, text, 0.0)

@@ -177,7 +177,7 @@ def stream_kind(accept: bytes | None) -> StreamKind:
 
 @lru_cache(maxsize=512)
 def message_answer_kind(accept: bytes | None, content_type: str | None) -> MessageKind:
-    """The form of one message: raw also for whoever accepts just what the message is."""
+    """The form of one message: raw also where just its content type is accepted."""
     kinds = dict(_MESSAGE_KINDS)
     if content_type is not None:
         kinds.setdefault(media_type(content_type.encode()), "raw")

@@ -245,7 +245,7 @@ class SendAnswer(Struct, frozen=True, gc=False):
 
 
 class PreparedAnswer(Struct, frozen=True, gc=False):
-    """A half message was stored: visible to nobody until its transaction is committed."""
+    """A half message was stored: invisible until its transaction is committed."""
 
     status: Literal["SEND_OK"]
     transaction_id: str

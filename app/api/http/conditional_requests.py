@@ -19,8 +19,8 @@ from app.store import first_and_last
 IF_NONE_MATCH: Final = b"if-none-match"
 VARY: Final = (b"vary", b"accept")
 SEALED: Final = (CACHE_CONTROL, b"private, max-age=86400, immutable")
-"""By its reader alone: another may not be allowed to. A day: long enough for whoever reads a range
-again, short beside any retention that matters."""
+"""By its reader alone: another may not be allowed to. A day: long enough for a client that reads a
+range again, short beside any retention that matters."""
 
 _HEAD_BYTES: Final = 64
 """Of a record: everything up to the store time and what is before it (store/FORMAT.md)."""

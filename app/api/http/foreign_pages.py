@@ -1,4 +1,4 @@
-"""What somebody else's web page could make a browser send to a node without authentication. Pure.
+"""What a page of another origin could make a browser send to a node without authentication. Pure.
 
 An open node takes everybody who reaches it for its operator, and a browser on this machine does
 reach it, for any page that it shows. Three headers that no page can set tell: `Host` (the page's

@@ -1,7 +1,7 @@
 """Whom a request came from, and how, when a proxy has brought it.
 
 `X-Forwarded-For` and `X-Forwarded-Proto` of proxies that are trusted; uvicorn's rules, which it
-would apply to every request. Few have these headers. Nobody is trusted who was not named: any
+would apply to every request. Few have these headers. No address is trusted unless it is named: any
 process of this machine can say what it likes, and so can what stands before a careless proxy.
 """
 

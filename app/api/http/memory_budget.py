@@ -1,4 +1,4 @@
-"""Bytes in flight over HTTP: request bodies held in memory, and answers that nobody has read yet.
+"""Bytes in flight over HTTP: request bodies held in memory, and answers that are not read yet.
 
 A connection by itself is bounded: one request at a time, whose body is at most `batch_bytes_max`,
 and one answer; a pipelined request waits until the one before is answered. What is bounded here is
@@ -68,7 +68,7 @@ class MemoryBudget:
         self.answer_bytes += size
 
     def refuse_reads(self) -> None:
-        """Raise `SystemBusy` while there is too much that nobody reads."""
+        """Raise `SystemBusy` while clients leave too many bytes of answers unread."""
         if self.is_clogged:
             self.refused_count += 1
             raise SystemBusy(

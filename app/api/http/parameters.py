@@ -1,4 +1,4 @@
-"""Query parameters of the hot operations: parsed once, typed, unknown ones refused. Pure.
+"""Query parameters of the data plane: parsed once, typed, unknown ones refused. Pure.
 
 Not here: the parameters of control-plane routes, which FastAPI declares. A parameter is given once;
 a name that the operation does not know is an error with the nearest known name as a hint.

@@ -17,5 +17,5 @@ def quota_headers(quota: Quota) -> list[tuple[bytes, bytes]]:
 
 
 def near_quota_headers(quota: Quota) -> list[tuple[bytes, bytes]]:
-    """As above when most of the quota is used, else none."""
+    """`quota_headers` when most of the quota is used, else none."""
     return quota_headers(quota) if is_near(quota.limit - quota.left, quota.limit) else []

@@ -1,6 +1,6 @@
 """One request and its answer, as the gateway and the handlers see them. Event loop only.
 
-Not a framework's Request object: no parsing happens before somebody asks. Made once per request by
+Not a framework's Request object: nothing is parsed before a handler asks. Made once per request by
 the gateway, which guarantees that every answer carries `MQ-Request-Id`.
 """
 
@@ -31,7 +31,7 @@ NOT_KEPT: Final = (CACHE_CONTROL, b"no-store")
 REQUEST_ID: Final = b"mq-request-id"
 _BODYLESS: Final = (204, 304)
 _OF_A_BODY: Final = (b"content-type", b"content-length", b"content-encoding")
-"""Frameworks give the first to whatever they answer, also where there is nothing."""
+"""Frameworks give the first to every answer, also to one without a body."""
 _CACHED_METHODS: Final = ("GET", "HEAD")
 AT_ONCE: Final = "curlew.at_once"
 """In an event of a body: to be written whether or not the client has read what came before."""
@@ -40,11 +40,11 @@ MUST_REACH: Final = "curlew.must_reach"
 WHOLE_ANSWER: Final = "curlew.whole_answer"
 """An event with `status`, `headers` and the whole `body`; an ASGI extension of our server."""
 FILE_ANSWER: Final = "curlew.file_answer"
-"""The same with `parts` of files, which follow `body`."""
+"""`WHOLE_ANSWER` with `parts` of files, which follow `body`."""
 OUR_EXTENSIONS: Final[dict[str, dict[object, object]]] = {WHOLE_ANSWER: {}, FILE_ANSWER: {}}
 """In a scope, that the server knows both."""
 WHOLE_BODY: Final = "curlew.whole_body"
-"""In the scope, a body that came with its head. Whoever takes it out finds none in `receive`."""
+"""In the scope, a body that came with its head. After it is taken out, `receive` gives none."""
 BODY_IN_PLACE: Final = "curlew.body_in_place"
 """In the scope, how to read a body of known length in one piece: `Gather`, instead of `receive`."""
 REQUEST_ID_KEY: Final = "curlew.request_id"
@@ -56,7 +56,7 @@ Gather = Callable[[int, Hold], Awaitable[memoryview]]
 
 
 class ClientGone(Exception):
-    """The client has closed the connection: there is nobody to answer."""
+    """The client has closed the connection: an answer would reach no one."""
 
 
 class RequestContext:
@@ -118,7 +118,7 @@ class RequestContext:
     async def read_own_body(
         self, limit: int, too_large: Callable[[int], InvalidRequest]
     ) -> bytes | bytearray | memoryview:
-        """The same; what can be written to is the caller's to write to."""
+        """The body as `read_body` gives it; the caller may write to it when it is not `bytes`."""
         if WHOLE_BODY in self.scope:
             return self._whole_body(limit, too_large)
         gather: Gather | None = self.scope.get(BODY_IN_PLACE)
@@ -256,7 +256,7 @@ class RequestContext:
     async def go_on(self, part: bytes) -> None:
         """Send a part, once the connection takes it; without a part, wait until it does.
 
-        Raises `ClientGone` when nobody is there to take it.
+        Raises `ClientGone` when the client has left.
         """
         event = {"type": "http.response.body", "body": part, "more_body": True, MUST_REACH: True}
         await self.send(event)

@@ -88,7 +88,7 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         _text(_DEFAULTS.idempotency_key_chars_max),
         "a repeated request with the same key gets the first result",
     ),
-    "invisible": (DURATION, "how long nobody else gets the message"),
+    "invisible": (DURATION, "how long no other consumer gets the message"),
     "invisible_ms": (POSITIVE, "as invisible, in milliseconds"),
     "key": (TEXT, "one of the message's keys, or the id that its producer gave"),
     "keys": (TEXT, "look-up values, separated by spaces"),

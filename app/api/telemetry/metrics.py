@@ -171,7 +171,7 @@ def _waiting(broker: Broker, dead_letters: int) -> Iterator[_Family]:
     yield _one(
         "rocketmq_half_messages",
         "gauge",
-        "Transactions that nobody has decided.",
+        "Transactions that are not decided yet.",
         broker.transactions.pending_count,
     )
     yield _one(

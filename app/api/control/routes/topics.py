@@ -48,7 +48,7 @@ _SHOWN_INERT: Final = (
     (b"content-security-policy", b"sandbox"),
     (b"x-content-type-options", b"nosniff"),
 )
-"""A producer names the type: HTML that somebody sent must not run as a page of this node."""
+"""A producer names the type: HTML in a message must not run as a page of this node."""
 
 _INERT_HEADERS: Final[Json] = {
     "Content-Security-Policy": {"schema": {"type": "string"}, "description": "of one given raw"},
@@ -250,7 +250,7 @@ async def get_message(
 ) -> Response:
     """As `format` says, else as `Accept`: JSON, a structured CloudEvent, or raw.
 
-    Raw is also given to whoever accepts just the content type of the message."""
+    Raw is also given to a client that accepts just the content type of the message."""
     message = await services.broker.browser.message(topic, message_id)
     accept = request.headers.get("accept", "").encode("latin-1")
     kind = format or message_answer_kind(accept, message.content_type)

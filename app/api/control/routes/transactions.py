@@ -151,7 +151,7 @@ async def receive_transactions(
         str | None, Query(description="how long to wait for some: 20, 0.5, 20s")
     ] = None,
 ) -> Response:
-    """What nobody has decided in time. Each goes to one caller, until it is asked about again."""
+    """Those not decided in time. Each goes to one caller, until it is asked about again."""
     transactions = services.broker.transactions
     wait_s = 0.0 if wait is None else wait_s_of(wait, services.limits.wait_seconds_max)
     checks = await unless_gone(

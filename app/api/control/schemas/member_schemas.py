@@ -144,7 +144,7 @@ class AssignedQueueDocument(QueueDocument):
 
 
 class HeldQueueDocument(QueueDocument):
-    """A queue that somebody owns, since a generation."""
+    """A queue that a member owns, since a generation."""
 
     since_generation: int
 
@@ -402,7 +402,7 @@ class LockAnswer(AnswerModel):
 
 
 class UnlockAnswer(AnswerModel):
-    """What is unlocked, and what somebody else has locked."""
+    """What is unlocked, and what another member has locked."""
 
     unlocked: list[QueueDocument]
     refused: list[RefusedQueueDocument]

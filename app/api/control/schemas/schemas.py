@@ -1,7 +1,7 @@
 """Shapes of the control plane as JSON: pydantic models, unknown fields refused in requests.
 
-Not here: the data plane (`wire`), the rules of settings (`domain.settings`, checked by whoever
-stores them). A request model gives a settings value, an answer model is made from a view.
+Not here: the data plane (`wire`), the rules of settings (`domain.settings`, checked where
+they are stored). A request model gives a settings value, an answer model is made from a view.
 """
 
 from collections.abc import Sequence
@@ -86,7 +86,7 @@ class ConsumptionDocument(AnswerModel):
     topic: str
     consumption: Consumption | None = Field(
         description="lease: by receives, group streams and settling; assigned: by members and by "
-        "commits of offsets. Null: nobody has for a while, and whoever comes next decides"
+        "commits of offsets. Null: no client has for a while, and the next one decides"
     )
     since_ms: int | None = Field(description="Since when, in epoch milliseconds")
 

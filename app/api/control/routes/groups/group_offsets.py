@@ -97,7 +97,7 @@ async def commit_group_offsets(
 async def delete_group_offsets(
     group: str, topic: str, services: WithServices, dry_run: WithDryRun = None
 ) -> Response:
-    """For a subscription that nobody uses any more; refused while a member reads the topic."""
+    """For a subscription that is not used any more; refused while a member reads the topic."""
     tries = is_dry_run(dry_run)
     offsets = await services.broker.offset_admin.delete(group, topic, is_dry_run=tries)
     forgotten = Committed(offsets, effects=())

@@ -132,7 +132,7 @@ async def lock_queues(
     body: Annotated[LockBody, Depends(json_body(LockBody))],
     response: Response,
 ) -> LockAnswer:
-    """Only the owner of a queue can lock it, and only while nobody else's lock is running."""
+    """Only the owner of a queue can lock it, and only while no other member's lock is running."""
     names = [each.name for each in body.queues]
     locking = await services.broker.members.lock(group, body.client_id, body.generation, names)
     if not locking.locked:
@@ -155,7 +155,7 @@ async def unlock_queues(
     body: Annotated[UnlockBody, Depends(json_body(UnlockBody))],
     response: Response,
 ) -> UnlockAnswer:
-    """What nobody has locked counts as unlocked; what another has locked is refused."""
+    """A queue without a lock counts as unlocked; one that another member has locked is refused."""
     names = [each.name for each in body.queues]
     locking = await services.broker.members.unlock(group, body.client_id, names)
     if not locking.locked:

@@ -1,4 +1,4 @@
-"""Every hot operation through the lane answers what the document says, field by field.
+"""Every operation of the data plane answers what the document says, field by field.
 
 Undeclared statuses, headers of ours, media types and members are faults, too: schemas of answers
 are closed for this test.

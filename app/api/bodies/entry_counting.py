@@ -88,6 +88,10 @@ _EVENTS: Final = _decoders(list[_Object], list[_Value])
 _SETTLED: Final = _decoders(_SettledObjects, _SettledValues)
 
 
+_ENTRY_BYTES_MIN: Final = 2
+"""Of an entry with its comma, in bytes."""
+
+
 def check_batch_count(body: bytes, count_max: int) -> None:
     """Raise `BatchTooLarge` when `messages` of a JSON batch has more than `count_max` entries."""
     _check(body, count_max, _BATCH)
@@ -108,7 +112,7 @@ def _check(body: bytes, count_max: int, decoders: tuple[msgspec.json.Decoder[obj
 
     What is malformed is left to the decoder proper, which says what is wrong.
     """
-    if body.count(b",") < count_max:
+    if len(body) < _ENTRY_BYTES_MIN * count_max or body.count(b",") < count_max:
         return
     for decoder in decoders:
         _COUNT.left = count_max

@@ -507,6 +507,11 @@ async def _results_of(
     entries: Sequence[Entry], outcomes: Sequence[SendResult | CurlewError]
 ) -> list[BatchResult]:
     """What became of each entry; of many entries in several turns."""
+    if len(entries) < _ENTRIES_A_TURN:
+        return [
+            result_of(index, entry.id, outcome)
+            for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True))
+        ]
     results: list[BatchResult] = []
     for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True)):
         if index % _ENTRIES_A_TURN == _ENTRIES_A_TURN - 1:

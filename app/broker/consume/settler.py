@@ -104,9 +104,13 @@ class Settler:
         written: AppendFuture | None = None
         if acks:
             written = self._ack_all(subscription, flush, acks, results, now_s)
-        failed = self._fail_all(subscription, "nack", nacks, results, now_s)
-        results += [self._extend(subscription, extend, now_s) for extend in extends]
-        failed |= self._fail_all(subscription, "dead_letter", dead_letters, results, now_s)
+        failed: dict[int, FailedDelivery] = {}
+        if nacks:
+            failed = self._fail_all(subscription, "nack", nacks, results, now_s)
+        if extends:
+            results += [self._extend(subscription, extend, now_s) for extend in extends]
+        if dead_letters:
+            failed |= self._fail_all(subscription, "dead_letter", dead_letters, results, now_s)
         if failed:
             ended = await self._retry_scheduler.deal_with(
                 subscription, settings, list(failed.values())

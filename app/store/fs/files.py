@@ -244,6 +244,11 @@ class OsFile(File):
 
     @override
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> None:
+        if len(buffers) == 1 and len(buffers[0]) <= WRITE_BYTES_MAX:  # as for a single send
+            done = os.pwrite(self._descriptor, buffers[0], offset)
+            if done < len(buffers[0]):
+                self._write_rest(buffers[0], done, offset)
+            return
         wanted = sum(map(len, buffers))
         if wanted <= WRITE_BYTES_MAX and len(buffers) <= IOV_MAX:
             self._write(buffers, wanted, offset)

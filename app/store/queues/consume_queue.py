@@ -160,7 +160,8 @@ class ConsumeQueue:
     def readable_end(self) -> int:
         """One past the last readable message; never below `min_offset`, which may lie above
         `max_offset` while messages of a deleted topic are being confirmed."""
-        return max(self.min_offset, self.max_offset)
+        low, high = self.min_offset, self.max_offset
+        return max(low, high)  # asked for with each read: `max` takes longer
 
     def roll_back(self) -> None:
         """Forget the offsets that were assigned and not confirmed. None of a deleted topic comes

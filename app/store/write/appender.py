@@ -46,7 +46,7 @@ from app.store.queues.consume_queue import ConsumeQueue
 from app.store.queues.queue_table import QueueTable
 from app.store.read.frame_checksums import FrameChecksums
 from app.store.read.verified_blocks import Known, Noted
-from app.store.record_encoding import (
+from app.store.write.record_encoding import (
     SIMPLE_TOPIC_CHARS_MAX,
     Part,
     RecordEncoder,

@@ -15,7 +15,7 @@ import pytest
 from app.domain.errors import CurlewError, PropertiesTooLarge, StoreFailed, SystemBusy
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.store import Appended, FileSystem, StepPart, record_encoding
+from app.store import Appended, FileSystem, StepPart
 from app.store.formats.frame.batch_frame import RequestFrame
 from app.store.formats.record.record import (
     PROPERTIES_BYTES_MAX,
@@ -26,6 +26,7 @@ from app.store.index import key_index
 from app.store.log.commit_log import AppendCursor
 from app.store.read import frame_checksums as frame_sums
 from app.store.write import appender as appending
+from app.store.write import record_encoding
 from app.store.write.writer import Writer
 from tests.support.stores.simulated_files import SimulatedFiles
 from tests.support.stores.stores import SMALL, OpenStore, open_store

@@ -59,6 +59,7 @@ class RecordEncoder:
         short_topic = topic_part(topic) if len(topic) <= SIMPLE_TOPIC_CHARS_MAX else b""
         records: list[bytes] = []
         units: list[bytes] = []
+        hashes = self._tag_hashes
         keyed: list[tuple[int, list[str]]] = []
         rows = zip(part.messages, part.properties, part.sizes, positions, strict=True)
         for queue_offset, (message, encoded, size, at) in enumerate(rows, first):
@@ -89,7 +90,9 @@ class RecordEncoder:
                 )
             assert len(record) == size
             records.append(record)
-            units.append(UNIT.pack(at, size, self.tag_hash(message.tag) if message.tag else 0))
+            tag = message.tag
+            tag_hash = (hashes.get(tag) or self.tag_hash(tag)) if tag else 0
+            units.append(UNIT.pack(at, size, tag_hash))
             if message.keys or message.message_id:
                 keyed.append((at, keys_of(message)))
         return Encoded(records, b"".join(units), keyed)
@@ -109,11 +112,13 @@ def part_of(
 ) -> Part:
     """Messages with their encoded properties as a part from queue offset `first` on."""
     overhead = record_size(0, len(queue.topic.encode()), 0)
-    sizes: list[int] = []
-    for message, encoded in zip(messages, properties, strict=True):
-        if len(encoded) > PROPERTIES_BYTES_MAX:
-            raise properties_too_large(len(encoded))
-        sizes.append(overhead + len(message.body) + len(encoded))
+    longest = max(map(len, properties), default=0)
+    if longest > PROPERTIES_BYTES_MAX:
+        raise properties_too_large(longest)
+    sizes = [
+        overhead + len(message.body) + len(encoded)
+        for message, encoded in zip(messages, properties, strict=True)
+    ]
     return Part(queue, first, messages, properties, sizes)
 
 

@@ -19,7 +19,14 @@ REFUSED = [
         "METHOD_NOT_ALLOWED",
         hint="allowed: DELETE, GET, HEAD, PATCH, PUT",
     ),
-    Bad("wrong method on the lane", "GET", BATCH, 405, "METHOD_NOT_ALLOWED", hint="allowed: POST"),
+    Bad(
+        "wrong method in the data plane",
+        "GET",
+        BATCH,
+        405,
+        "METHOD_NOT_ALLOWED",
+        hint="allowed: POST",
+    ),
     Bad(
         "unknown field",
         "PUT",

@@ -1,7 +1,7 @@
 """The `curlew` command. Runs a node, and says in one sentence what is wrong.
 
 curlew dev       a node with friendly defaults: migrates by itself, makes topics on first send
-curlew serve     a production node
+curlew serve     a production node; --migrate brings the database to this version's schema before
 curlew migrate   bring the metadata database to this version's schema
 curlew release-store  let another store use the metadata database, when its own is gone for good
 curlew openapi   print the OpenAPI document
@@ -21,7 +21,7 @@ import uvloop
 
 from app import store_commands
 from app.api.document.openapi import render_document
-from app.cluster import ClusterConfig, Metadata, Migrated, migrate
+from app.cluster import ClusterConfig, Metadata, Migrated, migrate, shown_database
 from app.config import NAMES, Config, ConfigError, load_config
 from app.domain.errors import CurlewError
 from app.main import NodeServer, PortInUse, bind
@@ -92,6 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if options.command == "dev":
             _migrate(config)
+        if options.command == "serve" and options.migrate:
+            _LOG.info("%s", _migration_line(_migrate(config)))
         if options.command == "release-store":
             sys.stdout.write(uvloop.run(_release_store(config)))
             return 0
@@ -142,6 +144,12 @@ def _parser() -> argparse.ArgumentParser:
                 command.add_argument(flag, action="store_const", const="true", help=_HELP[setting])
             else:
                 command.add_argument(flag, help=_HELP[setting])
+        if name == "serve":
+            command.add_argument(
+                "--migrate",
+                action="store_true",
+                help="bring the metadata database to this version's schema before the node starts",
+            )
     store_commands.add_parser(commands)
     commands.add_parser("openapi", help="print the OpenAPI document")
     return parser
@@ -187,7 +195,7 @@ async def _release_store(config: Config) -> str:
     )
 
 
-async def _serve(config: Config, announce: Callable[[Config, int], str]) -> None:
+async def _serve(config: Config, announce: Callable[[Node, int], str]) -> None:
     """Run a node until it is told to stop; `announce` makes what is printed once it is up."""
     node = await Node.open(config, limits=fitted(config.limits, allow_open_files(config.limits)))
     try:
@@ -195,7 +203,7 @@ async def _serve(config: Config, announce: Callable[[Config, int], str]) -> None
         server = NodeServer(node)
         _quiet_collector()
         keep_freed_memory()
-        sys.stdout.write(announce(config, listener.getsockname()[1]))
+        sys.stdout.write(announce(node, listener.getsockname()[1]))
         sys.stdout.flush()
         note = log_cache_note(config)
         if note is not None:
@@ -221,13 +229,18 @@ def _url(config: Config, port: int) -> str:
     return f"http://{host}:{port}"
 
 
-def _line(config: Config, port: int) -> str:
+def _line(node: Node, port: int) -> str:
     """Of a production node: one line, that a log of a service manager keeps."""
-    data = config.data_dir.absolute()
-    return f"curlew {program_version()} is up at {_url(config, port)}, its data in {data}\n"
+    config = node.config
+    store = config.data_dir.absolute() / "store"
+    return (
+        f"curlew {program_version()} is up at {_url(config, port)}, "
+        f"store {node.node_id} in {store}, metadata in {shown_database(config.database)}\n"
+    )
 
 
-def _banner(config: Config, port: int) -> str:
+def _banner(node: Node, port: int) -> str:
+    config = node.config
     url = _url(config, port)
     receive = f"{url}/v1/topics/orders/groups/billing/messages:receive"
     return f"""

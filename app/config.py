@@ -190,7 +190,8 @@ def load_config(
     if not problems and not config.is_local and not config.insecure_anonymous:
         problems.append(
             f"host = {config.host!r} can be reached by other machines, and this version has no "
-            "authentication; use 127.0.0.1, or say --insecure-anonymous if the network is yours"
+            "authentication; use 127.0.0.1, or say --insecure-anonymous "
+            "(CURLEW_INSECURE_ANONYMOUS=true) if only people you trust reach it"
         )
     if problems:
         raise ConfigError("\n".join(problems))

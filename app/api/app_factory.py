@@ -7,7 +7,10 @@ opens or closes anything, and nothing is global but the document, which is the s
 import asyncio
 from collections.abc import Sequence
 from functools import cache
+from http import HTTPStatus
+from typing import Final
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -16,7 +19,7 @@ from starlette.types import ASGIApp
 from app.api.control.control_plane import build_control_plane
 from app.api.control.dependencies import Services
 from app.api.dataplane.routes import build_router
-from app.api.document.docs_page import docs_page
+from app.api.document.docs_page import POLICY, STATIC, docs_page, page_files
 from app.api.document.openapi import build_document, render_document
 from app.api.gateway import Gateway
 from app.api.http.forwarded import Forwarded
@@ -55,7 +58,7 @@ def build_api(
     control_plane.router.routes += _documentation_routes()
     if web is not None:
         control_plane.mount("/ui", web)
-        control_plane.router.routes.append(Route("/ui", _to_the_pages))
+        control_plane.router.routes += [Route("/ui", _to_the_pages), Route("/", _entrance)]
     return Gateway(
         build_router(broker, limits, traffic),
         control_plane,
@@ -73,6 +76,16 @@ async def _to_the_pages(request: Request) -> Response:
     return RedirectResponse(f"{request.scope.get('root_path', '')}/ui/")
 
 
+async def _entrance(request: Request) -> Response:
+    """`/` leads a browser to the pages; for a program it is no address (404)."""
+    accepted = request.headers.get("accept", "").split(",")
+    if "text/html" not in {each.partition(";")[0].strip().lower() for each in accepted}:
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+    answer = await _to_the_pages(request)
+    answer.headers["Vary"] = "Accept"
+    return answer
+
+
 def _documentation_routes() -> list[Route]:
     """The document of the whole interface, and a page made from it.
 
@@ -86,9 +99,27 @@ def _documentation_routes() -> list[Route]:
 
     async def docs(_: Request) -> Response:
         _encoded, page = await asyncio.to_thread(_documents)
-        return HTMLResponse(page)
+        return HTMLResponse(page, headers=_PAGE_HEADERS)
 
-    return [Route("/openapi.json", openapi), Route("/docs", docs)]
+    async def page_file(request: Request) -> Response:
+        found = (await asyncio.to_thread(_page_files)).get(request.path_params["name"])
+        if found is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        return Response(found.content, media_type=found.media_type, headers=_PAGE_HEADERS)
+
+    return [
+        Route("/openapi.json", openapi),
+        Route("/docs", docs),
+        Route(f"/{STATIC}{{name}}", page_file),
+    ]
+
+
+_PAGE_HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+_page_files: Final = cache(page_files)
 
 
 @cache

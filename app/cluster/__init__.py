@@ -3,7 +3,7 @@
 Outside this package use what is named here, and nothing deeper.
 """
 
-from app.cluster.metadata.database.address import sqlite_file_of
+from app.cluster.metadata.database.address import shown_database, sqlite_file_of
 from app.cluster.metadata.database.config import ClusterConfig
 from app.cluster.metadata.database.failures import DatabaseFull
 from app.cluster.metadata.listing import Page
@@ -26,5 +26,6 @@ __all__ = [
     "Page",
     "TopicView",
     "migrate",
+    "shown_database",
     "sqlite_file_of",
 ]

@@ -153,7 +153,7 @@ class MessageStore:
             source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes, nothing_known())
             mender = UnitRepair(source, damages)
             queues.repair = mender.repair
-            recovery = open_log(files, meta, log, queues, index, damages)
+            recovery = open_log(files, meta, log, queues, index, damages, clock)
             store = cls(
                 files,
                 config,

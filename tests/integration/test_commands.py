@@ -70,26 +70,37 @@ def test_a_node_without_metadata_makes_no_store(tmp_path: Path) -> None:
 
 def test_serve_says_in_one_line_that_it_is_up(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    assert curlew("migrate", "--data-dir", str(data)).returncode == 0
     command = [sys.executable, "-m", "app.cli", "serve", "--data-dir", str(data), "--port", "0"]
     process = subprocess.Popen(
-        [*command, "--segment-mib", SEGMENT_MIB], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [*command, "--migrate", "--segment-mib", SEGMENT_MIB],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
+    assert process.stdout is not None
+    assert process.stderr is not None
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         found = re.fullmatch(
-            rf"curlew \d+\.\d+\.\d+ is up at (http://127\.0\.0\.1:\d+), its data in {data}\n", line
+            r"curlew \d+\.\d+\.\d+ is up at (http://127\.0\.0\.1:\d+), "
+            rf"store ([0-9a-f]{{8}}) in {data}/store, "
+            rf"metadata in SQLite file {data}/metadata\.db\n",
+            line,
         )
         assert found is not None, line
         assert httpx.get(f"{found[1]}/readyz", timeout=60).json()["status"] == "ready"
+        (node,) = httpx.get(f"{found[1]}/v1/nodes", timeout=60).json()["nodes"]
+        assert node["node_id"] == found[2]
         process.terminate()
         assert process.wait(60) == 0
         assert process.stdout.read() == ""
+        assert "was brought from schema none to" in process.stderr.read()
     finally:
         process.kill()
         process.wait(60)
-        process.stdout.close()  # type: ignore[union-attr]
+        process.stdout.close()
+        process.stderr.close()
 
 
 def test_nothing_is_said_before_the_banner_of_dev(tmp_path: Path) -> None:

@@ -1,13 +1,30 @@
-"""`/docs`: the operations of the OpenAPI document as one HTML page, without scripts. Pure."""
+"""`/docs`: the operations of the OpenAPI document as one HTML page with a search. Pure.
+
+The page is whole without its script, which only hides the operations that a search does not name.
+Style and script are files of this node, so that the policy of the answer allows nothing inline.
+Addresses are relative to `/docs`: the page works behind a proxy that adds a prefix.
+"""
 
 from html import escape
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-_STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
-code{font:13px ui-monospace,monospace}summary{cursor:pointer;padding:.3rem 0}
-b{display:inline-block;width:4.5rem}table{border-collapse:collapse;margin:.5rem 0}
-td,th{border-bottom:1px solid #8884;padding:.2rem .8rem .2rem 0;text-align:left;vertical-align:top}
-:root{color-scheme:light dark}"""
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""Content-Security-Policy of the page, that of `/ui`: nothing inline, nothing from elsewhere."""
+
+STATIC: Final = "docs/static/"
+"""Where the page's files are, relative to the root of the node."""
+
+
+class PageFile(NamedTuple):
+    """A file that the page loads."""
+
+    content: bytes
+    media_type: str
+
 
 Json = dict[str, Any]
 
@@ -17,17 +34,37 @@ def docs_page(document: Json) -> str:
     info = document["info"]
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
-        f"<title>{escape(info['title'])}</title><style>{_STYLE}</style>",
-        f"<h1>{escape(info['title'])} {escape(info['version'])}</h1>",
+        '<meta name=viewport content="width=device-width">',
+        f"<title>{escape(info['title'])}</title>",
+        f"<link rel=icon href={STATIC}docs_page.svg>",
+        f"<link rel=stylesheet href={STATIC}docs_page.css>",
+        f"<script src={STATIC}docs_page.js defer></script>",
+        f"<main><h1>{escape(info['title'])} {escape(info['version'])}</h1>",
         f"<p>{escape(info['description'])}</p>",
-        "<p><a href=/openapi.json>openapi.json</a> · <a href=/v1/error-codes>error codes</a> · "
-        "<a href=/v1/limits>limits</a></p>",
+        "<p><a href=openapi.json>openapi.json</a> · <a href=v1/error-codes>error codes</a> · "
+        "<a href=v1/limits>limits</a> · <a href=ui/>topics</a></p>",
+        '<form hidden><input type=search placeholder="Search: receive, 507, MQ-Tag …" '
+        'aria-label="Search the operations"> <output></output></form>',
     ]
     shared = document["components"]["responses"]
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             parts.append(_operation(method.upper(), path, operation, shared))
+    parts.append("</main></html>")
     return "\n".join(parts)
+
+
+def page_files() -> dict[str, PageFile]:
+    """The files that the page loads, by name. Blocks."""
+    here = Path(__file__)
+    return {
+        f"docs_page.{suffix}": PageFile(here.with_suffix(f".{suffix}").read_bytes(), media_type)
+        for suffix, media_type in (
+            ("css", "text/css; charset=utf-8"),
+            ("js", "text/javascript; charset=utf-8"),
+            ("svg", "image/svg+xml"),
+        )
+    }
 
 
 def _operation(method: str, path: str, operation: Json, shared: Json) -> str:

@@ -24,6 +24,7 @@ from app.store.formats.record.record import END_OF_FILE_BYTES
 from app.store.fs.files import FileSystem, read_whole, write_atomically
 from app.store.fs.strays import queue_directories, strangers
 from app.store.index.key_index import KeyIndex
+from app.store.lifecycle.opening_progress import OpeningProgress
 from app.store.lifecycle.recovery import Recovery, ScanPlan, recover
 from app.store.log.commit_log import CommitLog
 from app.store.queues.queue_files import known_offsets
@@ -104,11 +105,13 @@ def open_log(
     queues: QueueTable,
     index: KeyIndex,
     damages: Damages,
+    clock: Clock,
 ) -> Recovery:
     """Bring queues, index and log together, by the checkpoint if it is good.
 
     Raises `StoreUnusable` when segments are missing that may hold what no checkpoint knows.
     """
+    progress = OpeningProgress(clock)
     checkpoint = load_checkpoint(files, damages)
     if checkpoint is None and log.bases:
         what = "no checkpoint is good; deleted topics may be readable again, the log is read whole"
@@ -130,9 +133,9 @@ def open_log(
             power_lost=False,
             known_offsets=known_offsets(meta, checkpoint, files),
         )
-        recovery = recover(files, log, queues, index, plan)
+        recovery = recover(files, log, queues, index, plan, progress)
     else:
-        recovery = _open_by(checkpoint, files, meta, log, queues, index, damages)
+        recovery = _open_by(checkpoint, files, meta, log, queues, index, damages, progress)
     _refuse_missing_end(meta, log, recovery)
     if checkpoint is None or not checkpoint.clean:
         _keep_known_offsets(files, queues, recovery, damages)
@@ -228,6 +231,7 @@ def _open_by(
     queues: QueueTable,
     index: KeyIndex,
     damages: Damages,
+    progress: OpeningProgress,
 ) -> Recovery:
     end = checkpoint.dispatched_end
     lost = queues.load(checkpoint.queues, end)
@@ -250,7 +254,7 @@ def _open_by(
     power_lost = _writes_were_lost(files, checkpoint)
     known = known_offsets(meta, checkpoint, files)
     plan = ScanPlan(start, indexed_end, end, meta.unchecked_end, power_lost, known)
-    recovery = recover(files, log, queues, index, plan)
+    recovery = recover(files, log, queues, index, plan, progress)
     recovery.store_time_ms = max(recovery.store_time_ms, checkpoint.store_time_ms)
     recovery.rebuilt_queues = len(lost)
     recovery.index_rebuilt_from = indexed_end if indexed_end < end else None

@@ -19,6 +19,7 @@ from app.store.formats.record.record import CHECKSUM_BYTES, CHECKSUM_NAME
 from app.store.fs.files import FileSystem
 from app.store.index.key_index import KeyIndex
 from app.store.lifecycle.dispatcher import BlockDispatcher
+from app.store.lifecycle.opening_progress import OpeningProgress
 from app.store.log.atomic_batch import WholeBatches
 from app.store.log.commit_log import CommitLog
 from app.store.log.log_scan import WINDOW_BYTES, Damage, LogScanner, QueueName
@@ -71,9 +72,17 @@ class ScanPlan:
 
 
 def recover(
-    files: FileSystem, log: CommitLog, queues: QueueTable, index: KeyIndex, plan: ScanPlan
+    files: FileSystem,
+    log: CommitLog,
+    queues: QueueTable,
+    index: KeyIndex,
+    plan: ScanPlan,
+    progress: OpeningProgress,
 ) -> Recovery:
-    """Read the log as planned, cut a torn tail. The log is synced when it returns."""
+    """Read the log as planned, cut a torn tail. The log is synced when it returns.
+
+    Tells `progress` how many bytes are read, of all up to the end of the last segment.
+    """
     log.sync_all()
     log.drop_cached(plan.start)
     scanner = LogScanner(
@@ -87,8 +96,10 @@ def recover(
     recovery = Recovery(plan.start, power_lost=plan.power_lost)
     steps = WholeBatches(plan.unchecked_end)
     unflushed = 0
+    total_bytes = log.end_of_segments - plan.start
     for block in steps.whole_or_below(plan.synced_end, scanner.blocks(plan.start)):
         dispatcher.dispatch(block)
+        progress.at("recovering the log", scanner.end - plan.start, total_bytes)
         unflushed += len(block.starts) * 20
         if unflushed > FLUSH_AT_BYTES:
             unflushed = 0

@@ -127,3 +127,8 @@ class DatabaseAddress:
 def sqlite_file_of(url: str) -> Path | None:
     """The file of a SQLite database; None for another engine. Raises `BadDatabaseUrl`."""
     return DatabaseAddress.parse(url).sqlite_file
+
+
+def shown_database(url: str) -> str:
+    """The database as an operator is told of it: no password. Raises `BadDatabaseUrl`."""
+    return DatabaseAddress.parse(url).shown

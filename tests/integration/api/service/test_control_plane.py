@@ -1,5 +1,6 @@
 """Topics, groups, offsets and the service itself, over real sockets."""
 
+import re
 from dataclasses import asdict
 
 import httpx
@@ -7,6 +8,7 @@ import pytest
 
 from app.api.http.errors import STATUS_OF_CODE
 from app.domain.limits import FIXED_LIMITS, Limits
+from app.web.headers import CONTENT_SECURITY_POLICY
 
 
 def document_of(answer: httpx.Response) -> dict[str, object]:
@@ -147,9 +149,36 @@ def test_the_documentation_loads_nothing_from_elsewhere(http: httpx.Client) -> N
     assert page.headers["content-type"].startswith("text/html")
     assert "send_message" in page.text
     assert "The disk is full" in page.text, "answers are described in full"
-    for sign in ("src=", "http://", "https://", "<script"):
+    for sign in ("http://", "https://", "<style", " style="):
         assert sign not in page.text
+    loaded = re.findall(r"(?:src=|icon href=|stylesheet href=)(\S+?)[ >]", page.text)
+    assert len(loaded) == page.text.count("<script") + page.text.count("<link") == 3
+    for address in loaded:
+        assert http.get(f"/{address}").raise_for_status().content
+    assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    assert http.get("/docs/static/docs_page.py").status_code == 404
     assert http.get("/openapi.json").json()["openapi"] == "3.1.0"
+
+
+@pytest.mark.parametrize(
+    ("accept", "status"),
+    [
+        ("text/html,application/xhtml+xml,*/*;q=0.8", 307),
+        ("application/json, TEXT/HTML;q=0.5", 307),
+        ("*/*", 404),
+        ("text/htmlx", 404),
+    ],
+)
+def test_the_front_door_leads_browsers_to_the_pages(
+    http: httpx.Client, accept: str, status: int
+) -> None:
+    answer = http.get("/", headers={"Accept": accept})
+    assert answer.status_code == status
+    if status == 307:
+        assert answer.headers["location"].endswith("/ui/")
+        assert answer.headers["vary"] == "Accept"
+    else:
+        assert "the page is at /ui" in answer.json()["hint"]
 
 
 def test_the_pages_are_behind_the_same_shell(http: httpx.Client) -> None:

@@ -2,8 +2,11 @@
 # command of the Makefile, which runs them where no Docker is (tests/unit/test_dockerfile.py).
 #
 #   docker build -t curlew .
-#   docker run -v curlew-data:/data curlew migrate
-#   docker run -v curlew-data:/data -p 127.0.0.1:8710:8710 curlew serve --insecure-anonymous
+#   docker run -v curlew-data:/data -p 127.0.0.1:8710:8710 -e CURLEW_INSECURE_ANONYMOUS=true curlew
+#
+# The node brings its database to its schema, then serves. It listens on all addresses of the
+# container, so without CURLEW_INSECURE_ANONYMOUS it refuses to start: this version has no
+# authentication. Publish the port on 127.0.0.1 only. compose.yaml adds a PostgreSQL.
 
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /curlew
@@ -28,4 +31,4 @@ EXPOSE 8710
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=6s --start-period=30s CMD .venv/bin/python -c 'import urllib.request as u; u.urlopen("http://127.0.0.1:8710/healthz", timeout=5)'
 ENTRYPOINT [".venv/bin/curlew"]
-CMD ["serve"]
+CMD ["serve", "--migrate"]

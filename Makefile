@@ -24,8 +24,8 @@ run: .venv/run.stamp ## start a node on 127.0.0.1:8710 with its data in ./data
 	mkdir -p -m 700 data
 	$(BIN)/curlew dev $(ARGS)
 
-serve: .venv/run.stamp ## start a production node (after `make migrate`)
-	$(BIN)/curlew serve $(ARGS)
+serve: .venv/run.stamp ## start a production node; it migrates its database first
+	$(BIN)/curlew serve --migrate $(ARGS)
 
 migrate: .venv/run.stamp ## bring the metadata database to the newest schema
 	$(BIN)/curlew migrate $(ARGS)

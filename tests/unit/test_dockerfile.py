@@ -1,4 +1,5 @@
-"""No Docker engine runs the tests, so each step of the Dockerfile is a command that make runs."""
+"""No Docker engine runs the tests, so each step of the Dockerfile is a command that make runs, and
+what compose.yaml starts is held to the image and to the settings of a node."""
 
 import json
 import os
@@ -6,8 +7,12 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+
+from app.config import DEFAULT_PORT, ConfigError, load_config
 
 REPOSITORY = Path(__file__).parents[2]
 TARGETS = ("venv", "run", "serve", "health")
@@ -92,3 +97,96 @@ def test_the_last_stage_is_not_root(dockerfile: str) -> None:
     users = [rest for keyword, rest in instructions(last_stage) if keyword == "USER"]
     assert users
     assert not users[-1].startswith(("root", "0"))
+
+
+def environment_of(text: str) -> dict[str, str]:
+    """What the image sets in the environment of the node."""
+    last_stage = text.rpartition("\nFROM ")[2]
+    lines = [rest for keyword, rest in instructions(last_stage) if keyword == "ENV"]
+    return dict(pair.split("=", 1) for line in lines for pair in line.split())
+
+
+def test_the_image_serves_only_when_it_is_told_that_it_is_open(dockerfile: str) -> None:
+    image = environment_of(dockerfile)
+    with pytest.raises(ConfigError, match="CURLEW_INSECURE_ANONYMOUS=true"):
+        load_config(image, {})
+    config = load_config(image | {"CURLEW_INSECURE_ANONYMOUS": "true"}, {})
+    assert str(config.data_dir) in {
+        rest for keyword, rest in instructions(dockerfile) if keyword == "VOLUME"
+    }
+    assert ("EXPOSE", str(config.port)) in set(instructions(dockerfile))
+
+
+COMPOSE = (REPOSITORY / "compose.yaml").read_text()
+
+
+def faults_of(text: str, image: dict[str, str]) -> list[str]:
+    """What is wrong with a compose file for this image."""
+    document: dict[str, Any] = yaml.safe_load(text)
+    found = [
+        f"{name}: {fault}"
+        for name, service in document["services"].items()
+        for fault in faults_of_service(service, document)
+    ]
+    return [*found, *faults_of_node(document["services"]["curlew"], image)]
+
+
+def faults_of_service(service: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
+    if "build" not in service:
+        if not re.search(r":\d+\.\d+", service["image"]):
+            yield "its image has no version"
+        if "healthcheck" not in service:
+            yield "no health check"
+    if service.get("restart") != "unless-stopped":
+        yield "is not started again"
+    for volume in service["volumes"]:
+        if volume.partition(":")[0] not in document["volumes"]:
+            yield f"{volume} is no named volume"
+    for needed, how in service.get("depends_on", {}).items():
+        if needed not in document["services"] or how != {"condition": "service_healthy"}:
+            yield f"does not wait for {needed}"
+
+
+def faults_of_node(node: dict[str, Any], image: dict[str, str]) -> Iterator[str]:
+    if f"curlew-data:{image['CURLEW_DATA_DIR']}" not in node["volumes"]:
+        yield "the data directory is on no volume"
+    try:
+        config = load_config(image | node["environment"], {})
+    except ConfigError as error:
+        yield str(error)
+        return
+    if node["ports"] != [f"127.0.0.1:{DEFAULT_PORT}:{config.port}"]:
+        yield "its port is not that of the node, or open to other machines"
+
+
+def test_compose_starts_what_the_image_needs(dockerfile: str) -> None:
+    assert faults_of(COMPOSE, environment_of(dockerfile)) == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "fault"),
+    [
+        ("postgres:17.6-bookworm", "postgres:latest", "no version"),
+        ("healthcheck:", "labels:", "no health check"),
+        ("127.0.0.1:8710:8710", "8710:8710", "open to other machines"),
+        ("CURLEW_DATABASE_URL", "CURLEW_DATABASE", "is not a setting"),
+        ("CURLEW_INSECURE_ANONYMOUS", "CURLEW_AUTO_CREATE_TOPICS", "no authentication"),
+        ("curlew-data:/data", "curlew-data:/var/data", "on no volume"),
+        ("postgres-data:/var", "./postgres:/var", "no named volume"),
+        ("service_healthy", "service_started", "does not wait"),
+    ],
+)
+def test_a_fault_of_compose_would_be_noticed(
+    dockerfile: str, right: str, wrong: str, fault: str
+) -> None:
+    assert right in COMPOSE
+    faults = faults_of(COMPOSE.replace(right, wrong), environment_of(dockerfile))
+    assert any(fault in each for each in faults), faults
+
+
+def test_the_password_is_the_operators() -> None:
+    services = yaml.safe_load(COMPOSE)["services"]
+    given = services["postgres"]["environment"]["POSTGRES_PASSWORD"]
+    assert re.fullmatch(r"\$\{POSTGRES_PASSWORD:\?.+\}", given)
+    url = services["curlew"]["environment"]["CURLEW_DATABASE_URL"]
+    assert url == f"postgresql://curlew:{given}@postgres/curlew"

@@ -7,6 +7,7 @@ ARGS   ?=
 WORKERS ?= 2
 BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip install --quiet --no-build-isolation
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 TYPED  := $(wildcard app migrations tests benchmarks)
 LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links $(ARGS)
@@ -15,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run serve migrate health venv test test-crash test-conformance check format bench demo openapi lock clean
+.PHONY: help run serve migrate health venv test test-crash test-conformance check format bench demo openapi settings docs docs-serve lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +40,7 @@ test: .venv/test.stamp ## run all tests; ARGS="-k name" narrows, WORKERS=0 stays
 	$(BIN)/python -m compileall -q app migrations spark_connector/src
 	$(BIN)/python -m pytest -p tests.support.side_by_side -n $(WORKERS) $(ARGS)
 
-check: .venv/test.stamp ## lint, format, types, import contracts, tidiness, fresh OpenAPI
+check: .venv/test.stamp ## lint, format, types, import contracts, tidiness, fresh OpenAPI and settings, pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(TYPED)
@@ -49,14 +50,17 @@ check: .venv/test.stamp ## lint, format, types, import contracts, tidiness, fres
 	mkdir -p build
 	$(BIN)/curlew openapi > build/openapi.json
 	diff -u openapi/openapi.json build/openapi.json
+	$(BIN)/curlew settings > build/settings.md
+	diff -u docs/running/settings.md build/settings.md
+	$(MKDOCS) build --strict --quiet
 
 format: .venv/test.stamp ## let ruff fix and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test-crash: .venv/test.stamp ## kill, damage and cut power at length; figures to docs/guarantees.md
+test-crash: .venv/test.stamp ## kill, damage and cut power at length; figures to docs/promises.md
 	tests/install_servers.sh
-	$(BIN)/python -m tests.crash.sweeps.sweep --write docs/guarantees.md $(ARGS)
+	$(BIN)/python -m tests.crash.sweeps.sweep --write docs/promises.md $(ARGS)
 
 test-conformance: .venv/test.stamp ## hold a node to the OpenAPI document at length; EXAMPLES=500
 	CURLEW_SCHEMATHESIS_EXAMPLES=$(or $(EXAMPLES),200) $(BIN)/python -m pytest \
@@ -75,6 +79,17 @@ openapi: .venv/run.stamp ## write openapi/openapi.json anew
 	mkdir -p build
 	$(BIN)/curlew openapi > build/openapi.json
 	mv build/openapi.json openapi/openapi.json
+
+settings: .venv/run.stamp ## write docs/running/settings.md anew
+	mkdir -p build
+	$(BIN)/curlew settings > build/settings.md
+	mv build/settings.md docs/running/settings.md
+
+docs: .venv/test.stamp ## build the pages of docs/ into build/site
+	$(MKDOCS) build --strict --quiet
+
+docs-serve: .venv/test.stamp ## show the pages on http://127.0.0.1:8711 while they are written
+	$(MKDOCS) serve --strict --dev-addr 127.0.0.1:8711
 
 lock: .venv/test.stamp ## pin requirements/*.txt anew; ARGS=--upgrade takes newer versions
 	$(LOCK) -o requirements/build.txt requirements/build.in

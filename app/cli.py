@@ -5,6 +5,7 @@ curlew serve     a production node; --migrate brings the database to this versio
 curlew migrate   bring the metadata database to this version's schema
 curlew release-store  let another store use the metadata database, when its own is gone for good
 curlew openapi   print the OpenAPI document
+curlew settings  print every setting, its default and its range
 curlew store     look at, check, repair or fill a store (see `app.store_commands`)
 """
 
@@ -22,7 +23,7 @@ import uvloop
 from app import store_commands
 from app.api.document.openapi import render_document
 from app.cluster import ClusterConfig, Metadata, Migrated, migrate, shown_database
-from app.config import NAMES, Config, ConfigError, load_config
+from app.config import NAMES, SETTINGS, Config, ConfigError, load_config
 from app.domain.errors import CurlewError
 from app.main import NodeServer, PortInUse, bind
 from app.node import DataDirectoryUnusable, Node, log_cache_note, narrow_files
@@ -31,6 +32,7 @@ from app.runtime.descriptors import TooFewDescriptors, allow_open_files, fitted
 from app.runtime.private_files import keep_new_files_private, make_private_directory
 from app.runtime.system_clock import SystemClock
 from app.runtime.version import program_version
+from app.settings_page import settings_page
 from app.store import StoreLocked, StoreUnusable
 
 _LOG: Final = logging.getLogger(__name__)
@@ -52,28 +54,6 @@ _STARTUP_FAILURES: Final = (
 _SWITCHES: Final = ("access_log", "insecure_anonymous")
 """Settings whose flag takes no value."""
 
-_HELP: Final = {
-    "host": "address to listen on (127.0.0.1)",
-    "port": "port to listen on (8710)",
-    "data_dir": "directory of the log and, with SQLite, of the metadata (./data)",
-    "database_url": "metadata database: sqlite:///file or postgresql://user@host/name",
-    "flush": "flush mode of topics that do not name one: sync or async (sync)",
-    "segment_mib": "size of a commit-log segment in MiB (256); fixed at the first start",
-    "log_cache_mib": "newest MiB of the log to keep in memory, and up to as many older ones"
-    " that are read again and again; 0: all that the kernel keeps (0; 1/16 of the memory where"
-    " the machine gives free memory back to its host)",
-    "store_time_from_clock": "true: let store times begin anew at the node's clock, after a wrong"
-    " jump of it that is set right (false); see CLOCK_BEHIND",
-    "auto_create_topics": "true: a first send makes the topic (true in dev)",
-    "auto_create_groups": "false: who receives, streams, commits or joins makes no group (true)",
-    "insecure_anonymous": "serve other machines without authentication",
-    "trusted_proxies": "addresses and networks of proxies, separated by commas, whose"
-    " X-Forwarded-For and X-Forwarded-Proto are believed (none)",
-    "access_log": "log every request as a line of JSON",
-    "trace_hours": "hours that the trails of messages are kept (72)",
-    "log_level": "debug, info, warning or error (info)",
-}
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status: 0 well, 2 cannot start."""
@@ -81,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "openapi":
         sys.stdout.write(render_document())
+        return 0
+    if options.command == "settings":
+        sys.stdout.write(settings_page())
         return 0
     try:
         if options.command == "store":
@@ -138,12 +121,12 @@ def _parser() -> argparse.ArgumentParser:
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--config", type=Path, help="TOML file; flags win over it")
-        for setting in NAMES:
-            flag = "--" + setting.replace("_", "-")
-            if setting in _SWITCHES:
-                command.add_argument(flag, action="store_const", const="true", help=_HELP[setting])
+        for name_of_setting, setting in SETTINGS.items():
+            flag = "--" + name_of_setting.replace("_", "-")
+            if name_of_setting in _SWITCHES:
+                command.add_argument(flag, action="store_const", const="true", help=setting.meaning)
             else:
-                command.add_argument(flag, help=_HELP[setting])
+                command.add_argument(flag, help=f"{setting.meaning} ({setting.kind.values})")
         if name == "serve":
             command.add_argument(
                 "--migrate",
@@ -152,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
             )
     store_commands.add_parser(commands)
     commands.add_parser("openapi", help="print the OpenAPI document")
+    commands.add_parser("settings", help="print every setting with default and range, as Markdown")
     return parser
 
 

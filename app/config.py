@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from app.domain.limits import MIB, ContradictingLimits, Limits
 from app.domain.names import nearest
@@ -80,6 +80,20 @@ class Config:
             return False
 
 
+class Kind(NamedTuple):
+    """What a setting may be: how its text is read, and the same in words."""
+
+    parse: Callable[[str], object]
+    values: str
+
+
+class Setting(NamedTuple):
+    """A setting as `curlew serve --help` and the page of settings describe it."""
+
+    kind: Kind
+    meaning: str
+
+
 def _boolean(text: str) -> bool:
     try:
         return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[
@@ -89,35 +103,35 @@ def _boolean(text: str) -> bool:
         raise ValueError("use true or false") from None
 
 
-def _number(low: int, high: int) -> Callable[[str], int]:
+def _number(low: int, high: int) -> Kind:
     def parse(text: str) -> int:
         value = int(text) if text.lstrip("-").isdigit() else low - 1
         if not low <= value <= high:
             raise ValueError(f"use a whole number from {low} to {high}")
         return value
 
-    return parse
+    return Kind(parse, f"{low} to {high}")
 
 
-def _number_or_zero(low: int, high: int) -> Callable[[str], int]:
+def _number_or_zero(low: int, high: int) -> Kind:
     number = _number(low, high)
 
-    def parse(text: str) -> int:
+    def parse(text: str) -> object:
         try:
-            return 0 if text == "0" else number(text)
+            return 0 if text == "0" else number.parse(text)
         except ValueError as error:
             raise ValueError(f"{error}, or 0") from None
 
-    return parse
+    return Kind(parse, f"0, or {number.values}")
 
 
-def _choice(*choices: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
+def _choice(*choices: str, made: Callable[[str], object] = str) -> Kind:
+    def parse(text: str) -> object:
         if text not in choices:
             raise ValueError(f"use one of {', '.join(choices)}")
-        return text
+        return made(text)
 
-    return parse
+    return Kind(parse, ", ".join(choices))
 
 
 def _addresses(text: str) -> tuple[str, ...]:
@@ -134,32 +148,71 @@ def _addresses(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-_PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
-    "host": str,
-    "port": _number(0, 65_535),
-    "data_dir": Path,
-    "database_url": str,
-    "trace_hours": _number(1, 24 * 365),
-    "flush": lambda text: FlushMode(_choice("sync", "async")(text)),
-    "segment_mib": _number(SEGMENT_MIB_MIN, 4_096),
-    "log_cache_mib": _number_or_zero(LOG_CACHE_MIB_MIN, LOG_CACHE_MIB_MAX),
-    "store_time_from_clock": _boolean,
-    "auto_create_topics": _boolean,
-    "auto_create_groups": _boolean,
-    "insecure_anonymous": _boolean,
-    "trusted_proxies": _addresses,
-    "access_log": _boolean,
-    "log_level": _choice("debug", "info", "warning", "error"),
+_BOOLEAN: Final = Kind(_boolean, "true, false")
+
+SETTINGS: Final[Mapping[str, Setting]] = {
+    "host": Setting(Kind(str, "a name or an address"), "Address to listen on."),
+    "port": Setting(_number(0, 65_535), "Port to listen on. 0: a free one."),
+    "data_dir": Setting(
+        Kind(Path, "a path"), "Directory of the log and, with SQLite, of the metadata."
+    ),
+    "database_url": Setting(
+        Kind(str, "sqlite:///file or postgresql://user:password@host:port/name"),
+        "Metadata database. Empty: the file metadata.db in the data directory.",
+    ),
+    "flush": Setting(
+        _choice("sync", "async", made=FlushMode),
+        "Flush mode of topics that name none. sync: a send is answered when its data is on the "
+        "medium; async: when it is in the log.",
+    ),
+    "segment_mib": Setting(
+        _number(SEGMENT_MIB_MIN, 4_096),
+        "Size of a segment of the commit log in MiB. Fixed at the first start.",
+    ),
+    "log_cache_mib": Setting(
+        _number_or_zero(LOG_CACHE_MIB_MIN, LOG_CACHE_MIB_MAX),
+        "Newest MiB of the log to keep in memory, and up to as many older ones that are read again "
+        "and again. 0: as many as the kernel keeps. Unset: 0, but 1/16 of the memory where the "
+        "machine gives free memory back to its host.",
+    ),
+    "store_time_from_clock": Setting(
+        _BOOLEAN,
+        "Begin store times anew at the node's clock, after a wrong jump of it that is set right: "
+        "`CLOCK_BEHIND`. For one start.",
+    ),
+    "auto_create_topics": Setting(
+        _BOOLEAN, "A first send makes the topic. `curlew dev` sets it to true."
+    ),
+    "auto_create_groups": Setting(
+        _BOOLEAN, "A receive, stream, commit or heartbeat makes the group that it names."
+    ),
+    "insecure_anonymous": Setting(
+        _BOOLEAN, "Serve other machines without authentication: everybody there is an operator."
+    ),
+    "trusted_proxies": Setting(
+        Kind(_addresses, "addresses and networks, separated by commas"),
+        "Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.",
+    ),
+    "access_log": Setting(_BOOLEAN, "Log every request as one line of JSON."),
+    "trace_hours": Setting(_number(1, 24 * 365), "Hours that the trails of messages are kept."),
+    "log_level": Setting(
+        _choice("debug", "info", "warning", "error"), "Lowest level that is logged, to stderr."
+    ),
 }
+"""Every setting but the limits."""
+
+_PARSERS: Final = {name: setting.kind.parse for name, setting in SETTINGS.items()}
 assert {*_PARSERS, "limits"} == {item.name for item in fields(Config)}
 
 LIMITS_TABLE: Final = "limits"
 LIMIT_PREFIX: Final = "limit_"
 LIMIT_MAX: Final = 2**62
-_LIMIT_PARSERS: Final = {LIMIT_PREFIX + item.name: _number(1, LIMIT_MAX) for item in fields(Limits)}
-_ALL_PARSERS: Final = {**_PARSERS, **_LIMIT_PARSERS}
+_LIMIT_PARSERS: Final = {
+    LIMIT_PREFIX + item.name: _number(1, LIMIT_MAX).parse for item in fields(Limits)
+}
+_ALL_PARSERS: Final[Mapping[str, Callable[[str], object]]] = {**_PARSERS, **_LIMIT_PARSERS}
 
-NAMES: Final = tuple(_PARSERS)
+NAMES: Final = tuple(SETTINGS)
 """Every setting, as in the file; CURLEW_NAME in the environment, --na-me as a flag."""
 
 

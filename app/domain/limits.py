@@ -245,7 +245,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Raise `ContradictingLimits` for bounds that cannot hold together."""
-        for low, factor, high in _ORDERED:
+        for low, factor, high in ORDERED:
             most = PROPERTIES_ENCODED_BYTES_MAX if high == _ENCODED else getattr(self, high)
             given = getattr(self, low)
             if factor * given > most:
@@ -267,7 +267,7 @@ class ContradictingLimits(ValueError):
 
 
 _ENCODED: Final = "properties_encoded_bytes_max"
-_ORDERED: Final = (
+ORDERED: Final = (
     ("body_bytes_max", 1, "batch_bytes_max"),
     ("properties_bytes_max", 1, _ENCODED),
     ("queues_per_topic_max", 1, "queues_max"),

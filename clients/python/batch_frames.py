@@ -1,4 +1,4 @@
-"""Reads batch frames with nothing but the standard library; docs/batch-frame.md describes them."""
+"""Reads batch frames with nothing but the standard library; see docs/reference/batch-frame.md."""
 
 import struct
 import zlib

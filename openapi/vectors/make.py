@@ -269,7 +269,7 @@ def main() -> None:
     document = {
         "format": "application/vnd.curlew.batch",
         "version": 1,
-        "description": "See docs/batch-frame.md. Made by make.py.",
+        "description": "See docs/reference/batch-frame.md. Made by make.py.",
         "good": [*good_requests(), *good_answers()],
         "bad": bad_frames(),
     }

@@ -15,11 +15,13 @@ PAGES = sorted(
     for page in ROOT.glob(place)
     if blocks_of(page.read_text()) and "node_modules" not in page.parts
 )
+GUIDES = [page.stem for page in (ROOT / "docs/guides").glob("*.md")]
 
 
 def test_the_pages_are_found() -> None:
-    assert {"README.md", "docs/http-api.md"} <= set(PAGES)
-    assert len(blocks_of((ROOT / "README.md").read_text())) >= 6
+    assert {"README.md", "docs/first-steps.md", "docs/reference/http-api.md"} <= set(PAGES)
+    assert {f"docs/guides/{name}.md" for name in GUIDES} <= set(PAGES)
+    assert len(blocks_of((ROOT / "README.md").read_text())) >= 4
 
 
 def test_no_curl_is_left_out() -> None:

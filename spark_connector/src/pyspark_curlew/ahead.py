@@ -17,7 +17,7 @@ from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.planning import QueueRange
 
 BLOCK_RECORDS: Final = 128
-"""Messages of which the service knows a checksum, from multiples on (docs/batch-frame.md)."""
+"""Messages of which the service knows a checksum, from multiples on (the batch frame's page)."""
 
 
 class _Window(NamedTuple):

@@ -1,6 +1,6 @@
-"""The long fault tests, and their figures for docs/guarantees.md: `make test-crash`.
+"""The long fault tests, and their figures for docs/promises.md: `make test-crash`.
 
-    python -m tests.crash.sweeps.sweep --points 1000 --seed 1 --lives 5 [--write docs/guarantees.md]
+    python -m tests.crash.sweeps.sweep --points 1000 --seed 1 --lives 5 [--write docs/promises.md]
 
 Kills at `--points` points, all damages of the small store, `--lives` power cuts per file system,
 flush mode and kind of cut. Ends with status 1 when a promise was broken.

@@ -4,6 +4,7 @@
 """
 
 import configparser
+import json
 import logging
 import re
 import shlex
@@ -155,6 +156,47 @@ def test_the_pages_name_settings_that_there_are() -> None:
         str(page): found for page in pages if (found := unknown_settings(page.read_text()))
     } == {}
     assert unknown_settings("CURLEW_PORT and CURLEW_PROT") == {"CURLEW_PROT"}
+
+
+def strange_metrics(text: str) -> set[str]:
+    [source] = [page.read_text() for page in (ROOT / "app/api").rglob("metrics.py")]
+    known = set(re.findall(r'"((?:curlew|rocketmq)_[a-z_]+)"', source))
+    assert len(known) > 20
+    return set(re.findall(r"\b(?:curlew|rocketmq)_[a-z_]+[a-z]\b", text)) - known
+
+
+def test_alerts_name_metrics_that_there_are() -> None:
+    assert strange_metrics((DOCS / "running/health.md").read_text()) == set()
+    assert strange_metrics("curlew_ready and curlew_redy") == {"curlew_redy"}
+
+
+def strange_operations(text: str) -> list[str]:
+    """`METHOD /path` in a page that the document of the API does not have."""
+    paths = json.loads((ROOT / "openapi/openapi.json").read_text())["paths"]
+    known = [
+        (method.upper(), re.compile(re.sub(r"\{\w+\}", "[^/]+", re.escape(path).replace("\\", ""))))
+        for path, methods in paths.items()
+        for method in methods
+    ]
+    named = re.findall(
+        r"\b(GET|PUT|POST|PATCH|DELETE|HEAD) (/(?:v1/|metrics|readyz)[^\s`?,]*)", text
+    )
+    return [
+        f"{method} {path}"
+        for method, path in named
+        if "…" not in path
+        and not any(verb == method and form.fullmatch(path) for verb, form in known)
+    ]
+
+
+def test_the_pages_name_operations_that_there_are() -> None:
+    pages = [page for page in DOCS.rglob("*.md") if page.parent.name != "adr"]
+    text = "\n".join(page.read_text() for page in pages)
+    assert len(re.findall(r"\b(?:GET|PUT|POST|DELETE) /v1/", text)) > 60
+    assert strange_operations(text) == []
+    assert strange_operations("POST /v1/topics/{topic}/messages, GET /v1/tropics") == [
+        "GET /v1/tropics"
+    ]
 
 
 def test_the_unit_of_systemd_starts_a_node() -> None:

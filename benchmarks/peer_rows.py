@@ -125,6 +125,6 @@ PEER_ROWS = [
             missing=partial(peers.missing, "rabbitmq-server"))
         for kept, persistent in (("transient", False), ("persistent", True))
     ),
-    *_beside_redis("single send", "webdis XADD", "≥ 0.6", redis_over_http, "webdis"),
+    *_beside_redis("single send", "webdis XADD", "≥ 0.5", redis_over_http, "webdis"),
     *_beside_redis("frames sent", f"XADD, pipeline of {PIPELINE}", "≥ 2.5", redis_pipeline),
 ]  # fmt: skip

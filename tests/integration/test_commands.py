@@ -50,6 +50,12 @@ def test_the_version_is_told() -> None:
     assert re.fullmatch(r"curlew \d+\.\d+\.\d+\n", done.stdout)
 
 
+def test_every_setting_is_told() -> None:
+    done = curlew("settings")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (ROOT / "docs/running/settings.md").read_text()
+
+
 def test_a_migration_says_what_it_did(tmp_path: Path) -> None:
     database = f"SQLite file {tmp_path}/data/metadata.db"
     done = curlew("migrate", "--data-dir", str(tmp_path / "data"))

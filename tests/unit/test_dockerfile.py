@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,11 @@ def test_a_fault_of_compose_would_be_noticed(
     assert right in COMPOSE
     faults = faults_of(COMPOSE.replace(right, wrong), environment_of(dockerfile))
     assert any(fault in each for each in faults), faults
+
+
+def test_the_image_has_the_version_of_the_program() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert yaml.safe_load(COMPOSE)["services"]["curlew"]["image"] == f"curlew:{project['version']}"
 
 
 def test_the_password_is_the_operators() -> None:

@@ -16,7 +16,7 @@ from app.api.ports import Metadata
 from app.broker import Broker
 from app.domain.limits import Limits
 
-PAGES = {"/openapi.json", "/docs", "/ui"}
+PAGES = {"/", "/openapi.json", "/docs", "/docs/static/{name}", "/ui"}
 """What is served and is no operation."""
 
 NAMED = {"topic": "topic", "group": "group", "producer": "producer", "producer_group": "producer"}

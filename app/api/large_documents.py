@@ -20,6 +20,6 @@ async def answer_of(
     """The document that `make` gives, as FastAPI would answer it. Nobody changes the `parts`."""
 
     def written() -> str:
-        return make(*parts, **named).model_dump_json(by_alias=True)
+        return make(*parts, **named).model_dump_json(by_alias=True) + "\n"  # as `JsonLine` does
 
     return Response(await asyncio.to_thread(written), media_type="application/json")

@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run serve migrate health venv test test-crash test-conformance check format bench demo openapi settings docs docs-serve lock clean
+.PHONY: help run serve migrate health venv test test-fast test-crash test-conformance check format bench demo openapi settings docs docs-serve lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,10 @@ test: .venv/test.stamp ## run all tests; ARGS="-k name" narrows, WORKERS=0 stays
 	@# where Python writes no bytecode, each of hundreds of nodes would compile the app anew (0.3 s)
 	$(BIN)/python -m compileall -q app migrations spark_connector/src
 	$(BIN)/python -m pytest -p tests.support.side_by_side -n $(WORKERS) $(ARGS)
+
+test-fast: .venv/test.stamp ## what a change needs before a commit: no sockets, under 3 minutes
+	$(BIN)/python -m pytest -q -p tests.support.side_by_side -n $(WORKERS) \
+		tests/unit tests/contract/test_openapi_document.py $(ARGS)
 
 check: .venv/test.stamp ## lint, format, types, import contracts, tidiness, fresh OpenAPI and settings, pages
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -30,6 +31,11 @@ Rule = Callable[[str, str], Iterator[str]]
 """(path relative to the repository, text) -> complaints."""
 
 
+@cache
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
 def module_length(path: str, text: str) -> Iterator[str]:
     lines = text.count("\n")
     if path.endswith(".py") and lines > MODULE_LINES_MAX:
@@ -40,7 +46,7 @@ def function_length(path: str, text: str) -> Iterator[str]:
     """A migration is a table of columns rather than a function, so those are let be."""
     if not path.endswith(".py") or path.startswith("migrations/versions/"):
         return
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_tree(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
@@ -48,7 +54,7 @@ def function_length(path: str, text: str) -> Iterator[str]:
 
 
 def module_docstring(path: str, text: str) -> Iterator[str]:
-    if path.endswith(".py") and text.strip() and ast.get_docstring(ast.parse(text)) is None:
+    if path.endswith(".py") and text.strip() and ast.get_docstring(_tree(text)) is None:
         yield f"{path} does not open with a docstring"
 
 

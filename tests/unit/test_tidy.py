@@ -1,6 +1,7 @@
 """The repository keeps the house rules of `tests.support.tidiness`, and each rule bites."""
 
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ OFFENCES: dict[tidiness.Rule, tuple[str, str]] = {
 }
 
 
+@cache
 def committed_texts() -> list[tuple[str, str]]:
     """Every text file that git tracks or would track."""
     listing = subprocess.run(

@@ -2,7 +2,7 @@
 
 A copy has the original's body, tag, keys, sharding key, properties, content type and born time.
 Where the original stands is in reserved properties, with RocketMQ's names where it has one; a copy
-of a copy keeps the first origin.
+of a copy keeps the first origin. A copy of a request can be replied to as the request can.
 """
 
 import logging
@@ -16,7 +16,13 @@ from app.domain.limits import (
     MESSAGE_ID_BYTES_MAX,
     REASON_BYTES_MAX,
 )
-from app.domain.message import PROPERTY_GENERATION, Message, StoredMessage
+from app.domain.message import (
+    PROPERTY_GENERATION,
+    PROPERTY_REPLY_BY,
+    REQUEST_PROPERTIES,
+    Message,
+    StoredMessage,
+)
 from app.domain.positions import QueueOffset, TimestampMs
 from app.store.formats.record.record import encode_properties
 
@@ -133,6 +139,10 @@ def _origin_properties(
         ORIGIN_MESSAGE_ID: message_id,
         ORIGIN_PLACE: f"{origin.queue_id}:{origin.queue_offset}:{origin.store_time_ms}",
     }
+    if PROPERTY_REPLY_BY in message.system:  # no other program's: those are of any length
+        properties |= {
+            name: message.system[name] for name in REQUEST_PROPERTIES if name in message.system
+        }
     reason = _storable(reason or "")
     if reason:
         properties[REASON] = reason

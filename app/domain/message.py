@@ -52,6 +52,13 @@ PROPERTY_TTL: Final = "TTL"
 """Of a request: which it is, who waits for the reply, and for how many ms. RocketMQ's."""
 PROPERTY_REPLY_BY: Final = "MQ_REPLY_BY"
 """Until when somebody waits, epoch ms; TTL counts from a time that a retry does not know."""
+REQUEST_PROPERTIES: Final = (
+    PROPERTY_CORRELATION_ID,
+    PROPERTY_REPLY_TO,
+    PROPERTY_TTL,
+    PROPERTY_REPLY_BY,
+)
+"""All of a request's, which its copies for a group keep: whoever gets one may reply."""
 
 RESERVED_PROPERTIES: Final = frozenset(
     """KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET

@@ -51,9 +51,12 @@ class BlockedKeys:
         """The group's parked keys, by topic, queue and offset. Raises `GroupNotFound`."""
         self._find(group)
         return sorted(
-            BlockedKey(topic, queue_id, message)
-            for topic, queue_id, state in self._consumer_journal.of_group(group)
-            for message in state.parked.values()
+            [
+                BlockedKey(topic, queue_id, message)
+                for topic, queue_id, state in self._consumer_journal.of_group(group)
+                for message in state.parked.values()
+            ],
+            key=lambda key: (key.topic, key.queue_id, key.message.offset),
         )
 
     async def release(

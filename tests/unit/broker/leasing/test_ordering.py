@@ -213,6 +213,21 @@ async def test_a_parked_key_waits_for_its_release(how: Release, kill: bool) -> N
         assert texts(await world.receive()) == ["a2"]
 
 
+async def test_parked_keys_are_listed_by_topic_queue_and_offset() -> None:
+    async with running() as world:
+        await ordered(world, on_exhausted=WhenExhausted.PARK, max_attempts=1)
+        await send(world, "a1", "b1", "c1")
+        c1, b1, a1 = reversed(await world.receive())
+        for delivery in (b1, c1, a1):
+            await world.nack(delivery)
+        parked = world.broker.blocked_keys.parked(GROUP)
+        assert [(key.queue_id, key.message.offset, key.message.key) for key in parked] == [
+            (0, 0, "a"),
+            (0, 1, "b"),
+            (0, 2, "c"),
+        ]
+
+
 async def test_attempts_used_up_by_kills_are_noticed_in_order() -> None:
     async with running() as world:
         await ordered(world, max_attempts=2)

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
+from app.broker.failures.dead_letters import Selection
 from app.broker.produce.request_reply import Replied, expectation_of
+from app.broker.results import Nack
 from app.domain.errors import (
     BodyTooLarge,
     IllegalWait,
@@ -18,7 +20,7 @@ from app.domain.errors import (
 )
 from app.domain.limits import Limits
 from app.domain.message import Message, StoredMessage
-from tests.support.nodes.brokers import TOPIC, World, running
+from tests.support.nodes.brokers import GROUP, TOPIC, World, running
 from tests.support.nodes.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -56,6 +58,25 @@ async def test_a_reply_goes_to_the_request_that_waits() -> None:
         assert replied.sent.queue_offset == 1
         assert replied.correlation_id == correlation_of(messages[1])
         assert world.broker.request_reply.waiting_count == 0
+
+
+async def test_a_request_that_is_tried_again_can_still_be_replied_to() -> None:
+    async with running() as world, asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(requested(world, b"x"))
+        await until(lambda: world.store.bounds(TOPIC, 0).max_offset > 0)
+        [delivery] = await world.receive(1)
+        expectation = expectation_of(delivery.message)
+        for _ in range(2):  # a copy, and a copy of the copy
+            await world.nack(delivery)
+            [delivery] = await world.receive(1, wait_s=5)
+            assert expectation_of(delivery.message) == expectation
+        letter = Nack(delivery.receipt_handle)
+        await world.broker.settler.settle(TOPIC, GROUP, dead_letters=[letter])
+        world.broker.dead_letters.redrive(GROUP, Selection())
+        [delivery] = await world.receive(1, wait_s=5)
+        assert delivery.attempt == 1
+        world.broker.request_reply.reply(correlation_of(delivery.message), Message(b"in time"))
+        assert (await task).reply.message.body == b"in time"
 
 
 async def test_a_request_carries_what_rocketmq_says() -> None:

@@ -1,8 +1,11 @@
 """Fixtures of all tests. Their code is in `tests.support`."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, settings
 
+from app.store.fs.files import DiskUsage, OsFiles
 from tests.support.loop_turns import turn_watch
 from tests.support.metadata.databases import databases, postgres_databases, sqlite_databases
 from tests.support.metadata.postgres import own_postgres_server, postgres_server
@@ -21,6 +24,18 @@ settings.register_profile("curlew", deadline=None, suppress_health_check=[Health
 settings.load_profile("curlew")  # no test may depend on how fast the machine is
 
 start_java_quickly()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _roomy_disk() -> Iterator[None]:
+    """A store in the tests' own process finds a tenth of its disk used, however full the machine's is.
+
+    A store deletes old segments and refuses writes by this figure, so that tests of retention would
+    fail on a machine whose disk is 85 % full.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OsFiles, "disk_usage", lambda self: DiskUsage(total=100 << 30, free=90 << 30))
+        yield
 
 
 @pytest.fixture

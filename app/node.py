@@ -1,7 +1,8 @@
 """A node: store, metadata and broker, opened in order and closed in reverse.
 
-One process is one node is one data directory. The node owns the background services that belong to
-no single room: flushing what async topics wrote, checkpoints, refreshing the metadata, heartbeats.
+One process runs one node with one data directory. The node owns the background services that are
+of no single package: flushing what async topics wrote, checkpoints, refreshing the metadata,
+heartbeats.
 Tests start a `Node`, not a server.
 """
 

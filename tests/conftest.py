@@ -28,7 +28,7 @@ start_java_quickly()
 
 @pytest.fixture(scope="session", autouse=True)
 def _roomy_disk() -> Iterator[None]:
-    """A store in the tests' own process finds a tenth of its disk used, however full the machine's is.
+    """A store in the tests' own process finds a tenth of its disk used, however full the disk is.
 
     A store deletes old segments and refuses writes by this figure, so that tests of retention would
     fail on a machine whose disk is 85 % full.

@@ -1,4 +1,4 @@
-"""The HTTP shell: translates requests into broker calls and results into bytes. Decides nothing.
+"""The HTTP layer: translates requests into broker calls, results into bytes. Decides nothing.
 
 `build_api` gives the ASGI application to the composition root; `render_document` the OpenAPI text.
 """

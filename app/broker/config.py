@@ -1,4 +1,4 @@
-"""What an operator may set about the broker. Frozen; made by the config floor."""
+"""What an operator may set about the broker. Frozen; made by `app.config`."""
 
 from dataclasses import dataclass
 

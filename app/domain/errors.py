@@ -1,4 +1,4 @@
-"""The error tree. Codes are stable; SDKs switch on them. HTTP statuses live in `api.errors`.
+"""The error tree. Codes are stable; SDKs switch on them. HTTP statuses: `app.api.http.errors`.
 
     CurlewError
     ├── InvalidRequest            the request can never succeed as it is
@@ -10,15 +10,18 @@
     │   ├── BodyTooLarge · PropertiesTooLarge · BatchTooLarge
     │   └── UnsupportedContentType · IdempotencyKeyReused
     ├── NotFound                  TopicNotFound · QueueNotFound · GroupNotFound · MessageNotFound
-    │   ├── ScheduleNotFound · ProducerNotFound
+    │   ├── ScheduleNotFound · ProducerNotFound · TransactionNotFound
+    │   ├── OperationNotFound · RequestNotFound
     │   └── MemberNotFound · SnapshotNotFound · SubscriptionNotFound
     ├── StateConflict             the state of the resource forbids it
     │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired
     │   ├── TopicTypeConflict · AlreadyDelivered · PreconditionFailed
     │   ├── StaleGeneration · QueueNotOwned · BroadcastGroup · ConsumptionConflict
+    │   ├── TransactionConflict · RequestExpired
     │   └── ProducerFenced · ProducerSealed · SequenceOutOfOrder · AlreadyStored
+    ├── NoReply                   the request is stored, and no reply came in time
     ├── TryAgain                  the same request may succeed later
-    │   ├── TimersNotReady · TooManyRequests · RequestInProgress
+    │   ├── SystemBusy · TimersNotReady · TooManyRequests · RequestInProgress
     │   └── ShuttingDown · MetadataUnavailable
     └── NodeFault                 we are broken: StoreFailed · DiskFull · InternalError
 

@@ -1,4 +1,7 @@
-"""Long polls: the broker waits for messages, and is told when the client leaves meanwhile."""
+"""Notices that the client of a waiting request has disconnected, and ends its wait.
+
+The wait itself is in `app.broker.read.long_polls`.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine

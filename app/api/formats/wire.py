@@ -1,9 +1,9 @@
 """Shapes of the data plane as JSON: what clients write, what they read. msgspec structs only.
 
-Not here: how they are decoded (`decoding`) and filled (`rendering`), headers and query parameters
-(`parameters`, `mq_headers`), the control plane (`schemas`). The OpenAPI document takes the
-schemas of the hot operations from these structs, so a field added here is documented by itself.
-Requests refuse unknown fields; answers may grow.
+Not here: how they are decoded (`decoding`) and filled (`rendering`), headers (`mq_headers`), query
+parameters (`app.api.http.parameters`), the control plane (`app.api.control.schemas`). The
+OpenAPI document takes the schemas of the hot operations from these structs, so a field added here
+is documented by itself. Requests refuse unknown fields; answers may grow.
 """
 
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""Requests and answers over HTTP: parameters, packing, conditions, budgets."""
+"""Parts of HTTP for both planes: errors, request context, parameters, conditions, memory budget."""

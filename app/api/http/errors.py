@@ -1,8 +1,8 @@
 """Errors on the wire: the one table of code → HTTP status, and the problem document (RFC 9457).
 
 Not here: what an error means (`domain.errors`), and where it is raised. Every answer of this
-service that is not a success is made by `render_problem`, whichever room noticed it: data plane,
-FastAPI or gateway. The error classes below exist only over HTTP and therefore live here.
+service that is not a success is made by `render_problem`: those of the data plane, of FastAPI and
+of the gateway. The error classes below exist only over HTTP and therefore live here.
 
 Called by every module of `app.api`; `error_codes` is served at `GET /v1/error-codes`.
 """

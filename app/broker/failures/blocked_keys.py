@@ -1,8 +1,8 @@
-"""Parked keys of groups in order: which there are, and releasing them.
+"""Blocked keys of groups in order: listing and releasing them. The API says "parked".
 
-A key is parked when a message of it was delivered as often as it may be and the group says
-`on_exhausted: park`. Nothing of the key is delivered until somebody decides what becomes of that
-message. Event loop only.
+A message that has used up its delivery attempts blocks its sharding key when the group's setting is
+`on_exhausted: park`. No message of the key is delivered until an operator releases that message.
+Event loop only.
 """
 
 from enum import StrEnum

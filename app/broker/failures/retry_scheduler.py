@@ -2,8 +2,9 @@
 
 The copy goes to the group's retry topic, at once or through the delayed messages; the last one goes
 to its dead letters. The copy and the entry that the original is done are one step: a crash leaves
-both or neither, so no message is lost and none is doubled. What cannot be written stays failing and
-is tried again by the lease watch.
+both or neither, so no message is lost and none is doubled. What cannot be written stays failing;
+the service `lease-watch` (`Broker.expire_leases`) tries it again. `retry_policy` decides between
+retry and dead letter, and how long a retry waits.
 
 A group in order keeps a message in its place, where it blocks its key; what follows its last
 delivery is up to the group. Event loop only.

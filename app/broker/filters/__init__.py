@@ -1,1 +1,1 @@
-"""Filters of messages: tags, SQL expressions, exact texts."""
+"""Filter expressions over messages: tags, and SQL92 conditions over properties."""

@@ -1,7 +1,7 @@
 """Filter expressions: parsed once, then asked about the properties of each message. Pure.
 
 A tag expression is `*` (or nothing) for every message, or tags joined by `||`. After `sql:` stands
-a condition over properties, RocketMQ's SQL92 (`sql_filter`). The consume queue holds
+a condition over properties, RocketMQ's SQL92 (`app.broker.filters.sql`). The consume queue holds
 `java_hash(tag)` per message, so the store can skip by hash where only certain tags can match; since
 hashes collide, and a condition says more, every message that is read is still asked. Messages
 without a tag have hash 0 and match no tag.

@@ -6,7 +6,7 @@ from app.domain.errors import Quota, TooManyRequests
 
 
 class GroupNotifier:
-    """One bell per group; ringing it lets everybody who waits look again."""
+    """Heartbeats that wait, by group: a change of the group wakes all of them."""
 
     def __init__(self, waiters_max: int) -> None:
         self._waiters_max = waiters_max

@@ -1,9 +1,9 @@
-"""Members of groups in pull mode: heartbeats with long poll, silence, queue locks, fenced commits.
+"""Members of groups in pull mode: heartbeats with long poll, liveness, queue locks, fenced commits.
 
-The rules are pure steps of `app.domain.consumers.rebalancing`, run on the truth in SQL; here is
-what needs a clock, waiting and memory. A change made on this node is told to its waiting members
-at once, one made on another node with the next turn (`BrokerConfig.member_check_seconds`). Without
-the database nobody joins, leaves or is taken for silent: everybody keeps what they have.
+The rules are the pure functions of `app.domain.consumers.rebalancing`, applied to the rows in SQL;
+here is what needs a clock, waiting and memory. A change made on this node is told to its waiting
+members at once, one made on another node with the next turn (`BrokerConfig.member_check_seconds`).
+While the database is down no member joins, leaves or expires, and each keeps its queues.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Why a message is not delivered to a group, or what became of it: one answer, with what to do.
 
-Says only what it has seen: the group's progress, leases, retries, dead letters and, where those say
-no more than "done", the message's trail. Event loop only.
+Reads the group's progress, leases, retries and dead letters and, where those say no more than
+"done", the message's trace. Event loop only.
 """
 
 from enum import StrEnum

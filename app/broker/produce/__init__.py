@@ -1,1 +1,1 @@
-"""What a send means: placing, types, requests with replies, acks and sends as one step."""
+"""Sending: choice of queue, topic types, batches and atomic batches, requests with replies."""

@@ -1,9 +1,9 @@
 """Committed offsets of all groups: in memory now, in SQL within a second.
 
-The book holds what SQL is to hold, a checkpoint for people and tools; what must not be lost is in
-the log (`consumer_journal`). Progress of leases is collected when the book is written (`track`),
-commits by clients go in at once (`advance`). A database that is down stops nobody: rows
-stay dirty, the next turn tries again, and `problem` says so. Event loop only.
+SQL gets a copy of the committed offsets, for operators and tools; the durable ones are in the log
+(`consumer_journal`). The cache takes over the progress of leases when it is written to SQL
+(`track`), and commits of clients at once (`advance`). While the database is down the rows stay
+dirty, the next turn tries again, and `problem` says why. Event loop only.
 
 Invariant: an offset goes back only through `force` and `correct`.
 """

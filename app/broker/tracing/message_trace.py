@@ -1,12 +1,12 @@
-"""The trail of a message: who got it when, and what became of it, for each group.
+"""The trace of a message: which client got it when, and what became of it, for each group.
 
 What happens to messages is noted in memory and written twice a second into a system topic: one
 record for each page of 1,024 offsets of a queue to which something has happened, found again by its
-key. So a receive of 32 messages costs one note, not 32, and reading a trail is a look-up in the key
-index. That a message was stored, the message says itself.
+key. So a receive of 32 messages costs one note, not 32, and reading a trace is a look-up in the key
+index. When a message was stored is not noted: its own record says so.
 
-A trail is for people: what was noted in the last half second before a kill is lost, and when notes
-come faster than they can be written, some are dropped and counted. Event loop only.
+A trace may lack events: a kill loses those of the last half second, and when they come faster than
+they can be written, some are dropped and counted. Event loop only.
 """
 
 from collections import Counter, deque

@@ -1,1 +1,1 @@
-"""The metadata of the cluster in SQL: the one door to it."""
+"""The metadata of the cluster in SQL. `metadata.Metadata` is its only entry point."""

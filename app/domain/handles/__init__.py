@@ -1,1 +1,1 @@
-"""Signed handles and cursors that a client gives back."""
+"""Texts that a client gives back: receipt and recall handles (signed), cursors (not signed)."""

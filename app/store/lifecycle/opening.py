@@ -1,4 +1,4 @@
-"""What happens before a store serves: meta file, checkpoint, and whether the log must be read."""
+"""Opening a store: meta file, checkpoint, and from which offset `recovery` has to read the log."""
 
 import logging
 import os

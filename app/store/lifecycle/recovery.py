@@ -1,6 +1,7 @@
 """Opening after anything but a clean stop: find the end of the log, bring queues and index to it.
 
-The log is read from where the checkpoint (or the oldest derived file that must be made again) ends.
+`opening` decides from where to read (`ScanPlan.start`): from the end of the checkpoint, or of the
+oldest derived file that must be made again.
 Every record is checked, and its unit and keys are put where they belong, which is harmless when
 they are there already. How bad bytes are judged is in `log_scan`.
 """

@@ -1,14 +1,14 @@
 """What background services still need of the log, whatever its age: retention stops there.
 
 A service that keeps its work as records (delayed messages, half messages, its own journal)
-registers a pin. While it names a physical offset no segment at or above it is deleted, neither for
-age nor for size nor because the disk fills; the report of each pass says who holds what, and at the
-refusal ratio of the disk writes are refused.
+registers a hold: a function that gives a physical offset, or None. No segment at or above that
+offset is deleted, for age, size or a full disk. Each pass reports which service holds what; at the
+disk's refusal ratio writes are refused.
 
-The broker's own topics (`rmq_sys_…`) need no pin for what stands in them: they never expire, and
-from their first offset, which their owner trims, they hold the log as a pin does.
+The broker's own topics (`rmq_sys_…`) need no hold: they never expire, and the log is kept from
+their first offset on, which their owner trims.
 
-Pins are added on the event loop, before retention runs. `oldest` is called by the thread that
+Holds are added on the event loop, before retention runs. `oldest` is called by the thread that
 carries out retention: it must only read a value, and may be behind but never ahead of the truth.
 """
 

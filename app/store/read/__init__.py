@@ -1,1 +1,1 @@
-"""Reading and checking records, look-ups; the fast paths for known blocks."""
+"""Reading and checking records, look-ups, the fast paths for verified blocks."""

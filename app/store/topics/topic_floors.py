@@ -11,8 +11,8 @@ A generation is a positive integer. 0 stands for a name without generations: the
 topics and retry topics. Of those only the floors are kept, and whether they live.
 
 A name that was deleted is remembered: its floors say where the next generation begins. So there is
-one state for each name that ever was, and `deleted_names` and `deleted_queues` are what whoever
-makes names has to bound. Event loop only.
+one state for each name that ever was. `app.broker.lifecycle.name_room` bounds how many names and
+queues there may be. Event loop only.
 """
 
 from collections import OrderedDict

@@ -1,9 +1,10 @@
-"""Entries that must stand in the log before what is appended after them, on a full disk too.
+"""Entries of the start that must be in the log before the first new message.
 
-What the broker finds out at the start (that offsets lie beyond the end of their queue) must be in
-the log before the next message is. Without room for it the node starts all the same: the entry
-waits, and every append writes it first or is refused with it. A crash before loses nothing, for
-nothing was appended. Event loop only.
+At its start the broker may find that its state names messages which the log has lost (committed
+offsets beyond the end of a queue, results of producers). The entry that corrects the state must
+stand in the log before the next message. On a full disk the node starts all the same: the entry
+waits, and every append writes it first or is refused with it. A crash before that loses nothing,
+since nothing was appended. Event loop only.
 """
 
 import contextlib

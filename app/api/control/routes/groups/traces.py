@@ -1,4 +1,4 @@
-"""The trail of a message: what became of it in each group."""
+"""The trace of a message: what became of it in each group."""
 
 from typing import Annotated, Self
 

@@ -170,7 +170,7 @@ class Node:
         policy = RetentionPolicy(
             default_ms=DEFAULT_RETENTION_MS,
             by_topic_ms={topic.name: topic.retention_ms for topic in topics}
-            | self.broker.retry_scheduler.retention_ms()
+            | self.broker.failed_deliveries.retention_ms()
             | self._hidden()
             | {TRACE_TOPIC: self.config.trace_hours * 3_600_000},
         )

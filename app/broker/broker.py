@@ -18,8 +18,8 @@ from app.broker.dedup.deduplicator import Deduplicator
 from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.delays.delayed_messages import DelayedMessages
 from app.broker.failures.blocked_keys import BlockedKeys
-from app.broker.failures.dead_letters import DeadLetters
-from app.broker.failures.retry_scheduler import RetryScheduler
+from app.broker.failures.dead_letter_admin import DeadLetters
+from app.broker.failures.failed_deliveries import FailedDeliveries
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.group_pause import GroupPause
 from app.broker.groups.groups import Groups
@@ -120,8 +120,8 @@ class Broker:
         self.offset_admin = OffsetAdmin(context, groups, self.members, self.consumptions)
         self.group_pause = GroupPause(context.metadata, groups)
         self.dead_letters = DeadLetters(context, self.jobs, trace)
-        self.retry_scheduler = RetryScheduler(context, groups, self.delays, trace)
-        self.blocked_keys = BlockedKeys(context, groups, self.retry_scheduler)
+        self.failed_deliveries = FailedDeliveries(context, groups, self.delays, trace)
+        self.blocked_keys = BlockedKeys(context, groups, self.failed_deliveries)
         self.settings_changes = SettingsChanges(
             context, groups, self.members, long_polls, self.lifecycle
         )
@@ -131,7 +131,7 @@ class Broker:
         self.receiver = Receiver(context, long_polls, groups, self.consumptions, signer, trace)
         self.streams = StreamRegistry(context, long_polls, self.puller, groups, self.receiver)
         self.settler = Settler(
-            context, groups, signer, self.retry_scheduler, trace, self.streams.note
+            context, groups, signer, self.failed_deliveries, trace, self.streams.note
         )
         self.ack_and_produce = AckAndProduce(
             context, self.settler, self.sender, delayed, groups, self.streams.note
@@ -258,7 +258,7 @@ class Broker:
         groups.follow_settings()
         for subscription in groups.expire(self._clock.monotonic_s()):
             with groups.faults.guard(subscription.row):
-                await self.retry_scheduler.watch(subscription)
+                await self.failed_deliveries.watch(subscription)
             groups.tell_of_room(subscription.in_flight, subscription.group)
         self.streams.expire()
 

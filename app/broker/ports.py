@@ -7,8 +7,8 @@ The value types are the store's own and the domain's.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from app.domain.changes.conditions import Changed, Terms
 from app.domain.changes.merging import Named
-from app.domain.changes.terms import Changed, Terms
 from app.domain.consumers.membership import GroupPulse, Membership, Rebalance
 from app.domain.identity import Deletion, Kind
 from app.domain.message import Message, StoredMessage

@@ -13,6 +13,7 @@ from app.broker.groups.members import Members
 from app.broker.lifecycle.lifecycle import Lifecycle
 from app.broker.ports import Group, Topic
 from app.broker.read.long_polls import LongPolls
+from app.domain.changes.conditions import Changed, Terms
 from app.domain.changes.effects import (
     SettingsChange,
     TopicFacts,
@@ -21,7 +22,6 @@ from app.domain.changes.effects import (
     effects_on_topic,
 )
 from app.domain.changes.merging import DEFAULT, Named
-from app.domain.changes.terms import Changed, Terms
 from app.domain.settings import GroupMode, default_topic_settings
 
 _NO_TERMS: Final = Terms()

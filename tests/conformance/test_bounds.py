@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from app.cluster import Metadata
-from app.domain.changes.terms import Terms
+from app.domain.changes.conditions import Terms
 from app.domain.errors import StateConflict
 from app.domain.limits import NODES_KEPT_MAX, Limits
 from app.domain.schedules import ScheduleSettings

@@ -7,8 +7,8 @@ from sqlalchemy import select
 
 from app.cluster import Metadata
 from app.cluster.metadata.schema.tables import metadata as tables
+from app.domain.changes.conditions import Conditions, Terms
 from app.domain.changes.merging import DEFAULT, Named
-from app.domain.changes.terms import Conditions, Terms
 from app.domain.errors import (
     CurlewError,
     GroupNotFound,

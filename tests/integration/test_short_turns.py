@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.api.http.request_context import AsgiApp
-from app.broker.dedup.producer_table import ProducerTable
+from app.broker.dedup.dedup_table import DedupTable
 from app.broker.dedup.tokens import Placed, ProducerToken
 from app.broker.results import BatchItem, QueuePosition
 from app.cluster import migrate
@@ -66,7 +66,7 @@ async def test_the_first_checkpoint_of_many_queues(tmp_path: Path, turn_watch: T
         assert node.store.undispatched_bytes < before / 10
 
 
-def fill_producers(table: ProducerTable, results: int) -> None:
+def fill_producers(table: DedupTable, results: int) -> None:
     """As after so many sends of each producer; they share their results to save memory."""
     shared = deque((seq, Placed.in_one_queue(2, 10**9 + seq, 1)) for seq in range(results))
     for number in range(PRODUCERS):

@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from app.broker.dedup import producer_table
-from app.broker.dedup.producer_entries import KnownProducer, SequenceNumbers
+from app.broker.dedup import dedup_table
+from app.broker.dedup.dedup_entries import KnownProducer, SequenceNumbers
+from app.broker.dedup.dedup_table import DedupTable
 from app.broker.dedup.producer_plans import Plan
-from app.broker.dedup.producer_table import ProducerTable
 from app.broker.dedup.tokens import KeyToken, Placed, ProducerToken, family_of
-from app.broker.failures import dead_letters
+from app.broker.failures import dead_letter_admin as dead_letters
 from app.broker.journal.journal import Journal, JournaledState
 from app.broker.progress import consumer_state as group_progress
 from app.broker.progress.consumer_state import (
@@ -90,7 +90,7 @@ class ProducersAtWork:
 
     def __init__(self) -> None:
         limits = Limits(producer_results_max=self.results_max)
-        self.table = self.state = ProducerTable(limits)
+        self.table = self.state = DedupTable(limits)
         self._now_ms = 1_000
 
     def change(self, op: Op) -> tuple[bytes, Callable[[], Callable[[bool], None]]] | None:
@@ -392,8 +392,8 @@ def small_chunks() -> Iterator[None]:
     """A chunk for almost every row."""
     with ExitStack() as stack:
         for module, name in (
-            (producer_table, "_CHUNK_BYTES"),
-            (producer_table, "FORGOTTEN_AT_ONCE"),
+            (dedup_table, "_CHUNK_BYTES"),
+            (dedup_table, "FORGOTTEN_AT_ONCE"),
             (group_progress, "CHUNK_BYTES"),
             (group_progress, "_ROW_PAGES_MAX"),
             (group_progress, "_ROW_DELIVERIES_MAX"),
@@ -417,7 +417,7 @@ def test_what_is_replayed_is_what_was(make: Callable[[], Any], ops: list[Op]) ->
     run(make, ops).check()
 
 
-def _with_closed(table: ProducerTable, producer_id: str) -> KnownProducer | None:
+def _with_closed(table: DedupTable, producer_id: str) -> KnownProducer | None:
     return table._producers.get(producer_id)
 
 
@@ -429,8 +429,8 @@ def _without_entries(journal: Journal, snapshot: Any) -> None:
 _load = Journal._load
 BROKEN: list[tuple[Any, object, str, object]] = [
     (GroupsAtWork, Journal, "_load", _without_entries),  # entries between chunks are lost
-    (ProducersAtWork, producer_table, "drop_results", lambda *_: None),  # or applied twice
-    (ProducersAtWork, ProducerTable, "_find", _with_closed),  # or what was ended is written down
+    (ProducersAtWork, dedup_table, "drop_results", lambda *_: None),  # or applied twice
+    (ProducersAtWork, DedupTable, "_find", _with_closed),  # or what was ended is written down
     (ProducersAtWork, Journal, "_append_chunk", AsyncMock()),  # or chunks are missing
 ]
 

@@ -9,13 +9,13 @@ from typing import Final
 from msgspec import UNSET
 
 from app.api.bodies.packing import VARY, pack, wanted_packing
-from app.api.dataplane.waiting import ClientWatch
+from app.api.dataplane.client_watch import ClientWatch
 from app.api.formats import media
 from app.api.formats.cloudevents import event_of
 from app.api.formats.prefer_header import wait_of
 from app.api.formats.rendering import record_views
 from app.api.formats.wire import GapView, MessageView, PullAnswer, encode, encode_line
-from app.api.http.conditional_requests import IF_NONE_MATCH, is_known, sealed_headers, tag_of_range
+from app.api.http.entity_tags import IF_NONE_MATCH, is_known, sealed_headers, tag_of_range
 from app.api.http.errors import InvalidBody
 from app.api.http.parameters import Query, integer_of
 from app.api.http.rate_limit_headers import near_quota_headers

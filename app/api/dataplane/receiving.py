@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import UNSET
 
 from app.api.bodies.unpacking import read_unpacked
-from app.api.dataplane.waiting import ClientWatch
+from app.api.dataplane.client_watch import ClientWatch
 from app.api.formats import media
 from app.api.formats.decoding import receive_decoder
 from app.api.formats.prefer_header import wait_of

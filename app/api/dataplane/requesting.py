@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from app.api.bodies.unpacking import read_unpacked
-from app.api.dataplane.waiting import unless_gone
+from app.api.dataplane.client_watch import unless_gone
 from app.api.formats import media
 from app.api.formats.dedup_headers import IDEMPOTENCY_KEY
 from app.api.formats.merging import MessageToSend, message_to_send

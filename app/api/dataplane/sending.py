@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from app.api.bodies.delivery_times import due_of
 from app.api.bodies.unpacking import CONTENT_ENCODING, packing_of, read_unpacked
-from app.api.dataplane.answers import answer_results
+from app.api.dataplane.entry_results import answer_results
 from app.api.formats import media
 from app.api.formats.cloudevents import (
     EVENTS,

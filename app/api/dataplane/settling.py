@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from app.api.bodies.entry_counting import check_settled_count
 from app.api.bodies.unpacking import read_unpacked
-from app.api.dataplane.answers import answer_results
+from app.api.dataplane.entry_results import answer_results
 from app.api.dataplane.receiving import invisible_ms_of
 from app.api.dataplane.sending import Entry, entry_of, result_of, traced
 from app.api.formats import media

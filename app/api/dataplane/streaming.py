@@ -9,8 +9,8 @@ place at once.
 import asyncio
 from typing import Final
 
+from app.api.dataplane.client_watch import unless_gone
 from app.api.dataplane.receiving import invisible_ms_of
-from app.api.dataplane.waiting import unless_gone
 from app.api.formats import media
 from app.api.formats.decoding import is_header_text
 from app.api.formats.stream_text import EventLines, JsonLines, StreamText

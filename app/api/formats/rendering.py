@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from app.api.formats.decoding import DECODE_FAULTS
 from app.api.formats.wire import DeadLetterView, DeliveredMessage, MessageView, ReplyView
-from app.broker.failures.dead_letters import DeadLetter
+from app.broker.failures.dead_letter_admin import DeadLetter
 from app.broker.produce.request_reply import Reply, expectation_of
 from app.broker.results import Delivery
 from app.domain.message import StoredMessage

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from fastapi import Depends, Header, Query, Request
 
-from app.domain.changes.terms import Conditions, Terms, Versions
+from app.domain.changes.conditions import Conditions, Terms, Versions
 from app.domain.errors import InvalidRequest
 
 _TAG: Final = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'

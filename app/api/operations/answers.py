@@ -41,7 +41,7 @@ CACHE_HEADERS: Final[Json] = {
     "Cache-Control": _TEXT,
     "Vary": _TEXT,
 }
-"""What `conditional_requests` gives."""
+"""What `entity_tags` gives."""
 
 BINARY: Final[Json] = {"type": "string", "format": "binary"}
 EVENT_SCHEMA: Final[Json] = {

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from app.broker.consume.receiver import check_invisible
 from app.broker.context import Context
-from app.broker.failures.retry_scheduler import FailedDelivery, RetryScheduler
+from app.broker.failures.failed_deliveries import FailedDeliveries, FailedDelivery
 from app.broker.groups.groups import Groups
 from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.consumer_journal import ConsumerJournal
@@ -61,7 +61,7 @@ class Settler:
         context: Context,
         groups: Groups,
         signer: ReceiptCache,
-        retry_scheduler: RetryScheduler,
+        failed_deliveries: FailedDeliveries,
         message_trace: MessageTrace,
         note_settled: Callable[[Sequence[SettleResult]], None],
     ) -> None:
@@ -75,7 +75,7 @@ class Settler:
         self._offset_cache = groups.offset_cache
         self._groups = groups
         self._consumer_journal = groups.consumer_journal
-        self._retry_scheduler = retry_scheduler
+        self._failed_deliveries = failed_deliveries
         self._message_trace = message_trace
         self._note_settled = note_settled
 
@@ -112,7 +112,7 @@ class Settler:
         if dead_letters:
             failed |= self._fail_all(subscription, "dead_letter", dead_letters, results, now_s)
         if failed:
-            ended = await self._retry_scheduler.deal_with(
+            ended = await self._failed_deliveries.deal_with(
                 subscription, settings, list(failed.values())
             )
             _tell_of_ended(results, failed, ended)

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from app.broker.context import Context
-from app.broker.dedup.producer_entries import Fresh, ProducerState
+from app.broker.dedup.dedup_entries import Fresh, ProducerState
+from app.broker.dedup.dedup_table import DedupTable
 from app.broker.dedup.producer_plans import Plan
-from app.broker.dedup.producer_table import ProducerTable
 from app.broker.dedup.tokens import (
     ANY_QUEUE,
     Claim,
@@ -83,7 +83,7 @@ class Deduplicator:
         self._delayed = delayed
         self._readers = context.readers
         self._check_open = context.gate.check_for_sends
-        self._table = ProducerTable(context.limits)
+        self._table = DedupTable(context.limits)
         self._is_forgetting = False
         self.journal = Journal(context.store, PRODUCER_TOPIC, self._table, context.readers)
 

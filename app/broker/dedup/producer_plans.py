@@ -27,7 +27,7 @@ class Plan(NamedTuple):
 
 
 class ProducerPlans:
-    """The newest plan of each family and topic. Part of `ProducerTable`; event loop only."""
+    """The newest plan of each family and topic. Part of `DedupTable`; event loop only."""
 
     def __init__(self) -> None:
         self._families: dict[str, dict[str, Plan]] = {}

@@ -1,6 +1,6 @@
 """What a producer says to have its request stored once, and where its messages went.
 
-Values only; `producer_table` keeps them, `deduplicator` acts on them.
+Values only; `dedup_table` keeps them, `deduplicator` acts on them.
 """
 
 import re

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from app.broker.context import Context
-from app.broker.failures.retry_scheduler import FailedDelivery, RetryScheduler
+from app.broker.failures.failed_deliveries import FailedDeliveries, FailedDelivery
 from app.broker.groups.groups import Groups
 from app.broker.leasing.retry_policy import Failure
 from app.broker.leasing.subscriptions import LeasedQueue, Subscription
@@ -41,7 +41,7 @@ class BlockedKey(NamedTuple):
 class BlockedKeys:
     """One per broker."""
 
-    def __init__(self, context: Context, groups: Groups, retries: RetryScheduler) -> None:
+    def __init__(self, context: Context, groups: Groups, retries: FailedDeliveries) -> None:
         self._metadata = context.metadata
         self._groups = groups
         self._consumer_journal = groups.consumer_journal

@@ -7,8 +7,8 @@ alone, and changing those leaves a group paused. Event loop only.
 
 from app.broker.groups.groups import Groups
 from app.broker.ports import Group, Metadata
+from app.domain.changes.conditions import Changed, Terms
 from app.domain.changes.effects import SettingsChange
-from app.domain.changes.terms import Changed, Terms
 from app.domain.names import check_group
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from app.broker.context import Context
 from app.broker.delays.delay_delivery import DelayDelivery
-from app.broker.failures.dead_letters import DeadLetters, Selection
+from app.broker.failures.dead_letter_admin import DeadLetters, Selection
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.groups import Groups
 from app.broker.insight.lag import check_known_group

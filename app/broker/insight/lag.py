@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from app.broker.context import Context
 from app.broker.delays.delay_delivery import DelayDelivery
-from app.broker.failures.dead_letters import DeadLetters
+from app.broker.failures.dead_letter_admin import DeadLetters
 from app.broker.groups.groups import Groups
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.leasing.subscriptions import LeasedQueue, Subscription

@@ -22,8 +22,8 @@ from app.broker.context import Context
 from app.broker.journal.append_future import AppendFuture
 from app.broker.lifecycle.name_room import NameRoom
 from app.broker.ports import Group, Topic
+from app.domain.changes.conditions import Changed, Terms
 from app.domain.changes.merging import Named
-from app.domain.changes.terms import Changed, Terms
 from app.domain.errors import CurlewError, DiskFull, TopicNotFound
 from app.domain.identity import Deletion, Kind, new_generation
 from app.domain.names import check_group, check_topic, dead_letter_topic

@@ -23,8 +23,8 @@ from app.broker.produce.message_types import check_type
 from app.broker.row_faults import RowFaults, is_of_message
 from app.broker.schedules.cron import due_times, next_due_ms
 from app.broker.topic_lookup import find_topic
+from app.domain.changes.conditions import Changed, Terms
 from app.domain.changes.merging import Named, by_name
-from app.domain.changes.terms import Changed, Terms
 from app.domain.errors import CurlewError, IllegalSetting, TopicNotFound
 from app.domain.message import check_message, queue_for_sharding_key
 from app.domain.names import TIMER_TOPIC, check_name

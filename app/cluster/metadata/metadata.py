@@ -10,7 +10,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Self
 
-from app.cluster.metadata.consumers import member_numbers, offsets
+from app.cluster.metadata.consumers import committed_offsets as offsets
+from app.cluster.metadata.consumers import member_numbers
 from app.cluster.metadata.consumers.memberships import Memberships
 from app.cluster.metadata.consumers.offset_snapshots import OffsetSnapshots
 from app.cluster.metadata.database.config import ClusterConfig
@@ -24,8 +25,8 @@ from app.cluster.metadata.tables.groups import GROUPS
 from app.cluster.metadata.tables.schedules import Schedules
 from app.cluster.metadata.tables.settings_table import Change
 from app.cluster.metadata.tables.topics import TOPICS
+from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, by_name
-from app.domain.changes.terms import Changed, Conditions, Terms
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, TopicNotFound
 from app.domain.identity import Deletion, Kind

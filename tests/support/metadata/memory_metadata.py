@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from app.cluster import ClusterSnapshot, GroupView, TopicView
+from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, by_name, merged
-from app.domain.changes.terms import Changed, Conditions, Terms
 from app.domain.clock import Clock
 from app.domain.consumers.membership import GroupPulse, Membership, Rebalance
 from app.domain.errors import GroupNotFound, MetadataUnavailable, ScheduleNotFound, TopicNotFound

@@ -21,8 +21,8 @@ from app.broker.results import (
     ReceiveRequest,
     SendResult,
 )
+from app.domain.changes.conditions import Terms
 from app.domain.changes.merging import by_name
-from app.domain.changes.terms import Terms
 from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.limits import Limits
 from app.domain.message import Message

@@ -20,7 +20,7 @@ from app import cli
 from app.broker.dedup import deduplicator as producers
 from app.broker.delays import delay_delivery as delays
 from app.broker.delays.timer_records import waiting_part
-from app.broker.failures import retry_scheduler as retrying
+from app.broker.failures import failed_deliveries as retrying
 from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.lifecycle import lifecycle
 from app.broker.message_copies import dead_letter

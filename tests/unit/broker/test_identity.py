@@ -10,10 +10,10 @@ import pytest
 
 from app.broker.dedup.tokens import KeyToken, ProducerToken
 from app.broker.delays.delay_delivery import MISSING_MS
-from app.broker.failures.dead_letters import Selection
+from app.broker.failures.dead_letter_admin import Selection
 from app.broker.results import QueuePosition
+from app.domain.changes.conditions import Terms
 from app.domain.changes.merging import Named
-from app.domain.changes.terms import Terms
 from app.domain.delays import Due
 from app.domain.errors import (
     CurlewError,

@@ -7,7 +7,7 @@ import pytest
 
 from app.broker.delays import delay_delivery as delays
 from app.broker.delays.timer_records import as_message
-from app.broker.failures.retry_scheduler import FAULTS_MAX
+from app.broker.failures.failed_deliveries import FAULTS_MAX
 from app.broker.health import ConditionCode
 from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.leases import InFlight, LeaseTable
@@ -65,7 +65,7 @@ async def test_one_subscription_that_raises_stops_no_other(
         await world.topic(name="other")
         await world.retry_at_once()
         with monkeypatch.context() as patch:
-            patch.setattr("app.broker.failures.retry_scheduler.retry_copy", poisoned(retry_copy))
+            patch.setattr("app.broker.failures.failed_deliveries.retry_copy", poisoned(retry_copy))
             await world.send(b"bad")
             await world.broker.sender.send("other", Message(b"good"), queue_id=0)
             await world.receive()
@@ -89,7 +89,7 @@ async def test_one_message_that_raises_stops_no_other_of_its_queue(
         await world.send(b"a", b"b", b"bad", b"c", b"bad", b"d")
         await world.receive(6)
         with monkeypatch.context() as patch:
-            patch.setattr("app.broker.failures.retry_scheduler.retry_copy", poisoned(retry_copy))
+            patch.setattr("app.broker.failures.failed_deliveries.retry_copy", poisoned(retry_copy))
             await world.lapse(s=31)
         assert stored(world, retry_topic(GROUP, TOPIC)) == [b"a", b"b", b"c", b"d"]
         assert bodies(await world.receive(9)) == [b"a", b"b", b"c", b"d"]
@@ -109,7 +109,7 @@ async def test_many_that_raise_do_not_take_the_whole_turn(monkeypatch: pytest.Mo
         await world.send(*[b"bad"] * 100)
         await world.receive(100)
         with monkeypatch.context() as patch:
-            patch.setattr("app.broker.failures.retry_scheduler.retry_copy", fail)
+            patch.setattr("app.broker.failures.failed_deliveries.retry_copy", fail)
             await world.lapse(s=31)
             assert len(calls) == 2 * FAULTS_MAX + 1
         await world.lapse(s=1)
@@ -124,7 +124,7 @@ async def test_a_nack_that_raises_leaves_the_message_failing(
         await world.send(b"bad", b"good")
         deliveries = await world.receive(2)
         with monkeypatch.context() as patch:
-            patch.setattr("app.broker.failures.retry_scheduler.retry_copy", poisoned(retry_copy))
+            patch.setattr("app.broker.failures.failed_deliveries.retry_copy", poisoned(retry_copy))
             with pytest.raises(Injected):
                 await world.nack(*deliveries)
         assert stored(world, retry_topic(GROUP, TOPIC)) == [b"good"]
@@ -287,7 +287,9 @@ async def test_a_deleted_group_is_no_trouble_any_more(monkeypatch: pytest.Monkey
         await world.group(GroupSettings())
         await world.send(b"bad")
         await world.receive()
-        monkeypatch.setattr("app.broker.failures.retry_scheduler.retry_copy", poisoned(retry_copy))
+        monkeypatch.setattr(
+            "app.broker.failures.failed_deliveries.retry_copy", poisoned(retry_copy)
+        )
         await world.lapse(s=31)
         assert len(troubles(world)) == 1
         await world.broker.settings_changes.delete_group(GROUP)

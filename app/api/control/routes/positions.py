@@ -10,7 +10,7 @@ from fastapi import Query, Request, Response
 from app.api.control.dependencies import WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, TopicOffsets
-from app.api.dataplane.waiting import unless_gone
+from app.api.dataplane.client_watch import unless_gone
 from app.api.http.parameters import point_of, wait_s_of
 from app.api.large_documents import answer_of
 from app.api.operations.operation import Action, Answer

@@ -9,7 +9,7 @@ from app.api.control.dependencies import WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import INT64_MAX, AnswerModel, Count, RequestModel
 from app.api.operations.operation import Action, Body
-from app.broker.dedup.producer_entries import ProducerState
+from app.broker.dedup.dedup_entries import ProducerState
 from app.broker.topic_lookup import find_topic
 
 router = OperationRouter("producers")

@@ -20,7 +20,7 @@ from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
 from app.api.http.parameters import check_page_size
 from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer, Body
-from app.domain.changes.terms import Changed, Terms
+from app.domain.changes.conditions import Changed, Terms
 from app.domain.errors import CurlewError
 from app.domain.schedules import Schedule
 

@@ -20,8 +20,8 @@ from app.api.formats.media import (
 from app.api.formats.raw_message import raw_headers
 from app.api.formats.rendering import view_of
 from app.api.formats.wire import MessageView, encode_line
-from app.api.http.conditional_requests import VARY, is_known, tag_of_message
 from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
+from app.api.http.entity_tags import VARY, is_known, tag_of_message
 from app.api.http.parameters import integer_of, point_of
 from app.api.operations.answers import (
     BINARY,

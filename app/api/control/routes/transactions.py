@@ -7,7 +7,7 @@ from fastapi import Query, Request, Response
 from app.api.control.dependencies import Services, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember
-from app.api.dataplane.waiting import unless_gone
+from app.api.dataplane.client_watch import unless_gone
 from app.api.formats.rendering import view_of
 from app.api.formats.wire import CheckList, CheckView, encode
 from app.api.http.conditions import WithDryRun, is_dry_run

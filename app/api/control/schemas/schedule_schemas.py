@@ -14,8 +14,8 @@ from app.api.control.schemas.setting_bodies import SettingsBody
 from app.api.formats.decoding import JSON_CONTENT_TYPE, TEXT_CONTENT_TYPE, is_header_text
 from app.api.formats.rendering import body_members
 from app.broker.schedules.schedules import Schedules
+from app.domain.changes.conditions import Changed
 from app.domain.changes.merging import DEFAULT, DerivedPart, Named, Reset, TextsPart
-from app.domain.changes.terms import Changed
 from app.domain.errors import CurlewError
 from app.domain.schedules import Missed, Schedule
 

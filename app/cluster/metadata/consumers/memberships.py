@@ -11,7 +11,8 @@ from types import MappingProxyType
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster.metadata.consumers import member_numbers, offsets
+from app.cluster.metadata.consumers import committed_offsets as offsets
+from app.cluster.metadata.consumers import member_numbers
 from app.cluster.metadata.consumers.member_numbers import Numbers
 from app.cluster.metadata.database.database import Database
 from app.cluster.metadata.database.upserts import upsert

@@ -16,8 +16,8 @@ from app.cluster.metadata.database.database import Database
 from app.cluster.metadata.database.upserts import upsert
 from app.cluster.metadata.schema.tables import NUL, schedule_firings, schedules
 from app.cluster.metadata.tables import room, versions
+from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, by_name, merged
-from app.domain.changes.terms import Changed, Conditions, Terms
 from app.domain.clock import Clock
 from app.domain.errors import ScheduleNotFound
 from app.domain.limits import PAGE_CHARS_MAX, Limits

@@ -13,8 +13,8 @@ from sqlalchemy import Row, Table, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster.metadata.tables import deletions, versions
+from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, Settings, by_name, merged, without_changes
-from app.domain.changes.terms import Changed, Conditions, Terms
 from app.domain.errors import NotFound
 from app.domain.identity import Deletion, Kind, new_generation
 from app.domain.limits import Limits

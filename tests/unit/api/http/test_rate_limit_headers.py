@@ -17,7 +17,7 @@ STRING = r'"[ !#-\[\]-~]*"'
 INTEGER = r"[0-9]{1,15}"
 UNITS = {"requests", "content-bytes", "concurrent-requests"}
 """Those of the draft's registry."""
-WITHOUT_UNIT = {"writer.py", "cold_reads.py", "producer_refusals.py", "transactions.py"}
+WITHOUT_UNIT = {"writer.py", "cold_reads.py", "dedup_refusals.py", "transactions.py"}
 """Their bounds are on what is remembered, or on what the machine has, for which the draft has no
 unit."""
 

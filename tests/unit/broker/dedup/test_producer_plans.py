@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.broker.dedup.producer_table import ProducerTable
+from app.broker.dedup.dedup_table import DedupTable
 from app.domain.errors import (
     DiskFull,
     ProducerFenced,
@@ -50,7 +50,7 @@ async def test_an_epoch_keeps_the_turns_that_it_began_with(snapshot: bool) -> No
             if snapshot:
                 await world.broker.deduplicator.journal.write_snapshot()
             await world.restart()
-        table = ProducerTable(Limits())
+        table = DedupTable(Limits())
         table.apply(b'["n","spark:q1",7,"orders",3,1000]')
         early = table.plan("spark:q1", 7, "orders", 1000)
         assert early is not None

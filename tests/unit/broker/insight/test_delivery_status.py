@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.broker.failures.blocked_keys import Release
-from app.broker.failures.dead_letters import Selection
+from app.broker.failures.dead_letter_admin import Selection
 from app.broker.groups.offset_admin import Committer
 from app.broker.insight.delivery_status import DeliveryState, DeliveryStatus
 from app.broker.results import Nack, QueuePosition, SendResult

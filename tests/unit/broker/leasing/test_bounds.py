@@ -8,7 +8,7 @@ import pytest
 from app.broker.dedup.tokens import ProducerToken
 from app.broker.groups.members import Heartbeat
 from app.broker.results import QueuePosition, ReceiveRequest
-from app.domain.changes.terms import Terms
+from app.domain.changes.conditions import Terms
 from app.domain.consumers.membership import Profile, TopicSubscription
 from app.domain.errors import DiskFull, StateConflict, TooManyRequests
 from app.domain.limits import Limits

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.broker.failures.blocked_keys import BlockedKey, Release
-from app.broker.failures.dead_letters import Selection
+from app.broker.failures.dead_letter_admin import Selection
 from app.broker.leasing.ordering import KeyOrder
 from app.broker.leasing.subscriptions import Subscription
 from app.broker.results import Delivery, Nack

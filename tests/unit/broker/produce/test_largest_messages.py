@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.broker.dedup.tokens import KeyToken, ProducerToken
-from app.broker.failures.dead_letters import Selection
+from app.broker.failures.dead_letter_admin import Selection
 from app.broker.jobs import OperationState
 from app.broker.message_copies import fitted
 from app.broker.results import BatchItem, Nack, Send

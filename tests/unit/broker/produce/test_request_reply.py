@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.broker.failures.dead_letters import Selection
+from app.broker.failures.dead_letter_admin import Selection
 from app.broker.produce.request_reply import Replied, expectation_of
 from app.broker.results import Nack
 from app.domain.errors import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.changes.terms import Conditions
+from app.domain.changes.conditions import Conditions
 from app.domain.errors import PreconditionFailed, StateConflict
 
 ONE, TWO = frozenset({1}), frozenset({1, 2})

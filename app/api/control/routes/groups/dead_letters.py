@@ -15,7 +15,7 @@ from app.api.formats.wire import DeadLetterList, encode
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.http.parameters import integer_of
 from app.api.operations.operation import Action, Answer, Body
-from app.broker.failures.dead_letters import RedrivePlan, Selection
+from app.broker.failures.dead_letter_admin import RedrivePlan, Selection
 from app.domain.errors import InvalidRequest
 from app.domain.limits import Limits
 

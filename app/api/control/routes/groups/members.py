@@ -20,7 +20,7 @@ from app.api.control.schemas.member_schemas import (
     UnlockAnswer,
     UnlockBody,
 )
-from app.api.dataplane.waiting import unless_gone
+from app.api.dataplane.client_watch import unless_gone
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.http.parameters import wait_s_of
 from app.api.large_documents import answer_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.api.http.conditional_requests import is_known, tag_of_message, tag_of_range
+from app.api.http.entity_tags import is_known, tag_of_message, tag_of_range
 
 
 def record(offset: int, store_time_ms: int = 1) -> memoryview:

@@ -1,4 +1,4 @@
-"""The rows of `ProducerTable`, and the entries of the journal that say how they change. Pure."""
+"""The rows of `DedupTable`, and the entries of the journal that say how they change. Pure."""
 
 import json
 from collections import deque
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from app.broker.dedup.producer_refusals import in_progress, stored_before
+from app.broker.dedup.dedup_refusals import in_progress, stored_before
 from app.broker.dedup.tokens import Placed, ProducerToken, with_generation
 from app.domain.limits import KIB, STORE_TIME_LEAD_MS_MAX
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.broker.failures.dead_letters import STEP_MESSAGES, DeadLetters, Selection
+from app.broker.failures.dead_letter_admin import STEP_MESSAGES, DeadLetters, Selection
 from app.broker.jobs import Job, OperationState
 from app.broker.message_copies import ORIGIN_MESSAGE_ID, ORIGIN_PLACE, ORIGIN_TOPIC, REASON
 from app.domain.errors import (

@@ -77,7 +77,7 @@ class _Step:
     parts: list[StepPart]
 
 
-class RetryScheduler:
+class FailedDeliveries:
     """One per broker."""
 
     def __init__(

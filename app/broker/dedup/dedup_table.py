@@ -23,7 +23,7 @@ from itertools import chain, islice
 from operator import length_hint
 from typing import Any, Final
 
-from app.broker.dedup.producer_entries import (
+from app.broker.dedup.dedup_entries import (
     DELETED,
     EPOCH,
     KEY,
@@ -48,8 +48,8 @@ from app.broker.dedup.producer_entries import (
     sequence_entry,
     take_back,
 )
+from app.broker.dedup.dedup_refusals import closed, fenced, full, in_progress, reused, too_far
 from app.broker.dedup.producer_plans import Plan, ProducerPlans
-from app.broker.dedup.producer_refusals import closed, fenced, full, in_progress, reused, too_far
 from app.broker.dedup.tokens import (
     Claim,
     KeyToken,
@@ -73,7 +73,7 @@ EndOf = Callable[[str, int], int]
 """Topic and queue to one past the last readable offset."""
 
 
-class ProducerTable:
+class DedupTable:
     """Implements `JournaledState`. Event loop only."""
 
     def __init__(self, limits: Limits) -> None:

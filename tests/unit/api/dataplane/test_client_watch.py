@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.api.dataplane.waiting import ClientWatch, unless_gone
+from app.api.dataplane.client_watch import ClientWatch, unless_gone
 from app.api.http.request_context import ClientGone, Event
 from app.domain.errors import TopicNotFound
 from tests.support.nodes.waiting import until

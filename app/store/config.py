@@ -7,6 +7,37 @@ from app.store.formats.record.record import END_OF_FILE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
+class FastPaths:
+    """Which fast paths a store takes; docs/performance/fast-paths.md says what each one skips.
+
+    Tests turn off each one, and all: the bytes that are stored and served are the same. This is no
+    setting of a node.
+    """
+
+    verified_blocks: bool = True
+    """A block of records that was verified is compared with two checksums when it is read again.
+    `frame_checksums` and `zero_copy` do nothing without it."""
+
+    frame_checksums: bool = True
+    """The blocks of a frame are known once it is confirmed; False: once they were read."""
+
+    zero_copy: bool = True
+    """Verified blocks are sent from the segment files without being read."""
+
+    array_reads: bool = True
+    """A read of `VECTOR_RECORDS_MIN` messages or more handles units and records as arrays."""
+
+    record_views: bool = True
+    """Such a read makes a view of each record only when one is asked for."""
+
+    crc_batch: bool = True
+    """The checksums of a frame's records that have the same form are derived from the first's."""
+
+    single_append: bool = True
+    """A message that is sent alone is encoded without the lists that a batch needs."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreConfig:
     """Sizes in bytes. What is recorded in the store's meta file wins over this at reopening."""
 
@@ -40,6 +71,9 @@ class StoreConfig:
 
     record_bytes_max: int = 4 * MIB + 64 * 1024
     """RocketMQ's bound: the largest body and 64 KiB."""
+
+    fast_paths: FastPaths = FastPaths()
+    """For tests."""
 
     def __post_init__(self) -> None:
         if self.segment_bytes < self.record_bytes_max + END_OF_FILE_BYTES:

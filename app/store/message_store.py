@@ -45,10 +45,8 @@ from app.store.read.lookups import (
     offset_for_time,
     read_record,
 )
-from app.store.read.queue_reads import ReadResult, Wanted, read_queue
-from app.store.read.record_checks import Source
-from app.store.read.verified_blocks import nothing_known
-from app.store.read.zero_copy import find_in_place
+from app.store.read.queue_reader import QueueReader
+from app.store.read.queue_reads import ReadResult, Wanted
 from app.store.store_status import QueueBounds, StoreStatus
 from app.store.timers.timer_log import TimerLog
 from app.store.topics.floor_journal import FloorJournal
@@ -74,6 +72,7 @@ class MessageStore:
         files: FileSystem,
         config: StoreConfig,
         meta: StoreMeta,
+        reader: QueueReader,
         mender: UnitRepair,
         queues: QueueTable,
         index: KeyIndex,
@@ -95,8 +94,8 @@ class MessageStore:
         self._config = config
         self._meta = meta
         self._mender = mender
-        self._source = mender.source
-        self._log = log = mender.source.log
+        self._reader = reader
+        self._log = log = reader.source.log
         self._queues = queues
         self.index = index
         self._recovery, self._lock = recovery, lock
@@ -115,7 +114,7 @@ class MessageStore:
             clock,
             limits,
             self._arrived,
-            mender.source.known,
+            reader.frame_checksums,
         )
         if config.store_time_from_clock:
             recovery.store_time_ms = min(recovery.store_time_ms, clock.now_ms())
@@ -125,8 +124,8 @@ class MessageStore:
         self.floor_journal = FloorJournal(self._floors, self._appender, queues)
         self._appender.bind = self.floor_journal.bind
         self._closed = False
-        self._lookups = Lookups(self.store_id, self._source, queues, index, config)
-        self._expiring = RetentionRun(files, self._source, queues, index, self.pins, clock)
+        self._lookups = Lookups(self.store_id, reader.source, queues, index, config)
+        self._expiring = RetentionRun(files, reader.source, queues, index, self.pins, clock)
 
     @classmethod
     def open(
@@ -150,14 +149,15 @@ class MessageStore:
             queues = QueueTable(files, meta.queue_file_units, limits.store_files_max // 4)
             files.make_directory(paths.INDEX)
             index = KeyIndex(queues.cache, meta, damages, turns.call_soon)
-            source = Source(log, meta.unchecked_end, config.coalesce_gap_bytes, nothing_known())
-            mender = UnitRepair(source, damages)
+            reader = QueueReader(log, meta.unchecked_end, config)
+            mender = UnitRepair(reader.source, damages)
             queues.repair = mender.repair
             recovery = open_log(files, meta, log, queues, index, damages, clock)
             store = cls(
                 files,
                 config,
                 meta,
+                reader,
                 mender,
                 queues,
                 index,
@@ -286,7 +286,7 @@ class MessageStore:
         end = min(end, offset + self._limits.pull_scan_units_max)
         wanted = Wanted(offset, end, max_messages, max_bytes, tag_hashes)
         if in_place and tag_hashes is None:
-            found = find_in_place(self._source, queue, wanted, wait_for_disk=wait_for_disk)
+            found = self._reader.find_in_place(queue, wanted, wait_for_disk=wait_for_disk)
             if found is not None:
                 return found
             limits = self._limits
@@ -322,14 +322,14 @@ class MessageStore:
         return self._read(queue, wanted, wait_for_disk=wait_for_disk)
 
     def _read(self, queue: ConsumeQueue, wanted: Wanted, *, wait_for_disk: bool) -> ReadResult:
-        result = read_queue(self._source, queue, wanted, wait_for_disk=wait_for_disk)
+        result = self._reader.read(queue, wanted, wait_for_disk=wait_for_disk)
         for _ in range(MENDING_ROUNDS_MAX):
             if not result.gaps or not self._mender.is_worth_trying(queue, result.gaps):
                 break
             if not wait_for_disk:
                 raise ColdRead
             self._mender.mend(queue, result.gaps, self._writer.watermarks.confirmed)
-            result = read_queue(self._source, queue, wanted, wait_for_disk=True)
+            result = self._reader.read(queue, wanted, wait_for_disk=True)
         return result
 
     def offset_for_time(
@@ -342,7 +342,7 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return 0
-        return offset_for_time(self._source, queue, time_ms, wait_for_disk=wait_for_disk)
+        return offset_for_time(self._reader.source, queue, time_ms, wait_for_disk=wait_for_disk)
 
     def find_by_key(
         self,
@@ -414,7 +414,7 @@ class MessageStore:
     def read_at(self, physical_offset: int, *, wait_for_disk: bool = False) -> memoryview | None:
         """The confirmed record that begins at a physical offset, or None. `ColdRead` as above."""
         return read_record(
-            self._source,
+            self._reader.source,
             physical_offset,
             self._writer.watermarks.confirmed,
             wait_for_disk=wait_for_disk,

@@ -23,6 +23,8 @@ from typing_extensions import override
 from app.domain.message import Message
 from app.domain.positions import FlushMode
 from app.store import Checkpointing, RetentionPolicy, StepPart, paths
+from app.store.config import FastPaths
+from tests.support.stores.fast_paths import LESS, Taken
 from tests.support.stores.simulated_files import EVERYTHING, NOTHING, CrashPlan, SimulatedFiles
 from tests.support.stores.stores import OpenStore, open_store
 
@@ -278,6 +280,14 @@ LENGTH = settings(
 
 def test_the_store_is_a_dict() -> None:
     run_state_machine_as_test(StoreMachine, settings=LENGTH)
+
+
+@pytest.mark.parametrize("fast_paths", LESS.values(), ids=LESS)
+def test_so_it_is_with_fewer_fast_paths(
+    fast_paths: FastPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Taken, "now", fast_paths)
+    run_state_machine_as_test(StoreMachine, settings=settings(LENGTH, max_examples=15))
 
 
 def test_a_wrong_expectation_is_noticed() -> None:

@@ -38,7 +38,7 @@ class FrameChecksums:
     """Of all queues of one store."""
 
     def __init__(self, known: Known, segment_bytes: int, gap_bytes: int) -> None:
-        self.segment_bytes = segment_bytes
+        self._segment_bytes = segment_bytes
         self._known = known
         self._gap_bytes = gap_bytes
         self._rests: dict[int, _Rest] = {}
@@ -99,7 +99,7 @@ class FrameChecksums:
         rest = self._rests.get(queue)
         if rest is None or rest.first + len(rest.units) // UNIT_BYTES != first:
             return None
-        segment_bytes, distance = self.segment_bytes, start - rest.log_end
+        segment_bytes, distance = self._segment_bytes, start - rest.log_end
         is_apart = start // segment_bytes != (rest.log_end - 1) // segment_bytes
         return rest if not distance or is_apart or distance > self._gap_bytes else None
 

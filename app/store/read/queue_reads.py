@@ -26,7 +26,7 @@ from app.store.read.record_checks import (
     bad_of_few,
     bad_of_many,
 )
-from app.store.read.record_views import Piece, RecordViews
+from app.store.read.record_views import Piece, RecordViews, views_of
 
 GAP_CORRUPT: Final = "CORRUPT"
 GAP_EXPIRED: Final = "EXPIRED"
@@ -78,7 +78,8 @@ def read_queue(
     offset, end, max_messages, _, tag_hashes = wanted
     step = end - offset if tag_hashes is not None else min(end - offset, max_messages)
     data = queue.unit_bytes(offset, offset + max(step, 0), wait_for_disk=wait_for_disk)
-    read = _read_few if step < VECTOR_RECORDS_MIN else _read_many
+    is_large = step >= VECTOR_RECORDS_MIN and source.fast_paths.array_reads
+    read = _read_many if is_large else _read_few
     return read(source, queue, wanted, data, wait_for_disk=wait_for_disk)
 
 
@@ -86,7 +87,7 @@ def _read_few(
     source: Source, queue: ConsumeQueue, wanted: Wanted, data: bytes, *, wait_for_disk: bool
 ) -> ReadResult:
     offsets, units, next_offset = _chosen(list(UNIT.iter_unpack(data)), wanted)
-    encoded = memoryview(data) if wanted.tag_hashes is None else None
+    encoded = _units_of_blocks(source, wanted, data)
     records: list[memoryview] = []
     bad: list[int] = []
     for low, high in _runs(source, units):
@@ -106,6 +107,12 @@ def _read_few(
     for index in reversed(bad):
         del records[index], offsets[index], hashes[index]
     return ReadResult(records, offsets, hashes, next_offset, scanned, gaps)
+
+
+def _units_of_blocks(source: Source, wanted: Wanted, data: bytes | bytearray) -> memoryview | None:
+    """The units in which blocks may be known: those of a read that leaves no message out."""
+    is_exact = wanted.tag_hashes is None
+    return memoryview(data) if is_exact and source.fast_paths.verified_blocks else None
 
 
 def _chosen(units: list[Unit], wanted: Wanted) -> tuple[list[int], list[Unit], int]:
@@ -183,15 +190,16 @@ def _read_many(
             piece = _read_piece(source, first, end, wait_for_disk)
             is_whole = len(piece) == end - first
         runs.append(ManyRun(low, high, piece, is_whole))
-    encoded = memoryview(data) if wanted.tag_hashes is None else None
+    encoded = _units_of_blocks(source, wanted, data)
     bad = bad_of_many(source, queue, ManyRead(offsets, positions, starts, sizes, runs, encoded))
     gaps: list[Gap] = []
     if bad:
         lost = (np.asarray(offsets)[bad], positions[bad], sizes[bad])
         gaps = _gaps(source, list(zip(*(column.tolist() for column in lost), strict=True)))
         offsets, hashes = np.delete(np.asarray(offsets), bad), np.delete(hashes, bad)
+    pieces = _pieces(runs, starts, sizes, bad)
     return ReadResult(
-        RecordViews(_pieces(runs, starts, sizes, bad)),
+        RecordViews(pieces) if source.fast_paths.record_views else views_of(pieces),
         offsets if isinstance(offsets, range) else offsets.tolist(),
         array("q", hashes.tobytes()),
         next_offset,

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from app.store.config import FastPaths
 from app.store.formats.files.consume_queue import UNIT_BYTES
 from app.store.formats.record.checksum import crc32
 from app.store.formats.record.record import (
@@ -46,6 +47,7 @@ class Source(NamedTuple):
     gap_bytes: int
     """Wanted records closer than this are read in one piece."""
     known: Known
+    fast_paths: FastPaths
 
 
 class FewRun(NamedTuple):
@@ -57,7 +59,7 @@ class FewRun(NamedTuple):
     data: memoryview
     """The whole piece."""
     encoded: memoryview | None
-    """The units as they stand in the queue; None when offsets are left out."""
+    """The units as they stand in the queue; None when offsets are left out, or blocks not known."""
 
 
 class ManyRun(NamedTuple):

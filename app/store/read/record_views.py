@@ -41,6 +41,11 @@ class Piece(NamedTuple):
         return int(self.sizes.sum()) == len(self.data)
 
 
+def views_of(pieces: Sequence[Piece]) -> list[memoryview]:
+    """A view of each record of `pieces`, in order."""
+    return [view for piece in pieces for view in piece.views()]
+
+
 class _MadeWhenAsked(Sequence[memoryview]):
     """Records of which views are made all at once, when somebody asks for one."""
 
@@ -88,7 +93,7 @@ class RecordViews(_MadeWhenAsked):
 
     @override
     def _make_views(self) -> list[memoryview]:
-        return [view for piece in self.pieces for view in piece.views()]
+        return views_of(self.pieces)
 
 
 class RecordsInPlace(_MadeWhenAsked):

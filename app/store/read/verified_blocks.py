@@ -123,6 +123,10 @@ class Noted(NamedTuple):
     first: int
     sums: Sequence[int]
 
+    def enter(self, queue: int) -> None:
+        """The blocks are readable as those of this queue of the store."""
+        self.known.note(queue, self.first, self.sums)
+
 
 def whole_blocks(first_offset: int, count: int, records: int = BLOCK_RECORDS) -> range:
     """Where blocks begin that lie whole among `count` messages from `first_offset` on.

@@ -45,7 +45,6 @@ from app.store.log.commit_log import AppendCursor, Placement
 from app.store.queues.consume_queue import ConsumeQueue
 from app.store.queues.queue_table import QueueTable
 from app.store.read.frame_checksums import FrameChecksums
-from app.store.read.verified_blocks import Known, Noted
 from app.store.write.record_encoding import (
     SIMPLE_TOPIC_CHARS_MAX,
     Part,
@@ -115,7 +114,7 @@ class Appender:
         clock: Clock,
         limits: Limits,
         on_arrival: Callable[[str, int], object],
-        known: Known,
+        sums: FrameChecksums | None,
     ) -> None:
         self.store_time_ms = 0
         self.bind: Callable[[ConsumeQueue, int], None] = lambda _queue, _generation: None
@@ -135,7 +134,12 @@ class Appender:
         self._encoder = RecordEncoder(config.store_host)
         self._writer = writer
         self._queues = queues
-        self._sums = FrameChecksums(known, config.segment_bytes, config.coalesce_gap_bytes)
+        self._sums = sums
+        self._crc_batch = config.fast_paths.crc_batch
+        self._single_topic_chars_max = (
+            SIMPLE_TOPIC_CHARS_MAX if config.fast_paths.single_append else -1
+        )
+        """Of topics whose lone messages are encoded by themselves."""
         self._clock = clock
         self._pending_bytes_max = limits.pending_append_bytes_max
         self._cursor = AppendCursor(0, config.segment_bytes)
@@ -149,7 +153,6 @@ class Appender:
         self._id_start = f"{self._id_prefix}{recovery.store_time_ms:012X}"
         self._segment_bytes = segment_bytes
         self._cursor = AppendCursor(recovery.end, segment_bytes)
-        self._sums.segment_bytes = segment_bytes
 
     def refuse_because(self, reason: str | None) -> None:
         """Take no message while the disk is too full; None: take them again."""
@@ -169,7 +172,8 @@ class Appender:
     def roll_back(self, end: int) -> None:
         """Forget what was assigned behind `end`; it was not written."""
         self._cursor = AppendCursor(end, self._segment_bytes)
-        self._sums.forget()
+        if self._sums is not None:
+            self._sums.forget()
         for queue in self._queues:
             queue.roll_back()
 
@@ -194,7 +198,7 @@ class Appender:
             self.bind(queue, generation)
         now = self._stamp()
         is_simple = len(messages) == 1 and not messages[0].reconsume_times
-        if is_simple and len(topic) <= SIMPLE_TOPIC_CHARS_MAX:
+        if is_simple and len(topic) <= self._single_topic_chars_max:
             appended = self._append_one(queue, messages[0], now, flush, done)
             if appended is not None:
                 return appended
@@ -283,7 +287,7 @@ class Appender:
         if len(parts) == 1 and len(parts[0].messages) == 1:
             # One entry of the broker's own state: as any single message.
             topic, queue_id, (message,), *_ = parts[0]
-            if not message.reconsume_times and len(topic) <= SIMPLE_TOPIC_CHARS_MAX:
+            if not message.reconsume_times and len(topic) <= self._single_topic_chars_max:
                 queue = self._queues.find_or_new(topic, queue_id)
                 appended = self._append_one(queue, message, self._stamp(), flush, done)
                 if appended is not None:
@@ -401,13 +405,13 @@ class Appender:
             store_time_ms=now,
             store_host=self._store_host,
             synced_end=self._writer.watermarks.flushed,
+            crc_batch=self._crc_batch,
         )
         keyed = [(int(positions[number]), keys) for number, keys in frame.keyed]
         units = frame.units(positions)
-        noted: list[Noted] = []
-        is_summed = len(placement.stretches) == 1
-        if is_summed:
-            noted = self._sums.of(queue.number, frame, units, first, int(positions[0]))
+        sums = self._sums if len(placement.stretches) == 1 else None
+        start = int(positions[0])
+        noted = [] if sums is None else sums.of(queue.number, frame, units, first, start)
         frame_publication = FramePublication(
             self._audience, queue, first, units, keyed, now, done, noted
         )
@@ -425,8 +429,8 @@ class Appender:
         if before is not None:
             self._move(before.queue, before.first + len(before.messages))
         self._move(queue, first + frame.count)
-        if is_summed:
-            self._sums.keep(queue.number)
+        if sums is not None:
+            sums.keep(queue.number)
         return appended
 
     def _submit(

@@ -81,8 +81,8 @@ class FramePublication(Publication, eq=False):
 
     @override
     def publish(self) -> None:
-        for known, first, sums in self.noted:
-            known.note(self.queue.number, first, sums)
+        for noted in self.noted:
+            noted.enter(self.queue.number)
         super().publish()
 
 

@@ -13,6 +13,7 @@ from app.store.formats.frame.batch_frame import parse_request
 from app.store.write.writer import WriterThread
 from tests.support.clients.frames import request_frame
 from tests.support.stores.clock import FakeClock
+from tests.support.stores.fast_paths import switched
 from tests.support.stores.turns import ManualTurns, inline
 
 SMALL = StoreConfig(
@@ -110,7 +111,7 @@ def open_store(
 ) -> OpenStore:
     turns, clock = ManualTurns(), clock or FakeClock()
     workers = WriterThread if threads else inline(turns)
-    store = MessageStore.open(files, config, clock, turns, workers=workers)
+    store = MessageStore.open(files, switched(config), clock, turns, workers=workers)
     return OpenStore(files, store, turns, clock)
 
 

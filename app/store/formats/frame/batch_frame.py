@@ -154,8 +154,12 @@ def place(
     store_time_ms: int,
     store_host: bytes,
     synced_end: int = 0,
+    crc_batch: bool = True,
 ) -> None:
-    """Fill the fields that the server assigns, the checksums last."""
+    """Fill the fields that the server assigns, the checksums last.
+
+    `crc_batch`: those of records that are alike may be derived from that of the first.
+    """
     view = frame.records
     table = RecordTable(view, frame.positions, frame.sizes)
     rows = table.column(0, HEAD_BYTES)
@@ -171,7 +175,7 @@ def place(
     heads["prepared_offset"] = synced_end
     table.put(0, rows)
     tails = frame.positions + frame.sizes - CHECKSUM_BYTES
-    if frame.are_alike:
+    if crc_batch and frame.are_alike:
         sums = _even_checksums(table, int(frame.body_lengths[0]), body_sums)
     else:
         sums = _checksums(view, frame.positions, tails)

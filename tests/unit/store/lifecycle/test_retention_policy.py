@@ -178,13 +178,13 @@ def test_a_reader_in_the_middle_is_told(opened: OpenStore) -> None:
     assert queue is not None
     for count in (5, 30):
         wanted = Wanted(0, count, count, 1 << 20)
-        assert read_queue(store._source, queue, wanted, wait_for_disk=True).gaps == []
+        assert read_queue(store._reader.source, queue, wanted, wait_for_disk=True).gaps == []
     units = queue.unit_bytes(0, 40)
     store.apply_retention(RetentionPolicy(default_ms=6 * HOUR))
     queue._tail = (0, bytearray(units))  # as a reader sees it that had taken its units before
     for count in (5, 30):
         wanted = Wanted(0, count, count, 1 << 20)
-        result = read_queue(store._source, queue, wanted, wait_for_disk=True)
+        result = read_queue(store._reader.source, queue, wanted, wait_for_disk=True)
         assert [gap.reason for gap in result.gaps] == [GAP_EXPIRED]
     queue._tail = (40, bytearray())
 

@@ -11,17 +11,30 @@ from app.store import ColdRead, OsFiles
 from app.store.formats.files.consume_queue import UNIT, UNIT_BYTES
 from app.store.read import queue_reads as reading
 from app.store.read import record_checks as checking
+from tests.support.stores.fast_paths import ALL, LESS, Taken
 from tests.support.stores.stores import OpenStore, open_store
 
 SIZES = [3, 40, 200, 900, 11, 350]
 COUNT = 90
 
 
-@pytest.fixture(autouse=True, params=[1, 12, 1_000], ids="many from {}".format)
+WAYS = {
+    **{f"many from {least}": (least, ALL) for least in (1, 12, 1_000)},
+    **{
+        name: (12, LESS[name]) for name in ("no verified_blocks", "no record_views", "no fast path")
+    },
+}
+"""From how many records on they are read all at once, and the fast paths; others than these make no
+difference here, as nothing comes in frames or is left in place, and 1,000 means no array reads."""
+
+
+@pytest.fixture(autouse=True, params=list(WAYS.values()), ids=list(WAYS))
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few records and many are read in two ways; each has to give the same."""
-    monkeypatch.setattr(reading, "VECTOR_RECORDS_MIN", request.param)
-    monkeypatch.setattr(checking, "VECTOR_RECORDS_MIN", request.param)
+    least, fast_paths = request.param
+    monkeypatch.setattr(reading, "VECTOR_RECORDS_MIN", least)
+    monkeypatch.setattr(checking, "VECTOR_RECORDS_MIN", least)
+    monkeypatch.setattr(Taken, "now", fast_paths)
 
 
 @pytest.fixture

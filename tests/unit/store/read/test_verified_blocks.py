@@ -132,9 +132,9 @@ def test_a_known_block_is_not_looked_at_record_by_record(
     read = opened.store.read("orders", 0, 7, max_messages=30, max_bytes=1 << 20)
     assert [opened.store.decode(record).queue_offset for record in read.records] == [*range(7, 37)]
     assert looks.count == 30 - BLOCK_RECORDS
-    known = opened.store._source.known.small
+    known = opened.store._reader.source.known.small
     known.note(1, 0, [0, 0])
-    opened.store._source.known.large.note(1, 0, [0])
+    opened.store._reader.source.known.large.note(1, 0, [0])
     looks.count = 0
     read_all(opened)
     assert looks.count == COUNT, "what is not as noted must be looked at"
@@ -230,7 +230,7 @@ def test_what_was_not_stored_is_not_known() -> None:
     opened = open_store(SimulatedFiles(), CONFIG, threads=False)
     bodies = [body_of(number) for number in range(BLOCK_RECORDS)]
     opened.append_frame([Message(body) for body in bodies])
-    known = opened.store._source.known.small
+    known = opened.store._reader.source.known.small
     opened.store.fail("because")
     assert opened.outcomes != [None]
     assert known.sums(1, 0, 1) == [UNKNOWN]
@@ -295,7 +295,9 @@ def test_a_block_in_two_pieces_of_the_log_is_known_too(monkeypatch: pytest.Monke
     looks = Looks(monkeypatch)
     assert read_all(opened) == expected
     assert looks.count == 0
-    opened.store._source = opened.store._source._replace(known=known_blocks.nothing_known())
+    opened.store._reader.source = opened.store._reader.source._replace(
+        known=known_blocks.nothing_known()
+    )
     assert read_all(opened) == expected
     assert looks.count == len(expected)
     looks.count = 0
@@ -317,7 +319,7 @@ def test_a_large_block_that_is_known_spares_the_small_ones(
     """Whether its sum was made of those of a frame's small ones or of what was read."""
     monkeypatch.setattr(reading, "VECTOR_RECORDS_MIN", 1)
     read_all(opened)
-    known = opened.store._source.known
+    known = opened.store._reader.source.known
     count = known.large.records
     first, last = (
         opened.store.decode(
@@ -351,7 +353,7 @@ def test_frames_note_what_a_reader_would_learn(
     """Blocks of one frame, and of several that follow each other; now and then a lone message."""
     config = replace(CONFIG, coalesce_gap_bytes=gap_bytes, segment_bytes=1 << 20)
     opened = open_store(SimulatedFiles(), config, threads=False)
-    noted = opened.store._source.known
+    noted = opened.store._reader.source.known
     lone_ones = 0
     for number, (queue_id, count) in enumerate(frames):
         if number in lone:
@@ -359,7 +361,7 @@ def test_frames_note_what_a_reader_would_learn(
             lone_ones += 1
         send_frame(opened, [body_of(n, queue_id) * (n % 3 + 1) for n in range(count)], queue_id)
     learnt = known_blocks.nothing_known()
-    opened.store._source = opened.store._source._replace(known=learnt)
+    opened.store._reader.source = opened.store._reader.source._replace(known=learnt)
     missing = 0
     for queue_id in {queue_id for queue_id, _ in frames}:
         with pytest.MonkeyPatch.context() as patch:
@@ -385,7 +387,9 @@ def test_frames_note_what_a_reader_would_learn(
 def test_what_is_kept_of_frames_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame_sums, "FRAME_RESTS_MAX", 3)
     opened = open_store(SimulatedFiles(), CONFIG, threads=False)
-    rests = opened.store._appender._sums._rests
+    frame_checksums = opened.store._reader.frame_checksums
+    assert frame_checksums is not None
+    rests = frame_checksums._rests
     for queue_id in range(10):
         send_frame(opened, [b"x"] * 5, queue_id)
         assert 0 < len(rests) <= 3
@@ -478,7 +482,7 @@ def test_control_a_block_that_is_believed_without_its_bytes(
         return block_sums(units, data[:0], blocks, *places)
 
     monkeypatch.setattr(checking, "block_sums", sums_of_units)
-    known = opened.store._source.known.small
+    known = opened.store._reader.source.known.small
     units = memoryview(bytes(content(opened, QUEUE)))
     known.note(1, 0, sums_of_units(units, units, range(0, 32, 16), [0, 0], [0, 0]))
     assert any("is served" in each for each in wrong_bodies(opened))

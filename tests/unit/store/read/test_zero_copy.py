@@ -196,7 +196,7 @@ def test_a_filtered_read_leaves_nothing() -> None:
 
 
 def test_a_block_that_is_not_known_is_read_and_known_then(opened: OpenStore) -> None:
-    for known in opened.store._source.known:
+    for known in opened.store._reader.source.known:
         known.note(1, 1, [0])
     assert is_read(opened)
     assert_as_read(opened, read(opened, 0))
@@ -228,7 +228,7 @@ def test_records_with_others_between_them_are_read() -> None:
             opened.send(b"message %d" % number, queue_id=queue_id)
     assert is_read(opened)
     assert is_read(opened)
-    assert opened.store._source.known.small.sums(1, 0, 1) != [known_blocks.UNKNOWN]
+    assert opened.store._reader.source.known.small.sums(1, 0, 1) != [known_blocks.UNKNOWN]
     opened.store.close()
 
 

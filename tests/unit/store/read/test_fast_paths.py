@@ -1,0 +1,253 @@
+"""With and without each fast path a store writes the same files and reads the same from them."""
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from app.domain.message import Message, java_hash
+from app.store import RecordsInPlace, paths
+from app.store.config import FastPaths
+from app.store.formats.frame import batch_frame
+from app.store.formats.record.checksum import crc32
+from app.store.read import queue_reads, verified_blocks, zero_copy
+from app.store.read.frame_checksums import FrameChecksums
+from app.store.read.record_views import RecordViews
+from app.store.read.verified_blocks import BLOCK_RECORDS, VerifiedBlocks
+from app.store.write.appender import Appender
+from tests.support.stores.fast_paths import ALL, LESS, WAYS
+from tests.support.stores.simulated_files import SimulatedFiles
+from tests.support.stores.stores import SMALL, OpenStore, open_store
+
+CONFIG = replace(SMALL, segment_bytes=65_536, queue_file_units=500, coalesce_gap_bytes=512)
+LARGE = 2 * BLOCK_RECORDS
+QUEUES = (0, 1)
+ROOT = Path(__file__).parents[4]
+RESTS_ON = {"verified_blocks": {"frame_checksums", "zero_copy"}, "array_reads": {"record_views"}}
+"""What is not taken either when one of these is not."""
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small stores have all that large ones have; and all have one id."""
+    monkeypatch.setattr(verified_blocks, "LARGE_BLOCK_RECORDS", LARGE)
+    monkeypatch.setattr(zero_copy, "IN_PLACE_BYTES_MIN", 1)
+    monkeypatch.setattr(zero_copy, "PART_BYTES_MIN", 1)
+    monkeypatch.setattr(secrets, "token_hex", lambda size: "5a" * size)
+
+
+def filled(fast_paths: FastPaths) -> OpenStore:
+    """Frames of records that are alike and of others, batches and lone messages; five segments."""
+    opened = open_store(SimulatedFiles(), replace(CONFIG, fast_paths=fast_paths), threads=False)
+    tags = ("a", "b", None)
+    alike = [Message(b"%03d" % n + bytes(197), tag="a", keys=("k",)) for n in range(3 * LARGE)]
+    unlike = [
+        Message(b"%d" % n * (n % 90), tag=tags[n % 3], keys=() if n % 5 else (f"key-{n}",))
+        for n in range(2 * LARGE + 5)
+    ]
+    for round_ in range(3):
+        for queue_id in QUEUES:
+            opened.append_frame(alike, queue_id=queue_id)
+            opened.settle()
+        opened.append_frame(unlike)
+        opened.settle()
+        opened.append_frame(unlike)
+        opened.settle()
+        opened.append_all(unlike[:40], queue_id=1)
+        opened.settle()
+        for number in range(4):
+            opened.send(b"alone %d" % number, queue_id=number % 2, tag=tags[number % 3])
+        opened.clock.advance(ms=1_000)
+        if round_ == 1:
+            opened.store.begin_checkpoint().run()
+    assert opened.outcomes == [None] * len(opened.outcomes)
+    assert opened.store.status().segments >= 4
+    return opened
+
+
+class Page(NamedTuple):
+    """All that a read says."""
+
+    records: list[bytes]
+    queue_offsets: list[int]
+    tag_hashes: list[int]
+    next_offset: int
+    scanned: int
+    gaps: list[tuple[int, int, str]]
+
+
+def page_of(
+    opened: OpenStore,
+    queue_id: int,
+    offset: int,
+    max_messages: int,
+    max_bytes: int,
+    *,
+    tags: frozenset[int] | None = None,
+    in_place: bool = False,
+) -> Page:
+    found = opened.store.read(
+        *("orders", queue_id, offset),
+        max_messages=max_messages,
+        max_bytes=max_bytes,
+        tag_hashes=tags,
+        in_place=in_place,
+        wait_for_disk=True,
+    )
+    records = found.records
+    if isinstance(records, RecordsInPlace):
+        assert in_place
+        assert b"".join(part.read() for part in records.parts) == b"".join(records)
+        assert crc32(b"".join(records)) == records.checksum
+        assert records.sizes.tolist() == list(map(len, records))
+    return Page(
+        [bytes(record) for record in records],
+        list(found.queue_offsets),
+        list(found.tag_hashes),
+        found.next_offset,
+        found.scanned,
+        [(gap.from_offset, gap.to_offset, gap.reason) for gap in found.gaps],
+    )
+
+
+def pages(opened: OpenStore) -> Iterator[Page]:
+    """Reads of many shapes, each twice: what the first one learns spares the second one work."""
+    for queue_id in QUEUES:
+        end = opened.store.bounds("orders", queue_id).max_offset
+        for offset in (0, 1, LARGE, 3 * LARGE - 7, end // 2, end - 50, end):
+            for max_messages in (1, 20, 47, 48, 5_000):
+                for max_bytes in (1, 9_000, 1 << 20):
+                    for tags in (None, frozenset({java_hash("a")})):
+                        place = (queue_id, offset, max_messages, max_bytes)
+                        yield page_of(opened, *place, tags=tags)
+                        yield page_of(opened, *place, tags=tags)
+
+
+def joined(opened: OpenStore, queue_id: int, *, in_place: bool) -> Page:
+    """A whole queue, page after page, as one; where pages end may differ when they are in place."""
+    end = opened.store.bounds("orders", queue_id).max_offset
+    whole = Page([], [], [], 0, 0, [])
+    while whole.next_offset < end:
+        page = page_of(opened, queue_id, whole.next_offset, 64, 1 << 20, in_place=in_place)
+        whole = Page(
+            whole.records + page.records,
+            whole.queue_offsets + page.queue_offsets,
+            whole.tag_hashes + page.tag_hashes,
+            page.next_offset,
+            whole.scanned + page.scanned,
+            whole.gaps + page.gaps,
+        )
+    return whole
+
+
+def files_of(opened: OpenStore) -> dict[str, bytes]:
+    assert isinstance(opened.files, SimulatedFiles)
+    return {path: bytes(inode.seen) for path, inode in opened.files.names.items()}
+
+
+def flip(opened: OpenStore, path: str, at: int) -> None:
+    assert isinstance(opened.files, SimulatedFiles)
+    opened.files.names[path].seen[at] ^= 4
+
+
+@pytest.fixture(params=list(LESS.values()), ids=list(LESS))
+def both(request: pytest.FixtureRequest) -> Iterator[tuple[OpenStore, OpenStore]]:
+    """A store with all fast paths and one with less, that were told the same."""
+    every, less = filled(ALL), filled(request.param)
+    yield every, less
+    every.store.close()
+    less.store.close()
+
+
+def test_the_files_are_the_same(both: tuple[OpenStore, OpenStore]) -> None:
+    every, less = both
+    assert files_of(every) == files_of(less)
+    every.store.close()
+    less.store.close()
+    assert files_of(every) == files_of(less)
+
+
+def test_reads_of_every_shape_say_the_same(both: tuple[OpenStore, OpenStore]) -> None:
+    every, less = both
+    for mine, theirs in zip(pages(every), pages(less), strict=True):
+        assert mine == theirs
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_whole_queues_are_the_same_and_so_is_damage(
+    both: tuple[OpenStore, OpenStore], in_place: bool
+) -> None:
+    """Damaged units are found in both ways; damaged records in place are left to the client."""
+    every, less = both
+    for queue_id in QUEUES:
+        before = joined(every, queue_id, in_place=in_place)
+        assert before == joined(less, queue_id, in_place=in_place)
+        assert before.queue_offsets == list(range(len(before.records)))
+        assert not before.gaps
+    gaps: list[tuple[int, int, str]] = []
+    units = f"{paths.queue_directory('orders', 0)}/{paths.file_name(0)}"
+    for path, at in ((units, 43), (units, 2_001), (paths.segment(0), 9_000)):
+        for opened in both:
+            flip(opened, path, at)
+        is_log = path != units
+        for queue_id in QUEUES:
+            damaged = joined(every, queue_id, in_place=in_place and not is_log)
+            assert damaged == joined(less, queue_id, in_place=in_place and not is_log)
+            gaps += damaged.gaps
+    assert gaps
+    assert every.store.status() == less.store.status()
+
+
+class Taken:
+    """Notes which fast paths are taken."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: set[str] = set()
+        places = {
+            "verified_blocks": (VerifiedBlocks, "sums"),
+            "frame_checksums": (FrameChecksums, "of"),
+            "zero_copy": (RecordsInPlace, "__init__"),
+            "array_reads": (queue_reads, "_read_many"),
+            "record_views": (RecordViews, "__init__"),
+            "crc_batch": (batch_frame, "add_columns"),
+            "single_append": (Appender, "_append_one"),
+        }
+        assert places.keys() == {field.name for field in fields(FastPaths)}
+        for name, (owner, function) in places.items():
+            self._watch(monkeypatch, name, owner, function)
+
+    def _watch(
+        self, monkeypatch: pytest.MonkeyPatch, name: str, owner: object, function: str
+    ) -> None:
+        real = getattr(owner, function)
+
+        def noting(*args: object, **more: object) -> object:
+            self.names.add(name)
+            return real(*args, **more)
+
+        monkeypatch.setattr(owner, function, noting)
+
+
+@pytest.mark.parametrize("fast_paths", WAYS.values(), ids=WAYS)
+def test_each_is_taken_unless_it_is_off(
+    fast_paths: FastPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = Taken(monkeypatch)
+    opened = filled(fast_paths)
+    for in_place in (False, True):
+        joined(opened, 0, in_place=in_place)
+    off = {field.name for field in fields(FastPaths) if not getattr(fast_paths, field.name)}
+    for name in off & RESTS_ON.keys():
+        off |= RESTS_ON[name]
+    assert taken.names == {field.name for field in fields(FastPaths)} - off
+    opened.store.close()
+
+
+def test_the_page_names_each() -> None:
+    rows = (ROOT / "docs" / "performance" / "fast-paths.md").read_text().splitlines()
+    named = [row.split("`")[1] for row in rows if row.startswith("| `")]
+    names = [field.name for field in fields(FastPaths)]
+    assert named[: len(names)] == names

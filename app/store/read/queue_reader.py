@@ -24,7 +24,14 @@ class QueueReader:
     def __init__(self, log: CommitLog, unchecked_end: int, config: StoreConfig) -> None:
         fast_paths = config.fast_paths
         gap_bytes = config.coalesce_gap_bytes
-        self.source = Source(log, unchecked_end, gap_bytes, nothing_known(), fast_paths)
+        self.source = Source(
+            log,
+            unchecked_end,
+            gap_bytes,
+            nothing_known(),
+            fast_paths.verified_blocks,
+            fast_paths,
+        )
         self.frame_checksums: FrameChecksums | None = None
         """What the appender asks about a frame; None: the first read of a block finds its sum."""
         if fast_paths.verified_blocks and fast_paths.frame_checksums:

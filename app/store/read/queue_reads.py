@@ -87,7 +87,8 @@ def _read_few(
     source: Source, queue: ConsumeQueue, wanted: Wanted, data: bytes, *, wait_for_disk: bool
 ) -> ReadResult:
     offsets, units, next_offset = _chosen(list(UNIT.iter_unpack(data)), wanted)
-    encoded = _units_of_blocks(source, wanted, data)
+    is_exact = wanted.tag_hashes is None
+    encoded = memoryview(data) if is_exact and source.knows_blocks else None
     records: list[memoryview] = []
     bad: list[int] = []
     for low, high in _runs(source, units):
@@ -107,12 +108,6 @@ def _read_few(
     for index in reversed(bad):
         del records[index], offsets[index], hashes[index]
     return ReadResult(records, offsets, hashes, next_offset, scanned, gaps)
-
-
-def _units_of_blocks(source: Source, wanted: Wanted, data: bytes | bytearray) -> memoryview | None:
-    """The units in which blocks may be known: those of a read that leaves no message out."""
-    is_exact = wanted.tag_hashes is None
-    return memoryview(data) if is_exact and source.fast_paths.verified_blocks else None
 
 
 def _chosen(units: list[Unit], wanted: Wanted) -> tuple[list[int], list[Unit], int]:
@@ -190,7 +185,8 @@ def _read_many(
             piece = _read_piece(source, first, end, wait_for_disk)
             is_whole = len(piece) == end - first
         runs.append(ManyRun(low, high, piece, is_whole))
-    encoded = _units_of_blocks(source, wanted, data)
+    is_exact = wanted.tag_hashes is None
+    encoded = memoryview(data) if is_exact and source.knows_blocks else None
     bad = bad_of_many(source, queue, ManyRead(offsets, positions, starts, sizes, runs, encoded))
     gaps: list[Gap] = []
     if bad:

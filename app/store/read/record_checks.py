@@ -47,6 +47,8 @@ class Source(NamedTuple):
     gap_bytes: int
     """Wanted records closer than this are read in one piece."""
     known: Known
+    knows_blocks: bool
+    """Whether `known` is used."""
     fast_paths: FastPaths
 
 

@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run serve migrate health venv test test-fast test-crash test-conformance check format bench demo openapi settings docs docs-serve lock clean
+.PHONY: help run serve migrate health venv test test-fast test-long test-crash test-conformance check format bench demo openapi settings docs docs-serve lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,7 +38,13 @@ test: .venv/test.stamp ## run all tests; ARGS="-k name" narrows, WORKERS=0 stays
 	tests/install_servers.sh
 	@# where Python writes no bytecode, each of hundreds of nodes would compile the app anew (0.3 s)
 	$(BIN)/python -m compileall -q app migrations spark_connector/src
-	$(BIN)/python -m pytest -p tests.support.side_by_side -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -p tests.support.side_by_side -n $(WORKERS) -m "not fresh" $(ARGS)
+
+test-long: .venv/test.stamp ## the sweeps that `make test` shortens, at full length, and a fresh environment
+	tests/install_servers.sh
+	CURLEW_TESTS_AT_LENGTH=1 $(BIN)/python -m pytest -p tests.support.side_by_side -n $(WORKERS) \
+		tests/crash tests/property/test_simulated_disk.py \
+		spark_connector/tests/test_fresh_environment.py $(ARGS)
 
 test-fast: .venv/test.stamp ## what a change needs before a commit: no sockets, under 3 minutes
 	$(BIN)/python -m pytest -q -p tests.support.side_by_side -n $(WORKERS) \

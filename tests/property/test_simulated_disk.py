@@ -24,6 +24,7 @@ from app.domain.positions import FlushMode
 from app.store import StepPart, StoreConfig
 from app.store.log.atomic_batch import WholeBatches
 from app.store.log.commit_log import CommitLog
+from tests.support.length import selection
 from tests.support.stores.simulated_files import EVERYTHING, NOTHING, CrashPlan, SimulatedFiles
 from tests.support.stores.stores import SMALL, OpenStore, open_store
 
@@ -38,6 +39,11 @@ NESTED = 40
 
 LARGE = StoreConfig(segment_bytes=16_384, queue_file_units=16, record_bytes_max=8_192)
 """Records that span blocks of 4,096 bytes."""
+
+SIZES = {SMALL: "small", LARGE: "large"}
+SWEEPS = [(seed, config) for seed in SEEDS for config in SIZES]
+SHORT = [(0, SMALL), (1, SMALL), (0, LARGE)]
+"""Those of `make test`; `make test-long` plays all."""
 
 Key = tuple[int, int]
 """Queue id and queue offset."""
@@ -227,8 +233,10 @@ class Sweep:
             self._files = self._files.kill()
 
 
-@pytest.mark.parametrize("config", [SMALL, LARGE], ids=["small", "large"])
-@pytest.mark.parametrize("seed", SEEDS)
+ENDS = [pytest.param(*each, id=f"{each[0]}-{SIZES[each[1]]}") for each in selection(SWEEPS, SHORT)]
+
+
+@pytest.mark.parametrize(("seed", "config"), ENDS)
 def test_no_end_breaks_a_promise(
     seed: int, config: StoreConfig, record_property: Callable[[str, object], None]
 ) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.limits import KIB, MIB
+from app.domain.limits import MIB
 from tests.crash.sweeps.disks import fill, mounted_tmpfs, need
+from tests.support.length import selection
 from tests.support.nodes.node import RunningNode, run_node
 from tests.support.nodes.waiting import wait_until
 
@@ -62,8 +63,13 @@ def leave_free(root: Path, free_bytes: int) -> Path:
     return filler
 
 
-@pytest.mark.parametrize("free_bytes", [0, 4 * KIB, 16 * KIB], ids=lambda free: f"{free} free")
-@pytest.mark.parametrize("was_killed", [True, False], ids=["killed", "stopped"])
+STARTS = [
+    (free_bytes, was_killed) for was_killed in (True, False) for free_bytes in (0, 4_096, 16_384)
+]
+SHORT = [(0, True), (4_096, False), (16_384, True)]
+
+
+@pytest.mark.parametrize(("free_bytes", "was_killed"), selection(STARTS, SHORT))
 def test_it_reads_and_goes_on_when_there_is_room(
     disk: Path, free_bytes: int, was_killed: bool
 ) -> None:

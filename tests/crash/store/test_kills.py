@@ -1,8 +1,8 @@
 """G1: a real process killed at the n-th call and at random times loses nothing acknowledged.
 
-Nor does it leave a part of a step. `make test-crash` (tests/crash/sweeps/sweep.py) does it at 1,000
-points. Positive controls: a process that acknowledges before the write, and one that sends the
-messages of a step one by one.
+Nor does it leave a part of a step. `make test` does it at 60 points, `make test-long` at 200,
+`make test-crash` (tests/crash/sweeps/sweep.py) at 1,000. Positive controls: a process that
+acknowledges before the write, and one that sends the messages of a step one by one.
 """
 
 import random
@@ -10,14 +10,15 @@ import random
 import pytest
 
 from tests.crash.sweeps.kills import Point, choose_points, run_points, strace_version
+from tests.support.length import count
 
-POINTS = 200
+POINTS = count(60, 200)
 SEED = 3
 
 pytestmark = pytest.mark.crash
 
 
-def test_two_hundred_kills_lose_nothing() -> None:
+def test_kills_lose_nothing() -> None:
     assert strace_version(), "install strace (tests/install_servers.sh does)"
     figures = run_points(choose_points(random.Random(SEED), POINTS))
     print(f"seed {SEED}: {figures.acknowledged} acknowledged at {figures.points} points")

@@ -151,6 +151,7 @@ _LIMITS: Final = {
     "operations_running_max": "Operations (redrives) that run at once.",
     "operations_kept_max": "Ended operations that are remembered.",
     "trace_notes_pending_max": "Notes of trails that wait to be written. More are not kept.",
+    "statistics_rows_max": "Topics, and as many groups in topics, that have figures of their own.",
     "trace_records_read_max": "Records of trails that one `trace` reads.",
 }
 
@@ -158,6 +159,7 @@ _FIXED: Final = {
     "client_id_chars_max": "Characters of a client id.",
     "name_chars_max": "Characters of the name of a topic or a group.",
     "nodes_kept_max": "Nodes that ever registered. Those not seen for longest are forgotten.",
+    "metric_labels_max": "Topics, and groups in topics, that `/metrics` names.",
     "filter_chars_max": "Characters of a filter.",
     "filter_depth_max": "Nesting of a SQL filter.",
     "properties_encoded_bytes_max": "All properties of a record, the node's own with them.",

@@ -52,6 +52,10 @@ def build_api(
     """
     traffic = RequestMetrics()
     pressure = MemoryBudget(limits) if connections is None else connections.pressure
+
+    def send_failed(topic: str, code: str) -> None:
+        broker.statistics.failed(topic, code)
+
     control_plane = build_control_plane(
         Services(broker, metadata, limits, traffic, connections, pressure)
     )
@@ -68,6 +72,7 @@ def build_api(
         access_log=access_log,
         pressure=pressure,
         forwarded=Forwarded(trusted_proxies) if trusted_proxies else None,
+        send_failed=send_failed,
     )
 
 

@@ -15,6 +15,7 @@ import itertools
 import logging
 import re
 import secrets
+from collections.abc import Callable
 from time import perf_counter
 from typing import Final
 
@@ -76,7 +77,10 @@ class Gateway:
         access_log: bool = False,
         pressure: MemoryBudget | None = None,
         forwarded: Forwarded | None = None,
+        send_failed: Callable[[str, str], None] = lambda _topic, _code: None,
     ) -> None:
+        """`send_failed` is told the topic and the code of each refused or failed send."""
+        self._send_failed = send_failed
         self._router = router
         self._pressure = pressure or MemoryBudget(Limits())
         self._fallback = fallback
@@ -95,7 +99,7 @@ class Gateway:
             return
         request_id = b"%b-%x" % (self._id_prefix, next(self._numbers))
         exchange = RequestContext(scope, receive, send, request_id, self._pressure)
-        sends, operation_id = False, _ELSEWHERE
+        sends, operation_id, name = False, _ELSEWHERE, ""
         if self._forwarded and not FORWARDED_HEADERS.isdisjoint(exchange.headers):
             await self._forwarded.note(scope)
         try:
@@ -106,13 +110,13 @@ class Gateway:
                 operation_id = await self._fall_back(exchange)
                 return
             operation, handler, names = found
-            sends, operation_id = operation.sends, operation.operation_id
+            sends, operation_id, name = operation.sends, operation.operation_id, names[0]
             if not operation.is_direct:
                 await in_task()
             self._check(exchange, operation)
             await handler(exchange, *names)
         except CurlewError as error:
-            await _answer_problem(exchange, with_outcome_of_send(error) if sends else error)
+            await _answer_problem(exchange, self._of_send(error, name) if sends else error)
         except ClientGone:
             return
         except Exception:  # noqa: BLE001  # the last resort: logged with its traceback
@@ -124,6 +128,11 @@ class Gateway:
             self._traffic.answered(operation_id, exchange.status, seconds)
             if self._log_access:
                 log_access(exchange, operation_id, seconds)
+
+    def _of_send(self, error: CurlewError, topic: str) -> CurlewError:
+        """Why a send failed, with what is known of the message; counted."""
+        self._send_failed(topic, error.code)
+        return with_outcome_of_send(error)
 
     def _check(self, exchange: RequestContext, operation: Operation) -> None:
         """Raise when the operation cannot be carried out for this request, or not now."""

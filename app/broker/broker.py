@@ -20,6 +20,7 @@ from app.broker.delays.delayed_messages import DelayedMessages
 from app.broker.failures.blocked_keys import BlockedKeys
 from app.broker.failures.dead_letter_admin import DeadLetters
 from app.broker.failures.failed_deliveries import FailedDeliveries
+from app.broker.figures.counters import STEP_S
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.group_pause import GroupPause
 from app.broker.groups.groups import Groups
@@ -51,6 +52,7 @@ from app.domain.clock import Clock
 from app.domain.handles.recall import RecallSigner
 from app.domain.identity import Deletion, Kind
 from app.domain.limits import Limits
+from app.domain.positions import TimestampMs
 from app.runtime.loop_lag import LoopLag
 from app.runtime.service import Service
 
@@ -85,6 +87,7 @@ class Broker:
         self._clock = context.clock
         self._config = config
         self._gate = context.gate
+        self.statistics = context.statistics
         self._readers = context.readers
         self.loop_lag = LoopLag()
 
@@ -165,6 +168,7 @@ class Broker:
             Service("lease-watch", config.lease_check_seconds, self.expire_leases),
             Service("member-watch", config.member_check_seconds, self.members.turn),
             Service("consumption-watch", config.member_check_seconds, self.consumptions.turn),
+            Service("statistics", STEP_S, self.statistics.turn),
             Service("trace", config.trace_write_seconds, self.message_trace.turn),
             Service("journal-snapshots", config.snapshot_check_seconds, self._write_snapshots),
             Service("transaction-checks", config.transaction_check_seconds, self.transactions.turn),
@@ -234,10 +238,12 @@ class Broker:
         name = deletion.name
         if deletion.kind is Kind.TOPIC:
             self.deduplicator.forget_topic(name, deletion.generation)
+            self.statistics.forget_topic(name)
             self.groups.forget(topic=name)
             self.long_polls.wake_topic(name)
         else:
             self.groups.forget(group=name)
+            self.statistics.forget_group(name)
             self.members.forget(name)
             self.dead_letters.forget(name)
         self.streams.wake()
@@ -248,6 +254,10 @@ class Broker:
         return (
             self.long_polls.count + self.members.notifier.count + self.request_reply.waiting_count
         )
+
+    def store_now_ms(self) -> TimestampMs:
+        """The wall clock by which messages are stored."""
+        return self._clock.now_ms()
 
     async def expire_leases(self) -> None:
         """Deal with leases that have ended, and wake parked receives. A service calls this.

@@ -4,6 +4,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from app.broker.config import BrokerConfig
+from app.broker.figures.traffic_statistics import Statistics
 from app.broker.ports import Metadata, Store
 from app.domain.clock import Clock
 from app.domain.errors import ShuttingDown
@@ -49,3 +50,8 @@ class Context:
     readers: Executor
     """Threads for reads that wait for the disk."""
     gate: Gate = field(default_factory=Gate)
+    statistics: Statistics = field(init=False)
+
+    def __post_init__(self) -> None:
+        made = Statistics(self.metadata, self.clock, self.limits)
+        object.__setattr__(self, "statistics", made)

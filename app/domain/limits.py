@@ -114,6 +114,10 @@ RAW_HEADERS_BYTES_MAX = 56 * KIB
 """All headers of a message given raw, encoded; beyond, it is to be had as JSON only. http.client
 takes lines of 64 KiB, curl 100 KB."""
 
+METRIC_LABELS_MAX = 500
+"""Topics, and groups in topics, that `/metrics` names: those with the most messages. The others are
+one sum, `_other`."""
+
 NODES_KEPT_MAX = 256
 """Rows of nodes that registered once; of more, those that were not seen for longest go."""
 
@@ -122,6 +126,7 @@ FIXED_LIMITS: Final[Mapping[str, int]] = {
     "client_id_chars_max": CLIENT_ID_CHARS_MAX,
     "name_chars_max": NAME_CHARS_MAX,
     "nodes_kept_max": NODES_KEPT_MAX,
+    "metric_labels_max": METRIC_LABELS_MAX,
     "filter_chars_max": FILTER_CHARS_MAX,
     "filter_depth_max": FILTER_DEPTH_MAX,
     "properties_encoded_bytes_max": PROPERTIES_ENCODED_BYTES_MAX,
@@ -241,6 +246,7 @@ class Limits:
     operations_running_max: int = 16
     operations_kept_max: int = 1_000
     trace_notes_pending_max: int = 200_000
+    statistics_rows_max: int = 1_000
     trace_records_read_max: int = 2_000
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from app.api.control.routes import (
+    figures,
     operations,
     positions,
     producers,
@@ -27,6 +28,7 @@ from app.api.dataplane import routes
 ROUTERS: Final = (
     producers.router,
     topics.router,
+    figures.router,
     positions.router,
     scheduled.router,
     schedules.router,

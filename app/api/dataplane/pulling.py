@@ -76,6 +76,9 @@ class Pulling:
             headers.append(NOT_KEPT)
         answer = self._answers.answer_of(form, result)
         self._traffic.sent_out(len(result.read.records), answer.content_bytes)
+        figures = self._broker.statistics.topic(topic)
+        if figures is not None:
+            figures.given(len(result.read.records), answer.content_bytes)
         headers += answer.headers
         await answer.send_to(exchange, headers)
 

@@ -62,6 +62,7 @@ class Receiving:
             result = await self._broker.receiver.receive(
                 topic, group, request, gone=client.gone, watch=client.watch
             )
+        figures = self._broker.statistics.group(group, topic)
         if request.wait_s > 0:
             headers += near_quota_headers(self._broker.long_polls.quota)
         try:
@@ -73,6 +74,8 @@ class Receiving:
             self._broker.receiver.give_back(result.deliveries)
             raise
         self._traffic.sent_out(len(result.deliveries), body_bytes)
+        if figures is not None:
+            figures.given(len(result.deliveries), body_bytes)
 
     async def _answer(
         self,

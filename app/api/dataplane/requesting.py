@@ -72,6 +72,8 @@ class Requesting:
         (message, queue_id, _), flush = await self._read(
             exchange, REQUEST_HEADERS, _encoded(given, own=False)
         )
+        statistics = self._broker.statistics
+        figures = statistics.topic(topic)
         try:
             replied = await unless_gone(
                 exchange.receive,
@@ -82,8 +84,10 @@ class Requesting:
             )
         except (ClientGone, NoReply):
             self._traffic.taken_in(1, len(message.body))
+            statistics.stored(topic, figures, 1, len(message.body))
             raise
         self._traffic.taken_in(1, len(message.body))
+        statistics.stored(topic, figures, 1, len(message.body))
         body = replied.reply.message.body
         self._traffic.sent_out(1, len(body))
         if is_raw:

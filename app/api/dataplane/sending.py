@@ -71,9 +71,11 @@ from app.api.http.errors import (
 from app.api.http.parameters import Query, agreed
 from app.api.http.request_context import Headers, RequestContext, batch_too_large, body_too_large
 from app.api.telemetry.request_metrics import RequestMetrics
+from app.api.telemetry.slow_puts import SLOW_PUT_S, SlowPuts
 from app.broker import Broker
 from app.broker.dedup.deduplicator import Once
 from app.broker.dedup.tokens import Claim
+from app.broker.figures.counters import TopicFigures
 from app.broker.results import BatchItem, SendResult
 from app.domain.errors import (
     CurlewError,
@@ -120,6 +122,7 @@ class Sending:
         self._broker = broker
         self._limits = limits
         self._traffic = traffic
+        self._slow_puts = SlowPuts()
 
     async def send(self, exchange: RequestContext, topic: str) -> None:
         headers = exchange.headers
@@ -135,10 +138,10 @@ class Sending:
             return
         body = await exchange.read_body(self._limits.body_bytes_max, body_too_large)
         message = Message(body, content_type=content_type)
+        figures = self._broker.statistics.topic(topic)
         began_s = perf_counter()
         result = await self._broker.sender.send(topic, message)
-        timing = _timing(began_s)
-        self._traffic.taken_in(1, len(body))
+        timing = self._note(exchange, topic, figures, began_s, 1, len(body))
         message_id = (b"mq-message-id", result[0].encode())
         answer = encode_line(SendAnswer("SEND_OK", *result[:5]))
         await exchange.answer(201, [media.JSON_HEADER, message_id, timing], answer)
@@ -166,6 +169,7 @@ class Sending:
         flush = options.flush
         if ASYNC in preferences:
             preferences, flush = _answered_early(preferences, flush)
+        figures = self._broker.statistics.topic(topic)
         began_s = perf_counter()
         is_repeated = False
         if claim is None:
@@ -176,11 +180,10 @@ class Sending:
             (result,), is_repeated = await self._broker.deduplicator.send(
                 topic, message, claim, queue_id=queue_id, flush=flush, due=due
             )
-        timing = _timing(began_s)
         if is_repeated:
             await self._answer_again(exchange, result, preferences)
             return
-        self._traffic.taken_in(1, len(message.body))
+        timing = self._note(exchange, topic, figures, began_s, 1, len(message.body))
         status = 202 if ASYNC in preferences else 201
         if MINIMAL in preferences:
             headers_only = applied(
@@ -290,9 +293,11 @@ class Sending:
         options: SendOptions,
         preferences: frozenset[str],
     ) -> None:
+        figures = self._broker.statistics.topic(topic)
         began_s = perf_counter()
         claim = await claim_of(options, exchange, body)
         answer_headers = [media.JSON_HEADER]
+        is_repeated = False
         if claim is None:
             result = await self._broker.sender.send_frame(
                 topic, body, queue_id=options.queue_id, flush=options.flush
@@ -302,10 +307,9 @@ class Sending:
                 topic, body, claim, queue_id=options.queue_id, flush=options.flush
             )
             answer_headers += [DUPLICATE] * is_repeated
-        answer_headers.append(_timing(began_s))
+        stored = (0, 0) if is_repeated else (result.count, len(body))
+        answer_headers.append(self._note(exchange, topic, figures, began_s, *stored))
         headers = applied(answer_headers, preferences, REPRESENTATION, STRICT, ASYNC)
-        if DUPLICATE not in headers:
-            self._traffic.taken_in(result.count, len(body))
         answer = FrameAnswer(
             status="SEND_OK",
             topic=result.topic,
@@ -332,6 +336,7 @@ class Sending:
         if not entries:
             raise InvalidBody("the batch has no messages", hint='send {"messages":[…]}')
         items = [entry.item for entry in entries]
+        figures = self._broker.statistics.topic(topic)
         began_s = perf_counter()
         if claim is not None:
             once = await self._broker.deduplicator.send_batch(
@@ -342,7 +347,9 @@ class Sending:
                 spread=spread,
                 flush=options.flush,
             )
-            await self._answer_once(exchange, entries, once, began_s, preferences)
+            count = (0, 0) if once.is_repeated else _stored(items, once.results)
+            timing = self._note(exchange, topic, figures, began_s, *count)
+            await self._answer_once(exchange, entries, once, timing, preferences)
             return
         outcomes = await self._broker.sender.send_batch(
             topic,
@@ -352,10 +359,12 @@ class Sending:
             strict=strict,
             flush=options.flush,
         )
+        timing = self._note(exchange, topic, figures, began_s, *_stored(items, outcomes))
         results = await _results_of(entries, outcomes)
         failures = [outcome for outcome in outcomes if isinstance(outcome, CurlewError)]
-        headers = applied([media.JSON_HEADER, _timing(began_s)], preferences, STRICT, ASYNC)
-        self._count(items, outcomes)
+        for failure in failures:
+            self._broker.statistics.failed(topic, failure.code)
+        headers = applied([media.JSON_HEADER, timing], preferences, STRICT, ASYNC)
         answer = BatchAnswer(results, len(outcomes) - len(failures), len(failures))
         await answer_results(exchange, headers, answer, failures)
 
@@ -364,30 +373,52 @@ class Sending:
         exchange: RequestContext,
         entries: Sequence[Entry],
         once: Once,
-        began_s: float,
+        timing: tuple[bytes, bytes],
         preferences: frozenset[str],
     ) -> None:
         """A batch under a claim is stored whole, so there are only successes to tell."""
         results = await _results_of(entries, once.results)
-        if not once.is_repeated:
-            self._count([entry.item for entry in entries], once.results)
-        headers = [media.JSON_HEADER, _timing(began_s), *[DUPLICATE] * once.is_repeated]
+        headers = [media.JSON_HEADER, timing, *[DUPLICATE] * once.is_repeated]
         answer = BatchAnswer(results, len(results), 0)
         await exchange.answer(
             200, applied(headers, preferences, STRICT, ASYNC), encode_line(answer)
         )
 
-    def _count(
+    def _note(
         self,
-        items: Sequence[BatchItem | CurlewError],
-        outcomes: Sequence[SendResult | CurlewError],
-    ) -> None:
-        sizes = [
-            len(item.message.body)
-            for item, outcome in zip(items, outcomes, strict=True)
-            if isinstance(outcome, SendResult) and isinstance(item, BatchItem)
-        ]
-        self._traffic.taken_in(len(sizes), sum(sizes))
+        exchange: RequestContext,
+        topic: str,
+        figures: TopicFigures | None,
+        began_s: float,
+        count: int,
+        size: int,
+    ) -> tuple[bytes, bytes]:
+        """Count what was stored since `began_s`; the header that says how long it took.
+
+        `figures` are those of the topic before the send, None if it was not there yet.
+        """
+        seconds = perf_counter() - began_s
+        if count:
+            self._traffic.taken_in(count, size)
+            figures = figures or self._broker.statistics.topic(topic)
+            if figures is not None:
+                figures.put(count, size, seconds)
+            if seconds > SLOW_PUT_S:
+                read_s = began_s - exchange.began_s
+                self._slow_puts.note(self._broker.store, topic, count, size, read_s, seconds)
+        return _timing(seconds)
+
+
+def _stored(
+    items: Sequence[BatchItem | CurlewError], outcomes: Sequence[SendResult | CurlewError]
+) -> tuple[int, int]:
+    """How many messages of a batch were stored, and the bytes of their bodies."""
+    sizes = [
+        len(item.message.body)
+        for item, outcome in zip(items, outcomes, strict=True)
+        if isinstance(outcome, SendResult) and isinstance(item, BatchItem)
+    ]
+    return len(sizes), sum(sizes)
 
 
 def _answer_of(result: SendResult) -> SendAnswer:
@@ -405,9 +436,9 @@ def _answered_early(
     return preferences, FlushMode.ASYNC
 
 
-def _timing(began_s: float) -> tuple[bytes, bytes]:
+def _timing(seconds: float) -> tuple[bytes, bytes]:
     """How long the broker took; what is missing to the client's own figure is HTTP and network."""
-    return b"server-timing", b"store;dur=%.2f" % ((perf_counter() - began_s) * 1_000)
+    return b"server-timing", b"store;dur=%.2f" % (seconds * 1_000)
 
 
 def _position_headers(result: SendResult) -> Headers:

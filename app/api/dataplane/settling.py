@@ -138,12 +138,14 @@ class Settling:
         sends = [
             Send(each.topic, entry.item) for each, entry in zip(body.sends, entries, strict=True)
         ]
+        figures = self._broker.statistics.group(group, topic)
         done = await self._broker.ack_and_produce.ack_and_send(topic, group, body.acks, sends)
+        if figures is not None:
+            acked = len(body.acks) if done.refused is None else 0
+            figures.settled(acked, len(body.acks) - acked)
         answer = _answer_of(done, entries)
         if done.refused is None:
-            items = [entry.item for entry in entries]
-            sizes = [len(item.message.body) for item in items if isinstance(item, BatchItem)]
-            self._traffic.taken_in(len(sizes), sum(sizes))
+            self._count(sends)
             await exchange.answer(200, [media.JSON_HEADER], encode_line(answer))
             return
         status, headers, problem = render_problem(
@@ -153,6 +155,15 @@ class Settling:
             extra=msgspec.to_builtins(answer),
         )
         await exchange.answer(status, headers, problem)
+
+    def _count(self, sends: Sequence[Send]) -> None:
+        """Messages that were stored together with acks."""
+        statistics = self._broker.statistics
+        for topic, item in sends:
+            if isinstance(item, BatchItem):
+                size = len(item.message.body)
+                self._traffic.taken_in(1, size)
+                statistics.stored(topic, statistics.topic(topic), 1, size)
 
     async def _read(self, exchange: RequestContext, limit: int | None = None) -> bytes:
         Query(exchange.query, _NO_PARAMETERS)

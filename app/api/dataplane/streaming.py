@@ -137,9 +137,11 @@ class Streaming:
 
     async def _read(self, stream: TopicStream, text: StreamText, wait_s: float) -> bytes:
         chunk = await stream.next(wait_s)
-        self._traffic.sent_out(
-            len(chunk.messages), sum([len(each.message.body) for each in chunk.messages])
-        )
+        size = sum([len(each.message.body) for each in chunk.messages])
+        self._traffic.sent_out(len(chunk.messages), size)
+        figures = self._broker.statistics.topic(stream.topic_name)
+        if figures is not None:
+            figures.given(len(chunk.messages), size)
         return text.chunk(chunk)
 
     async def _deliver(
@@ -147,14 +149,16 @@ class Streaming:
     ) -> None:
         """Lease and send; what could not be sent is given back at once."""
         deliveries = await stream.next(wait_s)
+        figures = self._broker.statistics.group(stream.group_name, stream.topic_name)
         try:
             await exchange.go_on(text.deliveries(deliveries) or text.heartbeat)
         except BaseException:
             self._broker.receiver.give_back(deliveries)
             raise
-        self._traffic.sent_out(
-            len(deliveries), sum([len(each.message.body) for each in deliveries])
-        )
+        size = sum([len(each.message.body) for each in deliveries])
+        self._traffic.sent_out(len(deliveries), size)
+        if figures is not None:
+            figures.given(len(deliveries), size)
 
     async def _until_taken(self, exchange: RequestContext, stream: Stream) -> None:
         """Wait until the connection takes more; end the stream when that takes too long."""

@@ -1,17 +1,21 @@
 """`GET /metrics`: the Prometheus text format, version 0.0.4. Pure but for reading its sources.
 
-Names are RocketMQ 5's where it has one, `curlew_` otherwise. Aggregates only: no series per topic,
-queue or group, so that the size of the answer does not depend on what clients make.
+Names are RocketMQ 5's where it has one, `curlew_` otherwise. What is told by topic and group is in
+`traffic_metrics` and bounded; all else are sums, so that the size of the answer does not depend on
+what clients make.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple, Protocol
 
 from app.api.http.memory_budget import MemoryBudget
+from app.api.telemetry.metric_family import Family, one
 from app.api.telemetry.request_metrics import LATENCY_BUCKETS_S, RequestMetrics
+from app.api.telemetry.traffic_metrics import traffic_families
 from app.broker import Broker
 from app.broker.health import TROUBLES
+from app.broker.insight.lag import PairLag
 from app.broker.ports import Metadata
 from app.broker.streams.stream import StreamEnd
 from app.runtime.loop_lag import LAG_BUCKETS_S, LoopLag
@@ -42,54 +46,49 @@ class Sources(NamedTuple):
     connections: ConnectionCounts | None
     dead_letters: int
     """Of all groups."""
-
-
-class _Family(NamedTuple):
-    name: str
-    kind: str
-    help: str
-    samples: Iterable[tuple[str, float]]
-    """Labels (with braces, or empty) and value."""
+    lags: tuple[Sequence[PairLag], PairLag] = ((), PairLag("", "", 0, 0))
+    """`LagReader.pair_lags`."""
 
 
 def render_metrics(sources: Sources) -> str:
     """The whole exposition."""
-    lines: list[str] = []
+    return "".join(metric_parts(sources))
+
+
+def metric_parts(sources: Sources) -> Iterator[str]:
+    """The exposition, a metric at a time."""
     for family in _families(sources):
-        lines.append(f"# HELP {family.name} {family.help}")
-        lines.append(f"# TYPE {family.name} {family.kind}")
+        lines = [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
         lines += [f"{family.name}{labels} {value:.15g}" for labels, value in family.samples]
-    lines += _latency(sources.traffic)
-    lines += _loop_lag(sources.broker.loop_lag)
-    return "\n".join(lines) + "\n"
+        yield "\n".join(lines) + "\n"
+    for more in (_latency(sources.traffic), _loop_lag(sources.broker.loop_lag)):
+        yield "\n".join(more) + "\n"
 
 
-def _families(sources: Sources) -> Iterator[_Family]:
+def _families(sources: Sources) -> Iterator[Family]:
     yield from _traffic(sources.traffic)
+    yield from traffic_families(sources.broker, sources.metadata, sources.lags)
     yield from _state(sources)
     if sources.connections is not None:
         yield from _connections(sources.connections)
 
 
-def _one(name: str, kind: str, text: str, value: float) -> _Family:
-    return _Family(name, kind, text, [("", value)])
-
-
-def _traffic(traffic: RequestMetrics) -> Iterator[_Family]:
-    yield _one("rocketmq_messages_in_total", "counter", "Messages stored.", traffic.messages_in)
-    yield _one(
-        "rocketmq_throughput_in_total", "counter", "Bytes of bodies stored.", traffic.bytes_in
+def _traffic(traffic: RequestMetrics) -> Iterator[Family]:
+    yield one("curlew_http_messages_in_total", "counter", "Messages stored.", traffic.messages_in)
+    yield one("curlew_http_bytes_in_total", "counter", "Bytes of bodies stored.", traffic.bytes_in)
+    yield one(
+        "curlew_http_messages_out_total",
+        "counter",
+        "Messages handed out, browsing and replies included.",
+        traffic.messages_out,
     )
-    yield _one(
-        "rocketmq_messages_out_total", "counter", "Messages handed out.", traffic.messages_out
-    )
-    yield _one(
-        "rocketmq_throughput_out_total",
+    yield one(
+        "curlew_http_bytes_out_total",
         "counter",
         "Bytes handed out: bodies, or whole records in frames.",
         traffic.bytes_out,
     )
-    yield _Family(
+    yield Family(
         "curlew_http_answers_total",
         "counter",
         "Answers by operation and status; 499 is a client that left.",
@@ -101,80 +100,80 @@ def _traffic(traffic: RequestMetrics) -> Iterator[_Family]:
     )
 
 
-def _state(sources: Sources) -> Iterator[_Family]:
+def _state(sources: Sources) -> Iterator[Family]:
     broker, snapshot = sources.broker, sources.metadata.snapshot
     store = broker.store.status()
-    yield _one("curlew_ready", "gauge", "1: takes requests.", not broker.health.obstacles())
+    yield one("curlew_ready", "gauge", "1: takes requests.", not broker.health.obstacles())
     troubles = {trouble.code for trouble in broker.health.troubles()}
-    yield _Family(
+    yield Family(
         "curlew_degraded",
         "gauge",
         "1: this is the matter, although requests are served.",
         [(f'{{code="{code.value}"}}', code in troubles) for code in TROUBLES],
     )
-    yield _one(
+    yield one(
         "curlew_event_loop_lag_max_seconds",
         "gauge",
         "The longest that what was due had to wait for the event loop since the last scrape.",
         broker.loop_lag.take_longest(),
     )
-    yield _one(
+    yield one(
         "curlew_waiting_requests", "gauge", "Long polls and requests waiting.", broker.waiting_count
     )
     streams = broker.streams
-    yield _one("curlew_streams", "gauge", "Open streams.", streams.open_count)
-    yield _one(
+    yield one("curlew_streams", "gauge", "Open streams.", streams.open_count)
+    yield one(
         "curlew_streams_unsettled",
         "gauge",
         "Messages that streams have been sent and that are not settled.",
         streams.credits.held_count,
     )
-    yield _Family(
+    yield Family(
         "curlew_stream_ends_total",
         "counter",
         "Ended streams by reason.",
         [(f'{{reason="{reason.value}"}}', streams.ends[reason]) for reason in StreamEnd],
     )
-    yield _one("rocketmq_topic_number", "gauge", "Topics.", len(snapshot.topics))
-    yield _one("rocketmq_consumer_group_number", "gauge", "Groups.", len(snapshot.groups))
+    yield one("rocketmq_topic_number", "gauge", "Topics.", len(snapshot.topics))
+    yield one("rocketmq_consumer_group_number", "gauge", "Groups.", len(snapshot.groups))
     yield from _waiting(broker, sources.dead_letters)
-    yield _one(
+    yield one(
         "rocketmq_storage_size",
         "gauge",
         "Bytes in the commit log.",
         store.written_end - store.start,
     )
-    yield _one(
+    yield one(
         "rocketmq_storage_flush_behind_bytes",
         "gauge",
         "Bytes written and not yet on the medium.",
         store.written_end - store.flushed_end,
     )
-    yield _Family(
+    yield Family(
         "curlew_store_damage_total",
         "counter",
         "Damage found in the store since the start, by kind.",
         [(f'{{kind="{kind.value}"}}', store.damages.get(kind.value, 0)) for kind in DamageKind],
     )
-    yield _one(
+    yield one(
         "curlew_storage_pending_bytes", "gauge", "Bytes not yet written.", store.pending_bytes
     )
 
 
-def _waiting(broker: Broker, dead_letters: int) -> Iterator[_Family]:
-    yield _one(
+def _waiting(broker: Broker, dead_letters: int) -> Iterator[Family]:
+    yield one(
         "rocketmq_timing_messages",
         "gauge",
         "Messages that wait for their time: delayed ones, retries and schedules.",
         broker.delayed_messages.waiting_count,
     )
-    yield _one(
+    yield one(
         "rocketmq_half_messages",
         "gauge",
         "Transactions that are not decided yet.",
         broker.transactions.pending_count,
     )
-    yield _one(
+    yield one(
         "curlew_dead_letters",
         "gauge",
         "Dead letters of all groups.",
@@ -182,34 +181,34 @@ def _waiting(broker: Broker, dead_letters: int) -> Iterator[_Family]:
     )
 
 
-def _connections(connections: ConnectionCounts) -> Iterator[_Family]:
-    yield _one("curlew_http_connections", "gauge", "Open connections.", connections.open_count)
-    yield _one(
+def _connections(connections: ConnectionCounts) -> Iterator[Family]:
+    yield one("curlew_http_connections", "gauge", "Open connections.", connections.open_count)
+    yield one(
         "curlew_http_refused_total",
         "counter",
         "Connections and requests refused below the application.",
         connections.refused_count,
     )
     pressure = connections.pressure
-    yield _one(
+    yield one(
         "curlew_http_body_bytes",
         "gauge",
         "Bytes of large request bodies in memory.",
         pressure.body_bytes,
     )
-    yield _one(
+    yield one(
         "curlew_http_unread_bytes",
         "gauge",
         "Bytes of answers that their clients have not read.",
         pressure.answer_bytes,
     )
-    yield _one(
+    yield one(
         "curlew_http_busy_total",
         "counter",
         "Requests refused because too many bytes were in flight.",
         pressure.refused_count,
     )
-    yield _one(
+    yield one(
         "curlew_http_late_total",
         "counter",
         "Deadlines missed by clients.",
@@ -219,14 +218,15 @@ def _connections(connections: ConnectionCounts) -> Iterator[_Family]:
 
 def _latency(traffic: RequestMetrics) -> Iterator[str]:
     name = "rocketmq_rpc_latency"
-    yield f"# HELP {name} Seconds from the request's head to its answer."
+    yield f"# HELP {name} Milliseconds from the request's head to its answer."
     yield f"# TYPE {name} histogram"
     for operation, answers in sorted(traffic.operations.items()):
-        label = f'operation="{operation}"'
+        label = f'operation="{operation}",request_code="{operation}",protocol_type="http"'
         counts = list(accumulate(answers.buckets))
-        for bound, count in zip((*LATENCY_BUCKETS_S, "+Inf"), counts, strict=True):
+        bounds = [f"{each * 1_000:g}" for each in LATENCY_BUCKETS_S]
+        for bound, count in zip((*bounds, "+Inf"), counts, strict=True):
             yield f'{name}_bucket{{{label},le="{bound}"}} {count}'
-        yield f"{name}_sum{{{label}}} {answers.seconds:.6f}"
+        yield f"{name}_sum{{{label}}} {answers.seconds * 1_000:.3f}"
         yield f"{name}_count{{{label}}} {counts[-1]}"
 
 

@@ -67,6 +67,7 @@ class Settler:
     ) -> None:
         """`note_settled` is called with each answer, for those that count unsettled messages."""
         self._metadata = context.metadata
+        self._statistics = context.statistics
         self._clock = context.clock
         self._limits = context.limits
         self._check_open = context.gate.check
@@ -98,6 +99,7 @@ class Settler:
         self._check_open()
         flush = find_topic(self._metadata, topic).flush
         settings = self.find_group(group)
+        figures = self._statistics.group(group, topic)
         subscription = self._groups.find_or_stand_in(group, topic)
         now_s = subscription.last_used_s = self._clock.monotonic_s()
         results: list[SettleResult] = []
@@ -119,6 +121,9 @@ class Settler:
         self._groups.tell_of_room(subscription.in_flight, subscription.group)
         if written is not None:
             await written.wait()
+        if acks and figures is not None:
+            refused = [each for each in results[: len(acks)] if each.error is not None]
+            figures.settled(len(acks) - len(refused), len(refused))
         self._note_settled(results)
         return results
 

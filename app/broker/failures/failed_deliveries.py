@@ -89,6 +89,7 @@ class FailedDeliveries:
     ) -> None:
         self._store = context.store
         self._metadata = context.metadata
+        self._statistics = context.statistics
         self._clock = context.clock
         self._readers = context.readers
         self._lease_ids = groups.lease_ids
@@ -185,6 +186,7 @@ class FailedDeliveries:
     ) -> list[FailedDelivery]:
         """In a group in order a message stays where it is and blocks its key, until the last
         delivery. Returns those that are to go to the dead letters."""
+        again = 0
         dead: list[FailedDelivery] = []
         given_up: list[tuple[FailedDelivery, str]] = []
         now_s = self._clock.monotonic_s()
@@ -194,12 +196,16 @@ class FailedDeliveries:
             match decision:
                 case Again(delay_ms, _):
                     queue.leases.delay(offset, now_s + delay_ms / 1_000)
+                    again += 1
                 case GivenUp() if (
                     lease.failure.is_final or group.on_exhausted is WhenExhausted.DEAD_LETTER
                 ):
                     dead.append(item)
                 case GivenUp(reason):
                     given_up.append((item, reason))
+        figures = self._statistics.group(subscription.group, subscription.topic)
+        if figures is not None:
+            figures.retries += again
         subscription.expire(now_s)
         for item, reason in given_up:
             if not item.queue.leases.is_moving(item.offset, item.lease):
@@ -289,7 +295,13 @@ class FailedDeliveries:
         if live:
             step = _Step(queue, queue.leases, live, [])
             step.parts = self._parts(subscription, group, live, messages)
+            figures = self._statistics.group(subscription.group, subscription.topic)
             await self._write(subscription, step)
+            if figures is not None:
+                letters = dead_letter_topic(subscription.group)
+                dead = sum(len(part.messages) for part in step.parts if part.topic == letters)
+                figures.dead_letters += dead
+                figures.retries += sum(len(part.messages) for part in step.parts) - dead
         return len(some)
 
     async def _read(self, queue: LeasedQueue, start: int, end: int) -> ReadResult:

@@ -75,6 +75,24 @@ class GroupLag(NamedTuple):
     oldest_ms: int | None
 
 
+class PairLag(NamedTuple):
+    """A group in a topic as gauges show it; times are None when nothing is there, or not looked
+    for."""
+
+    group: str
+    topic: str
+    ready: int
+    in_flight: int
+    oldest_ms: int | None = None
+    """Store time of the oldest message that is not done."""
+    oldest_ready_ms: int | None = None
+    """The same, of those that nobody holds."""
+
+    @property
+    def lag(self) -> int:
+        return self.ready + self.in_flight
+
+
 class _Count(NamedTuple):
     """Messages of one queue that are not done."""
 
@@ -124,6 +142,79 @@ class LagReader:
             self._dead_letters.count(group),
             min([each.oldest_ms for each in topics if each.oldest_ms is not None], default=None),
         )
+
+    async def pair_lags(self, most: int) -> tuple[list[PairLag], PairLag]:
+        """Groups in their topics: the `most` that are furthest behind, with times, and the sum of
+        all others. Retries count. Many turns of the event loop."""
+        await self._delays.catch_up()
+        counted: list[PairLag] = []
+        weight = 0
+        for group in list(self._metadata.snapshot.groups):
+            self._groups.expire_group(group, self._clock.monotonic_s())
+            weight += 1
+            for topic in self._topics_of(group):
+                view = self._metadata.snapshot.topics.get(topic)
+                if view is None:
+                    continue
+                counted.append(self._pair_lag(group, topic, view.queues))
+                weight += view.queues
+                if weight >= QUEUES_A_TURN:
+                    weight = 0
+                    await asyncio.sleep(0)
+            if weight >= QUEUES_A_TURN:
+                weight = 0
+                await asyncio.sleep(0)
+        counted.sort(key=lambda each: (-each.lag, each.group, each.topic))
+        rest = counted[most:]
+        return [await self._timed(each) for each in counted[:most]], PairLag(
+            "", "", sum(each.ready for each in rest), sum(each.in_flight for each in rest)
+        )
+
+    def _pair_lag(self, group: str, topic: str, queues: int) -> PairLag:
+        subscription = self._groups.find(group, topic)
+        ids = (*range(queues), RETRY_QUEUE_ID)
+        counts = [self._count(group, topic, queue_id, subscription) for queue_id in ids]
+        known = [count for count in counts if count is not None]
+        ready, in_flight = sum(each.ready for each in known), sum(each.in_flight for each in known)
+        return PairLag(group, topic, ready, in_flight)
+
+    async def _timed(self, pair: PairLag) -> PairLag:
+        """With the store times of its oldest messages."""
+        view = self._metadata.snapshot.topics.get(pair.topic)
+        if view is None or not pair.lag:
+            return pair
+        subscription = self._groups.find(pair.group, pair.topic)
+        oldest: list[int] = []
+        ready: list[int] = []
+        for first in range(0, view.queues, QUEUES_A_TURN):
+            await asyncio.sleep(0)
+            ids = range(first, min(first + QUEUES_A_TURN, view.queues))
+            counts = [self._count(pair.group, pair.topic, each, subscription) for each in ids]
+            times = await self._oldest(pair.topic, first, counts)
+            oldest += [each for each in times if each is not None]
+            waiting = [
+                self._first_ready(pair.topic, queue_id, count, subscription)
+                for queue_id, count in zip(ids, counts, strict=True)
+            ]
+            read = self._times_of(pair.topic, first, waiting)
+            times = await ColdReads(self._readers).run(read)
+            ready += [each for each in times if each is not None]
+        return pair._replace(
+            oldest_ms=min(oldest, default=None), oldest_ready_ms=min(ready, default=None)
+        )
+
+    def _first_ready(
+        self, topic: str, queue_id: int, count: _Count | None, subscription: Subscription | None
+    ) -> int | None:
+        """The first message that nobody holds; of those that were given back none is looked for."""
+        if count is None or not count.ready:
+            return None
+        held = _leases_of(subscription, queue_id)
+        is_held = count.in_flight + count.delayed > 0
+        if held is None or not is_held:
+            return count.first_open
+        high = self._store.bounds(topic, queue_id).max_offset
+        return held.fetch_offset if held.fetch_offset < high else count.first_open
 
     def _topics_of(self, group: str) -> list[str]:
         begun = {*self._consumer_journal.topics(group), *self._offset_cache.topics(group)}

@@ -46,6 +46,10 @@ class GroupStream(Stream):
         self._waiting: asyncio.Future[None] | None = None
         self.credit = Credit(request.credit, self.wake)
 
+    @property
+    def group_name(self) -> str:
+        return self._group.name
+
     @override
     def wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():

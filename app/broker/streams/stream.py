@@ -123,6 +123,10 @@ class Stream:
         self._shared.leave(self, reason)
 
     @property
+    def topic_name(self) -> str:
+        return self._topic.name
+
+    @property
     def is_draining(self) -> bool:
         """Whether the node stops, and waits for no reader."""
         return self._shared.long_polls.closed

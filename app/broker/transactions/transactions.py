@@ -81,6 +81,7 @@ class Transactions:
         self._store = context.store
         self._metadata = context.metadata
         self._clock = context.clock
+        self._statistics = context.statistics
         self._limits = context.limits
         self._long_polls = long_polls
         self._readers = context.readers
@@ -291,6 +292,8 @@ class Transactions:
         self._table.decide(transaction, decision, now_ms, reason)
         if parts:
             transaction.queue_offset = appended[0].first_queue_offset
+            size = len(parts[0].messages[0].body)
+            self._statistics.stored(transaction.topic, None, 1, size)
         return confirmation
 
     async def _find_offset(self, transaction: Transaction) -> None:

@@ -1,4 +1,4 @@
-"""Topics: settings, listing, offsets, statistics, one message by id."""
+"""Topics: settings, listing, offsets, one message by id."""
 
 from typing import Annotated, Final, Literal
 
@@ -7,7 +7,7 @@ from fastapi import Depends, Query, Request, Response
 from app.api.control.dependencies import WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import TopicChangeDocument, deleted, dry_run_answer
-from app.api.control.schemas.schemas import TopicDocument, TopicList, TopicOffsets, TopicStats
+from app.api.control.schemas.schemas import TopicDocument, TopicList, TopicOffsets
 from app.api.control.schemas.setting_bodies import TopicBody, TopicPatch
 from app.api.formats.cloudevents import EVENT, event_of
 from app.api.formats.media import (
@@ -173,16 +173,6 @@ async def delete_topic(topic: str, services: WithServices, terms: WithTerms) -> 
     """Delete the topic. Its messages become unreadable for ever."""
     change = await services.broker.settings_changes.delete_topic(topic, terms)
     return deleted(TopicChangeDocument.of_change(change))
-
-
-@router.serve(
-    "GET /v1/topics/{topic}/stats",
-    "How much a topic holds",
-    needs={"topic": Action.GET},
-)
-async def get_topic_stats(topic: str, services: WithServices) -> TopicStats:
-    """First and next offset of every queue, and how many messages lie between."""
-    return TopicStats.of(topic, services.broker.topic_ends.bounds(topic))
 
 
 @router.serve(

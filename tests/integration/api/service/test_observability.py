@@ -45,10 +45,19 @@ def test_what_goes_in_and_out_is_counted(http: httpx.Client, topic: str) -> None
     def more(name: str) -> float:
         return after[name] - before.get(name, 0)
 
-    assert more("rocketmq_messages_in_total") == 1 + 1 + 2 + 1
-    assert more("rocketmq_throughput_in_total") == 5 + 2 + len(frame) + 3
-    assert more("rocketmq_messages_out_total") == 4 + 2
-    assert more("rocketmq_throughput_out_total") == 5 + 2 + 1 + 1 + 5 + 2
+    def of_topic(name: str) -> float:
+        found = [value for key, value in after.items() if key.startswith(f"{name}{{")]
+        assert len(found) > 1
+        return sum(v for k, v in after.items() if k.startswith(name) and f'topic="{topic}"' in k)
+
+    assert of_topic("rocketmq_messages_in_total") == 1 + 1 + 2 + 1
+    assert of_topic("rocketmq_throughput_in_total") == 5 + 2 + len(frame) + 3
+    assert of_topic("rocketmq_messages_out_total") == 4 + 2
+    assert of_topic("rocketmq_consumer_inflight_messages") == 2
+    assert more("curlew_http_messages_in_total") == 1 + 1 + 2 + 1
+    assert more("curlew_http_bytes_in_total") == 5 + 2 + len(frame) + 3
+    assert more("curlew_http_messages_out_total") == 4 + 2
+    assert more("curlew_http_bytes_out_total") == 5 + 2 + 1 + 1 + 5 + 2
     assert more(answers("send_message", 201)) == 1
     assert more(answers("send_batch", 207)) == 1
     assert more(answers("pull_messages", 404)) == 1
@@ -89,3 +98,60 @@ def test_a_send_says_how_long_the_store_took(http: httpx.Client, topic: str) -> 
     ]
     for answer in sends:
         assert re.fullmatch(r"store;dur=\d+\.\d\d", answer.headers["server-timing"])
+
+
+def test_statistics_tell_what_went_through_a_topic_and_a_group(alone: httpx.Client) -> None:
+    base = "/v1/topics/orders"
+    for _ in range(3):
+        alone.post(f"{base}/messages", content=b"12345").raise_for_status()
+    refused = alone.post(f"{base}/messages?queue_id=99", content=b"x")
+    bad = [{"text": "x", "queue_id": 99}, {"text": "y"}]
+    alone.post(f"{base}/messages:batch", json={"messages": bad}).raise_for_status()
+    frames = [alone.get(f"{base}/queues/{queue}/messages?offset=0").json() for queue in range(4)]
+    pulled = sum(len(each["messages"]) for each in frames)
+    received = alone.post(f"{base}/groups/billing/messages:receive?max_messages=4").json()
+    handles = [each["receipt_handle"] for each in received["messages"]]
+    acks = {"receipt_handles": handles[:1]}
+    alone.post(f"{base}/groups/billing/messages:ack", json=acks).raise_for_status()
+    alone.delete(f"/v1/receipts/{handles[1]}").raise_for_status()
+    nack = {"nacks": [{"receipt_handle": handles[2]}], "dead_letters": []}
+    nack["dead_letters"] = [{"receipt_handle": handles[3]}]
+    alone.post(f"{base}/groups/billing/messages:settle", json=nack).raise_for_status()
+
+    stats = alone.get(f"{base}/stats?range=1m&step=10s").json()
+    expected = {
+        "in": 4, "in_bytes": 16, "out": pulled + 4, "out_bytes": 32,
+        "acks_ok": 2, "acks_failed": 0, "retries": 1, "dead_letters": 1,
+    }  # fmt: skip
+    assert pulled == 4
+    assert stats["depth"] == 4
+    assert stats["counters"] == expected
+    assert stats["sums"]["today"] == stats["sums"]["10s"] == expected
+    assert stats["rates"]["10s"]["in"] > 0
+    assert len(stats["series"]["in"]) == 6
+    assert stats["series"]["step_ms"] == 10_000
+    assert stats["failures"] == {refused.json()["code"]: 2}
+    assert stats["put_latency_ms"]["buckets"]["+Inf"] == 4
+    assert stats["put_latency_ms"]["p50"] <= stats["put_latency_ms"]["max"]
+
+    group = alone.get("/v1/groups/billing/stats").json()
+    assert group["counters"] == expected | {"in": 0, "in_bytes": 0, "out": 4, "out_bytes": 16}
+    assert [each["topic"] for each in group["topics"]] == ["orders"]
+    assert alone.get("/v1/groups/billing/stats?topic=orders").json()["counters"]["acks_ok"] == 2
+    unused = alone.get("/v1/topics/other/stats")
+    assert (unused.status_code, unused.json()["code"]) == (404, "TOPIC_NOT_FOUND")
+
+    alone.delete(base).raise_for_status()
+    alone.put(base, json={}).raise_for_status()
+    successor = alone.get(f"{base}/stats").json()
+    assert successor["counters"] == dict.fromkeys(expected, 0)
+    assert successor["since_ms"] is None
+
+
+@pytest.mark.parametrize(
+    "query", ["range=16m", "range=1m&step=7s", "step=0s", "range=x", "range=5s&step=10s"]
+)
+def test_a_series_of_another_scale_is_refused(http: httpx.Client, topic: str, query: str) -> None:
+    answer = http.get(f"/v1/topics/{topic}/stats?{query}")
+    assert answer.status_code == 400
+    assert "5s" in answer.json()["detail"] + answer.json()["hint"]

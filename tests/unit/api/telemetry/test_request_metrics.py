@@ -8,7 +8,7 @@ from app.api.telemetry.request_metrics import CLIENT_GONE, LATENCY_BUCKETS_S, Re
 from app.domain.limits import Limits
 from tests.support.nodes.brokers import World
 
-LINE = re.compile(r'[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? -?[0-9.e+-]+')
+LINE = re.compile(r'[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? -?[0-9.e+-]+')
 
 
 class Counts:
@@ -47,10 +47,10 @@ def test_messages_and_bytes_are_counted_both_ways() -> None:
     traffic.taken_in(1, 5)
     traffic.sent_out(4, 7)
     values = rendered(traffic)
-    assert values["rocketmq_messages_in_total"] == 3
-    assert values["rocketmq_throughput_in_total"] == 35
-    assert values["rocketmq_messages_out_total"] == 4
-    assert values["rocketmq_throughput_out_total"] == 7
+    assert values["curlew_http_messages_in_total"] == 3
+    assert values["curlew_http_bytes_in_total"] == 35
+    assert values["curlew_http_messages_out_total"] == 4
+    assert values["curlew_http_bytes_out_total"] == 7
 
 
 def test_answers_are_counted_by_operation_and_status() -> None:
@@ -70,12 +70,13 @@ def test_latencies_are_cumulative_and_a_bound_belongs_to_its_bucket() -> None:
         traffic.answered("send", 201, seconds)
     values = rendered(traffic)
     name = "rocketmq_rpc_latency"
-    assert values[f'{name}_bucket{{operation="send",le="0.0005"}}'] == 1
-    assert values[f'{name}_bucket{{operation="send",le="0.0025"}}'] == 2
-    assert values[f'{name}_bucket{{operation="send",le="30.0"}}'] == 2
-    assert values[f'{name}_bucket{{operation="send",le="+Inf"}}'] == 3
-    assert values[f'{name}_count{{operation="send"}}'] == 3
-    assert abs(values[f'{name}_sum{{operation="send"}}'] - 1_000.0025) < 0.001
+    send = 'operation="send",request_code="send",protocol_type="http"'
+    assert values[f'{name}_bucket{{{send},le="0.5"}}'] == 1
+    assert values[f'{name}_bucket{{{send},le="2.5"}}'] == 2
+    assert values[f'{name}_bucket{{{send},le="30000"}}'] == 2
+    assert values[f'{name}_bucket{{{send},le="+Inf"}}'] == 3
+    assert values[f"{name}_count{{{send}}}"] == 3
+    assert abs(values[f"{name}_sum{{{send}}}"] - 1_000_002.5) < 0.001
 
 
 def test_the_node_behind_is_described() -> None:

@@ -1,0 +1,1 @@
+"""What went in and out by topic and by group: counters, and rates made of them."""

@@ -21,7 +21,7 @@ from app.api.formats import wire
 from app.api.http.errors import STATUS_OF_CODE, EntryProblem, Problem
 from app.api.http.request_context import STATE_PATHS
 from app.api.operations.answers import NOT_KEPT, answers_of, problem_components
-from app.api.operations.operation import Json, Operation, models_of
+from app.api.operations.operation import Json, Operation, models_of, permissions_of
 from app.api.operations.parameters import parameters_of
 
 _OTHER_STRUCTS: Final = (wire.BatchEntry, Problem, EntryProblem)
@@ -48,6 +48,8 @@ def build_document() -> Json:
     _declare_not_kept(paths)
     for operation in routes.OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
+    for operation in OPERATIONS:
+        paths[operation.path][operation.method.lower()] |= permissions_of(operation)
     document["paths"] = dict(sorted(paths.items()))
     document["components"]["responses"] = _share_problems(paths)
     schemas: Json = document["components"]["schemas"] | _model_schemas()

@@ -1,19 +1,20 @@
 """`Operation`, the one description of a route. Pure; each is written where its handler is routed.
 
 The router of the data plane, the routes of the control plane and the OpenAPI document are made from
-it. Later authorization will read `needs`, `makes` and `names` from it; nothing checks them yet.
+it. An operation that does not say what it `needs` cannot be made, so that no program starts with
+one; the document shows it. No request is decided by it yet: there are no principals.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 from pydantic import BaseModel
 
 from app.api.formats.media import JSON
+from app.domain.access.actions import Action as Action  # noqa: PLC0414  # for those that declare
 
 Json = dict[str, Any]
 Model = type[Struct] | type[BaseModel]
@@ -25,19 +26,6 @@ Content = Model | Mapping[str, Shape]
 
 _NOTHING: Final[Mapping[str, Shape]] = {}
 _NAME: Final = re.compile(r"{(\w+)}")
-
-
-class Action(StrEnum):
-    """What a permission allows, in the words of RocketMQ's ACL 2.0; ADMIN is for the cluster."""
-
-    PUB = "PUB"
-    SUB = "SUB"
-    CREATE = "CREATE"
-    UPDATE = "UPDATE"
-    DELETE = "DELETE"
-    GET = "GET"
-    LIST = "LIST"
-    ADMIN = "ADMIN"
 
 
 Named = Literal["topic", "group", "producer", "cluster", "service"]
@@ -87,6 +75,10 @@ class Answer(NamedTuple):
         return answer
 
 
+class OperationWithoutNeeds(TypeError):
+    """An operation that nobody decided on; a program with one does not start."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operation:
     """One operation of the API: a method of a path. Compared and hashed by identity."""
@@ -131,11 +123,23 @@ class Operation:
     """The names in the path, in their order: topic, group and others."""
 
     def __post_init__(self) -> None:
-        assert self.needs, f"{self.route} must say who may use it"
+        if not self.needs:
+            raise OperationWithoutNeeds(
+                f"{self.route} does not say who may use it: give it needs={{resource: Action…}}, "
+                "for instance needs={'topic': Action.GET} when its path or body names a topic"
+            )
         method, _, path = self.route.partition(" ")
         object.__setattr__(self, "method", method)
         object.__setattr__(self, "path", path)
         object.__setattr__(self, "names", tuple(_NAME.findall(path)))
+
+
+def permissions_of(operation: Operation) -> Json:
+    """What the document says of the actions that an operation takes, by resource."""
+    said: Json = {"x-curlew-action": {name: str(each) for name, each in operation.needs.items()}}
+    if operation.makes:
+        said["x-curlew-makes"] = list(operation.makes)
+    return said
 
 
 def models_of(content: Content) -> Iterator[Model]:

@@ -152,6 +152,7 @@ _LIMITS: Final = {
     "operations_kept_max": "Ended operations that are remembered.",
     "trace_notes_pending_max": "Notes of trails that wait to be written. More are not kept.",
     "statistics_rows_max": "Topics, and as many groups in topics, that have figures of their own.",
+    "clients_max": "Consumers, and as many producers, that a node lists in all.",
     "trace_records_read_max": "Records of trails that one `trace` reads.",
 }
 
@@ -159,6 +160,8 @@ _FIXED: Final = {
     "client_id_chars_max": "Characters of a client id.",
     "name_chars_max": "Characters of the name of a topic or a group.",
     "nodes_kept_max": "Nodes that ever registered. Those not seen for longest are forgotten.",
+    "clients_listed_max": "Clients of a group, and producers of a topic, that are listed.",
+    "client_shown_ms": "How long a client is listed after its last request.",
     "metric_labels_max": "Topics, and groups in topics, that `/metrics` names.",
     "filter_chars_max": "Characters of a filter.",
     "filter_depth_max": "Nesting of a SQL filter.",

@@ -24,7 +24,9 @@ from app.api.document.openapi import build_document, render_document
 from app.api.gateway import Gateway
 from app.api.http.forwarded import Forwarded
 from app.api.http.memory_budget import MemoryBudget
+from app.api.http.request_context import RequestContext
 from app.api.ports import Metadata
+from app.api.telemetry.callers import note_send_failed
 from app.api.telemetry.metrics import ConnectionCounts
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
@@ -53,8 +55,9 @@ def build_api(
     traffic = RequestMetrics()
     pressure = MemoryBudget(limits) if connections is None else connections.pressure
 
-    def send_failed(topic: str, code: str) -> None:
+    def send_failed(exchange: RequestContext, topic: str, code: str) -> None:
         broker.statistics.failed(topic, code)
+        note_send_failed(broker.clients, exchange, topic)
 
     control_plane = build_control_plane(
         Services(broker, metadata, limits, traffic, connections, pressure)

@@ -77,9 +77,9 @@ class Gateway:
         access_log: bool = False,
         pressure: MemoryBudget | None = None,
         forwarded: Forwarded | None = None,
-        send_failed: Callable[[str, str], None] = lambda _topic, _code: None,
+        send_failed: Callable[[RequestContext, str, str], None] | None = None,
     ) -> None:
-        """`send_failed` is told the topic and the code of each refused or failed send."""
+        """`send_failed` is told of each refused or failed send: its topic and its code."""
         self._send_failed = send_failed
         self._router = router
         self._pressure = pressure or MemoryBudget(Limits())
@@ -116,7 +116,9 @@ class Gateway:
             self._check(exchange, operation)
             await handler(exchange, *names)
         except CurlewError as error:
-            await _answer_problem(exchange, self._of_send(error, name) if sends else error)
+            await _answer_problem(
+                exchange, self._of_send(exchange, error, name) if sends else error
+            )
         except ClientGone:
             return
         except Exception:  # noqa: BLE001  # the last resort: logged with its traceback
@@ -129,9 +131,10 @@ class Gateway:
             if self._log_access:
                 log_access(exchange, operation_id, seconds)
 
-    def _of_send(self, error: CurlewError, topic: str) -> CurlewError:
+    def _of_send(self, exchange: RequestContext, error: CurlewError, topic: str) -> CurlewError:
         """Why a send failed, with what is known of the message; counted."""
-        self._send_failed(topic, error.code)
+        if self._send_failed is not None:
+            self._send_failed(exchange, topic, error.code)
         return with_outcome_of_send(error)
 
     def _check(self, exchange: RequestContext, operation: Operation) -> None:

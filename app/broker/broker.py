@@ -20,6 +20,7 @@ from app.broker.delays.delayed_messages import DelayedMessages
 from app.broker.failures.blocked_keys import BlockedKeys
 from app.broker.failures.dead_letter_admin import DeadLetters
 from app.broker.failures.failed_deliveries import FailedDeliveries
+from app.broker.figures.clients import Clients
 from app.broker.figures.counters import STEP_S
 from app.broker.groups.consumption import Consumptions
 from app.broker.groups.group_pause import GroupPause
@@ -88,6 +89,7 @@ class Broker:
         self._config = config
         self._gate = context.gate
         self.statistics = context.statistics
+        self.clients = Clients(context.metadata, context.clock, limits)
         self._readers = context.readers
         self.loop_lag = LoopLag()
 
@@ -169,6 +171,7 @@ class Broker:
             Service("member-watch", config.member_check_seconds, self.members.turn),
             Service("consumption-watch", config.member_check_seconds, self.consumptions.turn),
             Service("statistics", STEP_S, self.statistics.turn),
+            Service("clients", STEP_S, self.clients.turn),
             Service("trace", config.trace_write_seconds, self.message_trace.turn),
             Service("journal-snapshots", config.snapshot_check_seconds, self._write_snapshots),
             Service("transaction-checks", config.transaction_check_seconds, self.transactions.turn),
@@ -239,11 +242,13 @@ class Broker:
         if deletion.kind is Kind.TOPIC:
             self.deduplicator.forget_topic(name, deletion.generation)
             self.statistics.forget_topic(name)
+            self.clients.forget_topic(name)
             self.groups.forget(topic=name)
             self.long_polls.wake_topic(name)
         else:
             self.groups.forget(group=name)
             self.statistics.forget_group(name)
+            self.clients.forget_group(name)
             self.members.forget(name)
             self.dead_letters.forget(name)
         self.streams.wake()

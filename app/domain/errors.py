@@ -290,6 +290,13 @@ class MemberNotFound(NotFound):
     title = "The member does not exist"
 
 
+class ClientNotFound(NotFound):
+    """Nobody of that client id was heard of lately."""
+
+    code = "CLIENT_NOT_FOUND"
+    title = "The client is not known"
+
+
 class SnapshotNotFound(NotFound):
     """The group has no snapshot of its offsets under that name."""
 

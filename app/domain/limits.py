@@ -114,6 +114,18 @@ RAW_HEADERS_BYTES_MAX = 56 * KIB
 """All headers of a message given raw, encoded; beyond, it is to be had as JSON only. http.client
 takes lines of 64 KiB, curl 100 KB."""
 
+CLIENTS_LISTED_MAX = 1_000
+"""Clients of one group, and producers of one topic, that are listed: those that were seen last."""
+
+CLIENT_SHOWN_MS = 600_000
+"""How long a client is listed after its last request."""
+
+CLIENT_TOPICS_SHOWN_MAX = 64
+"""Topics of one client of a group that are listed."""
+
+LANGUAGES_SHOWN_MAX = 20
+"""Languages and versions of clients that `/metrics` tells apart."""
+
 METRIC_LABELS_MAX = 500
 """Topics, and groups in topics, that `/metrics` names: those with the most messages. The others are
 one sum, `_other`."""
@@ -127,6 +139,8 @@ FIXED_LIMITS: Final[Mapping[str, int]] = {
     "name_chars_max": NAME_CHARS_MAX,
     "nodes_kept_max": NODES_KEPT_MAX,
     "metric_labels_max": METRIC_LABELS_MAX,
+    "clients_listed_max": CLIENTS_LISTED_MAX,
+    "client_shown_ms": CLIENT_SHOWN_MS,
     "filter_chars_max": FILTER_CHARS_MAX,
     "filter_depth_max": FILTER_DEPTH_MAX,
     "properties_encoded_bytes_max": PROPERTIES_ENCODED_BYTES_MAX,
@@ -247,6 +261,7 @@ class Limits:
     operations_kept_max: int = 1_000
     trace_notes_pending_max: int = 200_000
     statistics_rows_max: int = 1_000
+    clients_max: int = 20_000
     trace_records_read_max: int = 2_000
 
     def __post_init__(self) -> None:

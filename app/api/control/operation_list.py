@@ -3,6 +3,7 @@
 from typing import Final
 
 from app.api.control.routes import (
+    clients,
     figures,
     operations,
     positions,
@@ -29,6 +30,7 @@ ROUTERS: Final = (
     producers.router,
     topics.router,
     figures.router,
+    clients.router,
     positions.router,
     scheduled.router,
     schedules.router,

@@ -20,6 +20,7 @@ from app.api.http.errors import NotAcceptable
 from app.api.http.parameters import Query, agreed, duration_ms_of, wait_s_of
 from app.api.http.rate_limit_headers import near_quota_headers
 from app.api.http.request_context import ClientGone, Headers, RequestContext, batch_too_large
+from app.api.telemetry.callers import note_received
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
 from app.broker.results import ReceiveRequest, ReceiveResult
@@ -76,6 +77,9 @@ class Receiving:
         self._traffic.sent_out(len(result.deliveries), body_bytes)
         if figures is not None:
             figures.given(len(result.deliveries), body_bytes)
+        place = group, topic, request.filter
+        count = len(result.deliveries)
+        note_received(self._broker.clients, exchange, place, "receive", request.client_id, count)
 
     async def _answer(
         self,

@@ -70,6 +70,7 @@ from app.api.http.errors import (
 )
 from app.api.http.parameters import Query, agreed
 from app.api.http.request_context import Headers, RequestContext, batch_too_large, body_too_large
+from app.api.telemetry.callers import note_sent
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.api.telemetry.slow_puts import SLOW_PUT_S, SlowPuts
 from app.broker import Broker
@@ -403,6 +404,7 @@ class Sending:
             figures = figures or self._broker.statistics.topic(topic)
             if figures is not None:
                 figures.put(count, size, seconds)
+            note_sent(self._broker.clients, exchange, topic, count)
             if seconds > SLOW_PUT_S:
                 read_s = began_s - exchange.began_s
                 self._slow_puts.note(self._broker.store, topic, count, size, read_s, seconds)

@@ -17,6 +17,7 @@ from app.api.formats.stream_text import EventLines, JsonLines, StreamText
 from app.api.http.errors import InvalidBody, entry_problem
 from app.api.http.parameters import Query, duration_ms_of, point_of
 from app.api.http.request_context import NOT_KEPT, Headers, RequestContext, batch_too_large
+from app.api.telemetry.callers import note_received
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
 from app.broker.streams.group_stream import GroupStream, GroupStreamRequest
@@ -159,6 +160,8 @@ class Streaming:
         self._traffic.sent_out(len(deliveries), size)
         if figures is not None:
             figures.given(len(deliveries), size)
+        place = stream.group_name, stream.topic_name, stream.filter
+        note_received(self._broker.clients, exchange, place, "stream", None, len(deliveries))
 
     async def _until_taken(self, exchange: RequestContext, stream: Stream) -> None:
         """Wait until the connection takes more; end the stream when that takes too long."""

@@ -5,10 +5,12 @@ sample, so that the answer is bounded whatever clients make. A dashboard that su
 everything. Pure but for reading its sources.
 """
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import accumulate
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from app.api.telemetry.metric_family import Family
 from app.broker import Broker
@@ -22,7 +24,10 @@ from app.broker.figures.counters import (
 from app.broker.figures.traffic_statistics import OTHER
 from app.broker.insight.lag import PairLag
 from app.broker.ports import Metadata
-from app.domain.limits import METRIC_LABELS_MAX
+from app.domain.limits import LANGUAGES_SHOWN_MAX, METRIC_LABELS_MAX
+
+_OUR_CLIENT: Final = re.compile(r"curlew-client-([a-z]{1,16})/([0-9A-Za-z.+-]{1,32})")
+_OTHER_LANGUAGE: Final = ("other", "")
 
 Lags = tuple[Sequence[PairLag], PairLag]
 
@@ -52,6 +57,7 @@ def traffic_families(broker: Broker, metadata: Metadata, lags: Lags) -> Iterator
     plain = [(of_pair("", name), figures) for _, name, figures in topics]
     yield from _handed(plain, groups)
     yield from _puts(topics)
+    yield from _connections(broker, node)
     yield from _lag(lags, of_pair, broker.store_now_ms())
 
 
@@ -192,6 +198,30 @@ def _histogram(
         yield f'_bucket{{{before}le="{bound}"}}', count
     yield f"_sum{braced}", total
     yield f"_count{braced}", sums[-1]
+
+
+def _connections(broker: Broker, node: str) -> Iterator[Family]:
+    """Clients, each once, by what our own clients say of themselves; all others are "other"."""
+    clients = broker.clients
+    for name, text, table in (
+        ("rocketmq_producer_connections", "Producers that are listed.", clients.producers),
+        ("rocketmq_consumer_connections", "Consumers that are listed.", clients.consumers),
+    ):
+        agents = {key: row.user_agent for rows in table.all().values() for key, row in rows.items()}
+        counts = Counter(map(_language_of, agents.values()))
+        shown = dict(counts.most_common(LANGUAGES_SHOWN_MAX))
+        left = sum(counts.values()) - sum(shown.values())
+        shown[_OTHER_LANGUAGE] = shown.get(_OTHER_LANGUAGE, 0) + left
+        samples = [
+            (f'{{{node},language="{language}",version="{version}"}}', count)
+            for (language, version), count in sorted(shown.items())
+        ]
+        yield Family(name, "gauge", text, samples)
+
+
+def _language_of(user_agent: str) -> tuple[str, str]:
+    found = _OUR_CLIENT.match(user_agent)
+    return (found[1], found[2]) if found else _OTHER_LANGUAGE
 
 
 def _lag(lags: Lags, of_pair: Callable[[str, str], str], now_ms: int) -> Iterator[Family]:

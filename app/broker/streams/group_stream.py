@@ -50,6 +50,10 @@ class GroupStream(Stream):
     def group_name(self) -> str:
         return self._group.name
 
+    @property
+    def filter(self) -> str | None:
+        return self._request.filter
+
     @override
     def wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():

@@ -96,7 +96,7 @@ def test_the_node_behind_is_described() -> None:
 def test_a_server_without_a_guard_has_no_connections_to_count() -> None:
     world = World()
     text = render_metrics(Sources(world.broker, world.metadata, RequestMetrics(), None, 0))
-    assert "connections" not in text
+    assert "curlew_http_connections" not in text
 
 
 def test_the_lag_of_the_event_loop_is_told() -> None:

@@ -25,6 +25,7 @@ from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.http.parameters import wait_s_of
 from app.api.large_documents import answer_of
 from app.api.operations.operation import Action, Answer, Body
+from app.api.telemetry.callers import USER_AGENT_CHARS_MAX, address_of
 from app.broker.groups.members import MemberShare
 from app.domain.consumers.membership import QueueName
 from app.domain.errors import QueueNotOwned
@@ -66,6 +67,8 @@ async def put_member(
     limits, members = services.limits, services.broker.members
     wait_s = 0.0 if wait is None else wait_s_of(wait, limits.wait_seconds_max)
     beat = body.heartbeat(wait_s, force=force)
+    agent = request.headers.get("user-agent", "")[:USER_AGENT_CHARS_MAX]
+    caller = (address_of(request.scope), agent)
 
     async def start(gone: Callable[[], bool]) -> MemberShare:
         return await members.heartbeat(group, client_id, beat, gone)
@@ -74,6 +77,8 @@ async def put_member(
         share = await unless_gone(request.receive, start, lambda _: None)
     else:
         share = await start(lambda: False)
+    topics = dict(beat.profile.subscriptions)
+    services.broker.clients.consumes(group, topics, "heartbeat", client_id, caller)
     return MemberAnswer.of(group, client_id, share, limits.member_lease_ms)
 
 

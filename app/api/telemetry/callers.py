@@ -1,0 +1,77 @@
+"""Who sends a request: what the lists of clients tell of it."""
+
+from app.api.http.request_context import RequestContext, Scope
+from app.broker.figures.clients import Clients, Key, Kind
+
+USER_AGENT_CHARS_MAX = 256
+"""A longer one is cut."""
+
+
+def caller_of(exchange: RequestContext) -> tuple[str | None, str]:
+    """Address and user agent."""
+    agent = exchange.headers.get(b"user-agent", b"")[:USER_AGENT_CHARS_MAX]
+    return address_of(exchange.scope), agent.decode("latin-1")
+
+
+def address_of(scope: Scope) -> str | None:
+    """The client's address, by the proxies that are trusted; None on a socket without one."""
+    client = scope.get("client")
+    return client[0] if client else None
+
+
+def note_sent(clients: Clients, exchange: RequestContext, topic: str, count: int) -> None:
+    """A request has sent `count` messages."""
+    if not exchange.mq_headers:
+        client = exchange.scope.get("client")
+        if client and clients.producers.touch(topic, ("", client[0]), count, topic):
+            return
+    caller = caller_of(exchange)
+    key, named = producer_of(exchange, caller[0])
+    clients.produces(topic, key, caller, count)
+    if named:
+        row = clients.producers.find(topic, key)
+        if row is not None:
+            row.client_id = named.get("mq-client-id")
+            row.producer_id = named.get("mq-producer-id")
+            row.producer_group = named.get("mq-producer-group")
+
+
+def note_received(
+    clients: Clients,
+    exchange: RequestContext,
+    place: tuple[str, str, str | None],
+    kind: Kind,
+    client_id: str | None,
+    count: int,
+) -> None:
+    """A client was given `count` messages. `place`: group, topic and filter."""
+    group, topic, expression = place
+    if client_id and clients.consumers.touch(group, (client_id, kind), count, topic):
+        return
+    caller = caller_of(exchange)
+    clients.consumes(group, {topic: expression}, kind, client_id, caller, count)
+
+
+def note_send_failed(clients: Clients, exchange: RequestContext, topic: str) -> None:
+    """A send was refused or failed; it counts for a producer that has sent before."""
+    key, _ = producer_of(exchange, address_of(exchange.scope))
+    row = clients.producers.find(topic, key)
+    if row is not None:
+        row.failed += 1
+
+
+def producer_of(exchange: RequestContext, address: str | None) -> tuple[Key, dict[str, str]]:
+    """What tells producers apart: the names that it gives in headers, and its address."""
+    if not exchange.mq_headers:
+        return ("", address or ""), {}
+    named = {
+        name.decode("ascii"): value.decode("latin-1")
+        for name, value in exchange.mq_headers
+        if name in {b"mq-client-id", b"mq-producer-id", b"mq-producer-group"}
+    }
+    if not named:
+        return ("", address or ""), {}
+    client_id = named.get("mq-client-id") or named.get("mq-producer-id")
+    if client_id:
+        return (client_id, ""), named
+    return (named["mq-producer-group"], address or ""), named

@@ -1,0 +1,95 @@
+"""Who consumes and who produces, as a real node lists it."""
+
+import httpx
+
+AGENT = {"user-agent": "curlew-client-python/1.2 (x)"}
+
+
+def test_consumers_are_listed_by_what_they_say(http: httpx.Client, topic: str) -> None:
+    base, group = f"/v1/topics/{topic}", f"of-{topic}"
+    http.put(f"/v1/groups/{group}", json={"max_in_flight_per_member": 5}).raise_for_status()
+    for _ in range(3):
+        http.post(f"{base}/messages", content=b"x").raise_for_status()
+    receive = f"{base}/groups/{group}/messages:receive"
+    query = "?client_id=worker-9&filter=*&max_messages=2"
+    http.post(receive + query, headers=AGENT).raise_for_status()
+    http.post(receive).raise_for_status()
+    found = http.get(f"/v1/groups/{group}/clients").json()
+    assert found["partial"] == []
+    nameless, worker = found["clients"]
+    assert (worker["client_id"], worker["kind"], worker["version"]) == (
+        "worker-9",
+        "receive",
+        "1.2",
+    )
+    assert worker["address"] == "127.0.0.1"
+    assert worker["topics"] == [{"topic": topic, "filter": "*"}]
+    assert worker["in_flight"] == 2
+    assert worker["rate_per_s"] > 0
+    assert worker["first_seen_ms"] <= worker["last_seen_ms"]
+    assert nameless["client_id"] is None
+    assert nameless["topics"] == [{"topic": topic, "filter": None}]
+
+    named = http.get("/v1/clients/worker-9").json()
+    assert group in {each["group"] for each in named["consumes"]}
+    text = http.get("/metrics").text
+    assert "rocketmq_consumer_connections{" in text
+    assert 'language="python",version="1.2"} ' in text
+
+
+def test_a_list_has_pages_and_a_prefix(http: httpx.Client, topic: str) -> None:
+    group = f"paged-{topic}"
+    receive = f"/v1/topics/{topic}/groups/{group}/messages:receive"
+    for name in ("b1", "a", "b2", "b3"):
+        http.post(f"{receive}?client_id={name}").raise_for_status()
+    names: list[str] = []
+    token, page = "", {}
+    for expected in (2, 1):
+        page = http.get(f"/v1/groups/{group}/clients?prefix=b&page_size=2{token}").json()
+        assert len(page["clients"]) == expected
+        names += [each["client_id"] for each in page["clients"]]
+        token = f"&page_token={page['next_page_token']}"
+    assert names == ["b1", "b2", "b3"]
+    assert page["next_page_token"] is None
+    for query in ("page_size=0", "page_size=1001", "page_token=x", "page_token=MTph"):
+        refused = http.get(f"/v1/groups/{group}/clients?{query}")
+        assert (refused.status_code, refused.json()["code"]) == (400, "ILLEGAL_PAGE")
+
+
+def test_a_member_is_listed_with_its_queues(http: httpx.Client, topic: str) -> None:
+    group = f"members-{topic}"
+    body = {"subscriptions": [{"topic": topic, "filter": "a"}], "generation": 0}
+    http.put(f"/v1/groups/{group}/members/m1", json=body).raise_for_status()
+    (member,) = http.get(f"/v1/groups/{group}/clients").json()["clients"]
+    assert (member["client_id"], member["kind"], member["assigned"]) == ("m1", "heartbeat", 2)
+    assert member["topics"] == [{"topic": topic, "filter": "a"}]
+
+
+def test_producers_are_listed_by_name_or_address(http: httpx.Client, topic: str) -> None:
+    base = f"/v1/topics/{topic}/messages"
+    for _ in range(2):
+        http.post(base, content=b"x", headers=AGENT).raise_for_status()
+    assert http.post(f"{base}?queue_id=99", content=b"x").status_code == 404
+    numbered = {"mq-producer-id": f"shop-{topic}", "mq-producer-epoch": "1", "mq-producer-seq": "0"}
+    http.post(base, content=b"x", headers=numbered).raise_for_status()
+    nameless, shop = http.get(f"/v1/topics/{topic}/producers").json()["clients"]
+    assert (nameless["client_id"], nameless["sent"], nameless["failed"]) == (None, 2, 1)
+    assert (nameless["address"], nameless["version"]) == ("127.0.0.1", "1.2")
+    assert (shop["producer_id"], shop["sent"], shop["failed"]) == (f"shop-{topic}", 1, 0)
+    found = http.get(f"/v1/clients/shop-{topic}").json()
+    assert [each["sent"] for each in found["produces"]] == [1]
+
+    http.delete(f"/v1/topics/{topic}").raise_for_status()
+    assert http.get(f"/v1/topics/{topic}/producers").status_code == 404
+    http.put(f"/v1/topics/{topic}", json={}).raise_for_status()
+    assert http.get(f"/v1/topics/{topic}/producers").json()["clients"] == []
+
+
+def test_who_is_not_there_is_404(http: httpx.Client) -> None:
+    for path, code in (
+        ("/v1/groups/nobody/clients", "CONSUMER_GROUP_NOT_FOUND"),
+        ("/v1/topics/nothing/producers", "TOPIC_NOT_FOUND"),
+        ("/v1/clients/nobody", "CLIENT_NOT_FOUND"),
+    ):
+        answer = http.get(path)
+        assert (answer.status_code, answer.json()["code"]) == (404, code)

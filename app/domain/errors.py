@@ -20,6 +20,7 @@
     │   ├── TransactionConflict · RequestExpired
     │   └── ProducerFenced · ProducerSealed · SequenceOutOfOrder · AlreadyStored
     ├── NoReply                   the request is stored, and no reply came in time
+    ├── FlushDiskTimeout          the message is written, and not on the medium in time
     ├── TryAgain                  the same request may succeed later
     │   ├── SystemBusy · TimersNotReady · TooManyRequests · RequestInProgress
     │   └── ShuttingDown · MetadataUnavailable
@@ -456,6 +457,17 @@ class NoReply(CurlewError):
 
     code = "REPLY_TIMEOUT"
     title = "No reply came in time"
+
+
+class FlushDiskTimeout(CurlewError):
+    """The message is written, and was not on the medium in the time that the sender gave.
+
+    It is synced all the same, unless the node or its disk fails first.
+    """
+
+    code = "FLUSH_DISK_TIMEOUT"
+    title = "The message is not on the medium yet"
+    retryable = True
 
 
 class IdempotencyKeyReused(InvalidRequest):

@@ -308,6 +308,9 @@ DEFAULT_PAGE_SIZE = 100
 
 DEFAULT_REQUEST_WAIT_S = 10
 
+SEND_TIMEOUT_S_MAX = 600
+"""A send that names a time waits no longer for the medium."""
+
 DEFAULT_RECEIVE_MESSAGES = 1
 DEFAULT_INVISIBLE_MS = 30_000
 """SQS's default visibility timeout; RocketMQ's POP uses 60 s."""

@@ -169,13 +169,13 @@ SEND_MESSAGE: Final = _send(
         ),
         201: Answer("The message is stored", wire.SendAnswer, _POSITION),
         202: Answer(
-            "With respond-async: in the log, and on the medium within half a second; with "
-            "MQ-Transaction: prepared",
+            "With respond-async or `MQ-Durability: memory`: in the log, and on the medium within "
+            "half a second; with MQ-Transaction: prepared",
             {media.JSON: (wire.SendAnswer, wire.PreparedAnswer)},
             {**_POSITION, "Location": {"schema": TEXT, "description": "of the transaction"}},
         ),
     },
-    problems=(404, 409, 410, 422, 429, 507),
+    problems=(404, 409, 410, 422, 429, 504, 507),
     is_direct=True,
 )
 SEND_BATCH: Final = _send(
@@ -208,7 +208,7 @@ SEND_BATCH: Final = _send(
         ),
         207: Answer("Some are stored", wire.BatchAnswer, {**_APPLIED, **_TIMING}),
     },
-    problems=(404, 409, 410, 422, 429, 507),
+    problems=(404, 409, 410, 422, 429, 504, 507),
 )
 REQUEST_REPLY: Final = _send(
     operation_id="request_reply",

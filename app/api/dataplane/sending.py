@@ -9,6 +9,7 @@ from functools import partial
 from time import perf_counter
 from typing import Final, NamedTuple
 
+import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -80,6 +81,7 @@ from app.broker.figures.counters import TopicFigures
 from app.broker.results import BatchItem, SendResult
 from app.domain.errors import (
     CurlewError,
+    FlushDiskTimeout,
     InvalidRequest,
 )
 from app.domain.limits import KIB, Limits
@@ -165,27 +167,35 @@ class Sending:
         if preparation is not None:
             refuse_with_transaction(claim is not None, "a claim to be stored once")
             refuse_with_transaction(due is not None, "a delay")
+            refuse_with_transaction(options.timeout_s is not None, "a timeout")
             await self._prepare(exchange, topic, message, queue_id, options.flush, preparation)
             return
         flush = options.flush
         if ASYNC in preferences:
             preferences, flush = _answered_early(preferences, flush)
         figures = self._broker.statistics.topic(topic)
+        deadline_s = _deadline_of(options)
         began_s = perf_counter()
         is_repeated = False
         if claim is None:
             result = await self._broker.sender.send(
-                topic, message, queue_id=queue_id, flush=flush, due=due
+                topic, message, queue_id=queue_id, flush=flush, due=due, deadline_s=deadline_s
             )
         else:
             (result,), is_repeated = await self._broker.deduplicator.send(
-                topic, message, claim, queue_id=queue_id, flush=flush, due=due
+                topic,
+                message,
+                claim,
+                queue_id=queue_id,
+                flush=flush,
+                due=due,
+                deadline_s=deadline_s,
             )
         if is_repeated:
             await self._answer_again(exchange, result, preferences)
             return
         timing = self._note(exchange, topic, figures, began_s, 1, len(message.body))
-        status = 202 if ASYNC in preferences else 201
+        status = 202 if flush is FlushMode.ASYNC else 201
         if MINIMAL in preferences:
             headers_only = applied(
                 [*_position_headers(result), timing], preferences, MINIMAL, ASYNC
@@ -297,15 +307,16 @@ class Sending:
         figures = self._broker.statistics.topic(topic)
         began_s = perf_counter()
         claim = await claim_of(options, exchange, body)
+        queue_id, flush, deadline_s = options.queue_id, options.flush, _deadline_of(options)
         answer_headers = [media.JSON_HEADER]
         is_repeated = False
         if claim is None:
             result = await self._broker.sender.send_frame(
-                topic, body, queue_id=options.queue_id, flush=options.flush
+                topic, body, queue_id=queue_id, flush=flush, deadline_s=deadline_s
             )
         else:
             result, is_repeated = await self._broker.deduplicator.send_frame(
-                topic, body, claim, queue_id=options.queue_id, flush=options.flush
+                topic, body, claim, queue_id=queue_id, flush=flush, deadline_s=deadline_s
             )
             answer_headers += [DUPLICATE] * is_repeated
         stored = (0, 0) if is_repeated else (result.count, len(body))
@@ -338,6 +349,7 @@ class Sending:
             raise InvalidBody("the batch has no messages", hint='send {"messages":[…]}')
         items = [entry.item for entry in entries]
         figures = self._broker.statistics.topic(topic)
+        deadline_s = _deadline_of(options)
         began_s = perf_counter()
         if claim is not None:
             once = await self._broker.deduplicator.send_batch(
@@ -347,6 +359,7 @@ class Sending:
                 queue_id=options.queue_id,
                 spread=spread,
                 flush=options.flush,
+                deadline_s=deadline_s,
             )
             count = (0, 0) if once.is_repeated else _stored(items, once.results)
             timing = self._note(exchange, topic, figures, began_s, *count)
@@ -359,6 +372,7 @@ class Sending:
             spread=spread,
             strict=strict,
             flush=options.flush,
+            deadline_s=deadline_s,
         )
         timing = self._note(exchange, topic, figures, began_s, *_stored(items, outcomes))
         results = await _results_of(entries, outcomes)
@@ -436,6 +450,13 @@ def _answered_early(
     if flush is FlushMode.SYNC:
         return preferences - {ASYNC}, flush
     return preferences, FlushMode.ASYNC
+
+
+def _deadline_of(options: SendOptions) -> float | None:
+    """When the sender waits no longer, in the loop's time; None: it waits as long as it takes."""
+    if options.timeout_s is None:
+        return None
+    return asyncio.get_running_loop().time() + options.timeout_s
 
 
 def _timing(seconds: float) -> tuple[bytes, bytes]:
@@ -557,6 +578,9 @@ def result_of(index: int, entry_id: str | None, outcome: SendResult | CurlewErro
     """What became of one entry, as the client is told."""
     if isinstance(outcome, CurlewError):
         problem = entry_problem(with_outcome_of_send(outcome))
+        if isinstance(outcome, FlushDiskTimeout):  # it has its place
+            place = msgspec.convert({**outcome.fields, "index": index, "status": 504}, BatchResult)
+            return replace(place, id=entry_id, error=problem)
         return BatchResult(index, problem.status, entry_id, error=problem)
     if outcome.recall_handle is not None:
         return BatchResult(
@@ -569,12 +593,4 @@ def result_of(index: int, entry_id: str | None, outcome: SendResult | CurlewErro
             deliver_time_ms=UNSET if outcome.deliver_time_ms is None else outcome.deliver_time_ms,
             recall_handle=outcome.recall_handle,
         )
-    return BatchResult(
-        index,
-        201,
-        entry_id,
-        outcome.message_id,
-        outcome.queue_id,
-        outcome.queue_offset,
-        outcome.store_time_ms,
-    )
+    return BatchResult(index, 201, entry_id, outcome.message_id, *outcome[2:5])

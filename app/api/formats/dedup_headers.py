@@ -23,6 +23,9 @@ DUPLICATE: Final = (b"mq-duplicate", b"true")
 
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _BARE: Final = re.compile(r"[!#-\[\]-~]+")
+_TIMEOUT: Final = b"mq-timeout"
+_TIMEOUT_PARAMETER: Final = b"timeout="
+"""How long somebody waits is no part of what is asked for: a repetition may wait longer."""
 _FINGERPRINT_BYTES: Final = 12
 _DIGESTED_INLINE_BYTES_MAX: Final = 256 * KIB
 """The digest of a larger body is made on a thread: a millisecond a MiB."""
@@ -83,8 +86,12 @@ def _key_of(text: str) -> str:
 async def _fingerprint(exchange: RequestContext, body: bytes | bytearray | memoryview) -> str:
     digest = blake2b(digest_size=_FINGERPRINT_BYTES)
     content_type = exchange.headers.get(b"content-type", b"")
-    lines = [b": ".join(pair) for pair in sorted(exchange.mq_headers)]
-    head = [exchange.instance.encode(), exchange.query, content_type, *lines, b""]
+    lines = [b": ".join(pair) for pair in sorted(exchange.mq_headers) if pair[0] != _TIMEOUT]
+    query = exchange.query
+    if _TIMEOUT_PARAMETER in query:
+        given = query.split(b"&")
+        query = b"&".join([each for each in given if not each.startswith(_TIMEOUT_PARAMETER)])
+    head = [exchange.instance.encode(), query, content_type, *lines, b""]
     digest.update(b"\n".join(head))
     if len(body) <= _DIGESTED_INLINE_BYTES_MAX:
         digest.update(body)

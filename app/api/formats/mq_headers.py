@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 
 from app.api.http.errors import UnknownParameter, UnsupportedFeature, did_you_mean
-from app.api.http.parameters import Query, agreed, integer_of
+from app.api.http.parameters import Query, agreed, integer_of, timeout_s_of
 from app.api.http.request_context import Headers
 from app.domain.errors import IllegalProperty, InvalidRequest
 from app.domain.positions import FlushMode, TimestampMs
@@ -30,6 +30,7 @@ MESSAGE_HEADERS: Final = {
     b"mq-born-time-ms": "born_time_ms",
     b"mq-properties": "properties",
     b"mq-durability": "durability",
+    b"mq-timeout": "timeout",
     b"mq-delay": "delay",
     b"mq-deliver-at": "deliver_at_ms",
     b"mq-transaction": "transaction",
@@ -45,6 +46,7 @@ SEND_PARAMETERS: Final = frozenset({*MESSAGE_HEADERS.values(), "idempotency_key"
 BATCH_HEADERS: Final = {
     b"mq-queue-id": "queue_id",
     b"mq-durability": "durability",
+    b"mq-timeout": "timeout",
     b"mq-producer-id": "producer_id",
     b"mq-producer-epoch": "producer_epoch",
     b"mq-producer-seq": "producer_seq",
@@ -72,6 +74,8 @@ class SendOptions:
     queue_id: int | None = None
     born_time_ms: TimestampMs | None = None
     flush: FlushMode | None = None
+    timeout_s: float | None = None
+    """Seconds that the sender waits for the medium."""
     delay: str | None = None
     deliver_at: str | None = None
     transaction: str | None = None
@@ -90,6 +94,8 @@ class SendOptions:
             self._set(alias, alias, integer_of(alias, text, error=InvalidRequest))
         elif alias == "durability":
             self._set(alias, "flush", _flush_of(text))
+        elif alias == "timeout":
+            self._set(alias, "timeout_s", timeout_s_of(text))
         else:
             self._set(alias, "deliver_at" if alias == "deliver_at_ms" else alias, text)
 
@@ -153,7 +159,7 @@ def read_send_options(
 
 
 def read_batch_options(mq_headers: Headers, parameters: Query) -> SendOptions:
-    """The options of a batch: queue and durability; the rest is in each message."""
+    """The options of a batch: queue, durability and time; the rest is in each message."""
     refuse_mq_headers(mq_headers, BATCH_HEADERS)
     options = SendOptions()
     _read_headers(mq_headers, options)

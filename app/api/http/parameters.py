@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from app.api.http.durations import parse_duration_ms
 from app.api.http.errors import UnknownParameter, did_you_mean
 from app.domain.errors import IllegalPage, IllegalWait, InvalidRequest
-from app.domain.limits import Limits
+from app.domain.limits import SEND_TIMEOUT_S_MAX, Limits
 
 _T = TypeVar("_T")
 
@@ -155,6 +155,24 @@ class Query:
     def wait_s(self, wait_seconds_max: int) -> float | None:
         text = self._values.get("wait")
         return None if text is None else wait_s_of(text, wait_seconds_max)
+
+
+def timeout_s_of(text: str) -> float:
+    """Seconds of a `timeout` of a send: a number of seconds (`5`, `0.5`) or a duration (`5s`)."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parse_duration_ms(text) / 1_000
+        except ValueError as error:
+            raise InvalidRequest(f"timeout: {error}", fields={"parameter": "timeout"}) from error
+    if not 0 < seconds <= SEND_TIMEOUT_S_MAX:
+        raise InvalidRequest(
+            f"timeout is {text}; it must be more than 0 and at most {SEND_TIMEOUT_S_MAX} seconds",
+            hint="leave it out to wait until the message is on the medium",
+            fields={"parameter": "timeout", "max": SEND_TIMEOUT_S_MAX},
+        )
+    return seconds
 
 
 def wait_s_of(wait: float | str, wait_seconds_max: int) -> float:

@@ -127,6 +127,12 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "tail": (INTEGER, "start so many messages before the end"),
     "text": (TEXT, "part of the body; capitals count"),
     "timestamp_ms": (INTEGER, "start at the first message stored at or after this time"),
+    "timeout": (
+        {**TEXT, "examples": ["5s"]},
+        "the longest wait for the medium, seconds or a duration such as 5s: after it 504 "
+        "`FLUSH_DISK_TIMEOUT`, and the message is written all the same; default: as long as it "
+        "takes",
+    ),
     "transaction": (
         {**TEXT, "examples": ["prepare; group=pg1; check-after=30s"]},
         "store the message invisibly until POST /v1/transactions/{id}:commit",

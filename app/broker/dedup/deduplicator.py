@@ -33,6 +33,7 @@ from app.broker.journal.append_future import AppendFuture, with_outcome
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.journal.journal import Journal
 from app.broker.ports import Topic
+from app.broker.produce.send_deadlines import not_safe_yet, wait_with_place
 from app.broker.produce.send_steps import encoded_part, fill_in, made
 from app.broker.produce.sender import Sender
 from app.broker.results import BatchItem, FrameResult, SendResult
@@ -139,10 +140,13 @@ class Deduplicator:
         queue_id: int | None = None,
         flush: FlushMode | None = None,
         due: Due | None = None,
+        deadline_s: float | None = None,
     ) -> Once:
-        """Store one message once. Errors carry `outcome`."""
+        """Store one message once. Errors carry `outcome`. `deadline_s` as for `Sender.send`."""
         item = BatchItem(message, due=due)
-        return await self.send_batch(topic_name, [item], claim, queue_id=queue_id, flush=flush)
+        return await self.send_batch(
+            topic_name, [item], claim, queue_id=queue_id, flush=flush, deadline_s=deadline_s
+        )
 
     async def send_batch(
         self,
@@ -153,8 +157,12 @@ class Deduplicator:
         queue_id: int | None = None,
         spread: bool = False,
         flush: FlushMode | None = None,
+        deadline_s: float | None = None,
     ) -> Once:
-        """Store all messages once, or raise the first entry's error and store none."""
+        """Store all messages once, or raise the first entry's error and store none.
+
+        `FlushDiskTimeout` of the first stands for all: they are one step.
+        """
         self._check_open()
         try:
             self._check(claim)
@@ -177,6 +185,8 @@ class Deduplicator:
             stored = self._append(topic, parts, claim, scope, now_ms, flush)
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from None
+        if deadline_s is not None and not await stored.is_safe_by(deadline_s):
+            raise not_safe_yet((await stored.placed())[0])
         return Once(await stored.results(), is_repeated=False)
 
     async def send_frame(
@@ -187,8 +197,10 @@ class Deduplicator:
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
+        deadline_s: float | None = None,
     ) -> FrameOnce:
-        """Store a frame once; of one that was stored in part, the rest."""
+        """Store a frame once; of one that was stored in part, the rest. `deadline_s` as for
+        `Sender.send`."""
         self._check_open()
         try:
             self._check(claim)
@@ -213,8 +225,12 @@ class Deduplicator:
             confirmation, appended = self._append_frame(topic, chosen, frame, entry, flush)
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from None
-        await confirmation.wait()
-        return FrameOnce(_frame_result(topic_name, chosen, appended), is_repeated=False)
+        result = _frame_result(topic_name, chosen, appended)
+        if deadline_s is None:
+            await confirmation.wait()
+        else:
+            await wait_with_place(confirmation, deadline_s, result)
+        return FrameOnce(result, is_repeated=False)
 
     def _check(self, claim: Claim) -> None:
         if isinstance(claim, ProducerToken):
@@ -509,6 +525,14 @@ class _Stored(NamedTuple):
     async def results(self) -> list[SendResult]:
         """What to tell the producer, in the order of the request."""
         await self.confirmation.wait()
+        return await self.placed()
+
+    async def is_safe_by(self, deadline_s: float | None) -> bool:
+        """As `AppendFuture.is_safe_by`."""
+        return await self.confirmation.is_safe_by(deadline_s)
+
+    async def placed(self) -> list[SendResult]:
+        """The `results` as they will be, confirmed or not."""
         found: list[SendResult | CurlewError | None] = [None] * sum(map(len, self.chosen.values()))
         for (queue_id, rows), part in zip(self.chosen.items(), self.appended, strict=True):
             await fill_in(found, self.topic, queue_id, [index for index, _ in rows], part)

@@ -54,6 +54,14 @@ class Waiting:
     async def results(self) -> list[SendResult]:
         """What to tell the producer, in order; raises when they were not stored."""
         await self._confirmation.wait()
+        return await self.placed()
+
+    async def is_safe_by(self, deadline_s: float | None) -> bool:
+        """As `AppendFuture.is_safe_by`."""
+        return await self._confirmation.is_safe_by(deadline_s)
+
+    async def placed(self) -> list[SendResult]:
+        """The `results` as they will be, confirmed or not."""
         appended = self._appended
         results: list[SendResult] = []
         for place, (_, queue_id, due_ms) in enumerate(self._sent):

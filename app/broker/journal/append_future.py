@@ -1,6 +1,7 @@
 """Waiting until the store has confirmed an append, or a flush. Event loop only."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from typing_extensions import override
@@ -54,6 +55,21 @@ class AppendFuture(Resumable):
                 await called_back_by(self)
         if self._error is not None:
             raise with_outcome(self._error, "unknown")
+
+    async def is_safe_by(self, deadline_s: float | None) -> bool:
+        """Whether the data is safe by then, in seconds of the loop's time; None: however long it
+        takes. Raises what went wrong. What ends is the wait; the append goes on. In a task only,
+        when there is a deadline."""
+        if deadline_s is None:
+            await self.wait()
+            return True
+        if not self._is_done:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline_s):
+                    await self._future()
+        if self._error is not None:
+            raise with_outcome(self._error, "unknown")
+        return self._is_done
 
     def _future(self) -> asyncio.Future[None]:
         future = asyncio.get_running_loop().create_future()

@@ -76,6 +76,14 @@ class SendStep:
     async def results(self) -> list[SendResult | CurlewError]:
         """In the order of the request, when the step is safe. Raises what became of it else."""
         await self.confirmation.wait()
+        return await self.placed()
+
+    async def is_safe_by(self, deadline_s: float | None) -> bool:
+        """As `AppendFuture.is_safe_by`."""
+        return await self.confirmation.is_safe_by(deadline_s)
+
+    async def placed(self) -> list[SendResult | CurlewError]:
+        """The `results` as they will be, confirmed or not."""
         found: list[SendResult | CurlewError | None] = [None] * self._count
         parts = iter(self.appended)
         for (topic, queue_id), indexes in self._now.items():
@@ -83,7 +91,7 @@ class SendStep:
         for topic, indexes in self._later.items():
             sent = self._waiting[topic]
             waiting: Waiting = self._delayed.waiting(topic, sent, next(parts), self.confirmation)
-            for index, result in zip(indexes, await waiting.results(), strict=True):
+            for index, result in zip(indexes, await waiting.placed(), strict=True):
                 found[index] = result
         return [result for result in found if result is not None]
 

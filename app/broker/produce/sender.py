@@ -22,6 +22,7 @@ from app.broker.produce.batch_parts import (
     weight_of,
 )
 from app.broker.produce.message_types import check_type
+from app.broker.produce.send_deadlines import refuse_unsafe, results_by, wait_with_place
 from app.broker.produce.send_steps import Chosen, SendStep, fill_in, made
 from app.broker.results import BatchItem, FrameResult, SendResult
 from app.broker.topic_lookup import check_queue, find_topic
@@ -79,11 +80,13 @@ class Sender:
         queue_id: int | None = None,
         flush: FlushMode | None = None,
         due: Due | None = None,
+        deadline_s: float | None = None,
     ) -> SendResult:
         """Store one message; with `due` deliver it later. Errors carry `outcome`.
 
         Without `queue_id` the queue is that of the sharding key, or the next in turn. Returns when
-        the message is as safe as `flush`, or else the topic, asks.
+        the message is as safe as `flush`, or else the topic, asks; `FlushDiskTimeout` when it is
+        not by `deadline_s` of the loop's time.
         """
         if self._gate.closed_because:
             self._gate.check_for_sends()
@@ -100,7 +103,9 @@ class Sender:
                 check_type(topic, message, is_delayed=due is not None)
                 due_ms = self._delayed.due_ms(due)
                 if due_ms is not None:
-                    return await self._send_delayed(topic, message, queue_id, due_ms, flush)
+                    return await self._send_delayed(
+                        topic, message, queue_id, due_ms, flush, deadline_s
+                    )
             confirmation = AppendFuture()
             appended = self._store.append(
                 topic_name,
@@ -113,20 +118,33 @@ class Sender:
         except CurlewError as error:
             with_outcome(error, "not_stored")
             raise
-        await confirmation.wait()
-        return SendResult(
+        result = SendResult(
             appended.message_ids[0],
             topic_name,
             queue_id,
             appended.first_queue_offset,
             appended.store_time_ms,
         )
+        if deadline_s is None:
+            await confirmation.wait()
+        else:
+            await wait_with_place(confirmation, deadline_s, result)
+        return result
 
     async def _send_delayed(
-        self, topic: Topic, message: Message, queue_id: int, due_ms: int, flush: FlushMode | None
+        self,
+        topic: Topic,
+        message: Message,
+        queue_id: int,
+        due_ms: int,
+        flush: FlushMode | None,
+        deadline_s: float | None,
     ) -> SendResult:
         waiting = self._delayed.append(topic, [Delayed(message, queue_id, due_ms)], flush)
-        return (await waiting.results())[0]
+        (result,) = await results_by(waiting, deadline_s)
+        if isinstance(result, CurlewError):
+            raise result
+        return result
 
     async def send_frame(
         self,
@@ -135,8 +153,10 @@ class Sender:
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
+        deadline_s: float | None = None,
     ) -> FrameResult:
-        """Store a batch frame in one piece, in one queue. Errors carry `outcome`."""
+        """Store a batch frame in one piece, in one queue. Errors carry `outcome`. `deadline_s` as
+        for `send`."""
         self._gate.check_for_sends()
         try:
             topic = await self.find_or_create(topic_name)
@@ -154,8 +174,7 @@ class Sender:
         except CurlewError as error:
             with_outcome(error, "not_stored")
             raise
-        await confirmation.wait()
-        return FrameResult(
+        result = FrameResult(
             topic_name,
             queue_id,
             appended.first_queue_offset,
@@ -163,6 +182,11 @@ class Sender:
             appended.store_time_ms,
             appended.message_ids,
         )
+        if deadline_s is None:
+            await confirmation.wait()
+        else:
+            await wait_with_place(confirmation, deadline_s, result)
+        return result
 
     async def checked_frame(
         self, topic_name: str, body: bytes | bytearray | memoryview
@@ -182,11 +206,13 @@ class Sender:
         spread: bool = False,
         strict: bool = False,
         flush: FlushMode | None = None,
+        deadline_s: float | None = None,
     ) -> list[SendResult | CurlewError]:
         """Store many; one result per entry, in order. An entry that is an error stays one.
 
         Messages without sharding key go to one queue together, unless `spread`. With `strict`
-        all are stored or nothing is: they are one step. Errors carry `outcome`.
+        all are stored or nothing is: they are one step. Errors carry `outcome`. `deadline_s` as
+        for `send`, for each entry.
         """
         self._gate.check_for_sends()
         try:
@@ -202,8 +228,8 @@ class Sender:
         if strict and any(error is not None for error in results):
             return _refuse_all(results)
         if strict:
-            return await self._append_together(topic, items, chosen, flush)
-        return await self._append_by_queue(topic, items, chosen, results, flush)
+            return await self._append_together(topic, items, chosen, flush, deadline_s)
+        return await self._append_by_queue(topic, items, chosen, results, flush, deadline_s)
 
     # --- choosing queues
 
@@ -355,6 +381,7 @@ class Sender:
         chosen: dict[int, list[int]],
         errors: list[CurlewError | None],
         flush: FlushMode | None,
+        deadline_s: float | None,
     ) -> list[SendResult | CurlewError]:
         """One append per queue, then one wait for each.
 
@@ -390,11 +417,11 @@ class Sender:
                 refusals[queue_id] = refusal
                 _fill(results, indexes, refusal)
         for part in pending:
-            await _fill_confirmed(results, topic.name, part)
+            await _fill_confirmed(results, topic.name, part, deadline_s)
         for waiting in delayed:
             if len(delayed) > 1:
                 await asyncio.sleep(0)
-            await _fill_delayed(results, *waiting)
+            await _fill_delayed(results, *waiting, deadline_s)
         return [result for result in results if result is not None]
 
     async def _append_together(
@@ -403,6 +430,7 @@ class Sender:
         items: Sequence[BatchItem | CurlewError],
         chosen: dict[int, list[int]],
         flush: FlushMode | None,
+        deadline_s: float | None,
     ) -> list[SendResult | CurlewError]:
         """A strict batch as one step: all is stored or nothing, also in a crash. It is appended in
         one turn; the step of a large one is made before on a thread."""
@@ -426,7 +454,7 @@ class Sender:
         except CurlewError as error:
             return [with_outcome(error, "not_stored")] * len(items)
         try:
-            return await step.results()
+            return list(await results_by(step, deadline_s))
         except CurlewError as error:
             return [error] * len(items)
 
@@ -503,22 +531,30 @@ def _fill(
 
 
 async def _fill_confirmed(
-    results: list[SendResult | CurlewError | None], topic: str, part: _Part
+    results: list[SendResult | CurlewError | None],
+    topic: str,
+    part: _Part,
+    deadline_s: float | None,
 ) -> None:
     queue_id, indexes, appended, confirmation = part
     try:
-        await confirmation.wait()
+        is_safe = await confirmation.is_safe_by(deadline_s)
     except CurlewError as error:
         _fill(results, indexes, error)
         return
     await fill_in(results, topic, queue_id, indexes, appended)
+    if not is_safe:
+        await refuse_unsafe(results, indexes)
 
 
 async def _fill_delayed(
-    results: list[SendResult | CurlewError | None], indexes: Sequence[int], waiting: Waiting
+    results: list[SendResult | CurlewError | None],
+    indexes: Sequence[int],
+    waiting: Waiting,
+    deadline_s: float | None,
 ) -> None:
     try:
-        for index, result in zip(indexes, await waiting.results(), strict=True):
+        for index, result in zip(indexes, await results_by(waiting, deadline_s), strict=True):
             results[index] = result
     except CurlewError as error:
         _fill(results, indexes, error)

@@ -62,7 +62,7 @@ class Client:
                 connection.request("POST", path, body, headers)
                 response = connection.getresponse()
                 answer = json.loads(response.read())
-                if response.status != http.HTTPStatus.CREATED:
+                if response.status not in {http.HTTPStatus.CREATED, http.HTTPStatus.ACCEPTED}:
                     self.refused += answer["outcome"] == "not_stored"
                     self.unknown += answer["outcome"] == "unknown"
                     return

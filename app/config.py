@@ -58,6 +58,8 @@ class Config:
     """One JSON line per request."""
     limits: Limits = field(default_factory=Limits)
     """Set by CURLEW_LIMIT_NAME, or in the table [limits] of the file."""
+    sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """Setting → environment, file or flag; what is not in it has its default."""
 
     @property
     def database(self) -> str:
@@ -202,7 +204,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
 """Every setting but the limits."""
 
 _PARSERS: Final = {name: setting.kind.parse for name, setting in SETTINGS.items()}
-assert {*_PARSERS, "limits"} == {item.name for item in fields(Config)}
+assert {*_PARSERS, "limits", "sources"} == {item.name for item in fields(Config)}
 
 LIMITS_TABLE: Final = "limits"
 LIMIT_PREFIX: Final = "limit_"
@@ -224,12 +226,16 @@ def load_config(
 ) -> Config:
     """The configuration from all sources, or `ConfigError`. Values are text as it was given."""
     problems: list[str] = []
-    values = {
-        **(defaults or {}),
-        **_from_environment(environment, problems),
-        **(_from_file(file, problems) if file else {}),
-        **flags,
+    given = {
+        "environment": _from_environment(environment, problems),
+        "file": _from_file(file, problems) if file else {},
+        "flag": flags,
     }
+    values = dict(defaults or {})
+    sources: dict[str, str] = {}
+    for source, named in given.items():
+        values |= named
+        sources |= dict.fromkeys(named, source)
     parsed: dict[str, Any] = {}
     for name, text in values.items():
         try:
@@ -239,7 +245,7 @@ def load_config(
     limits = _limits(
         {name: parsed.pop(name) for name in _LIMIT_PARSERS if name in parsed}, problems
     )
-    config = Config() if problems else Config(**parsed, limits=limits)
+    config = Config() if problems else Config(**parsed, limits=limits, sources=sources)
     if not problems and not config.is_local and not config.insecure_anonymous:
         problems.append(
             f"host = {config.host!r} can be reached by other machines, and this version has no "

@@ -25,7 +25,7 @@ from app.api.gateway import Gateway
 from app.api.http.forwarded import Forwarded
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import RequestContext
-from app.api.ports import Metadata
+from app.api.ports import Metadata, SettingInUse
 from app.api.telemetry.callers import note_send_failed
 from app.api.telemetry.metrics import ConnectionCounts
 from app.api.telemetry.request_metrics import RequestMetrics
@@ -43,6 +43,7 @@ def build_api(
     connections: ConnectionCounts | None = None,
     access_log: bool = False,
     trusted_proxies: Sequence[str] = (),
+    settings: Sequence[SettingInUse] = (),
 ) -> Gateway:
     """The ASGI application.
 
@@ -60,7 +61,7 @@ def build_api(
         note_send_failed(broker.clients, exchange, topic)
 
     control_plane = build_control_plane(
-        Services(broker, metadata, limits, traffic, connections, pressure)
+        Services(broker, metadata, limits, traffic, connections, pressure, settings)
     )
     control_plane.router.routes += _documentation_routes()
     if web is not None:

@@ -4,12 +4,21 @@ Declared by its user, because tests have metadata in memory; the real one fits s
 """
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from app.broker import ports as broker_ports
 from app.broker.ports import Group, Topic
 
 _Item_co = TypeVar("_Item_co", covariant=True)
+
+
+class SettingInUse(NamedTuple):
+    """A setting as the node runs with it. Values as JSON has them; secrets are left out of them."""
+
+    name: str
+    value: str | int | bool | list[str] | None
+    default: str | int | bool | list[str] | None
+    source: str
 
 
 class Page(Protocol[_Item_co]):

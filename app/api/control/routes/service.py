@@ -8,6 +8,7 @@ from fastapi.responses import PlainTextResponse
 
 from app.api.control.dependencies import WithServices
 from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.config_schemas import ConfigDocument, SettingDocument
 from app.api.control.schemas.schemas import (
     ConditionDocument,
     ErrorCodeDocument,
@@ -75,6 +76,17 @@ async def get_metrics(services: WithServices) -> PlainTextResponse:
         parts.append(part)
         await asyncio.sleep(0)
     return PlainTextResponse("".join(parts), media_type=CONTENT_TYPE)
+
+
+@router.serve(
+    "GET /v1/config",
+    "Every setting of this node",
+    needs={"cluster": Action.ADMIN},
+)
+async def get_config(services: WithServices) -> ConfigDocument:
+    """What the node runs with, and where each value comes from: environment, file, flag, or none
+    of them. Passwords are left out. All are read at the start: change them and restart."""
+    return ConfigDocument(settings=[SettingDocument.of(each) for each in services.settings])
 
 
 @router.serve(

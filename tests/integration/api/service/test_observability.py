@@ -155,3 +155,14 @@ def test_a_series_of_another_scale_is_refused(http: httpx.Client, topic: str, qu
     answer = http.get(f"/v1/topics/{topic}/stats?{query}")
     assert answer.status_code == 400
     assert "5s" in answer.json()["detail"] + answer.json()["hint"]
+
+
+def test_the_settings_of_the_node_are_told(http: httpx.Client) -> None:
+    settings = {each["name"]: each for each in http.get("/v1/config").json()["settings"]}
+    found = settings["auto_create_topics"]
+    assert (found["value"], found["default"], found["source"]) == (False, False, "flag")
+    assert settings["limit_body_bytes_max"]["unit"] == "bytes"
+    assert settings["limit_member_lease_ms"]["unit"] == "ms"
+    assert settings["limit_topics_max"]["unit"] is None
+    assert settings["trace_hours"]["unit"] == "h"
+    assert not any(each["changeable"] for each in settings.values())

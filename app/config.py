@@ -18,6 +18,8 @@ from app.domain.positions import FlushMode
 ENVIRONMENT_PREFIX: Final = "CURLEW_"
 DEFAULT_PORT: Final = 8710
 SEGMENT_MIB_MIN: Final = 5
+FLUSH_INTERVAL_MS_MIN: Final = 10
+FLUSH_INTERVAL_MS_MAX: Final = 60_000
 LOG_CACHE_MIB_MIN: Final = 64
 """A few steps of `cache_bound`, so that who reads at the end of the log finds all in memory."""
 LOG_CACHE_MIB_MAX: Final = 2**30
@@ -38,6 +40,8 @@ class Config:
     """Empty: SQLite in the data directory. Not in `repr`: it may hold a password."""
     flush: FlushMode = FlushMode.SYNC
     """Flush mode of topics that do not name one."""
+    flush_interval_ms: int = 500
+    """Between two syncs of what nobody waits for: what a power loss may cost an async topic."""
     segment_mib: int = 256
     log_cache_mib: int | None = None
     """The newest MiB of the log that stay in memory. 0: as many as the kernel keeps. None: as many,
@@ -166,6 +170,11 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         _choice("sync", "async", made=FlushMode),
         "Flush mode of topics that name none. sync: a send is answered when its data is on the "
         "medium; async: when it is in the log.",
+    ),
+    "flush_interval_ms": Setting(
+        _number(FLUSH_INTERVAL_MS_MIN, FLUSH_INTERVAL_MS_MAX),
+        "Milliseconds between two syncs of messages that nobody waits for: what a power loss may "
+        "cost topics with async flush.",
     ),
     "segment_mib": Setting(
         _number(SEGMENT_MIB_MIN, 4_096),

@@ -32,9 +32,6 @@ from app.store import FOREVER_MS, MessageStore, OsFiles, RetentionPolicy, StoreC
 
 _LOG: Final = logging.getLogger(__name__)
 
-FLUSH_SECONDS: Final = 0.5
-"""RocketMQ's flushIntervalCommitLog: what a power loss may cost an async topic."""
-
 CHECKPOINT_SECONDS: Final = 5.0
 """Bounds what is read again after a crash, and the memory held by units (20 bytes a message)."""
 
@@ -136,7 +133,7 @@ class Node:
 
     def _services(self) -> list[Service]:
         return [
-            Service("flush", FLUSH_SECONDS, self._flush),
+            Service("flush", self.config.flush_interval_ms / 1_000, self._flush),
             Service("checkpoint", CHECKPOINT_SECONDS, self._checkpoint),
             Service("retention", RETENTION_SECONDS, self.apply_retention),
             Service("metadata refresh", REFRESH_SECONDS, self._refresh),

@@ -169,8 +169,8 @@ SEND_MESSAGE: Final = _send(
         ),
         201: Answer("The message is stored", wire.SendAnswer, _POSITION),
         202: Answer(
-            "With respond-async or `MQ-Durability: memory`: in the log, and on the medium within "
-            "half a second; with MQ-Transaction: prepared",
+            "With respond-async or `MQ-Durability: memory`: in the log, and on the medium at the "
+            "next sync (`flush_interval_ms`); with MQ-Transaction: prepared",
             {media.JSON: (wire.SendAnswer, wire.PreparedAnswer)},
             {**_POSITION, "Location": {"schema": TEXT, "description": "of the transaction"}},
         ),

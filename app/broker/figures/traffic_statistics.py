@@ -129,6 +129,11 @@ class Statistics:
 
     # --- looking
 
+    def count_puts(self) -> None:
+        """Count the times of puts that were put down; before anybody reads them."""
+        for figures in (*self.topics.values(), self.other_topic):
+            figures.count_puts()
+
     def of_group(self, group: str, topic: str | None = None) -> dict[str, GroupFigures]:
         """Topic → figures, by name."""
         found = {key[1]: each for key, each in self.groups.items() if key[0] == group}

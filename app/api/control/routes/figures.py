@@ -94,6 +94,7 @@ async def get_topic_stats(
     if found is not None and found.generations[0] != view.generation:
         found = None
     figures = found or TopicFigures(statistics.since_ms)
+    figures.count_puts()
     parts = [figures, *statistics.of_topic_groups(topic).values()]
     return TopicStatistics(
         **held.model_dump(),

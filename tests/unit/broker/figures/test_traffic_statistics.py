@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.broker.figures.counters import STEPS, Sums
+from app.broker.figures.counters import PUTS_PUT_DOWN_MAX, STEPS, Sums
 from app.broker.figures.traffic_statistics import IDLE_STEPS, OTHER, Statistics
 from app.broker.results import Nack
 from app.domain.limits import Limits
@@ -99,7 +99,7 @@ async def test_a_topic_called_as_the_rest_is_part_of_it() -> None:
         await world.topic(name=OTHER)
         put(world.broker.statistics, 1, 1, OTHER)
         assert world.broker.statistics.topics.keys() <= {TOPIC}
-        assert world.broker.statistics.other_topic.in_count == 1
+        assert world.broker.statistics.other_topic.sums().in_count == 1
 
 
 async def test_a_successor_of_a_name_begins_at_zero() -> None:
@@ -178,3 +178,18 @@ async def test_put_latency_tells_bounds_of_its_shares() -> None:
             figures.put(1, 1, milliseconds / 1_000)
         assert (figures.latency_at(0.5), figures.latency_at(0.99)) == (1, 50)
         assert figures.latency_at(1) == figures.latency_max_ms == 20_000
+
+
+async def test_times_are_counted_when_somebody_looks_and_before_they_are_too_many() -> None:
+    async with running() as world:
+        figures = world.broker.statistics.topic(TOPIC)
+        assert figures is not None
+        for number in range(PUTS_PUT_DOWN_MAX):
+            figures.put(1, 2, 0.001 if number % 2 else 60.0)
+        assert figures.latency[0] == figures.latency[-1] == PUTS_PUT_DOWN_MAX // 2
+        figures.put(1, 2, 0.0011)
+        assert figures.latency[1] == 0
+        figures.count_puts()
+        assert figures.latency[1] == 1
+        assert sum(figures.latency) == figures.in_count == PUTS_PUT_DOWN_MAX + 1
+        assert round(figures.latency_ms, 3) == PUTS_PUT_DOWN_MAX // 2 * 60_001 + 1.1

@@ -375,3 +375,28 @@ async def post(
     headers = {b"content-type": b"application/json", **(more or {})}
     path = "/v1/topics/orders/messages:batch"
     return await call(app, "POST", path, body, headers=headers, query=query)
+
+
+@pytest.mark.parametrize("point", ["positions", "latest", "1"])
+async def test_where_many_topics_stand(tmp_path: Path, turn_watch: TurnWatch, point: str) -> None:
+    """As many queues as a node may have, in one answer."""
+    topics = [f"topic-{number}" for number in range(Limits().queues_max // QUEUES)]
+    async with open_node(tmp_path) as node:
+        for topic in topics:
+            await put_topic(node.broker, topic, TopicSettings(queues=QUEUES))
+        app = create_app(node)
+
+        async def get(names: list[str]) -> Answer:
+            query = f"topics={','.join(names)}"
+            if point == "positions":
+                return await call(app, "GET", "/v1/topics:positions", query=query.encode())
+            query += f"&at={point}"
+            return await call(app, "GET", "/v1/topics:offsets", query=query.encode())
+
+        await get(topics[:1])  # warm
+        with turn_watch.short_turns():
+            await asyncio.sleep(0)  # only turns that begin within the block are measured
+            answer = await get(topics)
+            await asyncio.sleep(0)
+        assert answer.status == 200
+        assert [each["topic"] for each in answer.json()["topics"]] == topics

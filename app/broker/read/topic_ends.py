@@ -9,7 +9,7 @@ Event loop only.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -26,6 +26,9 @@ from app.domain.settings import StartPosition
 
 _SIZES_A_TURN: Final = 2_048
 """Queues of which one turn of the event loop samples the sizes; some milliseconds."""
+
+_BOUNDS_A_TURN: Final = 8_192
+"""Queues of which one turn reads the bounds; some milliseconds."""
 
 _DIGEST_BYTES: Final = 12
 _NEW_TOPIC: Final = -1
@@ -100,8 +103,9 @@ class TopicEnds:
         self._check(names, wait_s)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
-        found = self._look(names)
-        while found.state == known and not self._long_polls.closed:
+        # who waits must have looked in the turn in which it parks, or it would miss an arrival
+        found = self._look(names) if wait_s else await self._look_in_turns(names)
+        while wait_s and found.state == known and not self._long_polls.closed:
             left = deadline - loop.time()
             if left <= 0 or not await self._long_polls.wait_for_queues(_keys(found), left):
                 break
@@ -130,20 +134,31 @@ class TopicEnds:
         check_wait(wait_s, self._limits)
 
     def _look(self, names: Iterable[str]) -> TopicStates:
-        topics: list[TopicState] = []
-        missing: list[str] = []
-        snapshot = self._metadata.snapshot.topics
+        return _states({name: self._topic_state(name) for name in names})
+
+    async def _look_in_turns(self, names: Iterable[str]) -> TopicStates:
+        """The same, many queues in several turns. Each topic is as it was in one turn; one that is
+        deleted or made meanwhile is told as it was found in its own."""
+        found: dict[str, TopicState | None] = {}
+        looked_at = 0
         for name in dict.fromkeys(names):
-            view = snapshot.get(name)
-            if view is None:
-                missing.append(name)
-                continue
-            queues = [
-                QueueState(queue_id, *self._store.bounds(name, queue_id), None)
-                for queue_id in range(view.queues)
-            ]
-            topics.append(TopicState(name, view.generation, queues))
-        return TopicStates(_digest(topics, missing), topics, missing)
+            found[name] = state = self._topic_state(name)
+            looked_at += 1 if state is None else len(state.queues)
+            if looked_at >= _BOUNDS_A_TURN:
+                looked_at = 0
+                await asyncio.sleep(0)
+        return _states(found)
+
+    def _topic_state(self, name: str) -> TopicState | None:
+        """Without sizes; None when there is no such topic."""
+        view = self._metadata.snapshot.topics.get(name)
+        if view is None:
+            return None
+        queues = [
+            QueueState(queue_id, *self._store.bounds(name, queue_id), None)
+            for queue_id in range(view.queues)
+        ]
+        return TopicState(name, view.generation, queues)
 
     async def _with_sizes(self, found: TopicStates) -> TopicStates:
         """The same with a sample of the sizes, of many queues taken in several turns."""
@@ -161,6 +176,12 @@ class TopicEnds:
             ]
             sized.append(topic._replace(queues=queues))
         return found._replace(topics=sized)
+
+
+def _states(found: Mapping[str, TopicState | None]) -> TopicStates:
+    topics = [state for state in found.values() if state is not None]
+    missing = [name for name, state in found.items() if state is None]
+    return TopicStates(_digest(topics, missing), topics, missing)
 
 
 def _digest(topics: Iterable[TopicState], missing: Iterable[str]) -> str:

@@ -3,6 +3,8 @@
 curlew dev       a node with friendly defaults: migrates by itself, makes topics on first send
 curlew serve     a production node; --migrate brings the database to this version's schema before
 curlew migrate   bring the metadata database to this version's schema
+curlew init      make the first API key; from then on each request needs one
+curlew key       make, list and revoke API keys; curlew security open forgets all of them
 curlew release-store  let another store use the metadata database, when its own is gone for good
 curlew openapi   print the OpenAPI document
 curlew settings  print every setting, its default and its range
@@ -20,7 +22,7 @@ from typing import Final
 
 import uvloop
 
-from app import store_commands
+from app import access_commands, store_commands
 from app.api.document.openapi import render_document
 from app.cluster import ClusterConfig, Metadata, Migrated, migrate, shown_database
 from app.config import NAMES, SETTINGS, Config, ConfigError, load_config
@@ -51,7 +53,7 @@ _STARTUP_FAILURES: Final = (
     TooFewDescriptors,
 )
 
-_SWITCHES: Final = ("access_log", "insecure_anonymous")
+_SWITCHES: Final = ("access_log", "insecure_anonymous", "plaintext")
 """Settings whose flag takes no value."""
 
 
@@ -72,6 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _set_up_logging(config)
         if options.command == "migrate":
             sys.stdout.write(f"{_migration_line(_migrate(config))}\n")
+            return 0
+        if options.command in access_commands.COMMANDS:
+            sys.stdout.write(uvloop.run(access_commands.run(options, config)))
             return 0
         if options.command == "dev":
             _migrate(config)
@@ -120,23 +125,29 @@ def _parser() -> argparse.ArgumentParser:
         ("release-store", "let another store use the metadata database; stop its node before"),
     ):
         command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("--config", type=Path, help="TOML file; flags win over it")
-        for name_of_setting, setting in SETTINGS.items():
-            flag = "--" + name_of_setting.replace("_", "-")
-            if name_of_setting in _SWITCHES:
-                command.add_argument(flag, action="store_const", const="true", help=setting.meaning)
-            else:
-                command.add_argument(flag, help=f"{setting.meaning} ({setting.kind.values})")
+        _add_settings(command)
         if name == "serve":
             command.add_argument(
                 "--migrate",
                 action="store_true",
                 help="bring the metadata database to this version's schema before the node starts",
             )
+    access_commands.add_parsers(commands, _add_settings)
     store_commands.add_parser(commands)
     commands.add_parser("openapi", help="print the OpenAPI document")
     commands.add_parser("settings", help="print every setting with default and range, as Markdown")
     return parser
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    """The flags for all settings."""
+    command.add_argument("--config", type=Path, help="TOML file; flags win over it")
+    for name, setting in SETTINGS.items():
+        flag = "--" + name.replace("_", "-")
+        if name in _SWITCHES:
+            command.add_argument(flag, action="store_const", const="true", help=setting.meaning)
+        else:
+            command.add_argument(flag, help=f"{setting.meaning} ({setting.kind.values})")
 
 
 def _load(options: argparse.Namespace) -> Config:

@@ -8,6 +8,7 @@ import ipaddress
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +24,13 @@ FLUSH_INTERVAL_MS_MAX: Final = 60_000
 LOG_CACHE_MIB_MIN: Final = 64
 """A few steps of `cache_bound`, so that who reads at the end of the log finds all in memory."""
 LOG_CACHE_MIB_MAX: Final = 2**30
+
+
+class AuthMode(StrEnum):
+    """Whether API keys are needed: once the first was made, or from the start."""
+
+    AUTO = "auto"
+    REQUIRED = "required"
 
 
 class ConfigError(Exception):
@@ -53,6 +61,9 @@ class Config:
     """A receive, stream, commit or heartbeat makes the group that it names."""
     insecure_anonymous: bool = False
     """Serve other machines without authentication."""
+    auth: AuthMode = AuthMode.AUTO
+    plaintext: bool = False
+    """Serve other machines over plain HTTP: TLS ends before this node."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and networks of proxies whose X-Forwarded-For and -Proto are believed."""
     trace_hours: int = 72
@@ -200,6 +211,14 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "insecure_anonymous": Setting(
         _BOOLEAN, "Serve other machines without authentication: everybody there is an operator."
     ),
+    "auth": Setting(
+        _choice("auto", "required", made=AuthMode),
+        "Who needs an API key. auto: everybody, once the first was made (`curlew init`); required: "
+        "everybody from the start, for nodes behind a proxy, a tunnel or a sidecar.",
+    ),
+    "plaintext": Setting(
+        _BOOLEAN, "Serve other machines, with keys, over plain HTTP: TLS ends before this node."
+    ),
     "trusted_proxies": Setting(
         Kind(_addresses, "addresses and networks, separated by commas"),
         "Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.",
@@ -255,10 +274,11 @@ def load_config(
         {name: parsed.pop(name) for name in _LIMIT_PARSERS if name in parsed}, problems
     )
     config = Config() if problems else Config(**parsed, limits=limits, sources=sources)
-    if not problems and not config.is_local and not config.insecure_anonymous:
+    if not problems and not (config.is_local or config.insecure_anonymous or config.plaintext):
         problems.append(
             f"host = {config.host!r} can be reached by other machines, and this version has no "
-            "authentication; use 127.0.0.1, or say --insecure-anonymous "
+            "TLS; make a key with `curlew init` and say --plaintext (CURLEW_PLAINTEXT=true) if a "
+            "proxy before this node has it, or use 127.0.0.1, or say --insecure-anonymous "
             "(CURLEW_INSECURE_ANONYMOUS=true) if only people you trust reach it"
         )
     if problems:

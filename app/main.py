@@ -14,7 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from typing_extensions import override
 
-from app.api import build_api
+from app.api import Credentials, build_api
 from app.api.ports import SettingInUse
 from app.api.server import Connections, guarded
 from app.cluster import shown_database
@@ -50,6 +50,7 @@ def create_app(node: Node, connections: Connections | None = None) -> ASGIApp:
         access_log=node.config.access_log,
         trusted_proxies=node.config.trusted_proxies,
         settings=settings_in_use(node.config, node.limits),
+        credentials=Credentials(node.metadata.principals, node.clock),
     )
 
 

@@ -13,12 +13,13 @@ from typing import Final, Self
 
 from app.broker import Broker, BrokerConfig
 from app.cluster import ClusterConfig, DatabaseFull, Metadata, sqlite_file_of
-from app.config import LOG_CACHE_MIB_MIN, Config
+from app.config import LOG_CACHE_MIB_MIN, AuthMode, Config, ConfigError
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import DEFAULT_RETENTION_MS, MIB, Limits
 from app.domain.names import TRACE_TOPIC, dead_letter_topic, retry_topic
 from app.domain.shortages import HINTS, shortage_of
+from app.runtime.closed_marker import is_closed_here, remember_closed
 from app.runtime.machine import gives_free_memory_back, memory_bytes
 from app.runtime.private_files import (
     everything_in,
@@ -40,6 +41,9 @@ CHECKPOINT_QUEUES_A_TURN: Final = 1_024
 
 RETENTION_SECONDS: Final = 10.0
 """RocketMQ's cleanResourceInterval."""
+
+KEYS_SECONDS: Final = 1.0
+"""How late, with what the look-up takes, a key that was made or revoked elsewhere is known."""
 
 REFRESH_SECONDS: Final = 2.0
 """How late a change that was made on another node is seen."""
@@ -98,6 +102,7 @@ class Node:
                 ClusterConfig(config.database, config.flush), clock, limits
             )
             stack.push_async_callback(metadata.close)
+            _close_if_closed(config, metadata)
             store = _open_store(config, limits, clock)
             stack.callback(store.close)
             address = f"{config.host}:{config.port}"
@@ -137,6 +142,7 @@ class Node:
             Service("checkpoint", CHECKPOINT_SECONDS, self._checkpoint),
             Service("retention", RETENTION_SECONDS, self.apply_retention),
             Service("metadata refresh", REFRESH_SECONDS, self._refresh),
+            Service("keys", KEYS_SECONDS, self._refresh_keys),
             Service("heartbeat", HEARTBEAT_SECONDS, self._heartbeat),
         ]
 
@@ -230,6 +236,18 @@ class Node:
         else:
             self.broker.health.metadata_problem = None
 
+    async def _refresh_keys(self) -> None:
+        """Hear of new and revoked keys. Without the database those that are known go on."""
+        principals = self.metadata.principals
+        was_closed = principals.keyring.is_closed
+        try:
+            await principals.refresh()
+        except CurlewError as error:
+            _LOG.warning("the keys are not refreshed: %s", error.detail)
+            return
+        if principals.keyring.is_closed and not was_closed:
+            remember_closed(self.config.data_dir)
+
     async def _register_if_there_is_room(self) -> None:
         """Register, on a full disk later: the heartbeat does it, and readers need not wait."""
         try:
@@ -249,6 +267,35 @@ class Node:
                 await self._register()
         except CurlewError as error:
             _LOG.warning("no heartbeat: %s", error.detail)
+
+
+def _close_if_closed(config: Config, metadata: Metadata) -> None:
+    """Ask for keys if this node ever did. Raises `ConfigError` for a node that nobody should serve.
+
+    The fact stands in the database and beside the store: neither loss opens the node.
+    """
+    principals = metadata.principals
+    if is_closed_here(config.data_dir) or config.auth is AuthMode.REQUIRED:
+        principals.close_here()
+    if not principals.keyring.is_closed:
+        if not (config.is_local or config.insecure_anonymous):
+            raise ConfigError(
+                f"host = {config.host!r} can be reached by other machines, and there is no key; "
+                "make the first with `curlew init` and the same settings, or say "
+                "--insecure-anonymous if only people you trust reach it"
+            )
+        return
+    if config.insecure_anonymous:
+        raise ConfigError(
+            "this node asks for keys, and --insecure-anonymous says that it does not; leave it "
+            "out, or forget all keys with `curlew security open`"
+        )
+    remember_closed(config.data_dir)
+    if not principals.keyring.keys:
+        _LOG.warning(
+            "nobody has a key, and this node asks for one: make the first with `curlew init` and "
+            "the settings of this node"
+        )
 
 
 def _open_store(config: Config, limits: Limits, clock: Clock) -> MessageStore:

@@ -18,10 +18,12 @@ from starlette.types import ASGIApp
 
 from app.api.control.control_plane import build_control_plane
 from app.api.control.dependencies import Services
+from app.api.control.operation_list import OPERATIONS
 from app.api.dataplane.routes import build_router
 from app.api.document.docs_page import POLICY, STATIC, docs_page, page_files
 from app.api.document.openapi import build_document, render_document
 from app.api.gateway import Gateway
+from app.api.http.credentials import Credentials
 from app.api.http.forwarded import Forwarded
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import RequestContext
@@ -44,6 +46,7 @@ def build_api(
     access_log: bool = False,
     trusted_proxies: Sequence[str] = (),
     settings: Sequence[SettingInUse] = (),
+    credentials: Credentials | None = None,
 ) -> Gateway:
     """The ASGI application.
 
@@ -51,7 +54,7 @@ def build_api(
     on loopback, and off when authentication or the operator's `--insecure-anonymous` takes its
     place. `web` is mounted at `/ui`, behind the same shell. `connections` are those of the server,
     for the metrics. `trusted_proxies` are addresses and networks whose `X-Forwarded-*` headers
-    count.
+    count. `credentials` ask for a key once the node is closed; without them it is open.
     """
     traffic = RequestMetrics()
     pressure = MemoryBudget(limits) if connections is None else connections.pressure
@@ -76,6 +79,8 @@ def build_api(
         access_log=access_log,
         pressure=pressure,
         forwarded=Forwarded(trusted_proxies) if trusted_proxies else None,
+        credentials=credentials,
+        open_paths=[operation.path for operation in OPERATIONS if operation.is_open],
         send_failed=send_failed,
     )
 

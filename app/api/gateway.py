@@ -4,6 +4,7 @@
 - a header block over the limit is refused;
 - an open loopback server serves local Host names only and no foreign Origin, and no open server
   does what a page of another origin made a browser ask;
+- a closed node answers only who shows an API key, but for whether it lives and is ready;
 - a header that two readers would read in two ways is given once;
 - a refusal because of a shutdown closes the connection, so that the client goes elsewhere;
 - every failure becomes a problem document; unexpected ones are logged with their traceback.
@@ -15,12 +16,13 @@ import itertools
 import logging
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import perf_counter
 from typing import Final
 
 from app.api.dataplane.router import Router
 from app.api.formats.mq_headers import display_header, refuse_mq_headers
+from app.api.http.credentials import Credentials
 from app.api.http.errors import (
     HeadersTooLarge,
     MalformedRequest,
@@ -59,6 +61,7 @@ _GIVEN_ONCE: Final = frozenset(
         *(b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"),
     }
 )
+_READING: Final = frozenset({"GET", "HEAD"})
 _ELSEWHERE: Final = "other"
 """What is counted for requests that no operation of the document took."""
 
@@ -77,6 +80,8 @@ class Gateway:
         access_log: bool = False,
         pressure: MemoryBudget | None = None,
         forwarded: Forwarded | None = None,
+        credentials: Credentials | None = None,
+        open_paths: Collection[str] = (),
         send_failed: Callable[[RequestContext, str, str], None] | None = None,
     ) -> None:
         """`send_failed` is told of each refused or failed send: its topic and its code."""
@@ -89,11 +94,15 @@ class Gateway:
         self._traffic = traffic or RequestMetrics()
         self._log_access = access_log
         self._forwarded = forwarded
+        self._credentials = credentials
+        self._open_paths = frozenset(open_paths)
         self._id_prefix = secrets.token_hex(4).encode("ascii")
         self._numbers = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
+            asks = self._credentials
+            assert asks is None or not asks.source.keyring.is_closed, "nobody asks here"
             await in_task()
             await self._fallback(scope, receive, send)
             return
@@ -176,10 +185,23 @@ class Gateway:
             )
         if len(exchange.headers) != len(exchange.scope["headers"]):
             _refuse_repeated(exchange.scope["headers"])
-        if self._local_only:
+        credentials = self._credentials
+        if credentials is not None and credentials.source.keyring.is_closed:
+            self._authenticate(exchange, credentials)
+        elif self._local_only:
             check_host(exchange.headers)
         if SITE in exchange.headers:
             check_site(exchange.scope, exchange.headers)
+
+    def _authenticate(self, exchange: RequestContext, credentials: Credentials) -> None:
+        """Raise `Unauthorized` without a key that is known, for all but what is open to anybody.
+
+        Asked before anything looks at the path, so that no route, mount or unknown path is
+        answered past it.
+        """
+        scope = exchange.scope
+        if scope["method"] not in _READING or scope["path"] not in self._open_paths:
+            credentials.check(exchange.headers)
 
     @staticmethod
     def _note_mq_header(exchange: RequestContext, name: bytes, value: bytes) -> None:

@@ -301,6 +301,11 @@ ORDERED: Final = (
 _POSITIVE: Final = ("invisible_ms_min", "member_lease_ms", "queue_lock_ms", "retention_ms_min")
 
 
+PRINCIPALS_MAX = 10_000
+KEYS_OF_A_PRINCIPAL_MAX = 2
+"""One in use and the one that takes its place."""
+KEY_EXPIRES_MS_MAX = 10 * 366 * 86_400_000
+
 DEFAULT_PULL_MESSAGES = 32
 """RocketMQ's pullBatchSize."""
 

@@ -43,6 +43,7 @@ LONGEST_FIRST: Final = (
     f"{SPARK}/test_fresh_environment.py",
     "tests/contract/test_schemathesis.py",
     "tests/contract/test_generated_clients.py",
+    "tests/integration/test_keys.py",
     "tests/crash/node/test_deletion_kills.py",
     "tests/crash/node/test_schedule_kills.py",
     "tests/crash/node/test_transaction_kills.py",

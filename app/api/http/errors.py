@@ -101,6 +101,7 @@ STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "TOPIC_NOT_FOUND": 404,
     "TRANSACTION_CONFLICT": 409,
     "TRANSACTION_NOT_FOUND": 404,
+    "UNAUTHORIZED": 401,
     "UNSUPPORTED": 400,
     "UNSUPPORTED_MEDIA_TYPE": 415,
 }
@@ -203,6 +204,20 @@ class Forbidden(CurlewError):
 
     code = "FORBIDDEN"
     title = "The request is refused"
+
+
+class Unauthorized(CurlewError):
+    """A closed node, and no API key that it knows."""
+
+    code = "UNAUTHORIZED"
+    title = "An API key is needed"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(
+            detail,
+            hint="send the header `Authorization: Bearer <key>`, or `curl -u :<key>`; who has the "
+            "node's settings makes a key with `curlew key create NAME --role admin`",
+        )
 
 
 class FieldError(NamedTuple):
@@ -327,6 +342,8 @@ def render_problem(
         headers.append((b"connection", b"close"))
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allow.encode("ascii")))
+    if isinstance(error, Unauthorized):
+        headers.append((b"www-authenticate", b"Bearer"))
     if isinstance(error, UnsupportedEncoding):
         headers.append((b"accept-encoding", TAKEN_ENCODINGS.encode("ascii")))
     return status, headers, body

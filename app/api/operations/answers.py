@@ -6,11 +6,12 @@ from app.api.operations.operation import Json, Operation
 
 PROBLEM: Final = "application/problem+json"
 PROBLEM_REF: Final = "#/components/schemas/Problem"
-ALWAYS: Final = (400, 403, 408, 414, 417, 431, 500, 503)
+ALWAYS: Final = (400, 401, 403, 408, 414, 417, 431, 500, 503)
 """What every operation may answer: bad input, foreign Host or Origin, too slow or large, faults."""
 
 _REASONS: Final = {
     400: "The request is not valid",
+    401: "The node is closed, and no API key that it knows was sent",
     403: "Host or Origin is refused",
     404: "Something named in the path does not exist",
     405: "The method is not allowed here; see Allow",

@@ -2,7 +2,7 @@
 
 The router of the data plane, the routes of the control plane and the OpenAPI document are made from
 it. An operation that does not say what it `needs` cannot be made, so that no program starts with
-one; the document shows it. No request is decided by it yet: there are no principals.
+one; the document shows it. No request is decided by it yet: all principals are administrators.
 """
 
 import re

@@ -22,6 +22,7 @@ from app.cluster.metadata.schema.schema import check_file, check_schema
 from app.cluster.metadata.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
 from app.cluster.metadata.tables import deletions, nodes, shared_secrets, store_claim, versions
 from app.cluster.metadata.tables.groups import GROUPS
+from app.cluster.metadata.tables.principals import Principals
 from app.cluster.metadata.tables.schedules import Schedules
 from app.cluster.metadata.tables.settings_table import Change
 from app.cluster.metadata.tables.topics import TOPICS
@@ -54,6 +55,7 @@ class Metadata:
         self.members = Memberships(database, clock, limits)
         self.offset_snapshots = OffsetSnapshots(database, clock, limits)
         self.schedules = Schedules(database, clock, limits)
+        self.principals = Principals(database, clock)
         self._database = database
         self._clock = clock
         self._limits = limits
@@ -83,6 +85,7 @@ class Metadata:
                 await check_schema(connection, database.address)
             metadata = cls(database, clock, limits or Limits(), config.default_flush)
             await metadata._load()
+            await metadata.principals.refresh(is_first=True)
         except BaseException:
             await database.close()
             raise

@@ -50,7 +50,7 @@ def key_id_of(text: str) -> str | None:
 
 
 def digest_of(key: bytes) -> bytes:
-    """What is stored of a key, and what it is found by: 32 bytes."""
+    """What is stored of a key, and what it is found by: 32 bytes. `Keyring.find` has it inline."""
     return hashlib.sha256(key).digest()
 
 

@@ -242,3 +242,38 @@ store_claim = Table(
     CheckConstraint("id = 1", name="one_row"),
     comment="one row: the store that this metadata belongs to",
 )
+
+principals = Table(
+    "principals",
+    metadata,
+    Column("name", NAME, primary_key=True),
+    Column("roles", Text, nullable=False, comment="JSON: names"),
+    Column("namespace", NAME, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("key_id", NAME, primary_key=True),
+    Column(
+        "principal",
+        NAME,
+        ForeignKey(principals.c.name, ondelete="CASCADE"),
+        nullable=False,
+        index=True,
+    ),
+    Column("digest", LargeBinary, nullable=False, comment="SHA-256 of the key"),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=True, comment="null: never"),
+)
+
+access_state = Table(
+    "access_state",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),
+    Column("closed_ms", BigInteger, nullable=True, comment="null: open to anybody"),
+    CheckConstraint("id = 1", name="one_row"),
+    comment="one row, raised by every change of who may do what; also their lock",
+)

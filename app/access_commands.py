@@ -1,0 +1,169 @@
+"""`curlew init`, `curlew key …` and `curlew security open`: keys, made in the metadata database.
+
+They work while the node runs, which hears of a change within two seconds, and while it does not:
+whoever can write the database is its administrator. Keys are printed once and kept nowhere.
+"""
+
+import argparse
+import os
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Self
+
+from app.api.http.durations import parse_duration_ms
+from app.cluster import ClusterConfig, Metadata, migrate, sqlite_file_of
+from app.config import Config
+from app.domain.access.keys import NewKey
+from app.domain.access.roles import Role
+from app.domain.errors import InvalidRequest
+from app.domain.limits import KEY_EXPIRES_MS_MAX
+from app.domain.positions import TimestampMs
+from app.runtime.closed_marker import forget_closed, remember_closed
+from app.runtime.private_files import make_private_directory
+from app.runtime.system_clock import SystemClock
+
+COMMANDS: Final = frozenset({"init", "key", "security"})
+
+_Step = Callable[[Metadata], Awaitable[str]]
+
+
+def add_parsers(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    add_settings: Callable[[argparse.ArgumentParser], None],
+) -> None:
+    """Enter the commands; `add_settings` gives one the flags that name the database."""
+    text = "make the first administrator and print its key; from then on each request needs one"
+    init = commands.add_parser("init", help=text, description=text)
+    _add_key_file(init)
+    add_settings(init)
+    text = "make, list and revoke API keys"
+    steps = commands.add_parser("key", help=text, description=text).add_subparsers(
+        dest="step", required=True, metavar="STEP"
+    )
+    create = steps.add_parser("create", help="a new administrator and its key")
+    create.add_argument("name", help="of whom the key is for, for instance ci")
+    create.add_argument("--role", required=True, choices=[str(Role.ADMIN)])
+    rotate = steps.add_parser("rotate", help="a second key; the first works until it is revoked")
+    rotate.add_argument("name")
+    for parser in (create, rotate):
+        parser.add_argument("--expires", metavar="90d", help="how long the key works")
+        _add_key_file(parser)
+    listing = steps.add_parser("list", help="all keys, without their secrets")
+    revoke = steps.add_parser("revoke", help="take a key away, or a principal with all its keys")
+    revoke.add_argument("name")
+    revoke.add_argument("--key", metavar="ID", help="only this one")
+    for parser in (create, rotate, listing, revoke):
+        add_settings(parser)
+    text = "ask nobody for a key any more, and forget all keys; restart the node afterwards"
+    security = commands.add_parser("security", help="whether keys are needed").add_subparsers(
+        dest="step", required=True, metavar="STEP"
+    )
+    add_settings(security.add_parser("open", help=text, description=text))
+
+
+def _add_key_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--key-file", type=Path, help="write the key there, for its owner alone; do not print it"
+    )
+
+
+async def run(options: argparse.Namespace, config: Config) -> str:
+    """Carry out the command; what to print."""
+    file = sqlite_file_of(config.database)
+    if options.command == "init" and file is not None and not file.exists():
+        make_private_directory(config.data_dir)
+        migrate(config.database)
+    metadata = await Metadata.open(ClusterConfig(config.database, config.flush), SystemClock())
+    try:
+        return await _carry_out(options, config, metadata)
+    finally:
+        await metadata.close()
+
+
+async def _carry_out(options: argparse.Namespace, config: Config, metadata: Metadata) -> str:
+    principals = metadata.principals
+    step = options.command if options.command == "init" else f"{options.command} {options.step}"
+    if step == "key list":
+        return await _listing(metadata)
+    if step == "key revoke":
+        gone = await principals.revoke(options.name, options.key)
+        return f"Keys revoked: {gone}. Nodes know within 2 seconds.\n"
+    if step == "security open":
+        gone = await principals.open_to_anybody()
+        forget_closed(config.data_dir)
+        return f"Keys forgotten: {gone}. After a restart the node asks nobody for a key.\n"
+    with _KeyPlace(options.key_file) as place:
+        if step == "init":
+            key = await principals.make_first()
+        else:
+            expires_ms = _expiry(options.expires)
+            make = principals.create if step == "key create" else principals.rotate
+            key = await make(options.name, expires_ms)
+        place.put(key)
+    remember_closed(config.data_dir)
+    return place.said
+
+
+class _KeyPlace:
+    """Where a new key goes: a file that is made before the key is, or what is printed."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        self.said = ""
+
+    def __enter__(self) -> Self:
+        if self._path is not None:
+            try:
+                self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            except OSError as error:
+                raise InvalidRequest(
+                    f"{self._path} cannot be made: {error.strerror}",
+                    hint="name a file that is not there, in a directory that this user may write",
+                ) from error
+        return self
+
+    def put(self, key: NewKey) -> None:
+        if self._descriptor is None:
+            self.said = (
+                f"{key.text}\n\nThis is shown once. Send it with each request:\n\n"
+                "  curl -H 'Authorization: Bearer <key>' http://127.0.0.1:8710/v1/topics\n"
+                "  curl -u :<key> http://127.0.0.1:8710/v1/topics\n"
+            )
+            return
+        os.write(self._descriptor, f"{key.text}\n".encode("ascii"))
+        os.fsync(self._descriptor)
+        self.said = f"The key {key.key_id} is in {self._path}.\n"
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._descriptor is not None and self._path is not None:
+            os.close(self._descriptor)
+            if kind is not None:
+                self._path.unlink(missing_ok=True)
+
+
+async def _listing(metadata: Metadata) -> str:
+    lines = [f"{'PRINCIPAL':20} {'KEY':13} {'CREATED':16} EXPIRES"]
+    for key in await metadata.principals.keys():
+        expires = "never" if key.expires_ms is None else _day(key.expires_ms)
+        note = "" if key.is_live else " (expired)"
+        lines.append(f"{key.principal:20} {key.key_id:13} {_day(key.created_ms)} {expires}{note}")
+    return "\n".join(lines) + "\n"
+
+
+def _day(time_ms: int) -> str:
+    return f"{datetime.fromtimestamp(time_ms / 1_000, UTC):%Y-%m-%dT%H:%M}"
+
+
+def _expiry(text: str | None) -> TimestampMs | None:
+    """When a key that is made now expires; None: never."""
+    if text is None:
+        return None
+    try:
+        duration_ms = parse_duration_ms(text)
+    except ValueError as error:
+        raise InvalidRequest(f"--expires: {error}") from error
+    if not 0 < duration_ms <= KEY_EXPIRES_MS_MAX:
+        raise InvalidRequest("--expires: a key works for more than 0 and at most 10 years")
+    return TimestampMs(SystemClock().now_ms() + duration_ms)

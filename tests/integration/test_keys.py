@@ -1,0 +1,112 @@
+"""A node that asks for keys, from the first minute: commands, starts and what is refused."""
+
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integration.test_commands import curlew
+from tests.support.nodes.node import NodeRefused, RunningNode, run_node, start_node
+from tests.support.nodes.waiting import wait_until
+
+
+def made(data_dir: Path, *arguments: str) -> str:
+    """The key that a command prints."""
+    done = curlew(*arguments, "--data-dir", str(data_dir))
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.partition("\n")[0]
+
+
+def status(node: RunningNode, key: str | None = None, path: str = "/v1/topics") -> int:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    return httpx.get(node.url + path, headers=headers).status_code
+
+
+def refused(data_dir: Path, *flags: str) -> str:
+    with pytest.raises(NodeRefused) as caught:
+        start_node(data_dir, *flags)
+    return str(caught.value)
+
+
+def test_a_running_node_closes_when_the_first_key_is_made(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    with run_node(data_dir) as node:
+        assert status(node) == 200
+        key = made(data_dir, "init")
+        wait_until(lambda: status(node) == 401, within_s=10)
+        assert status(node, key) == 200
+        assert [status(node, path=path) for path in ("/healthz", "/readyz")] == [200, 200]
+        assert [status(node, path=path) for path in ("/ui/", "/docs", "/metrics")] == [401] * 3
+        sent = subprocess.run(
+            ["curl", "-s", "-u", f":{key}", f"{node.url}/v1/topics/orders/messages", "-d", "x"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        assert "message_id" in sent.stdout
+        again = made(data_dir, "key", "rotate", "admin")
+        wait_until(lambda: status(node, again) == 200, within_s=10)
+        made(data_dir, "key", "revoke", "admin", "--key", key.split("_")[1])
+        wait_until(lambda: status(node, key) == 401, within_s=10)
+        assert status(node, again) == 200
+
+
+def test_a_key_file_is_its_owners_alone_and_is_not_printed(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    first = ("init", "--data-dir", str(tmp_path / "data"), "--key-file", str(file))
+    done = curlew(*first)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.read_text().startswith("curlew_")
+    assert file.read_text().strip() not in done.stdout
+    again = curlew(*first)
+    assert again.returncode == 2
+    assert "cannot be made" in again.stderr
+    (tmp_path / "key2").touch()
+    second = curlew("init", "--data-dir", str(tmp_path / "data"), "--key-file", f"{file}3")
+    assert second.returncode == 2
+    assert "already" in second.stderr
+    assert not Path(f"{file}3").exists()
+
+
+def test_a_lost_database_opens_no_node(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    made(data_dir, "init")
+    for file in data_dir.glob("metadata.db*"):
+        file.unlink()
+    with run_node(data_dir) as node:
+        assert status(node) == 401
+        assert "curlew init" in node.log.read_text()
+        key = made(data_dir, "init")
+        wait_until(lambda: status(node, key) == 200, within_s=10)
+
+
+def test_a_lost_marker_opens_no_node_and_the_command_does(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    key = made(data_dir, "init")
+    (data_dir / "closed").unlink()
+    with run_node(data_dir) as node:
+        assert (status(node), status(node, key)) == (401, 200)
+        assert (data_dir / "closed").exists()
+        made(data_dir, "security", "open")
+        wait_until(lambda: status(node, key) == 401, within_s=10)
+    assert not (data_dir / "closed").exists()
+    with run_node(data_dir) as node:
+        assert status(node) == 200
+
+
+def test_keys_may_be_required_before_there_is_one(tmp_path: Path) -> None:
+    with run_node(tmp_path / "data", "--auth", "required") as node:
+        assert status(node) == 401
+
+
+def test_other_machines_are_served_with_keys_only(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    assert "--plaintext" in refused(data_dir, "--host", "0.0.0.0")
+    assert "curlew init" in refused(data_dir, "--host", "0.0.0.0", "--plaintext")
+    made(data_dir, "init")
+    assert "curlew security open" in refused(data_dir, "--host", "0.0.0.0", "--insecure-anonymous")
+    with run_node(data_dir, "--host", "0.0.0.0", "--plaintext") as node:
+        assert status(node) == 401

@@ -7,8 +7,10 @@ from typing import Protocol
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster import ClusterConfig, Metadata
+from app.domain.access.audit import Change
 from app.domain.errors import CurlewError, InvalidRequest, StateConflict
 from app.domain.positions import FlushMode, TimestampMs
 from tests.support.metadata.databases import Databases, sync_engine
@@ -180,3 +182,28 @@ async def test_only_the_command_opens_again(opened: Open) -> None:
     await node.principals.refresh()
     assert node.principals.keyring.is_closed, "a node that runs stays closed"
     assert not (await opened()).principals.keyring.is_closed
+
+
+class Remembering:
+    """An audit that may refuse."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.fails = False
+
+    async def changed(self, transaction: AsyncConnection, change: Change) -> None:
+        assert transaction.in_transaction()
+        if self.fails:
+            raise StateConflict("no room for the audit")
+        self.seen.append(f"{change.action} {change.resource}")
+
+
+async def test_each_change_is_told_to_the_audit_within_its_transaction(opened: Open) -> None:
+    metadata = await opened()
+    audit = metadata.principals.audit = Remembering()
+    key = await metadata.principals.make_first()
+    assert audit.seen == ["CREATE principal:admin", f"CREATE key:admin/{key.key_id}"]
+    audit.fails = True
+    with pytest.raises(StateConflict, match="no room"):
+        await metadata.principals.create("bob", None)
+    assert [each.principal for each in await metadata.principals.keys()] == ["admin"]

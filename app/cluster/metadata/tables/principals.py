@@ -17,6 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cluster.metadata.database.database import Database
 from app.cluster.metadata.schema.tables import access_state, api_keys, principals
+from app.domain.access.actions import Action
+from app.domain.access.audit import Change, ChangeLog, Shown
 from app.domain.access.keyring import Keyring, KnownKey
 from app.domain.access.keys import KEY_ID_BYTES, KEY_SECRET_BYTES, NewKey, digest_of, make_key
 from app.domain.access.roles import Role
@@ -47,6 +49,8 @@ class Principals:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
+        self.audit: ChangeLog[AsyncConnection] | None = None
+        """Told of each change, within its transaction."""
         self.keyring = Keyring()
         """What is known now; replaced as a whole. Read by each request, so a plain attribute."""
         self._closed_here = False
@@ -154,6 +158,8 @@ class Principals:
             if key_id is None:
                 await connection.execute(delete(principals).where(principals.c.name == name))
             await self._refuse_lock_out(connection)
+            resource = f"principal:{name}" if key_id is None else f"key:{name}/{key_id}"
+            await self._note(connection, Action.DELETE, resource, {"keys": gone}, None)
             return gone
 
     async def keys(self) -> list[ListedKey]:
@@ -181,7 +187,19 @@ class Principals:
             await connection.execute(
                 update(access_state).values(version=version + 1, closed_ms=None)
             )
+            await self._note(connection, Action.DELETE, "principals", {"keys": gone}, None)
             return gone
+
+    async def _note(
+        self,
+        connection: AsyncConnection,
+        action: Action,
+        resource: str,
+        before: Shown | None,
+        after: Shown | None,
+    ) -> None:
+        if self.audit is not None:
+            await self.audit.changed(connection, Change(action, resource, before, after))
 
     async def _add(
         self, connection: AsyncConnection, name: str, expires_ms: TimestampMs | None
@@ -199,6 +217,8 @@ class Principals:
             .where(access_state.c.closed_ms.is_(None))
             .values(closed_ms=self._clock.now_ms())
         )
+        shown = {"name": name, "roles": [Role.ADMIN]}
+        await self._note(connection, Action.CREATE, f"principal:{name}", None, shown)
         return await self._insert_key(connection, name, expires_ms)
 
     async def _insert_key(
@@ -214,6 +234,8 @@ class Principals:
                 expires_ms=expires_ms,
             )
         )
+        shown = {"id": key.key_id, "expires_ms": expires_ms}
+        await self._note(connection, Action.CREATE, f"key:{name}/{key.key_id}", None, shown)
         return key
 
     async def _refuse_lock_out(self, connection: AsyncConnection) -> None:

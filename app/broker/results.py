@@ -45,14 +45,17 @@ class BatchItem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FrameResult:
-    """A stored batch frame: `count` messages at dense offsets of one queue."""
+    """A stored batch frame: `count` messages at dense offsets of one queue, or delayed."""
 
     topic: str
     queue_id: int
     first_queue_offset: int
+    """-1 when all are delayed."""
     count: int
     store_time_ms: int
     message_ids: Sequence[str]
+    delayed_count: int = 0
+    """Of the messages, how many are delivered later."""
 
 
 class PullStatus(StrEnum):

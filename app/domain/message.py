@@ -76,6 +76,17 @@ RESERVED_PROPERTIES: Final = frozenset(
 )
 """RocketMQ's MessageConst and our own; a client may not use them as property names."""
 
+FIELD_PROPERTIES: Final = frozenset(
+    {
+        PROPERTY_TAG,
+        PROPERTY_KEYS,
+        PROPERTY_UNIQUE_KEY,
+        PROPERTY_SHARDING_KEY,
+        PROPERTY_CONTENT_TYPE,
+    }
+)
+"""Reserved names of what has a field of its own; in a batch frame they stand for it."""
+
 EVERY_TAG: Final = "*"
 """What a filter says that takes all; no filter could ask for a tag of this name."""
 
@@ -246,7 +257,9 @@ def _check_properties(properties: Mapping[str, str], limits: Limits) -> int:
     for name, value in properties.items():
         if name in RESERVED_PROPERTIES:
             raise IllegalProperty(
-                f"property name {name!r} is reserved", pointer=f"/properties/{name}"
+                f"property name {name!r} is reserved",
+                hint="use another name; tag, keys, sharding_key and content_type are fields",
+                pointer=f"/properties/{name}",
             )
         if not _is_storable(name) or not _is_storable(value):
             raise IllegalProperty(

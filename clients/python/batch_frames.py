@@ -4,7 +4,7 @@ import struct
 import zlib
 
 HEADER = struct.Struct(">4sBBHIIqq")
-ANSWER, TAG_HASHES, CRC32 = 1, 4, 8
+ANSWER, TAG_HASHES, CRC32, TIMES = 1, 4, 8, 32
 TOPIC_LENGTHS = {0xDAA320A7: ">B", 0xDAA320AB: ">H"}
 CRC_TABLE = list(range(256))
 for _ in range(8):
@@ -14,9 +14,10 @@ for _ in range(8):
 def read_frame(data: bytes) -> list[dict]:
     """The records of a request or an answer; `ValueError` or `struct.error` when it is damaged."""
     magic, version, flags, _, count, checksum, _, length = HEADER.unpack_from(data)
-    if (magic, version) != (b"CRLW", 1) or flags & ~(ANSWER | TAG_HASHES | CRC32):
+    if (magic, version) != (b"CRLW", 1) or flags & ~(ANSWER | TAG_HASHES | CRC32 | TIMES):
         raise ValueError(f"this is no frame of version 1, or its flags {flags} are unknown")
-    at = HEADER.size + count * (12 if flags & TAG_HASHES else 4)
+    times_at = HEADER.size + count * (12 if flags & TAG_HASHES else 4)
+    at = times_at + (8 * count if flags & TIMES else 0)
     checksum_of = zlib.crc32 if flags & CRC32 else crc32c
     if at + length != len(data) or checksum_of(data[HEADER.size :]) != checksum:
         raise ValueError("the frame is cut short, or its checksum does not match")
@@ -26,6 +27,9 @@ def read_frame(data: bytes) -> list[dict]:
         at += size
     if at != len(data):
         raise ValueError("the sizes do not add up")
+    if flags & TIMES:  # of a request: epoch ms; negative: so many ms from now; 0: now
+        for index, (time,) in enumerate(struct.iter_unpack(">q", data[times_at:][: 8 * count])):
+            records[index]["delivery_time"] = time
     return records
 
 

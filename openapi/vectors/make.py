@@ -76,6 +76,7 @@ def frame(
     flags: int = 0,
     first: int = 0,
     hashes: list[int] | None = None,
+    times: list[int] | None = None,
     version: int = 1,
     sizes: list[int] | None = None,
 ) -> bytes:
@@ -84,6 +85,9 @@ def frame(
     if hashes is not None:
         flags |= 4
         rest += b"".join(struct.pack(">q", value) for value in hashes)
+    if times is not None:
+        flags |= 32
+        rest += b"".join(struct.pack(">q", value) for value in times)
     rest += block
     checksum = (zlib.crc32 if flags & 8 else crc32c)(rest)
     head = struct.pack(">4sBBHII", b"CRLW", version, flags, 0, len(records), checksum)
@@ -141,7 +145,23 @@ def good_requests() -> list[Json]:
     vectors.append(("request: five records, with CRC-32", frame(records, flags=8), meanings))
     both = frame(records, flags=8, hashes=hashes)
     vectors.append(("request: five records, tag hashes, with CRC-32", both, meanings))
+    vectors += delayed_requests(records, meanings, hashes)
     return [vector("request", name, raw, 0, records) for name, raw, records in vectors]
+
+
+def delayed_requests(
+    records: list[bytes], meanings: list[Json], hashes: list[int]
+) -> list[tuple[str, bytes, list[Json]]]:
+    """With delivery times: 0 is now, a time that has passed too, negative is from now on."""
+    times = [0, 1_700_000_000_000, -1, 0, 1]
+    timed = [{**each, "delivery_time": time} for each, time in zip(meanings, times, strict=True)]
+    with_hashes = frame(records, times=times, hashes=hashes, flags=8)
+    none = [{**each, "delivery_time": 0} for each in meanings]
+    return [
+        ("request: five records, delivery times", frame(records, times=times), timed),
+        ("request: five records, tag hashes, delivery times, with CRC-32", with_hashes, timed),
+        ("request: five records, all delivered now", frame(records, times=[0] * 5), none),
+    ]
 
 
 def stored(index: int, offset: int, position: int, *, v6: bool = False) -> tuple[bytes, Json, int]:
@@ -248,6 +268,9 @@ def bad_requests(good: bytes, second: Callable[[bytes], bytes]) -> list[Json]:
         "a property without end": record(b"", {}, text=b"name\1value"),
         "properties that are not UTF-8": record(b"", {}, text=b"name\1\xff\2"),
         "a reserved property": record(b"", {"DELAY": "3"}),
+        "a tag twice": record(b"", {}, text=b"TAGS\1a\2TAGS\1b\2"),
+        "a sharding key twice": record(b"", {}, text=b"__SHARDINGKEY\1a\2p\1v\2__SHARDINGKEY\1a\2"),
+        "a delivery time as a property": record(b"", {"TIMER_DELIVER_MS": "1700000000000"}),
     }
     vectors: list[Json] = [
         {"name": f"bad request: {name}", "direction": "request", "index": 1, "hex": raw.hex()}
@@ -258,6 +281,7 @@ def bad_requests(good: bytes, second: Callable[[bytes], bytes]) -> list[Json]:
         "first queue offset is not 0": frame([good], first=1),
         "a CRC-32C that should be a CRC-32": patched(frame([good]), 5, b"\x08"),
         "an unknown flag": frame([good], flags=16),
+        "delivery times that are missing": frame([good], flags=32),
     }
     return vectors + [
         {"name": f"bad request: {name}", "direction": "request", "hex": raw.hex()}

@@ -32,7 +32,7 @@ ANSWERS = [each for each in GOOD if each["direction"] == "answer"]
 BAD: list[Vector] = VECTORS["bad"]
 FRAMES = "application/vnd.curlew.batch"
 READER = ROOT / "clients" / "python" / "batch_frames.py"
-READER_LINES_MAX = 62
+READER_LINES_MAX = 66
 TOPIC_URL = "/v1/topics/orders"
 
 
@@ -136,7 +136,26 @@ def shown(view: Vector) -> Vector:
     }
 
 
-@pytest.mark.parametrize("vector", REQUESTS, ids=name_of)
+def test_the_server_delivers_each_record_in_its_time(http: httpx.Client) -> None:
+    vector = next(
+        each for each in REQUESTS if each["name"].endswith("five records, delivery times")
+    )
+    first = int(http.head(TOPIC_URL + "/queues/0").headers["mq-max-offset"])
+    sent = post(http, vector)
+    assert sent.status_code == 200, sent.text
+    assert (sent.json()["count"], sent.json()["delayed_count"]) == (5, 1)
+    assert sent.json()["first_queue_offset"] == first
+    wanted = f"offset={first}&min_messages=5&wait=30s&body=base64"
+    views = http.get(f"{TOPIC_URL}/queues/0/messages?{wanted}").json()["messages"]
+    *others, waited = vector["records"][:2] + vector["records"][3:] + [vector["records"][2]]
+    for view, meant in zip(views, [*others, waited], strict=True):
+        assert view["body_base64"] == meant["body_base64"]
+        assert view["born_time_ms"] == meant["born_time_ms"]
+
+
+@pytest.mark.parametrize(
+    "vector", [each for each in REQUESTS if "delivery_time" not in each["records"][0]], ids=name_of
+)
 def test_the_server_takes_and_gives_back(
     http: httpx.Client, reader: ModuleType, vector: Vector
 ) -> None:

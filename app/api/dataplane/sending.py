@@ -326,9 +326,12 @@ class Sending:
             status="SEND_OK",
             topic=result.topic,
             queue_id=result.queue_id,
-            first_queue_offset=result.first_queue_offset,
+            first_queue_offset=UNSET
+            if result.first_queue_offset < 0
+            else result.first_queue_offset,
             count=result.count,
             store_time_ms=result.store_time_ms,
+            delayed_count=result.delayed_count,
             message_ids=list(result.message_ids) if REPRESENTATION in preferences else UNSET,
         )
         # All or nothing by nature: a frame with one bad record is refused whole.

@@ -284,9 +284,13 @@ class FrameAnswer(Struct, frozen=True, omit_defaults=True):
     status: Literal["SEND_OK"]
     topic: str
     queue_id: int
-    first_queue_offset: int
+    first_queue_offset: int | UnsetType
     count: int
     store_time_ms: int
+    delayed_count: Annotated[
+        int,
+        Meta(description="records that are delivered later; with all of them there is no offset"),
+    ] = 0
     message_ids: list[str] | UnsetType = UNSET
 
 

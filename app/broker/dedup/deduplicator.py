@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from app.broker.context import Context
+from app.broker.dedup.claimed_steps import Parts, Pending, Stored
 from app.broker.dedup.dedup_entries import Fresh, ProducerState
 from app.broker.dedup.dedup_table import DedupTable
 from app.broker.dedup.producer_plans import Plan
@@ -34,7 +35,7 @@ from app.broker.journal.cold_reads import ColdReads
 from app.broker.journal.journal import Journal
 from app.broker.ports import Topic
 from app.broker.produce.send_deadlines import not_safe_yet, wait_with_place
-from app.broker.produce.send_steps import encoded_part, fill_in, made
+from app.broker.produce.send_steps import SendStep, encoded_part, made
 from app.broker.produce.sender import Sender
 from app.broker.results import BatchItem, FrameResult, SendResult
 from app.domain.delays import Due
@@ -51,7 +52,7 @@ from app.domain.limits import MIB
 from app.domain.message import Message
 from app.domain.names import PRODUCER_TOPIC
 from app.domain.positions import FlushMode
-from app.store import Appended, ReadResult, StepPart
+from app.store import Appended, ReadResult
 from app.store.formats.frame.batch_frame import RequestFrame
 
 _READ_BYTES: Final = 4 * MIB
@@ -172,7 +173,7 @@ class Deduplicator:
             scope = ANY_QUEUE if queue_id is None else queue_id
             now_ms = self._clock.now_ms()
             found = self._table.look(claim, key, scope, len(items), now_ms)
-            parts: _Parts | None = None
+            parts: Parts | None = None
             if not isinstance(found, Placed):  # what is made for it takes a while
                 parts = await made(partial(self._parts, topic, items, chosen), len(items))
                 now_ms = self._clock.now_ms()
@@ -206,9 +207,13 @@ class Deduplicator:
             self._check(claim)
             topic = await self._sender.find_or_create(topic_name)
             key = topic_key(topic_name, topic.generation)
-            chosen = self._sender.choose_one(topic, queue_id)
             frame = await self._sender.checked_frame(topic_name, body)
+            chosen = self._sender.choose_one(topic, queue_id, frame)
             scope = ANY_QUEUE if queue_id is None else queue_id
+            if frame.delivery_times is not None:
+                return await self._send_delayed_frame(
+                    topic, chosen, frame, claim, scope, flush, deadline_s
+                )
             now_ms = self._clock.now_ms()
             found = self._table.look(claim, key, scope, frame.count, now_ms)
             if isinstance(found, Placed):
@@ -232,6 +237,47 @@ class Deduplicator:
             await wait_with_place(confirmation, deadline_s, result)
         return FrameOnce(result, is_repeated=False)
 
+    async def _send_delayed_frame(
+        self,
+        topic: Topic,
+        queue_id: int,
+        frame: RequestFrame,
+        claim: Claim,
+        scope: int,
+        flush: FlushMode | None,
+        deadline_s: float | None,
+    ) -> FrameOnce:
+        """One with delivery times: the entry and the messages as one step."""
+        key = topic_key(topic.name, topic.generation)
+        step: SendStep | None = None
+        skip = 0
+        while True:
+            now_ms = self._clock.now_ms()
+            found = self._table.look(claim, key, scope, frame.count, now_ms)
+            if isinstance(found, Placed):
+                result = await self._recall_frame(topic.name, found)
+                return FrameOnce(result, is_repeated=True)
+            if step is not None and found.skip == skip:
+                break
+            skip = found.skip  # making the step takes a while, in which others may send
+            rest = frame.without(skip) if skip else frame
+            step = await self._sender.step_of_frame(topic, queue_id, rest)
+        step.check()
+        # Delayed ones have no offsets yet to come back to, and so a repetition gets none of either.
+        placed = Placed(frame.count - skip, (), ())
+        entry = self._table.entry(_moved(claim, skip), key, scope, placed, now_ms)
+        pending = Pending()
+        steps = (self.journal.entry(entry), *step.parts)
+        appended = self._store.append_step(steps, flush or topic.flush, pending.done, is_send=True)
+        pending.settle = self._table.taken(entry)
+        step.appended = appended[1:]
+        result = step.frame_result(topic.name, queue_id)
+        if deadline_s is None:
+            await pending.confirmation.wait()
+        else:
+            await wait_with_place(pending.confirmation, deadline_s, result)
+        return FrameOnce(result, is_repeated=False)
+
     def _check(self, claim: Claim) -> None:
         if isinstance(claim, ProducerToken):
             check_producer(claim.producer_id)
@@ -244,7 +290,7 @@ class Deduplicator:
         topic: Topic,
         items: Sequence[BatchItem | CurlewError],
         chosen: dict[int, list[tuple[int, Message]]],
-    ) -> "_Parts":
+    ) -> Parts:
         """The parts of the step that stores these. Any thread."""
         dues = self._dues(items)
         if not dues:
@@ -252,27 +298,27 @@ class Deduplicator:
                 encoded_part(topic.name, queue, [message for _, message in rows], topic.generation)
                 for queue, rows in chosen.items()
             ]
-            return _Parts(chosen, parts, [])
+            return Parts(chosen, parts, [])
         rows = {
             index: Delayed(message, queue_id, dues[index])
             for queue_id, part in chosen.items()
             for index, message in part
         }
         sent = [rows[index] for index in sorted(rows)]
-        return _Parts(chosen, [self._delayed.waiting_part(topic, sent)], sent)
+        return Parts(chosen, [self._delayed.waiting_part(topic, sent)], sent)
 
     def _append(
         self,
         topic: Topic,
-        parts: "_Parts",
+        parts: Parts,
         claim: Claim,
         scope: int,
         now_ms: int,
         flush: FlushMode | None,
-    ) -> "_Stored | Waiting":
+    ) -> Stored | Waiting:
         """The entry and the messages as one step, in this turn."""
         key = topic_key(topic.name, topic.generation)
-        pending = _Pending()
+        pending = Pending()
         if parts.delayed:  # they have no offsets yet to come back to
             placed = Placed(len(parts.delayed), (), ())
             entry = self._table.entry(claim, key, scope, placed, now_ms)
@@ -298,7 +344,7 @@ class Deduplicator:
         steps = (self.journal.entry(entry), *parts.parts)
         appended = self._store.append_step(steps, flush or topic.flush, pending.done, is_send=True)
         pending.settle = self._table.taken(entry)
-        return _Stored(topic.name, chosen, appended[1:], pending.confirmation)
+        return Stored(topic.name, chosen, appended[1:], pending.confirmation)
 
     def _dues(self, items: Sequence[BatchItem | CurlewError]) -> list[int]:
         """When each message is due, now at the earliest; nothing when none has a delay."""
@@ -321,7 +367,7 @@ class Deduplicator:
         entry: bytes,
         flush: FlushMode | None,
     ) -> tuple[AppendFuture, Appended]:
-        pending = _Pending()
+        pending = Pending()
         appended = self._store.append_frame(
             topic.name,
             queue_id,
@@ -476,75 +522,14 @@ class Deduplicator:
 
     async def _write(self, entry: bytes, flush: FlushMode) -> None:
         """Write an entry that belongs to no message, and take it in this turn."""
-        pending = _Pending()
+        pending = Pending()
         self._store.append_step((self.journal.entry(entry),), flush, pending.done)
         pending.settle = self._table.taken(entry)
         await pending.confirmation.wait()
 
 
-class _Pending:
-    """Tells the table and whoever waits what became of an append."""
-
-    __slots__ = ("confirmation", "settle")
-
-    def __init__(self) -> None:
-        self.confirmation = AppendFuture()
-        self.settle: Callable[[bool], None] = _nobody
-
-    def done(self, error: CurlewError | None) -> None:
-        """The store's callback; never in the turn of the append."""
-        self.settle(error is None)
-        self.confirmation.done(error)
-
-
-class _Parts(NamedTuple):
-    """Messages that are to be stored, as parts of a step."""
-
-    chosen: dict[int, list[tuple[int, Message]]]
-    parts: list[StepPart]
-    delayed: list[Delayed]
-    """In the order of the request; nothing when they are for now."""
-
-    def order(self) -> list[int]:
-        """The queue of each message, in the order of the request."""
-        order = [0] * sum(map(len, self.chosen.values()))
-        for queue, rows in self.chosen.items():
-            for index, _ in rows:
-                order[index] = queue
-        return order
-
-
-class _Stored(NamedTuple):
-    """Messages that were appended and wait for their confirmation."""
-
-    topic: str
-    chosen: dict[int, list[tuple[int, Message]]]
-    appended: Sequence[Appended]
-    confirmation: AppendFuture
-
-    async def results(self) -> list[SendResult]:
-        """What to tell the producer, in the order of the request."""
-        await self.confirmation.wait()
-        return await self.placed()
-
-    async def is_safe_by(self, deadline_s: float | None) -> bool:
-        """As `AppendFuture.is_safe_by`."""
-        return await self.confirmation.is_safe_by(deadline_s)
-
-    async def placed(self) -> list[SendResult]:
-        """The `results` as they will be, confirmed or not."""
-        found: list[SendResult | CurlewError | None] = [None] * sum(map(len, self.chosen.values()))
-        for (queue_id, rows), part in zip(self.chosen.items(), self.appended, strict=True):
-            await fill_in(found, self.topic, queue_id, [index for index, _ in rows], part)
-        return [result for result in found if isinstance(result, SendResult)]
-
-
 def _ignore(_error: CurlewError | None) -> None:
     """Nobody waits for it."""
-
-
-def _nobody(_is_safe: bool) -> None:
-    raise AssertionError("an append was confirmed before its entry was taken")
 
 
 def _moved(claim: Claim, skip: int) -> Claim:

@@ -6,6 +6,7 @@ from app.broker.ports import Topic
 from app.domain.errors import TopicTypeConflict
 from app.domain.message import Message
 from app.domain.settings import TopicType
+from app.store.formats.frame.batch_frame import RequestFrame
 
 _WANTED: Final = {
     TopicType.FIFO: ("a sharding key", "send MQ-Sharding-Key"),
@@ -42,6 +43,15 @@ def check_type(
         raise _conflict(topic, "takes no delayed messages", "leave out the delay")
     if is_transactional and kind is not TopicType.TRANSACTION:
         raise _conflict(topic, "takes no transactions", "leave out MQ-Transaction")
+
+
+def check_type_of_frame(topic: Topic, frame: RequestFrame) -> None:
+    """The same of a frame, for every record but for sharding keys."""
+    times = frame.delivery_times
+    is_delayed = times is not None
+    if times is not None and topic.type is TopicType.DELAY:
+        is_delayed = bool(times.all())
+    check_type(topic, None, is_delayed=is_delayed)
 
 
 def _conflict(topic: Topic, what: str, hint: str) -> TopicTypeConflict:

@@ -47,7 +47,8 @@ def frame_not_safe_yet(place: FrameResult) -> FlushDiskTimeout:
     """The same of a frame; its first message stands for all."""
     first_id = place.message_ids[0]
     fields = _fields(first_id, place.topic, place.queue_id, place.store_time_ms)
-    fields["queue_offset"] = place.first_queue_offset
+    if place.first_queue_offset >= 0:
+        fields["queue_offset"] = place.first_queue_offset
     fields["count"] = place.count
     return _timeout("the frame is", fields)
 

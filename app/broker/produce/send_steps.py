@@ -9,10 +9,13 @@ from app.broker.delays.delayed_sends import Delayed, DelayedSends, Waiting
 from app.broker.journal.append_future import AppendFuture
 from app.broker.ports import Topic
 from app.broker.produce.batch_parts import SMALL_MESSAGES_MAX
-from app.broker.results import BatchItem, SendResult
-from app.domain.errors import CurlewError
+from app.broker.results import BatchItem, FrameResult, SendResult
+from app.domain.delays import Due
+from app.domain.errors import CurlewError, IllegalDeliveryTime
 from app.domain.message import Message
 from app.store import Appended, StepPart
+from app.store.formats.frame.batch_frame import RequestFrame
+from app.store.formats.frame.frame_messages import messages_of
 from app.store.formats.record.record import encode_properties
 
 RESULTS_A_TURN: Final = 2_500
@@ -82,6 +85,21 @@ class SendStep:
         """As `AppendFuture.is_safe_by`."""
         return await self.confirmation.is_safe_by(deadline_s)
 
+    def frame_result(self, topic: str, queue_id: int) -> FrameResult:
+        """The result of a step that was made of a frame."""
+        ids = [""] * self._count
+        first = -1
+        parts = iter(self.appended)
+        for indexes in (*self._now.values(), *self._later.values()):
+            part = next(parts)
+            for index, message_id in zip(indexes, part.message_ids, strict=True):
+                ids[index] = message_id
+        if self._now:
+            first = self.appended[0].first_queue_offset
+        delayed = sum(map(len, self._later.values()))
+        stored_ms = self.appended[0].store_time_ms
+        return FrameResult(topic, queue_id, first, self._count, stored_ms, ids, delayed)
+
     async def placed(self) -> list[SendResult | CurlewError]:
         """The `results` as they will be, confirmed or not."""
         found: list[SendResult | CurlewError | None] = [None] * self._count
@@ -109,6 +127,42 @@ async def made(make: Callable[[], _Made], messages: int) -> _Made:
     if messages <= SMALL_MESSAGES_MAX:
         return make()
     return await asyncio.get_running_loop().run_in_executor(None, make)
+
+
+async def step_of_frame(
+    delayed: DelayedSends, topic: Topic, queue_id: int, frame: RequestFrame
+) -> SendStep:
+    """The step of a frame with delivery times; a large one is made on a thread.
+
+    Raises `IllegalDeliveryTime` with the index of the record.
+    """
+    times = frame.delivery_times
+    assert times is not None
+    dues = [_due_ms(delayed, index, ms) for index, ms in enumerate(times.tolist())]
+
+    def make() -> SendStep:
+        items = map(BatchItem, messages_of(frame))
+        return SendStep(
+            delayed,
+            [Chosen(topic, queue_id, *each) for each in zip(items, dues, strict=True)],
+        )
+
+    return await made(make, frame.count)
+
+
+def _due_ms(delayed: DelayedSends, index: int, time_ms: int) -> int | None:
+    """When a record is due; None: now. `time_ms` as in a frame."""
+    if time_ms == 0:
+        return None
+    try:
+        return delayed.due_ms(Due(abs(time_ms), is_delay=time_ms < 0))
+    except IllegalDeliveryTime as error:
+        raise IllegalDeliveryTime(
+            f"record {index}: {error.detail}",
+            hint=error.hint,
+            fields={**error.fields, "index": index},
+            outcome="not_stored",
+        ) from error
 
 
 async def step_of(delayed: DelayedSends, chosen: Sequence[Chosen]) -> SendStep:

@@ -21,9 +21,9 @@ from app.broker.produce.batch_parts import (
     ranges_of,
     weight_of,
 )
-from app.broker.produce.message_types import check_type
+from app.broker.produce.message_types import check_type, check_type_of_frame
 from app.broker.produce.send_deadlines import refuse_unsafe, results_by, wait_with_place
-from app.broker.produce.send_steps import Chosen, SendStep, fill_in, made
+from app.broker.produce.send_steps import Chosen, SendStep, fill_in, made, step_of_frame
 from app.broker.results import BatchItem, FrameResult, SendResult
 from app.broker.topic_lookup import check_queue, find_topic
 from app.domain.delays import Due
@@ -156,12 +156,15 @@ class Sender:
         deadline_s: float | None = None,
     ) -> FrameResult:
         """Store a batch frame in one piece, in one queue. Errors carry `outcome`. `deadline_s` as
-        for `send`."""
+        for `send`. One with delivery times is one step."""
         self._gate.check_for_sends()
         try:
             topic = await self.find_or_create(topic_name)
-            queue_id = self.choose_one(topic, queue_id)
             frame = await self.checked_frame(topic_name, body)
+            queue_id = self.choose_one(topic, queue_id, frame)
+            if frame.delivery_times is not None:
+                step = await self.step_of_frame(topic, queue_id, frame)
+                return await self._send_step(topic, queue_id, step, flush, deadline_s)
             confirmation = AppendFuture()
             appended = self._store.append_frame(
                 topic_name,
@@ -187,6 +190,30 @@ class Sender:
         else:
             await wait_with_place(confirmation, deadline_s, result)
         return result
+
+    async def _send_step(
+        self,
+        topic: Topic,
+        queue_id: int,
+        step: SendStep,
+        flush: FlushMode | None,
+        deadline_s: float | None,
+    ) -> FrameResult:
+        step.check()
+        confirmation = step.confirmation
+        step.appended = self._store.append_step(
+            step.parts, flush or topic.flush, confirmation.done, is_send=True
+        )
+        result = step.frame_result(topic.name, queue_id)
+        if deadline_s is None:
+            await confirmation.wait()
+        else:
+            await wait_with_place(confirmation, deadline_s, result)
+        return result
+
+    async def step_of_frame(self, topic: Topic, queue_id: int, frame: RequestFrame) -> SendStep:
+        """The step of a frame with delivery times."""
+        return await step_of_frame(self._delayed, topic, queue_id, frame)
 
     async def checked_frame(
         self, topic_name: str, body: bytes | bytearray | memoryview
@@ -243,9 +270,9 @@ class Sender:
         check_queue(topic, queue_id)
         return topic, queue_id
 
-    def choose_one(self, topic: Topic, queue_id: int | None) -> int:
+    def choose_one(self, topic: Topic, queue_id: int | None, frame: RequestFrame) -> int:
         """The queue of a frame: the one that was asked for, or the one whose turn it is."""
-        check_type(topic, None)
+        check_type_of_frame(topic, frame)
         if queue_id is None:
             return self._choose_queue(topic, None)
         check_queue(topic, queue_id)

@@ -6,20 +6,31 @@ from collections.abc import Sequence
 import google_crc32c
 
 from app.domain.message import Message, StoredMessage
-from app.store.formats.frame.batch_frame import HEADER, HEADER_BYTES, MAGIC, VERSION
+from app.store.formats.frame.batch_frame import (
+    FLAG_DELIVERY_TIMES,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    VERSION,
+)
 from app.store.formats.frame.frame_checks import EMPTY_CHECKSUM
 from app.store.formats.record.record import decode_message, encode_properties, encode_record
 
 
-def request_frame(messages: Sequence[Message], topic: str) -> bytes:
+def request_frame(
+    messages: Sequence[Message], topic: str, times: Sequence[int] | None = None
+) -> bytes:
     """A frame to be sent: everything that the server fills is zero."""
+    count = len(messages)
     records = [_request_record(message, topic) for message in messages]
-    sizes = struct.pack(f">{len(records)}I", *map(len, records))
-    rest = sizes + b"".join(records)
-    header = HEADER.pack(
-        MAGIC, VERSION, 0, 0, len(records), google_crc32c.value(rest), 0, len(rest) - len(sizes)
-    )
-    return header + rest
+    block = b"".join(records)
+    rest = struct.pack(f">{count}I", *map(len, records))
+    if times is not None:
+        rest += struct.pack(f">{count}q", *times)
+    rest += block
+    flags = 0 if times is None else FLAG_DELIVERY_TIMES
+    checksum = google_crc32c.value(rest)
+    return HEADER.pack(MAGIC, VERSION, flags, 0, count, checksum, 0, len(block)) + rest
 
 
 def _request_record(message: Message, topic: str) -> bytes:

@@ -4,11 +4,13 @@
     4   version 1             1      24  bytes of records      8
     5   flags                 1      32  record sizes          4 n
     6   reserved 0            2      ..  tag hashes            8 n, with flag 4
-    8   record count n        4      ..  records in the log's layout, back to back
+    8   record count n        4      ..  delivery times        8 n, with flag 32
     12  CRC-32C of what follows the header  4
+                                     ..  records in the log's layout, back to back
 
 Big-endian. Flags: 1 answer, 2 whole body zstd (not read by this version), 4 tag hashes follow,
-8 the checksum is CRC-32 instead (in answers for who asked for it).
+8 the checksum is CRC-32 instead (in answers for who asked for it), 32 delivery times follow
+(requests only; 16 is not used).
 
 In a request the producer leaves queue id, queue offset, physical offset, store time and store host
 zero and ends the properties with `__CRC32#` 0x01, ten zeros, 0x02; `place` fills them, so that no
@@ -52,6 +54,8 @@ FLAG_ANSWER: Final = 1
 FLAG_ZSTD: Final = 2
 FLAG_TAG_HASHES: Final = 4
 FLAG_CRC32: Final = 8
+FLAG_DELIVERY_TIMES: Final = 32
+_OF_REQUESTS: Final = FLAG_TAG_HASHES | FLAG_CRC32 | FLAG_DELIVERY_TIMES
 
 _DIFFERING: Final = slice(8, 56)
 """Where the heads of records may differ that are alike and placed: from the body's checksum to the
@@ -80,6 +84,9 @@ class RequestFrame:
     """Keys for the index, as (number of the record, its keys), in rising order."""
     are_alike: bool
     """All have one size, and bodies of one length with the same bytes behind them."""
+    delivery_times: Ints | None = None
+    """When each record is delivered: epoch ms, negative for so many ms from now, 0 for now; None:
+    all now."""
 
     @property
     def count(self) -> int:
@@ -97,6 +104,7 @@ class RequestFrame:
             self.tag_hashes[skip:],
             [(number - skip, keys) for number, keys in self.keyed if number >= skip],
             self.are_alike,
+            None if self.delivery_times is None else self.delivery_times[skip:],
         )
 
     def units(self, physical_offsets: Ints | Sequence[int]) -> bytes:
@@ -118,15 +126,16 @@ def parse_request(
     count, flags, records_bytes = _check_header(body, limits)
     sizes_end = HEADER_BYTES + 4 * count
     hashes_end = sizes_end + (8 * count if flags & FLAG_TAG_HASHES else 0)
-    if hashes_end + records_bytes != len(body):
+    lead = hashes_end + (8 * count if flags & FLAG_DELIVERY_TIMES else 0)
+    if lead + records_bytes != len(body):
         raise MalformedFrame(
-            f"the frame has {len(body)} bytes; its header promises {hashes_end + records_bytes}",
+            f"the frame has {len(body)} bytes; its header promises {lead + records_bytes}",
             fields={"index": 0},
         )
     sizes = np.frombuffer(body, ">u4", count, HEADER_BYTES).astype(np.int64)
     if int(sizes.sum()) != records_bytes:
         raise MalformedFrame("the record sizes do not add up", fields={"index": 0})
-    records = memoryview(body)[hashes_end:]
+    records = memoryview(body)[lead:]
     if records.readonly:
         records = memoryview(bytearray(records))
     table = RecordTable(records, np.cumsum(sizes) - sizes, sizes)
@@ -141,8 +150,14 @@ def parse_request(
         tag_hashes = np.frombuffer(body, ">i8", count, sizes_end).astype(np.int64)
     properties = gather_properties(rest, len(topic), body_lengths[: len(rest.sizes)], count)
     tag_hashes, keyed = look_into(properties, tag_hashes, limits)
+    times = None
+    if flags & FLAG_DELIVERY_TIMES:
+        times = np.frombuffer(body, ">i8", count, hashes_end).astype(np.int64)
+        times = times if times.any() else None
     are_alike = len(rest.sizes) == 1
-    return RequestFrame(records, sizes, table.positions, body_lengths, tag_hashes, keyed, are_alike)
+    return RequestFrame(
+        records, sizes, table.positions, body_lengths, tag_hashes, keyed, are_alike, times
+    )
 
 
 def place(
@@ -287,10 +302,11 @@ def _check_header(body: bytes | bytearray | memoryview, limits: Limits) -> tuple
         raise MalformedFrame(
             "this is no batch frame of version 1", hint="the first five bytes are 'CRLW' and 1"
         )
-    if flags & ~(FLAG_TAG_HASHES | FLAG_CRC32) or first:
+    if flags & ~_OF_REQUESTS or first:
         raise MalformedFrame(
             f"flags {flags} or first queue offset {first} are not for requests",
-            hint="only flags 4 (tag hashes) and 8 (CRC-32) are taken; the first queue offset is 0",
+            hint="flags 4 (tag hashes), 8 (CRC-32) and 32 (delivery times) are taken, and the first"
+            " queue offset 0",
         )
     if not 0 < count <= limits.batch_messages_max:
         raise BatchTooLarge(f"{count} records; a batch has 1 to {limits.batch_messages_max}")

@@ -4,6 +4,7 @@ The first record that is wrong is named in `MalformedFrame`. What is the same fo
 the properties mostly are, is looked at once.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +20,7 @@ from app.domain.limits import (
     SHARDING_KEY_BYTES_MAX,
     Limits,
 )
-from app.domain.message import RESERVED_PROPERTIES, java_hash
+from app.domain.message import FIELD_PROPERTIES, RESERVED_PROPERTIES, java_hash
 from app.store.formats.record.record import (
     CHECKSUM_BYTES,
     CHECKSUM_NAME,
@@ -30,19 +31,18 @@ from app.store.formats.record.record import (
 from app.store.formats.record.record_block import HEAD, HEAD_BYTES, Ints, RecordTable, windows
 
 EMPTY_CHECKSUM: Final = CHECKSUM_NAME + b"0000000000\x02"
-_TAKEN_FROM_CLIENTS: Final = frozenset(
-    {"KEYS", "TAGS", "UNIQ_KEY", "__SHARDINGKEY", "MQ_CONTENT_TYPE"}
-)
-_REFUSED_NAMES: Final = {
-    length: np.array(
-        [
-            np.frombuffer(name.encode(), np.uint8)
-            for name in sorted(RESERVED_PROPERTIES - _TAKEN_FROM_CLIENTS)
-            if len(name) == length and name != "__CRC32#"
-        ]
-    )
-    for length in {len(name) for name in RESERVED_PROPERTIES - _TAKEN_FROM_CLIENTS - {"__CRC32#"}}
-}
+
+
+def _by_length(names: Iterable[str]) -> dict[int, NDArray[np.uint8]]:
+    rows: dict[int, list[NDArray[np.uint8]]] = {}
+    for name in sorted(names):
+        rows.setdefault(len(name), []).append(np.frombuffer(name.encode(), np.uint8))
+    return {length: np.array(each) for length, each in rows.items()}
+
+
+_REFUSED_NAMES: Final = _by_length(RESERVED_PROPERTIES - FIELD_PROPERTIES - {"__CRC32#"})
+_FIELD_NAMES: Final = _by_length(FIELD_PROPERTIES)
+"""Properties that are what has a field of its own in JSON; a record has each of them once."""
 _ZERO_FIELDS: Final = (
     (12, 4, "queue id"),
     (20, 8, "queue offset"),
@@ -198,17 +198,53 @@ def _check_pairs(properties: bytes, ends: Ints) -> tuple[Ints, Ints]:
     first = padded[chosen]
     wrong = (first >= pair_ends - 1) | (first == starts)
     lengths = first - starts
-    for length in _REFUSED_NAMES.keys() & set(lengths.tolist()):
+    present = set(lengths.tolist())
+    for length in (_REFUSED_NAMES.keys() | _FIELD_NAMES.keys()) & present:
         at = np.flatnonzero(lengths == length)
         names = windows(data, length)[starts[at]]
-        refused = _REFUSED_NAMES[length][None]
-        wrong[at] |= (names[:, None, :] == refused).all(axis=2).any(axis=1)
+        fields = _FIELD_NAMES.get(length, ())
+        if len(at) > 1 and any(names.tobytes() == field.tobytes() * len(at) for field in fields):
+            _mark_repeated(wrong, at, pair_ends, ends)
+            continue
+        for field in fields:
+            _mark_repeated(wrong, at[(names == field).all(axis=1)], pair_ends, ends)
+        if length in _REFUSED_NAMES:
+            refused = _REFUSED_NAMES[length][None]
+            wrong[at] |= (names[:, None, :] == refused).all(axis=2).any(axis=1)
     if wrong.any():
-        index = int(np.searchsorted(ends, starts[int(wrong.argmax())], "right"))
+        place = int(wrong.argmax())
+        index = int(np.searchsorted(ends, starts[place], "right"))
+        name = properties[starts[place] : first[place]].decode(errors="replace")
         raise MalformedFrame(
-            f"record {index}: a property is empty or has a reserved name", fields={"index": index}
+            f"record {index}: {_fault_of(name)}", hint=_HINT, fields={"index": index}
         )
     return starts, first
+
+
+_HINT: Final = (
+    "a property has a name and a value; reserved names are refused, and tag, keys, sharding key,"
+    " content type and id stand there once"
+)
+
+
+def _mark_repeated(wrong: NDArray[np.bool_], at: Ints, pair_ends: Ints, ends: Ints) -> None:
+    """Mark each of the pairs `at`, which have one name, that is not its record's first."""
+    if len(at) < 2:
+        return
+    each, rest = divmod(len(pair_ends), len(ends))
+    if not rest and np.array_equal(pair_ends[each - 1 :: each] + 1, ends):
+        records = at // each
+    else:
+        records = np.searchsorted(ends, pair_ends[at], "right")
+    wrong[at[1:]] |= records[1:] == records[:-1]
+
+
+def _fault_of(name: str) -> str:
+    if name in FIELD_PROPERTIES:
+        return f"property {name!r} is empty or stands there twice"
+    if name in RESERVED_PROPERTIES:
+        return f"property name {name!r} is reserved"
+    return f"property {name[:100]!r} is empty"
 
 
 def _check_fields(text: bytes, starts: Ints, separators: Ints, ends: Ints, limits: Limits) -> None:

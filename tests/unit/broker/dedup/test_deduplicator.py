@@ -8,7 +8,7 @@ import pytest
 from app.broker.dedup.deduplicator import Once
 from app.broker.dedup.tokens import KeyToken, Placed, ProducerToken
 from app.broker.journal.journal import Journal
-from app.broker.results import BatchItem, SendResult
+from app.broker.results import BatchItem, FrameResult, SendResult
 from app.domain.delays import Due
 from app.domain.errors import (
     AlreadyStored,
@@ -512,3 +512,31 @@ async def test_a_delayed_message_is_stored_once_too() -> None:
         world.clock.advance(s=61)
         await world.broker.delays.turn()
         await until(lambda: stored(world) == 1)
+
+
+async def test_a_frame_with_delivery_times_is_stored_once_too() -> None:
+    async with running() as world:
+
+        async def send_timed(seq: int, times: list[int]) -> FrameResult:
+            frame = request_frame([Message(b"%d" % time) for time in times], TOPIC, times)
+            what = claim(seq)
+            once = await world.broker.deduplicator.send_frame(TOPIC, frame, what, queue_id=0)
+            return once.result
+
+        first = await send_timed(0, [-60_000, 0])
+        assert (first.first_queue_offset, first.count, first.delayed_count) == (0, 2, 1)
+        for _ in range(2):
+            with pytest.raises(AlreadyStored) as again:
+                await send_timed(0, [-60_000, 0])
+            assert again.value.outcome == "stored"
+            await world.restart()
+        rest = await send_timed(1, [0, -60_000, 0])
+        assert (rest.first_queue_offset, rest.count, rest.delayed_count) == (1, 2, 1)
+        with pytest.raises(SequenceOutOfOrder):
+            await send_timed(5, [-1])
+        assert await send_frame(world, 2, claim(4)) == (2, 2, False)
+        assert stored(world) == 4
+        world.clock.advance(s=61)
+        await world.broker.delays.turn()
+        await until(lambda: stored(world) == 6)
+        assert world.broker.deduplicator.state("spark:q1:0").sequences[0].next_seq == 6

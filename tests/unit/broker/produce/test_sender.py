@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from app.domain.errors import (
     BodyTooLarge,
     CurlewError,
     DiskFull,
+    IllegalDeliveryTime,
     IllegalTag,
     IllegalTopic,
     InvalidRequest,
@@ -23,12 +25,15 @@ from app.domain.errors import (
     StoreFailed,
     TooManyRequests,
     TopicNotFound,
+    TopicTypeConflict,
 )
 from app.domain.limits import Limits
 from app.domain.message import Message, queue_for_sharding_key
 from app.domain.positions import FlushMode
+from app.domain.settings import TopicSettings, TopicType
 from app.store import Appended, StepPart
-from tests.support.nodes.brokers import IDLE, TOPIC, World, running
+from tests.support.clients.frames import request_frame
+from tests.support.nodes.brokers import IDLE, TOPIC, World, put_topic, running
 from tests.support.nodes.waiting import until
 from tests.support.stores.memory_store import Held
 
@@ -369,3 +374,61 @@ async def test_a_damaged_frame_is_refused_whole() -> None:
             await world.broker.sender.send_frame(TOPIC, b"CRLW" + bytes(28))
         assert caught.value.outcome == "not_stored"
         assert not world.store.queues
+
+
+def is_in_queue(world: World, bodies: list[bytes]) -> bool:
+    return in_queue(world, 0) == bodies
+
+
+async def test_a_frame_may_have_records_for_later() -> None:
+    async with running() as world:
+        now_ms = world.clock.now_ms()
+        messages = [Message(b"%d" % n, tag="t", properties={"n": str(n)}) for n in range(4)]
+        body = request_frame(messages, TOPIC, [-60_000, 0, now_ms + 30_000, now_ms - 1])
+        result = await world.broker.sender.send_frame(TOPIC, body, queue_id=0)
+        assert (result.first_queue_offset, result.count, result.delayed_count) == (0, 4, 2)
+        assert len(set(result.message_ids)) == 4
+        assert in_queue(world, 0) == [b"1", b"3"]
+        for seconds, sent in ((31, [b"1", b"3", b"2"]), (30, [b"1", b"3", b"2", b"0"])):
+            world.clock.advance(s=seconds)
+            await world.broker.delays.turn()
+            await until(partial(is_in_queue, world, sent))
+
+
+async def test_a_frame_that_is_all_for_later_has_no_offset() -> None:
+    async with running() as world:
+        result = await world.broker.sender.send_frame(
+            TOPIC, request_frame([Message(b"a")] * 2, TOPIC, [-1000, -1000])
+        )
+        assert (result.first_queue_offset, result.delayed_count) == (-1, 2)
+
+
+async def test_a_delivery_time_too_far_ahead_names_its_record() -> None:
+    async with running() as world:
+        body = request_frame([Message(b"a")] * 3, TOPIC, [0, -1000, -(2**50)])
+        with pytest.raises(IllegalDeliveryTime, match="record 2") as caught:
+            await world.broker.sender.send_frame(TOPIC, body)
+        assert (caught.value.fields["index"], caught.value.outcome) == (2, "not_stored")
+        assert not world.store.queues
+
+
+@pytest.mark.parametrize(
+    ("kind", "times", "is_taken"),
+    [
+        (TopicType.DELAY, None, False),
+        (TopicType.DELAY, [-1, 0], False),
+        (TopicType.DELAY, [-1, -1], True),
+        (TopicType.FIFO, [-1, 0], False),
+    ],
+)
+async def test_the_type_of_a_topic_holds_for_every_record(
+    kind: TopicType, times: list[int] | None, is_taken: bool
+) -> None:
+    async with running() as world:
+        await put_topic(world.broker, TOPIC, TopicSettings(type=kind))
+        body = request_frame([Message(b"a")] * 2, TOPIC, times)
+        if is_taken:
+            assert (await world.broker.sender.send_frame(TOPIC, body)).delayed_count == 2
+        else:
+            with pytest.raises(TopicTypeConflict):
+                await world.broker.sender.send_frame(TOPIC, body)

@@ -11,10 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.errors import BatchTooLarge, BodyTooLarge, CurlewError, MalformedFrame
+from app.domain.errors import (
+    BatchTooLarge,
+    BodyTooLarge,
+    CurlewError,
+    IllegalProperty,
+    MalformedFrame,
+)
 from app.domain.limits import Limits
-from app.domain.message import Message, java_hash
+from app.domain.message import (
+    FIELD_PROPERTIES,
+    RESERVED_PROPERTIES,
+    Message,
+    check_message,
+    java_hash,
+)
 from app.store.formats.frame import batch_frame
+from app.store.formats.frame.frame_messages import messages_of
 from app.store.formats.record.record import decode_properties, encode_properties, encode_record
 from app.store.lifecycle.dispatcher import record_keys
 
@@ -33,14 +46,18 @@ def request_record(message: Message, topic: str = "orders", own: int = 9) -> byt
 
 
 def request_frame(
-    records: Sequence[bytes], hashes: Sequence[int] | None = None, *, with_crc32: bool = False
+    records: Sequence[bytes],
+    hashes: Sequence[int] | None = None,
+    *,
+    times: Sequence[int] | None = None,
+    with_crc32: bool = False,
 ) -> bytes:
     """A request frame by struct and nothing else."""
     rest = b"".join(struct.pack(">I", len(record)) for record in records)
-    rest += b"".join(struct.pack(">q", value) for value in hashes or ())
+    rest += b"".join(struct.pack(">q", value) for value in (*(hashes or ()), *(times or ())))
     block = b"".join(records)
     rest += block
-    flags = 8 * with_crc32 + (0 if hashes is None else 4)
+    flags = 8 * with_crc32 + 4 * (hashes is not None) + 32 * (times is not None)
     crc = zlib.crc32(rest) if with_crc32 else google_crc32c.value(rest)
     return struct.pack(">4sBBHIIqq", b"CRLW", 1, flags, 0, len(records), crc, 0, len(block)) + rest
 
@@ -169,6 +186,9 @@ BAD_RECORDS: dict[str, bytes] = {
     "not UTF-8": with_properties(b"a\x01\xff\x02"),
     "reserved name": with_properties(b"a\x01b\x02DELAY\x013\x02"),
     "reserved transaction mark": with_properties(b"TRAN_MSG\x01true\x02"),
+    "tag twice": with_properties(b"TAGS\x01a\x02own\x01b\x02TAGS\x01a\x02"),
+    "sharding key twice": with_properties(b"__SHARDINGKEY\x01a\x02__SHARDINGKEY\x01b\x02"),
+    "id twice": with_properties(b"UNIQ_KEY\x01a\x02KEYS\x01b\x02UNIQ_KEY\x01b\x02"),
     "too short": bytes(50),
 }
 
@@ -178,6 +198,47 @@ def test_the_first_bad_record_is_named(bad: bytes) -> None:
     with pytest.raises(MalformedFrame) as caught:
         batch_frame.parse_request(second(bad), topic="orders", limits=LIMITS)
     assert caught.value.fields["index"] == 1
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_PROPERTIES - {"__CRC32#"}))
+def test_a_name_that_json_refuses_is_refused_or_says_what_has_a_field(name: str) -> None:
+    with pytest.raises(IllegalProperty):
+        check_message(Message(b"", properties={name: "v"}), LIMITS)
+    body = request_frame([with_properties(f"own\x01b\x02{name}\x01v\x02".encode())])
+    if name not in FIELD_PROPERTIES:
+        with pytest.raises(MalformedFrame, match="is reserved"):
+            batch_frame.parse_request(body, topic="orders", limits=LIMITS)
+        return
+    (message,) = messages_of(batch_frame.parse_request(body, topic="orders", limits=LIMITS))
+    assert message.properties == {"own": "b"}
+    fields = message.tag, *message.keys, message.sharding_key, message.content_type
+    assert [each for each in (*fields, message.message_id) if each] == ["v"]
+
+
+def test_many_records_may_have_the_same_fields() -> None:
+    texts = [b"TAGS\x01a\x02__SHARDINGKEY\x01k%d\x02" % number for number in range(20)]
+    body = request_frame([with_properties(text) for text in texts])
+    assert batch_frame.parse_request(body, topic="orders", limits=LIMITS).count == 20
+
+
+@given(batches, st.data(), st.booleans())
+def test_delivery_times_and_messages_are_those_that_were_sent(
+    batch: list[Message], data: st.DataObject, given_hashes: bool
+) -> None:
+    count = len(batch)
+    moments = st.integers(-(2**40), 2**40)
+    times = data.draw(st.lists(moments, min_size=count, max_size=count))
+    skip = data.draw(st.integers(0, count - 1))
+    hashes = [java_hash(m.tag) if m.tag else 0 for m in batch] if given_hashes else None
+    body = request_frame([request_record(each) for each in batch], hashes, times=times)
+    frame = batch_frame.parse_request(body, topic="orders", limits=LIMITS)
+    assert (frame.delivery_times is None) == (not any(times))
+    if frame.delivery_times is not None:
+        assert frame.delivery_times.tolist() == times
+        rest = frame.without(skip).delivery_times
+        assert rest is not None
+        assert rest.tolist() == times[skip:]
+    assert messages_of(frame) == batch
 
 
 def test_the_good_frame_is_taken() -> None:
@@ -240,7 +301,8 @@ def test_a_last_pair_without_separator_is_refused_whatever_its_length(length: in
 
 pairs = st.lists(
     st.tuples(st.sampled_from(("KEYS", "UNIQ_KEY", "TAGS", "own")), st.sampled_from(("a b", "c"))),
-    max_size=5,
+    max_size=4,
+    unique_by=lambda pair: pair[0],
 )
 
 

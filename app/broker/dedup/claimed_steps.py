@@ -1,0 +1,76 @@
+"""What a send under a claim appends beside its entry, and what there is to tell about it.
+
+Values for `deduplicator`. Event loop only, but for the making of `Parts`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from app.broker.delays.delayed_sends import Delayed
+from app.broker.journal.append_future import AppendFuture
+from app.broker.produce.send_steps import fill_in
+from app.broker.results import SendResult
+from app.domain.errors import CurlewError
+from app.domain.message import Message
+from app.store import Appended, StepPart
+
+
+class Pending:
+    """Tells the table and whoever waits what became of an append."""
+
+    __slots__ = ("confirmation", "settle")
+
+    def __init__(self) -> None:
+        self.confirmation = AppendFuture()
+        self.settle: Callable[[bool], None] = _nobody
+
+    def done(self, error: CurlewError | None) -> None:
+        """The store's callback; never in the turn of the append."""
+        self.settle(error is None)
+        self.confirmation.done(error)
+
+
+class Parts(NamedTuple):
+    """Messages that are to be stored, as parts of a step."""
+
+    chosen: dict[int, list[tuple[int, Message]]]
+    parts: list[StepPart]
+    delayed: list[Delayed]
+    """In the order of the request; nothing when they are for now."""
+
+    def order(self) -> list[int]:
+        """The queue of each message, in the order of the request."""
+        order = [0] * sum(map(len, self.chosen.values()))
+        for queue, rows in self.chosen.items():
+            for index, _ in rows:
+                order[index] = queue
+        return order
+
+
+class Stored(NamedTuple):
+    """Messages that were appended and wait for their confirmation."""
+
+    topic: str
+    chosen: dict[int, list[tuple[int, Message]]]
+    appended: Sequence[Appended]
+    confirmation: AppendFuture
+
+    async def results(self) -> list[SendResult]:
+        """What to tell the producer, in the order of the request."""
+        await self.confirmation.wait()
+        return await self.placed()
+
+    async def is_safe_by(self, deadline_s: float | None) -> bool:
+        """As `AppendFuture.is_safe_by`."""
+        return await self.confirmation.is_safe_by(deadline_s)
+
+    async def placed(self) -> list[SendResult]:
+        """The `results` as they will be, confirmed or not."""
+        found: list[SendResult | CurlewError | None] = [None] * sum(map(len, self.chosen.values()))
+        for (queue_id, rows), part in zip(self.chosen.items(), self.appended, strict=True):
+            await fill_in(found, self.topic, queue_id, [index for index, _ in rows], part)
+        return [result for result in found if isinstance(result, SendResult)]
+
+
+def _nobody(_is_safe: bool) -> None:
+    raise AssertionError("an append was confirmed before its entry was taken")

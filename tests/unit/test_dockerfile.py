@@ -171,7 +171,7 @@ def test_compose_starts_what_the_image_needs(dockerfile: str) -> None:
         ("healthcheck:", "labels:", "no health check"),
         ("127.0.0.1:8710:8710", "8710:8710", "open to other machines"),
         ("CURLEW_DATABASE_URL", "CURLEW_DATABASE", "is not a setting"),
-        ("CURLEW_INSECURE_ANONYMOUS", "CURLEW_AUTO_CREATE_TOPICS", "no authentication"),
+        ("CURLEW_INSECURE_ANONYMOUS", "CURLEW_AUTO_CREATE_TOPICS", "by other machines"),
         ("curlew-data:/data", "curlew-data:/var/data", "on no volume"),
         ("postgres-data:/var", "./postgres:/var", "no named volume"),
         ("service_healthy", "service_started", "does not wait"),

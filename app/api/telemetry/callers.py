@@ -67,7 +67,7 @@ def producer_of(exchange: RequestContext, address: str | None) -> tuple[Key, dic
     named = {
         name.decode("ascii"): value.decode("latin-1")
         for name, value in exchange.mq_headers
-        if name in {b"mq-client-id", b"mq-producer-id", b"mq-producer-group"}
+        if value and name in {b"mq-client-id", b"mq-producer-id", b"mq-producer-group"}
     }
     if not named:
         return ("", address or ""), {}

@@ -86,6 +86,14 @@ REFUSED = [
     ),
     Bad("no sequence", "POST", MESSAGES, 400, "BAD_REQUEST", headers={"MQ-Producer-Id": "p"}),
     Bad(
+        "an empty producer and another",
+        "POST",
+        f"{MESSAGES}?producer_id=p",
+        400,
+        "BAD_REQUEST",
+        headers={"MQ-Producer-Id": ""},
+    ),
+    Bad(
         "a sequence that is no number",
         "POST",
         MESSAGES,

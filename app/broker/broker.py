@@ -17,6 +17,7 @@ from app.broker.context import Context
 from app.broker.dedup.deduplicator import Deduplicator
 from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.delays.delayed_messages import DelayedMessages
+from app.broker.delays.delayed_sends import DelayedSends
 from app.broker.failures.blocked_keys import BlockedKeys
 from app.broker.failures.dead_letter_admin import DeadLetters
 from app.broker.failures.failed_deliveries import FailedDeliveries
@@ -131,16 +132,7 @@ class Broker:
             context, groups, self.members, long_polls, self.lifecycle
         )
 
-        # Receiving and settling.
-        signer = ReceiptCache(keys.receipts)
-        self.receiver = Receiver(context, long_polls, groups, self.consumptions, signer, trace)
-        self.streams = StreamRegistry(context, long_polls, self.puller, groups, self.receiver)
-        self.settler = Settler(
-            context, groups, signer, self.failed_deliveries, trace, self.streams.note
-        )
-        self.ack_and_produce = AckAndProduce(
-            context, self.settler, self.sender, delayed, groups, self.streams.note
-        )
+        self._make_consumer_side(context, keys, delayed)
 
         # Looking on.
         self.lag = LagReader(context, groups, self.delays, self.dead_letters)
@@ -150,6 +142,22 @@ class Broker:
         self._snapshot_faults = RowFaults("writing the state")
         self.services = self._make_services(config)
         self.health = self._make_health(context)
+
+    def _make_consumer_side(
+        self, context: Context, keys: HandleKeys, delayed: DelayedSends
+    ) -> None:
+        """Receiving and settling."""
+        long_polls, groups, trace = self.long_polls, self.groups, self.message_trace
+        signer = ReceiptCache(keys.receipts)
+        self.receiver = Receiver(context, long_polls, groups, self.consumptions, signer, trace)
+        releases = self.receiver.releases
+        self.streams = StreamRegistry(context, long_polls, self.puller, groups, self.receiver)
+        self.settler = Settler(
+            context, groups, signer, self.failed_deliveries, trace, releases, self.streams.note
+        )
+        self.ack_and_produce = AckAndProduce(
+            context, self.settler, self.sender, delayed, groups, self.streams.note
+        )
 
     @classmethod
     async def open(

@@ -186,7 +186,7 @@ class Extend(NamedTuple):
     invisible_ms: int
 
 
-SettleAction = Literal["ack", "nack", "extend", "dead_letter"]
+SettleAction = Literal["ack", "nack", "extend", "dead_letter", "release"]
 
 
 class SettleResult(Struct, frozen=True):

@@ -63,6 +63,7 @@ class _SettledObjects(Struct):
     nacks: list[_Object] = []
     extends: list[_Object] = []
     dead_letters: list[_Object] = []
+    releases: list[_Value] = []
     sends: list[_Object] = []
 
 
@@ -71,6 +72,7 @@ class _SettledValues(Struct):
     nacks: list[_Value] = []
     extends: list[_Value] = []
     dead_letters: list[_Value] = []
+    releases: list[_Value] = []
     sends: list[_Value] = []
 
 

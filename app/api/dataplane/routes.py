@@ -372,11 +372,12 @@ _settle: Final = partial(
 SETTLE_MESSAGES: Final = _settle(
     operation_id="settle_messages",
     route=f"POST {_GROUP}/messages:settle",
-    summary="Ack, nack, extend and dead-letter messages, or ack and send",
+    summary="Ack, nack, extend, dead-letter and release messages, or ack and send",
     description=(
-        "One result per handle. Acks with `sends` are one atomic step: with one handle that is "
-        "not live or one message that is not valid nothing is done, and the problem has the "
-        "`results` and `sends` that say which. There a handle works once."
+        "One result per handle. `releases` are handed back untouched: visible at once in their "
+        "place, and no attempt is counted. Acks with `sends` are one atomic step: with one "
+        "handle that is not live or one message that is not valid nothing is done, and the "
+        "problem has the `results` and `sends` that say which. There a handle works once."
     ),
     body=Body(wire.SettleBody, required=True),
     problems=(409, 410, 429, 507),
@@ -420,7 +421,7 @@ ACK_RECEIPT: Final = Operation(
 CHANGE_RECEIPT: Final = Operation(
     operation_id="change_receipt",
     route="PATCH /v1/receipts/{handle}",
-    summary="Extend, nack or dead-letter one message",
+    summary="Extend, nack, dead-letter or release one message",
     needs={"receipt": Action.SUB},
     description="Query parameters win over the body, which may be empty.",
     query=RECEIPT_PARAMETERS,

@@ -43,7 +43,7 @@ RECEIPT_PARAMETERS: Final = frozenset(
     {"action", "invisible", "invisible_ms", "delay", "delay_ms", "reason"}
 )
 _NO_PARAMETERS: Final[frozenset[str]] = frozenset()
-_ACTIONS: Final = ("extend", "nack", "dead_letter")
+_ACTIONS: Final = ("extend", "nack", "dead_letter", "release")
 
 
 class Settling:
@@ -71,7 +71,9 @@ class Settling:
             for entry in body.extends
         ]
         letters = [Nack(each.receipt_handle, None, each.reason) for each in body.dead_letters]
-        await self._settle(exchange, topic, group, body.acks, nacks, extends, letters)
+        await self._settle(
+            exchange, topic, group, body.acks, nacks, extends, letters, body.releases
+        )
 
     async def ack(self, exchange: RequestContext, topic: str, group: str) -> None:
         body = ack_decoder.decode(await self._read(exchange))
@@ -126,10 +128,10 @@ class Settling:
     async def _ack_and_send(
         self, exchange: RequestContext, topic: str, group: str, body: SettleBody
     ) -> None:
-        if body.nacks or body.extends or body.dead_letters:
+        if body.nacks or body.extends or body.dead_letters or body.releases:
             raise InvalidRequest(
                 "sends go with acks only",
-                hint="settle nacks, extends and dead_letters in a request of their own",
+                hint="settle nacks, extends, dead_letters and releases in a request of their own",
             )
         self._check_count(len(body.acks) + len(body.sends))
         entries = [entry_of(each) for each in body.sends]
@@ -185,10 +187,16 @@ class Settling:
         nacks: Sequence[Nack],
         extends: Sequence[Extend],
         dead_letters: Sequence[Nack] = (),
+        releases: Sequence[str] = (),
     ) -> None:
-        self._check_count(len(acks) + len(nacks) + len(extends) + len(dead_letters))
+        self._check_count(sum(map(len, (acks, nacks, extends, dead_letters, releases))))
         settled = await self._broker.settler.settle(
-            topic, group, acks=acks, nacks=nacks, extends=extends, dead_letters=dead_letters
+            *(topic, group),
+            acks=acks,
+            nacks=nacks,
+            extends=extends,
+            dead_letters=dead_letters,
+            releases=releases,
         )
         failures = [each.error for each in settled if each.error is not None]
         if not failures and len(acks) == len(settled):
@@ -237,7 +245,7 @@ def _view_of(result: results.SettleResult) -> SettleResult:
 
 
 class _Change(NamedTuple):
-    action: Literal["extend", "nack", "dead_letter"]
+    action: Literal["extend", "nack", "dead_letter", "release"]
     delay_ms: int | None = None
     invisible_ms: int | None = None
     reason: str | None = None
@@ -262,9 +270,16 @@ def _change_of(asked: ReceiptChange, query: Query) -> _Change:
         if invisible_ms is not None or delay_ms is not None:
             raise InvalidRequest("invisible and delay do not go with action=dead_letter")
         return _Change("dead_letter", reason=reason)
+    if action == "release":
+        if invisible_ms is not None or delay_ms is not None or reason is not None:
+            raise InvalidRequest(
+                "action=release takes nothing beside it",
+                hint="the message is visible at once; to give it back later use action=nack",
+            )
+        return _Change("release")
     raise InvalidRequest(
         "action is missing",
-        hint="say action=extend&invisible=60s, or action=nack, or action=dead_letter",
+        hint="say action=extend&invisible=60s, action=nack, action=dead_letter or action=release",
     )
 
 

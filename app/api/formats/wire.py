@@ -177,13 +177,17 @@ class ExtendEntry(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class SettleBody(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Acks, nacks, extends and dead letters by receipt handle, mixed; or acks and `sends`, which
-    are stored in one atomic step with the acks: all or nothing."""
+    """Acks, nacks, extends, dead letters and releases by receipt handle, mixed; or acks and
+    `sends`, which are stored in one atomic step with the acks: all or nothing."""
 
     acks: list[HandleText] = []
     nacks: list[NackEntry] = []
     extends: list[ExtendEntry] = []
     dead_letters: list[DeadLetterEntry] = []
+    releases: Annotated[
+        list[HandleText],
+        Meta(description="handed back untouched: visible at once, no attempt counted"),
+    ] = []
     sends: list[SendEntry] = []
 
 
@@ -220,7 +224,7 @@ class ExtendBody(Struct, forbid_unknown_fields=True, kw_only=True):
 class ReceiptChange(Struct, forbid_unknown_fields=True, kw_only=True):
     """What to do with one lease. Every field has a query alias, to the same effect."""
 
-    action: Literal["extend", "nack", "dead_letter"] | None = None
+    action: Literal["extend", "nack", "dead_letter", "release"] | None = None
     invisible: Duration | None = None
     invisible_ms: Positive | None = None
     delay: Duration | None = None
@@ -463,7 +467,7 @@ class SettleResult(Struct, frozen=True):
     """What became of one handle. After an extend, `new_receipt_handle` replaces it."""
 
     receipt_handle: str
-    action: Literal["ack", "nack", "extend", "dead_letter"]
+    action: Literal["ack", "nack", "extend", "dead_letter", "release"]
     status: int
     new_receipt_handle: str | UnsetType = UNSET
     invisible_until_ms: int | UnsetType = UNSET
@@ -471,7 +475,7 @@ class SettleResult(Struct, frozen=True):
 
 
 class SettleAnswer(Struct, frozen=True):
-    """One result per handle: acks, nacks, extends, dead letters, each in request order.
+    """One result per handle: acks, nacks, extends, dead letters, releases, each in request order.
 
     `sends` has one result per message that was sent with the acks.
     """
@@ -498,5 +502,5 @@ class ReceiptAnswer(Struct, frozen=True):
     """The lease after a change."""
 
     receipt_handle: str
-    action: Literal["extend", "nack", "dead_letter"]
+    action: Literal["extend", "nack", "dead_letter", "release"]
     invisible_until_ms: int | UnsetType = UNSET

@@ -38,7 +38,7 @@ def _text(chars_max: int) -> Json:
 
 PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "action": (
-        {"type": "string", "enum": ["extend", "nack", "dead_letter"]},
+        {"type": "string", "enum": ["extend", "nack", "dead_letter", "release"]},
         "what to do with the lease",
     ),
     "at": (TEXT, "where to start: earliest, latest (the default), or epoch milliseconds"),

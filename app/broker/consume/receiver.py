@@ -13,6 +13,7 @@ from typing import Final
 
 from app.broker.consume.lease_fetcher import LOOKS_PER_TURN, Fetch, LeaseFetcher
 from app.broker.consume.receive_dedup import ReceiveDedup
+from app.broker.consume.releases import Releases
 from app.broker.context import Context
 from app.broker.filters.filters import parse_filter
 from app.broker.groups.consumption import Consumptions
@@ -61,6 +62,7 @@ class Receiver:
         self._fetcher = LeaseFetcher(context, signer, groups, message_trace)
         self._receive_dedup = ReceiveDedup(context, signer)
         self._check_open = context.gate.check
+        self.releases = Releases(groups, message_trace)
         self._consumer_journal = groups.consumer_journal
 
     async def receive(
@@ -282,13 +284,10 @@ class Receiver:
             for queue, offset, lease_id in leased
             if queue.leases.give_back(offset, lease_id)
         ]
-        if not returned:
-            return
-        with contextlib.suppress(CurlewError):
-            # Not written, the attempts count again after a restart; nothing is lost.
-            self._consumer_journal.take_back(subscription, returned)
-        subscription.line.wake_one()
-        self._groups.tell_of_room(subscription.in_flight, subscription.group)
+        if returned:
+            with contextlib.suppress(CurlewError):
+                # Not written, the attempts count again after a restart; nothing is lost.
+                self.releases.write_down(subscription, returned)
 
     def backlog(self, subscription: Subscription) -> int:
         """Messages that are ready for the group and that nobody holds."""

@@ -1,4 +1,4 @@
-"""Settling: ack, nack, extend and dead-letter by receipt handle.
+"""Settling: ack, nack, extend, dead-letter and release by receipt handle.
 
 A handle works while its lease lasts and is the message's newest; afterwards it is
 `ReceiptHandleExpired`, but for one case: repeating an ack within the time of the lease succeeds.
@@ -8,12 +8,14 @@ handle and changing its lease there is no await. Event loop only.
 Acks that are one step with sends go through `ack_and_produce`, by `look_at` and `take`.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from app.broker.consume.receiver import check_invisible
+from app.broker.consume.releases import Releases
 from app.broker.context import Context
 from app.broker.failures.failed_deliveries import FailedDeliveries, FailedDelivery
 from app.broker.groups.groups import Groups
@@ -31,6 +33,7 @@ from app.broker.topic_lookup import find_topic
 from app.broker.tracing.message_trace import MessageTrace, TraceKind
 from app.domain.errors import (
     CurlewError,
+    DiskFull,
     GroupNotFound,
     IllegalInvisibleTime,
     InvalidReceiptHandle,
@@ -63,6 +66,7 @@ class Settler:
         signer: ReceiptCache,
         failed_deliveries: FailedDeliveries,
         message_trace: MessageTrace,
+        releases: Releases,
         note_settled: Callable[[Sequence[SettleResult]], None],
     ) -> None:
         """`note_settled` is called with each answer, for those that count unsettled messages."""
@@ -78,6 +82,7 @@ class Settler:
         self._consumer_journal = groups.consumer_journal
         self._failed_deliveries = failed_deliveries
         self._message_trace = message_trace
+        self._releases = releases
         self._note_settled = note_settled
 
     async def settle(
@@ -89,8 +94,10 @@ class Settler:
         nacks: Sequence[Nack] = (),
         extends: Sequence[Extend] = (),
         dead_letters: Sequence[Nack] = (),
+        releases: Sequence[str] = (),
     ) -> list[SettleResult]:
-        """Settle handles: one result each, in the order acks, nacks, extends, dead letters.
+        """Settle handles: one result each, in the order acks, nacks, extends, dead letters,
+        releases.
 
         One bad handle does not affect the others. Returns when everything is as safe as the topic
         asks. Raises `StoreFailed` or another fault of the store; then nothing was settled, or
@@ -104,6 +111,7 @@ class Settler:
         now_s = subscription.last_used_s = self._clock.monotonic_s()
         results: list[SettleResult] = []
         written: AppendFuture | None = None
+        released: AppendFuture | None = None
         if acks:
             written = self._ack_all(subscription, flush, acks, results, now_s)
         failed: dict[int, FailedDelivery] = {}
@@ -113,6 +121,8 @@ class Settler:
             results += [self._extend(subscription, extend, now_s) for extend in extends]
         if dead_letters:
             failed |= self._fail_all(subscription, "dead_letter", dead_letters, results, now_s)
+        if releases:
+            released = self._release_all(subscription, releases, results, now_s)
         if failed:
             ended = await self._failed_deliveries.deal_with(
                 subscription, settings, list(failed.values())
@@ -121,6 +131,9 @@ class Settler:
         self._groups.tell_of_room(subscription.in_flight, subscription.group)
         if written is not None:
             await written.wait()
+        if released is not None:
+            with contextlib.suppress(DiskFull):
+                await released.wait()
         if acks and figures is not None:
             refused = [each for each in results[: len(acks)] if each.error is not None]
             figures.settled(len(acks) - len(refused), len(refused))
@@ -147,6 +160,8 @@ class Settler:
         elif action == "dead_letter":
             letter = Nack(handle, None, reason)
             results = await self.settle(named.topic, named.group, dead_letters=(letter,))
+        elif action == "release":
+            results = await self.settle(named.topic, named.group, releases=(handle,))
         elif invisible_ms is None:
             raise IllegalInvisibleTime("extending needs an invisible time")
         else:
@@ -277,6 +292,34 @@ class Settler:
                 error = bad
             results.append(SettleResult(nack.receipt_handle, action, error))
         return failed
+
+    def _release_all(
+        self,
+        subscription: Subscription,
+        handles: Iterable[str],
+        results: list[SettleResult],
+        now_s: float,
+    ) -> AppendFuture | None:
+        """Hand messages back untouched. On a full disk they are back all the same, as they were
+        handed out: a crash before their next delivery counts the attempt."""
+        returned: list[Held] = []
+        for text in handles:
+            error: CurlewError | None = None
+            try:
+                queue, handle = self._locate(subscription, text)
+                offset, lease_id = handle.queue_offset, handle.lease_id
+                if queue.leases.get(offset, lease_id, now_s) is None:
+                    raise _expired()
+                queue.leases.give_back(offset, lease_id)
+                returned.append((queue, offset, lease_id))
+            except CurlewError as bad:
+                error = bad
+            results.append(SettleResult(text, "release", error))
+        if not returned:
+            return None
+        with contextlib.suppress(DiskFull):
+            return self._releases.write_down(subscription, returned)
+        return None
 
     def _failure_of(self, nack: Nack, action: SettleAction) -> Failure:
         if action == "dead_letter":

@@ -295,13 +295,18 @@ class ConsumerJournal:
 
     def hand_out(self, subscription: Subscription, leased: Sequence[Held]) -> AppendFuture:
         """Messages were leased once more each."""
-        return self._count(subscription, leased, 1)
+        return self.change(self._handed_out(subscription, leased, 1), FlushMode.ASYNC)
 
-    def take_back(self, subscription: Subscription, leased: Sequence[Held]) -> None:
-        """They never reached a consumer. Not waited for: at worst one attempt is lost."""
-        self._count(subscription, leased, -1)
+    def take_back(self, subscription: Subscription, leased: Sequence[Held]) -> AppendFuture:
+        """They were handed back untouched. When the log refuses that, memory knows it still, so
+        that the next entry about these messages has the right number."""
+        entry = self._handed_out(subscription, leased, -1)
+        try:
+            return self.append(entry, FlushMode.ASYNC)
+        finally:
+            self._state.take(entry)
 
-    def _count(self, subscription: Subscription, leased: Sequence[Held], by: int) -> AppendFuture:
+    def _handed_out(self, subscription: Subscription, leased: Sequence[Held], by: int) -> HandedOut:
         rows: list[tuple[str, int, list[Delivered]]] = []
         for queue, run in groupby(leased, itemgetter(0)):
             offsets = [offset for _, offset, _ in run]
@@ -311,9 +316,10 @@ class ConsumerJournal:
             if is_new and offsets == list(range(first, first + count)):
                 runs = [(first, count, 1)]
             else:
-                runs = list(delivered_runs([(each, known.get(each, 0) + by) for each in offsets]))
+                times = [(each, max(known.get(each, 0) + by, 0)) for each in offsets]
+                runs = list(delivered_runs(times))
             rows.append((subscription.topic, queue.queue_id, runs))
-        return self.change(HandedOut(subscription.group, rows), FlushMode.ASYNC)
+        return HandedOut(subscription.group, rows)
 
     def set_consumption(
         self, group: Group, topic: Topic, kind: Consumption | None, now_ms: int

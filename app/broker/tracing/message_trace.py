@@ -41,6 +41,7 @@ class TraceKind(IntEnum):
     DEAD_LETTERED = 6
     REDRIVEN = 7
     SKIPPED = 8
+    RELEASED = 9
 
 
 class TraceEvent(NamedTuple):

@@ -118,6 +118,23 @@ REFUSED = [
         b'{"receipt_handles":["x"],"delay":"soon"}',
         JSON,
     ),
+    Bad(
+        "release later",
+        "PATCH",
+        "/v1/receipts/AAAA?action=release&delay=1s",
+        400,
+        "BAD_REQUEST",
+        hint="the message is visible at once",
+    ),
+    Bad(
+        "release and send",
+        "POST",
+        GROUP + ":settle",
+        400,
+        "BAD_REQUEST",
+        b'{"acks":["x"],"releases":["y"],"sends":[{"topic":"t","text":"m"}]}',
+        JSON,
+    ),
     Bad("no action", "PATCH", "/v1/receipts/AAAA", 400, "BAD_REQUEST"),
     Bad(
         "mixed action",

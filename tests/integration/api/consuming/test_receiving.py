@@ -50,6 +50,25 @@ def test_a_message_is_leased_and_acked(http: httpx.Client, topic: str) -> None:
     assert sum(each["offset"] for each in committed) == 2
 
 
+def test_what_was_not_begun_is_released_untouched(http: httpx.Client, topic: str) -> None:
+    send(http, topic, "a", "b", "c")
+    first = receive(http, topic, max_messages=10)
+    handles = [each["receipt_handle"] for each in first]
+    body = {"acks": handles[:1], "releases": [handles[1], handles[1]]}
+    answer = settle(http, topic, "settle", **body)
+    told = [(each["action"], each["status"]) for each in answer.json()["results"]]
+    assert (answer.status_code, told) == (
+        207,
+        [("ack", 200), ("release", 200), ("release", 410)],
+    )
+    released = http.patch(f"/v1/receipts/{handles[2]}", json={"action": "release"})
+    assert released.json() == {"receipt_handle": handles[2], "action": "release"}
+    again = receive(http, topic, max_messages=10)
+    assert sorted(each["text"] for each in again) == sorted(each["text"] for each in first[1:])
+    assert [each["delivery_attempt"] for each in again] == [1, 1]
+    assert http.patch(f"/v1/receipts/{handles[2]}?action=release").status_code == 410
+
+
 def test_query_and_body_together_are_all_that_is_said(http: httpx.Client, topic: str) -> None:
     send(http, topic, "a", "b", "c")
     url = f"/v1/topics/{topic}/groups/g-{topic}/messages:receive?max_messages=2"

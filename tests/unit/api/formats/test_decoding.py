@@ -213,4 +213,5 @@ def test_bodies_that_are_no_text_are_told_apart(body: bytes, detail: str) -> Non
 def test_an_empty_settle_names_its_own_fields_only() -> None:
     with pytest.raises(InvalidBody) as caught:
         settle_decoder.decode(b"")
-    assert caught.value.hint == "send JSON; known here: acks, dead_letters, extends, nacks, sends"
+    known = "acks, dead_letters, extends, nacks, releases, sends"
+    assert caught.value.hint == f"send JSON; known here: {known}"

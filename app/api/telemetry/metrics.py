@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from app.api.http.memory_budget import MemoryBudget
 from app.api.telemetry.metric_family import Family, one
 from app.api.telemetry.request_metrics import LATENCY_BUCKETS_S, RequestMetrics
-from app.api.telemetry.traffic_metrics import traffic_families
+from app.api.telemetry.traffic_metrics import node_labels, traffic_families
 from app.broker import Broker
 from app.broker.health import TROUBLES
 from app.broker.insight.lag import PairLag
@@ -20,6 +20,8 @@ from app.broker.ports import Metadata
 from app.broker.streams.stream import StreamEnd
 from app.runtime.loop_lag import LAG_BUCKETS_S, LoopLag
 from app.store import DamageKind
+
+_PERMISSION_HELP: Final = "6: reads and writes; 4: reads only, the disk is full; 0: neither."
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -61,7 +63,8 @@ def metric_parts(sources: Sources) -> Iterator[str]:
         lines = [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
         lines += [f"{family.name}{labels} {value:.15g}" for labels, value in family.samples]
         yield "\n".join(lines) + "\n"
-    for more in (_latency(sources.traffic), _loop_lag(sources.broker.loop_lag)):
+    node = node_labels(sources.broker)
+    for more in (_latency(sources.traffic, node), _loop_lag(sources.broker.loop_lag)):
         yield "\n".join(more) + "\n"
 
 
@@ -101,7 +104,7 @@ def _traffic(traffic: RequestMetrics) -> Iterator[Family]:
 
 
 def _state(sources: Sources) -> Iterator[Family]:
-    broker, snapshot = sources.broker, sources.metadata.snapshot
+    broker = sources.broker
     store = broker.store.status()
     yield one("curlew_ready", "gauge", "1: takes requests.", not broker.health.obstacles())
     troubles = {trouble.code for trouble in broker.health.troubles()}
@@ -134,21 +137,8 @@ def _state(sources: Sources) -> Iterator[Family]:
         "Ended streams by reason.",
         [(f'{{reason="{reason.value}"}}', streams.ends[reason]) for reason in StreamEnd],
     )
-    yield one("rocketmq_topic_number", "gauge", "Topics.", len(snapshot.topics))
-    yield one("rocketmq_consumer_group_number", "gauge", "Groups.", len(snapshot.groups))
-    yield from _waiting(broker, sources.dead_letters)
-    yield one(
-        "rocketmq_storage_size",
-        "gauge",
-        "Bytes in the commit log.",
-        store.written_end - store.start,
-    )
-    yield one(
-        "rocketmq_storage_flush_behind_bytes",
-        "gauge",
-        "Bytes written and not yet on the medium.",
-        store.written_end - store.flushed_end,
-    )
+    yield from _waiting(sources.dead_letters)
+    yield from _as_rocketmq(sources)
     yield Family(
         "curlew_store_damage_total",
         "counter",
@@ -160,19 +150,55 @@ def _state(sources: Sources) -> Iterator[Family]:
     )
 
 
-def _waiting(broker: Broker, dead_letters: int) -> Iterator[Family]:
-    yield one(
-        "rocketmq_timing_messages",
-        "gauge",
-        "Messages that wait for their time: delayed ones, retries and schedules.",
-        broker.delayed_messages.waiting_count,
+def _as_rocketmq(sources: Sources) -> Iterator[Family]:
+    """Gauges of the node, with the labels by which RocketMQ's dashboards choose."""
+    broker, snapshot = sources.broker, sources.metadata.snapshot
+    store = broker.store.status()
+    node = node_labels(broker)
+    disk = f'{node},storage_type="local",storage_medium="disk"'
+    rows = (
+        ("rocketmq_topic_number", node, "Topics.", len(snapshot.topics)),
+        ("rocketmq_consumer_group_number", node, "Groups.", len(snapshot.groups)),
+        ("rocketmq_broker_permission", node, _PERMISSION_HELP, _permission(sources)),
+        ("rocketmq_storage_size", disk, "Bytes in the log.", store.written_end - store.start),
+        (
+            "rocketmq_storage_flush_behind_bytes",
+            disk,
+            "Bytes written and not yet on the medium.",
+            store.written_end - store.flushed_end,
+        ),
+        (
+            "rocketmq_storage_dispatch_behind_bytes",
+            disk,
+            "Bytes that are in the log and in no queue: 0, as both are one step.",
+            0,
+        ),
+        (
+            "rocketmq_timing_messages",
+            f'{node},topic=""',
+            "Messages that wait for their time: delayed ones, retries and schedules.",
+            broker.delayed_messages.waiting_count,
+        ),
+        (
+            "rocketmq_half_messages",
+            node,
+            "Transactions that are not decided yet.",
+            broker.transactions.pending_count,
+        ),
     )
-    yield one(
-        "rocketmq_half_messages",
-        "gauge",
-        "Transactions that are not decided yet.",
-        broker.transactions.pending_count,
-    )
+    for name, labels, text, value in rows:
+        yield Family(name, "gauge", text, [(f"{{{labels}}}", value)])
+
+
+def _permission(sources: Sources) -> int:
+    """RocketMQ's bits: 4 reads, 2 writes."""
+    broker = sources.broker
+    if broker.health.obstacles():
+        return 0
+    return 4 if broker.store.status().refusal is not None else 6
+
+
+def _waiting(dead_letters: int) -> Iterator[Family]:
     yield one(
         "curlew_dead_letters",
         "gauge",
@@ -216,18 +242,20 @@ def _connections(connections: ConnectionCounts) -> Iterator[Family]:
     )
 
 
-def _latency(traffic: RequestMetrics) -> Iterator[str]:
+def _latency(traffic: RequestMetrics, node: str) -> Iterator[str]:
     name = "rocketmq_rpc_latency"
     yield f"# HELP {name} Milliseconds from the request's head to its answer."
     yield f"# TYPE {name} histogram"
+    bounds = [f"{each * 1_000:g}" for each in LATENCY_BUCKETS_S]
     for operation, answers in sorted(traffic.operations.items()):
-        label = f'operation="{operation}",request_code="{operation}",protocol_type="http"'
-        counts = list(accumulate(answers.buckets))
-        bounds = [f"{each * 1_000:g}" for each in LATENCY_BUCKETS_S]
-        for bound, count in zip((*bounds, "+Inf"), counts, strict=True):
-            yield f'{name}_bucket{{{label},le="{bound}"}} {count}'
-        yield f"{name}_sum{{{label}}} {answers.seconds * 1_000:.3f}"
-        yield f"{name}_count{{{label}}} {counts[-1]}"
+        of_operation = f'operation="{operation}",request_code="{operation}",protocol_type="http"'
+        for status, times in sorted(answers.times.items()):
+            label = f'{node},{of_operation},response_code="{status}"'
+            counts = list(accumulate(times.buckets))
+            for bound, count in zip((*bounds, "+Inf"), counts, strict=True):
+                yield f'{name}_bucket{{{label},le="{bound}"}} {count}'
+            yield f"{name}_sum{{{label}}} {times.seconds * 1_000:.3f}"
+            yield f"{name}_count{{{label}}} {counts[-1]}"
 
 
 def _loop_lag(lag: LoopLag) -> Iterator[str]:

@@ -11,15 +11,28 @@ CLIENT_GONE: Final = 499
 """Counted, never sent: nginx's code for a client that left before its answer."""
 
 
-class Answers:
-    """How one operation was answered: statuses, and how long it took."""
+class Times:
+    """How long the answers of one kind took."""
 
-    __slots__ = ("buckets", "seconds", "statuses")
+    __slots__ = ("buckets", "seconds")
 
     def __init__(self) -> None:
-        self.statuses: dict[int, int] = {}
         self.buckets = [0] * (len(LATENCY_BUCKETS_S) + 1)
         self.seconds = 0.0
+
+
+class Answers:
+    """How one operation was answered: how long it took, by status."""
+
+    __slots__ = ("times",)
+
+    def __init__(self) -> None:
+        self.times: dict[int, Times] = {}
+
+    @property
+    def statuses(self) -> dict[int, int]:
+        """Status → number of answers."""
+        return {status: sum(times.buckets) for status, times in self.times.items()}
 
 
 class RequestMetrics:
@@ -47,8 +60,9 @@ class RequestMetrics:
         answers = self.operations.get(operation_id)
         if answers is None:
             answers = self.operations[operation_id] = Answers()
-        statuses = answers.statuses
         status = status or CLIENT_GONE
-        statuses[status] = statuses.get(status, 0) + 1
-        answers.buckets[bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
-        answers.seconds += seconds
+        times = answers.times.get(status)
+        if times is None:
+            times = answers.times[status] = Times()
+        times.buckets[bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
+        times.seconds += seconds

@@ -35,9 +35,14 @@ _Key = TypeVar("_Key")
 _Figures = TypeVar("_Figures", bound=Figures)
 
 
+def node_labels(broker: Broker) -> str:
+    """By which RocketMQ's dashboards choose cluster and node."""
+    return f'cluster="curlew",node_type="broker",node_id="{broker.store.store_id.hex()}"'
+
+
 def traffic_families(broker: Broker, metadata: Metadata, lags: Lags) -> Iterator[Family]:
     """All of them."""
-    node = f'cluster="curlew",node_type="broker",node_id="{broker.store.store_id.hex()}"'
+    node = node_labels(broker)
     statistics = broker.statistics
     statistics.count_puts()
 

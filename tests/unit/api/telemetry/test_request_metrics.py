@@ -5,10 +5,14 @@ import re
 from app.api.http.memory_budget import MemoryBudget
 from app.api.telemetry.metrics import Sources, render_metrics
 from app.api.telemetry.request_metrics import CLIENT_GONE, LATENCY_BUCKETS_S, RequestMetrics
+from app.api.telemetry.traffic_metrics import node_labels
 from app.domain.limits import Limits
 from tests.support.nodes.brokers import World
 
 LINE = re.compile(r'[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? -?[0-9.e+-]+')
+
+
+NODE = node_labels(World().broker)
 
 
 class Counts:
@@ -70,7 +74,7 @@ def test_latencies_are_cumulative_and_a_bound_belongs_to_its_bucket() -> None:
         traffic.answered("send", 201, seconds)
     values = rendered(traffic)
     name = "rocketmq_rpc_latency"
-    send = 'operation="send",request_code="send",protocol_type="http"'
+    send = f'{NODE},operation="send",request_code="send",protocol_type="http",response_code="201"'
     assert values[f'{name}_bucket{{{send},le="0.5"}}'] == 1
     assert values[f'{name}_bucket{{{send},le="2.5"}}'] == 2
     assert values[f'{name}_bucket{{{send},le="30000"}}'] == 2
@@ -84,8 +88,10 @@ def test_the_node_behind_is_described() -> None:
     world.store.state.start, world.store.state.written_end = 100, 700
     world.store.state.flushed_end, world.store.state.pending_bytes = 600, 40
     text = render_metrics(Sources(world.broker, world.metadata, RequestMetrics(), Counts(), 0))
-    assert "\nrocketmq_storage_size 600\n" in text
-    assert "\nrocketmq_storage_flush_behind_bytes 100\n" in text
+    disk = f'{{{NODE},storage_type="local",storage_medium="disk"}}'
+    assert f"\nrocketmq_storage_size{disk} 600\n" in text
+    assert f"\nrocketmq_storage_flush_behind_bytes{disk} 100\n" in text
+    assert f"\nrocketmq_broker_permission{{{NODE}}} 0\n" in text
     assert "\ncurlew_storage_pending_bytes 40\n" in text
     assert "\ncurlew_ready 0\n" in text, "a broker that has not started is not ready"
     assert "\ncurlew_http_connections 3\n" in text

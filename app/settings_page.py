@@ -159,6 +159,9 @@ _LIMITS: Final = {
 _FIXED: Final = {
     "client_id_chars_max": "Characters of a client id.",
     "name_chars_max": "Characters of the name of a topic or a group.",
+    "namespace_chars_max": "Characters of the name of a namespace; with `%` and a name in it, as "
+    "many as a name.",
+    "namespaces_max": "Namespaces of the cluster.",
     "nodes_kept_max": "Nodes that ever registered. Those not seen for longest are forgotten.",
     "clients_listed_max": "Clients of a group, and producers of a topic, that are listed.",
     "client_shown_ms": "How long a client is listed after its last request.",

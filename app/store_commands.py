@@ -194,6 +194,8 @@ async def _take_over(
     clock = SystemClock()
     metadata = await Metadata.open(ClusterConfig(config.database, config.flush), clock, limits)
     try:
+        for namespace in plan.namespaces:
+            await metadata.put_namespace(namespace)
         for topic in plan.topics:
             present = metadata.snapshot.topics.get(topic.name)
             settings = TopicSettings(

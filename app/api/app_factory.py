@@ -82,6 +82,7 @@ def build_api(
         credentials=credentials,
         open_paths=[operation.path for operation in OPERATIONS if operation.is_open],
         send_failed=send_failed,
+        namespaces=lambda: metadata.snapshot.namespaces,
     )
 
 

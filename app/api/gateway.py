@@ -6,6 +6,7 @@
   does what a page of another origin made a browser ask;
 - a closed node answers only who shows an API key, but for whether it lives and is ready;
 - a header that two readers would read in two ways is given once;
+- the namespace is resolved, and the names in the path of a data-plane request are stored names;
 - a refusal because of a shutdown closes the connection, so that the client goes elsewhere;
 - every failure becomes a problem document; unexpected ones are logged with their traceback.
 
@@ -16,11 +17,12 @@ import itertools
 import logging
 import re
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
+from functools import partial
 from time import perf_counter
 from typing import Final
 
-from app.api.dataplane.router import Router
+from app.api.dataplane.router import Handler, Router
 from app.api.formats.mq_headers import display_header, refuse_mq_headers
 from app.api.http.credentials import Credentials
 from app.api.http.errors import (
@@ -45,11 +47,13 @@ from app.api.http.request_context import (
     Scope,
     Send,
 )
+from app.api.naming.request_namespace import names_one, namespace_of_request, within
 from app.api.operations.operation import Operation
 from app.api.telemetry.access_log import log_access
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.domain.errors import CurlewError, InternalError
 from app.domain.limits import Limits
+from app.domain.names import stored_name
 from app.runtime.direct import in_task
 
 _log: Final = logging.getLogger(__name__)
@@ -83,8 +87,11 @@ class Gateway:
         credentials: Credentials | None = None,
         open_paths: Collection[str] = (),
         send_failed: Callable[[RequestContext, str, str], None] | None = None,
+        namespaces: Callable[[], Container[str]] = tuple,
     ) -> None:
-        """`send_failed` is told of each refused or failed send: its topic and its code."""
+        """`send_failed` is told of each refused or failed send: its topic and its code.
+        `namespaces` gives those that there are, beside the default one."""
+        self._namespaces = namespaces
         self._send_failed = send_failed
         self._router = router
         self._pressure = pressure or MemoryBudget(Limits())
@@ -122,7 +129,7 @@ class Gateway:
             sends, operation_id, name = operation.sends, operation.operation_id, names[0]
             if not operation.is_direct:
                 await in_task()
-            self._check(exchange, operation)
+            handler = self._checked(exchange, operation, handler)
             await handler(exchange, *names)
         except CurlewError as error:
             await _answer_problem(
@@ -143,28 +150,34 @@ class Gateway:
     def _of_send(self, exchange: RequestContext, error: CurlewError, topic: str) -> CurlewError:
         """Why a send failed, with what is known of the message; counted."""
         if self._send_failed is not None:
-            self._send_failed(exchange, topic, error.code)
+            self._send_failed(exchange, stored_name(exchange.namespace, topic), error.code)
         return with_outcome_of_send(error)
 
-    def _check(self, exchange: RequestContext, operation: Operation) -> None:
-        """Raise when the operation cannot be carried out for this request, or not now."""
+    def _checked(self, exchange: RequestContext, operation: Operation, handler: Handler) -> Handler:
+        """The handler for this request. Raises when the operation cannot be carried out for it, or
+        not now."""
+        if exchange.mq_headers or exchange.query:
+            self._resolve_namespace(exchange)
         if operation.reads:
             self._pressure.refuse_reads()
         if exchange.mq_headers and not operation.mq_headers:
             refuse_mq_headers(exchange.mq_headers)
         if operation.leases_by_get:
             check_navigation(exchange.headers)
+        return partial(_in_namespace, operation, handler) if exchange.namespace else handler
 
     async def _fall_back(self, exchange: RequestContext) -> str:
         """Let the control plane answer; the operation that it found."""
         scope = exchange.scope
+        self._resolve_namespace(exchange)
         if self._pressure.is_clogged and _reads(scope):
             self._pressure.refuse_reads()
         if exchange.mq_headers and scope["path"].startswith(API_PREFIX):
             refuse_mq_headers(exchange.mq_headers)
         scope[REQUEST_ID_KEY] = exchange.request_id
         try:
-            await self._fallback(scope, exchange.receive, exchange.send_with_request_id)
+            with within(exchange.namespace):
+                await self._fallback(scope, exchange.receive, exchange.send_with_request_id)
         except ClientGone:
             exchange.status = 0  # the framework has answered 500, which reaches no client
             raise
@@ -192,6 +205,14 @@ class Gateway:
             check_host(exchange.headers)
         if SITE in exchange.headers:
             check_site(exchange.scope, exchange.headers)
+
+    def _resolve_namespace(self, exchange: RequestContext) -> None:
+        """Keep the namespace that the request names, and take its name out of the request."""
+        if not names_one(exchange.mq_headers, exchange.query):
+            return
+        found = namespace_of_request(exchange.mq_headers, exchange.query, self._namespaces())
+        exchange.namespace, exchange.mq_headers = found.namespace, found.mq_headers
+        exchange.scope["query_string"] = found.query
 
     def _authenticate(self, exchange: RequestContext, credentials: Credentials) -> None:
         """Raise `Unauthorized` without a key that is known, for all but what is open to anybody.
@@ -226,12 +247,22 @@ def _reads(scope: Scope) -> bool:
     return bool(scope["method"] == "GET" and scope["path"].startswith(API_PREFIX))
 
 
+async def _in_namespace(
+    operation: Operation, handler: Handler, exchange: RequestContext, *names: str
+) -> None:
+    """In place of the handler, for a request that names a namespace."""
+    await in_task()  # whose context has the namespace
+    with within(exchange.namespace):
+        await handler(exchange, *operation.stored_names(names))
+
+
 async def _answer_problem(exchange: RequestContext, error: CurlewError) -> None:
     if exchange.started:
         raise error
-    status, headers, body = render_problem(
-        error, instance=exchange.instance, request_id=exchange.request_id
-    )
+    with within(exchange.namespace):
+        status, headers, body = render_problem(
+            error, instance=exchange.instance, request_id=exchange.request_id
+        )
     await exchange.answer(status, headers, body)
 
 

@@ -11,6 +11,9 @@ from typing import ParamSpec
 from fastapi import Response
 from pydantic import BaseModel
 
+from app.api.http.json_line import JsonLine
+from app.api.naming.request_namespace import current_namespace
+
 _Parts = ParamSpec("_Parts")
 
 
@@ -20,6 +23,9 @@ async def answer_of(
     """The document that `make` gives, as FastAPI would answer it. Nobody changes the `parts`."""
 
     def written() -> str:
-        return make(*parts, **named).model_dump_json(by_alias=True) + "\n"  # as `JsonLine` does
+        document = make(*parts, **named)
+        if current_namespace():
+            return bytes(JsonLine(document.model_dump(mode="json", by_alias=True)).body).decode()
+        return document.model_dump_json(by_alias=True) + "\n"  # as `JsonLine` does
 
     return Response(await asyncio.to_thread(written), media_type="application/json")

@@ -3,11 +3,14 @@
 Declared by its user, because tests have metadata in memory; the real one fits structurally.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
+
+from typing_extensions import override
 
 from app.broker import ports as broker_ports
 from app.broker.ports import Group, Topic
+from app.domain.changes.conditions import Changed, Terms
 
 _Item_co = TypeVar("_Item_co", covariant=True)
 
@@ -45,15 +48,59 @@ class Node(Protocol):
     def seen_ms(self) -> int: ...
 
 
+class Namespace(Protocol):
+    """A namespace; the default one has no row."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def created_ms(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+
+
+class Snapshot(broker_ports.Snapshot, Protocol):
+    """What the broker needs of the metadata at one moment, and the namespaces."""
+
+    @property
+    def namespaces(self) -> Mapping[str, Namespace]: ...
+
+
 class Metadata(broker_ports.Metadata, Protocol):
-    """The cluster's metadata: what the broker needs of it, and listings."""
+    """The cluster's metadata: what the broker needs of it, namespaces, and listings."""
+
+    @property
+    @override
+    def snapshot(self) -> Snapshot: ...
 
     def list_topics(
-        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+        self,
+        *,
+        namespace: str = "",
+        prefix: str = "",
+        page_size: int = 100,
+        page_token: str | None = None,
     ) -> Page[Topic]: ...
 
     def list_groups(
-        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+        self,
+        *,
+        namespace: str = "",
+        prefix: str = "",
+        page_size: int = 100,
+        page_token: str | None = None,
     ) -> Page[Group]: ...
+
+    def list_namespaces(
+        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+    ) -> Page[Namespace]: ...
+
+    async def put_namespace(self, name: str, terms: Terms | None = None) -> Changed[Namespace]:
+        """Make a namespace, or leave it as it is."""
+        ...
+
+    async def delete_namespace(self, name: str, terms: Terms | None = None) -> Namespace:
+        """Raises `NamespaceNotFound`, and `NamespaceNotEmpty` when something is in it."""
+        ...
 
     async def list_nodes(self) -> Sequence[Node]: ...

@@ -14,6 +14,7 @@ from typing import Final
 
 from app.broker.context import Context
 from app.domain.errors import CurlewError, OperationNotFound, Quota, TooManyRequests
+from app.domain.names import DEFAULT_NAMESPACE
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ class Job:
     operation_id: str
     kind: str
     started_ms: int
+    namespace: str = DEFAULT_NAMESPACE
+    """Of what it works on."""
     total: int = 0
     done: int = 0
     skipped: int = 0
@@ -73,12 +76,12 @@ class Jobs:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._number = 0
 
-    def start(self, kind: str, total: int, work: Work) -> Job:
+    def start(self, kind: str, total: int, work: Work, namespace: str = DEFAULT_NAMESPACE) -> Job:
         """Run `work` beside the request. Raises `TooManyRequests`."""
         self.check_room()
         self._number += 1
         now_ms = self._clock.now_ms()
-        job = Job(f"{kind}-{now_ms:x}-{self._number}", kind, now_ms, total)
+        job = Job(f"{kind}-{now_ms:x}-{self._number}", kind, now_ms, namespace, total)
         self._forget_oldest()
         self._jobs[job.operation_id] = job
         task = asyncio.get_running_loop().create_task(self._run(job, work), name=job.operation_id)
@@ -97,18 +100,19 @@ class Jobs:
                 retry_after_s=1,
             )
 
-    def find(self, operation_id: str) -> Job:
-        """The job, or `OperationNotFound`."""
+    def find(self, operation_id: str, namespace: str = DEFAULT_NAMESPACE) -> Job:
+        """The job of the namespace, or `OperationNotFound`."""
         job = self._jobs.get(operation_id)
-        if job is None:
+        if job is None or job.namespace != namespace:
             raise OperationNotFound(
                 f"there is no operation {operation_id!r} on this node",
                 hint="operations are kept in memory: a restart forgets them, not their effects",
             )
         return job
 
-    def newest_first(self) -> list[Job]:
-        return list(reversed(self._jobs.values()))
+    def newest_first(self, namespace: str = DEFAULT_NAMESPACE) -> list[Job]:
+        """Those of the namespace."""
+        return [each for each in reversed(self._jobs.values()) if each.namespace == namespace]
 
     async def stop(self) -> None:
         """Cancel what runs and wait until it has ended."""

@@ -405,8 +405,11 @@ class ScheduleBook(Protocol):
         """The schedule, or `ScheduleNotFound`."""
         ...
 
-    async def load(self, after: str, limit: int) -> tuple[list[Schedule], bool]:
-        """Some schedules behind a name, by name, and whether there are more."""
+    async def load(
+        self, after: str, limit: int, namespace: str = ""
+    ) -> tuple[list[Schedule], bool]:
+        """Some schedules of a namespace behind a stored name, by name, and whether there are
+        more."""
         ...
 
     async def remove(self, name: str, terms: Terms | None = None) -> Schedule: ...

@@ -11,13 +11,13 @@
     │   └── UnsupportedContentType · IdempotencyKeyReused
     ├── NotFound                  TopicNotFound · QueueNotFound · GroupNotFound · MessageNotFound
     │   ├── ScheduleNotFound · ProducerNotFound · TransactionNotFound
-    │   ├── OperationNotFound · RequestNotFound
+    │   ├── OperationNotFound · RequestNotFound · NamespaceNotFound
     │   └── MemberNotFound · SnapshotNotFound · SubscriptionNotFound
     ├── StateConflict             the state of the resource forbids it
     │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired
     │   ├── TopicTypeConflict · AlreadyDelivered · PreconditionFailed
     │   ├── StaleGeneration · QueueNotOwned · BroadcastGroup · ConsumptionConflict
-    │   ├── TransactionConflict · RequestExpired
+    │   ├── TransactionConflict · RequestExpired · NamespaceNotEmpty
     │   └── ProducerFenced · ProducerSealed · SequenceOutOfOrder · AlreadyStored
     ├── NoReply                   the request is stored, and no reply came in time
     ├── FlushDiskTimeout          the message is written, and not on the medium in time
@@ -263,6 +263,13 @@ class GroupNotFound(NotFound):
     title = "The consumer group does not exist"
 
 
+class NamespaceNotFound(NotFound):
+    """No such namespace."""
+
+    code = "NAMESPACE_NOT_FOUND"
+    title = "The namespace does not exist"
+
+
 class ScheduleNotFound(NotFound):
     """No such schedule."""
 
@@ -408,6 +415,13 @@ class BroadcastGroup(StateConflict):
 
     code = "BROADCAST_GROUP"
     title = "The group is in broadcast mode"
+
+
+class NamespaceNotEmpty(StateConflict):
+    """A namespace with topics, groups or schedules is not deleted."""
+
+    code = "NAMESPACE_NOT_EMPTY"
+    title = "The namespace is not empty"
 
 
 class ConsumptionConflict(StateConflict):

@@ -18,6 +18,12 @@ CLIENT_ID_CHARS_MAX = 255
 NAME_CHARS_MAX = 127
 """Longest topic or group name. 127 keeps the record in RocketMQ's version 1 (one length byte)."""
 
+NAMESPACE_CHARS_MAX = 63
+"""Longest name of a namespace. With `%` and a name in it, `NAME_CHARS_MAX` are stored."""
+
+NAMESPACES_MAX = 1_000
+"""Namespaces of a cluster; every node has their names in memory."""
+
 CONSUMERS_SHOWN_MAX = 10
 """Client ids that an answer names when it says who consumes; RocketMQ's tools show as many."""
 
@@ -137,6 +143,8 @@ NODES_KEPT_MAX = 256
 FIXED_LIMITS: Final[Mapping[str, int]] = {
     "client_id_chars_max": CLIENT_ID_CHARS_MAX,
     "name_chars_max": NAME_CHARS_MAX,
+    "namespace_chars_max": NAMESPACE_CHARS_MAX,
+    "namespaces_max": NAMESPACES_MAX,
     "nodes_kept_max": NODES_KEPT_MAX,
     "metric_labels_max": METRIC_LABELS_MAX,
     "clients_listed_max": CLIENTS_LISTED_MAX,

@@ -1,4 +1,9 @@
-"""Names of topics and groups: what clients may use, and what the system reserves."""
+"""Names of topics and groups: what clients may use, what the system reserves, and namespaces.
+
+A thing of a namespace is stored as `<namespace>%<name>`, as RocketMQ stores it; one of the default
+namespace, which has no name, as its name alone. No name that a client gives has a `%`, so no two
+namespaces can have the same stored name.
+"""
 
 import difflib
 import hashlib
@@ -8,9 +13,13 @@ from functools import partial
 from typing import Final
 
 from app.domain.errors import IllegalGroup, IllegalTopic, InvalidRequest
-from app.domain.limits import NAME_CHARS_MAX
+from app.domain.limits import NAME_CHARS_MAX, NAMESPACE_CHARS_MAX
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
+_NAMESPACE: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAMESPACE_CHARS_MAX}}}")
+
+DEFAULT_NAMESPACE: Final = ""
+NAMESPACE_SEPARATOR: Final = "%"
 
 STORED_NAME_CHARS_MAX: Final = 255
 """Longest name of a directory on Linux file systems."""
@@ -62,29 +71,90 @@ def dead_letter_topic(group: str) -> str:
     return f"{DEAD_LETTER_PREFIX}{group}"
 
 
-def check_topic(name: str) -> str:
-    """Return `name`, or raise `IllegalTopic` when a client may not use it."""
-    if not _NAME.fullmatch(name):
-        raise IllegalTopic(f"topic name {name!r} is not allowed", hint=_RULE)
+def stored_name(namespace: str, name: str) -> str:
+    """What a thing of the namespace is stored as. The name is checked elsewhere."""
+    return f"{namespace}{NAMESPACE_SEPARATOR}{name}" if namespace else name
+
+
+def split_name(stored: str) -> tuple[str, str]:
+    """Namespace and name of what is stored so; of a retry or dead-letter topic those of its group
+    and the rest."""
+    for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
+        if stored.startswith(prefix):
+            namespace, name = split_name(stored.removeprefix(prefix))
+            return namespace, prefix + name
+    namespace, separator, name = stored.partition(NAMESPACE_SEPARATOR)
+    return (namespace, name) if separator else (DEFAULT_NAMESPACE, stored)
+
+
+def namespace_of(stored: str) -> str:
+    """The namespace of what is stored so; the default one is `""`."""
+    return split_name(stored)[0] if NAMESPACE_SEPARATOR in stored else DEFAULT_NAMESPACE
+
+
+def is_in(namespace: str, stored: str) -> bool:
+    """Whether what is stored so belongs to the namespace."""
+    return namespace_of(stored) == namespace
+
+
+def check_namespace(name: str) -> str:
+    """Return `name`, or raise `InvalidRequest` when no namespace may have it."""
+    if not _NAMESPACE.fullmatch(name):
+        raise InvalidRequest(
+            f"namespace name {name!r} is not allowed",
+            hint=f"use 1 to {NAMESPACE_CHARS_MAX} letters, digits, '_' or '-'",
+        )
     if name.startswith(SYSTEM_TOPIC_PREFIX):
-        raise IllegalTopic(
-            f"topic name {name!r} is reserved for the system",
+        raise InvalidRequest(
+            f"namespace name {name!r} is reserved for the system",
             hint=f"choose a name that does not begin with {SYSTEM_TOPIC_PREFIX!r}",
         )
     return name
 
 
-def check_group(name: str) -> str:
-    """Return `name`, or raise `IllegalGroup` when a client may not use it."""
-    if not _NAME.fullmatch(name):
-        raise IllegalGroup(f"group name {name!r} is not allowed", hint=_RULE)
-    return name
+def check_topic(stored: str) -> str:
+    """Return `stored`, or raise `IllegalTopic` when a client may not use it."""
+    name = _own_name("topic", stored, IllegalTopic)
+    if name.startswith(SYSTEM_TOPIC_PREFIX):
+        raise IllegalTopic(
+            f"topic name {name!r} is reserved for the system",
+            hint=f"choose a name that does not begin with {SYSTEM_TOPIC_PREFIX!r}",
+        )
+    return stored
 
 
-def check_name(kind: str, name: str) -> str:
-    """Return `name`, or raise `InvalidRequest` when nothing of this `kind` may have it."""
+def check_group(stored: str) -> str:
+    """Return `stored`, or raise `IllegalGroup` when a client may not use it."""
+    _own_name("group", stored, IllegalGroup)
+    return stored
+
+
+def check_name(kind: str, stored: str) -> str:
+    """Return `stored`, or raise `InvalidRequest` when nothing of this `kind` may have it."""
+    _own_name(kind, stored, InvalidRequest)
+    return stored
+
+
+def refuse_separator(kind: str, name: str, error: type[InvalidRequest] = InvalidRequest) -> None:
+    """Raise for a name from a client that would reach into a namespace."""
+    if NAMESPACE_SEPARATOR in name:
+        raise error(f"{kind} name {name!r} is not allowed", hint=_RULE)
+
+
+def _own_name(kind: str, stored: str, error: type[InvalidRequest]) -> str:
+    """The name without its namespace, or `error`."""
+    namespace, separator, name = stored.partition(NAMESPACE_SEPARATOR)
+    if not separator:
+        name = stored
+    elif not _NAMESPACE.fullmatch(namespace):
+        raise error(f"{kind} name {stored!r} is not allowed", hint=_RULE)
     if not _NAME.fullmatch(name):
-        raise InvalidRequest(f"{kind} name {name!r} is not allowed", hint=_RULE)
+        raise error(f"{kind} name {name!r} is not allowed", hint=_RULE)
+    if len(stored) > NAME_CHARS_MAX:
+        raise error(
+            f"{kind} name {name!r} is too long for namespace {namespace!r}",
+            hint=f"both together have at most {NAME_CHARS_MAX - 1} characters",
+        )
     return name
 
 
@@ -97,12 +167,13 @@ ns for each. Some milliseconds in all."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like `name`, or None. For "did you mean" hints.
+    """The known name of the same namespace that is most like `name`, or None. For "did you mean"
+    hints.
 
     Takes some milliseconds at most, however many are known: of many, one is found that has a good
     part of its beginning or of its end in common with `name`.
     """
-    names = known if isinstance(known, Collection) else list(known)
+    names = _in_namespace_of(name, known)
     compared = list(names) if len(names) <= _COMPARED_MAX else _alike(name, names)
     chars = max(_COMPARED_SQUARE_CHARS_MAX // max(len(name), 1), NAME_CHARS_MAX)
     if sum(map(len, compared)) > chars:
@@ -110,6 +181,15 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         compared = compared[: max(chars // max(map(len, compared)), 1)]
     matches = difflib.get_close_matches(name, compared, n=1, cutoff=0.6)
     return matches[0] if matches else None
+
+
+def _in_namespace_of(name: str, known: Iterable[str]) -> Collection[str]:
+    """Nobody is told of names of another namespace."""
+    namespace, separator, _ = name.partition(NAMESPACE_SEPARATOR)
+    if not separator:
+        return [each for each in known if NAMESPACE_SEPARATOR not in each]
+    start = namespace + separator
+    return [each for each in known if each.startswith(start)]
 
 
 def _alike(name: str, known: Iterable[str]) -> list[str]:

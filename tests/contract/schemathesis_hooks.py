@@ -19,7 +19,10 @@ SHORT = "20ms"
 
 @schemathesis.hook
 def before_call(context: HookContext, case: Case[Any], kwargs: dict[str, Any]) -> None:
-    """Streams and requests without a reply end when they are told to; Schemathesis waits."""
+    """Streams and requests without a reply end when they are told to; Schemathesis waits. All is of
+    the default namespace: in one that does not exist every request is 404."""
+    headers: Any = case.headers
+    headers.pop("MQ-Namespace", None)
     if case.operation.path.endswith(STREAMS):
         query: dict[str, Any] = case.query or {}
         if query.get("duration", LONG) == LONG:

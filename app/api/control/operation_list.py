@@ -5,6 +5,7 @@ from typing import Final
 from app.api.control.routes import (
     clients,
     figures,
+    namespaces,
     operations,
     positions,
     producers,
@@ -29,6 +30,7 @@ from app.api.dataplane import routes
 ROUTERS: Final = (
     producers.router,
     topics.router,
+    namespaces.router,
     figures.router,
     clients.router,
     positions.router,

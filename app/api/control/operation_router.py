@@ -1,13 +1,16 @@
 """Routes of the control plane, made from operations."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from inspect import getdoc, signature
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from typing_extensions import override
 
 from app.api.http.json_line import JsonLine
+from app.api.naming.request_namespace import kinds_of_path, stored_path_names
 from app.api.operations.answers import answers_of
 from app.api.operations.operation import Action, Answer, Body, Json, Operation, Resource
 
@@ -16,11 +19,26 @@ _Handler = TypeVar("_Handler", bound=Callable[..., Awaitable[object]])
 _NO_ANSWERS: Final[Mapping[int, Answer]] = {}
 
 
+class _Route(APIRoute):
+    """A route whose handler gets the names of its path as they are stored."""
+
+    @override
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle, kinds = super().get_route_handler(), kinds_of_path(self.path)
+
+        async def serve(request: Request) -> Response:
+            scope = request.scope
+            scope["path_params"] = stored_path_names(kinds, scope["path_params"])
+            return await handle(request)
+
+        return serve
+
+
 class OperationRouter(APIRouter):
     """The operations with one tag. FastAPI reads the parameters, and calls the handlers."""
 
     def __init__(self, tag: str) -> None:
-        super().__init__(tags=[tag])
+        super().__init__(tags=[tag], route_class=_Route)
         self.tag = tag
         self.operations: list[Operation] = []
 

@@ -115,7 +115,7 @@ class Requesting:
                 "a reply goes to the request that waits, not to a queue",
                 hint="leave out queue_id and sharding_key",
             )
-        self._broker.request_reply.reply(correlation_id, message)
+        self._broker.request_reply.reply(correlation_id, message, exchange.namespace)
         self._traffic.taken_in(1, len(message.body))
         answer = ReplyAnswer("DELIVERED", correlation_id)
         await exchange.answer(200, [media.JSON_HEADER], encode_line(answer))

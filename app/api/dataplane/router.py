@@ -5,12 +5,14 @@ answered 405 here, since FastAPI does not know it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import unquote
 
 from app.api.http.errors import MethodNotAllowed
-from app.api.http.request_context import Scope
+from app.api.http.request_context import RequestContext, Scope
 from app.api.operations.operation import Operation
+from app.domain.names import NAMESPACE_SEPARATOR
 
 Handler = Callable[..., Awaitable[None]]
 """Takes the exchange and then the names in the path, in their order."""
@@ -74,9 +76,20 @@ class Router:
         found = by_method.get(scope["method"])
         if found is None:
             raise MethodNotAllowed(scope["method"], ", ".join(sorted(by_method)))
+        names: tuple[str, ...] = (segments[3],)
         if len(segments) == _NESTED_SEGMENTS:
-            return *found, (segments[3], segments[5])
-        return *found, (segments[3],)
+            names = (segments[3], segments[5])
+        if any(NAMESPACE_SEPARATOR in name for name in names):
+            return found[0], partial(_refuse_names, *found), names
+        return *found, names
+
+
+async def _refuse_names(
+    operation: Operation, handler: Handler, exchange: RequestContext, *names: str
+) -> None:
+    """In place of the handler, where a name has the `%` that only stored names have."""
+    operation.stored_names(names)  # raises, unless it is no name of a namespace
+    await handler(exchange, *names)
 
 
 def _key(segments: list[str]) -> tuple[str, str] | None:

@@ -33,6 +33,7 @@ from app.api.formats.wire import (
 from app.api.http.errors import InvalidBody, entry_problem, render_problem
 from app.api.http.parameters import Query, agreed, duration_ms_of
 from app.api.http.request_context import RequestContext, batch_too_large
+from app.api.naming.request_namespace import stored
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker, results
 from app.broker.results import AckedAndSent, BatchItem, Extend, Nack, Send
@@ -98,7 +99,7 @@ class Settling:
 
     async def delete_receipt(self, exchange: RequestContext, handle: str) -> None:
         Query(exchange.query, _NO_PARAMETERS)
-        await self._broker.settler.settle_one(handle, "ack")
+        await self._broker.settler.settle_one(handle, "ack", namespace=exchange.namespace)
         await exchange.answer_empty(204, [])
 
     async def change_receipt(self, exchange: RequestContext, handle: str) -> None:
@@ -115,6 +116,7 @@ class Settling:
             delay_ms=change.delay_ms,
             invisible_ms=change.invisible_ms,
             reason=change.reason,
+            namespace=exchange.namespace,
         )
         answer = ReceiptAnswer(
             receipt_handle=result.new_handle or handle,
@@ -138,7 +140,8 @@ class Settling:
         if trace := read_trace(exchange.headers):
             entries = [traced(entry, trace) for entry in entries]
         sends = [
-            Send(each.topic, entry.item) for each, entry in zip(body.sends, entries, strict=True)
+            Send(stored("topic", each.topic), entry.item)
+            for each, entry in zip(body.sends, entries, strict=True)
         ]
         figures = self._broker.statistics.group(group, topic)
         done = await self._broker.ack_and_produce.ack_and_send(topic, group, body.acks, sends)

@@ -22,7 +22,7 @@ from app.api.http.errors import STATUS_OF_CODE, EntryProblem, Problem
 from app.api.http.request_context import STATE_PATHS
 from app.api.operations.answers import NOT_KEPT, answers_of, problem_components
 from app.api.operations.operation import Json, Operation, models_of, permissions_of
-from app.api.operations.parameters import parameters_of
+from app.api.operations.parameters import NAMESPACE, parameters_of
 
 _OTHER_STRUCTS: Final = (wire.BatchEntry, Problem, EntryProblem)
 """Those that no operation names: problems, and the lines of a batch, described in words."""
@@ -44,7 +44,7 @@ def build_document() -> Json:
     for methods in paths.values():
         for operation in methods.values():
             operation["responses"].pop("422", None)
-            operation.setdefault("parameters", [])
+            operation.setdefault("parameters", []).append(NAMESPACE)
     _declare_not_kept(paths)
     for operation in routes.OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)

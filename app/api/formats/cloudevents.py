@@ -25,6 +25,7 @@ from app.api.formats.mq_headers import decode_header
 from app.api.formats.rendering import body_members, is_json
 from app.api.http.errors import FieldError, InvalidBody
 from app.api.http.request_context import Headers
+from app.api.naming.request_namespace import shown
 from app.domain.errors import CurlewError, InvalidRequest
 from app.domain.message import Message, StoredMessage
 
@@ -180,7 +181,7 @@ def event_of(message: StoredMessage, *, force_base64: bool = False) -> dict[str,
         event = {
             "specversion": "1.0",
             "id": message.message_id,
-            "source": f"/v1/topics/{message.topic}",
+            "source": f"/v1/topics/{shown(message.topic)}",
             "type": _TYPE_OF_OTHERS,
         }
     for name in TRACE_ATTRIBUTES:

@@ -13,6 +13,7 @@ from typing import Final
 from app.api.formats.mq_headers import SendOptions
 from app.api.http.parameters import agreed
 from app.api.http.request_context import RequestContext
+from app.api.naming.request_namespace import stored
 from app.broker.dedup.tokens import Claim, KeyToken, ProducerToken
 from app.domain.errors import InvalidRequest
 from app.domain.limits import KIB
@@ -67,7 +68,7 @@ def _producer_of(options: SendOptions) -> ProducerToken | None:
             hint="the sequence is the number of the first message, from 0 on in each epoch",
             fields={"header": missing[0]},
         )
-    return ProducerToken(producer_id, epoch, seq)
+    return ProducerToken(stored("producer", producer_id), epoch, seq)
 
 
 def _key_of(text: str) -> str:

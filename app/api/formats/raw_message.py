@@ -9,6 +9,7 @@ from app.api.formats.mq_headers import encode_header
 from app.api.formats.wire import encode
 from app.api.http.errors import NotAcceptable
 from app.api.http.request_context import Headers
+from app.api.naming.request_namespace import shown
 from app.broker.produce.request_reply import expectation_of
 from app.domain.limits import (
     RAW_HEADERS_BYTES_MAX,
@@ -30,7 +31,7 @@ def raw_headers(message: StoredMessage) -> Headers:
     headers: Headers = [
         *content_type_headers(message.content_type, message.properties),
         (b"mq-message-id", encode_header(message.message_id)),
-        (b"mq-topic", message.topic.encode()),
+        (b"mq-topic", shown(message.topic).encode()),
         (b"mq-queue-id", b"%d" % message.queue_id),
         (b"mq-queue-offset", b"%d" % message.queue_offset),
         (b"mq-born-time-ms", b"%d" % message.born_time_ms),

@@ -9,6 +9,7 @@ from app.api.formats.mq_headers import SendOptions
 from app.api.formats.wire import PreparedAnswer
 from app.api.http.durations import parse_duration_ms
 from app.api.http.errors import UnsupportedFeature, did_you_mean
+from app.api.naming.request_namespace import stored
 from app.broker.transactions.transaction_table import Transaction
 from app.domain.errors import InvalidRequest
 
@@ -50,7 +51,7 @@ def preparation_of(options: SendOptions) -> Preparation | None:
             "a transaction has one producer group, which is asked when no decision comes",
             hint=_HINT,
         )
-    return Preparation(group, _check_after_ms(given.get("check-after")))
+    return Preparation(stored("producer group", group), _check_after_ms(given.get("check-after")))
 
 
 def _check_after_ms(text: str | None) -> int | None:

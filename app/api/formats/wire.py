@@ -11,8 +11,10 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec.structs import force_setattr
 
 from app.api.http.errors import EntryProblem
+from app.api.naming.request_namespace import current_namespace, shown
 from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.handles.receipt import HANDLE_CHARS_MAX
 from app.domain.limits import (
@@ -92,12 +94,34 @@ HandleText = Annotated[str, Meta(extra_json_schema={"maxLength": HANDLE_CHARS_MA
 EntryId = Annotated[str, Meta(max_length=ENTRY_ID_CHARS_MAX)]
 AttemptId = Annotated[str, Meta(max_length=ATTEMPT_ID_CHARS_MAX)]
 
-encode = msgspec.json.Encoder().encode
+_encode: Final = msgspec.json.Encoder().encode
+_NAMES: Final = ("topic", "producer_group")
+"""Fields of answers that are stored names."""
+
+
+def encode(value: object) -> bytes:
+    """`value` as JSON, with names as the request's own clients call them."""
+    return _encode(_with_shown_names(value) if current_namespace() else value)
 
 
 def encode_line(value: object) -> bytes:
-    """`value` as JSON and a line feed: in a terminal the prompt comes on a line of its own."""
+    """`encode`, and a line feed: in a terminal the prompt comes on a line of its own."""
     return encode(value) + b"\n"
+
+
+def _with_shown_names(value: object) -> object:
+    """An answer, which is nobody else's, changed in place."""
+    if isinstance(value, Struct):
+        for field in value.__struct_fields__:
+            inner = getattr(value, field)
+            if field in _NAMES:
+                force_setattr(value, field, shown(inner))
+            elif isinstance(inner, list | Struct):
+                _with_shown_names(inner)
+    elif isinstance(value, list):
+        for each in value:
+            _with_shown_names(each)
+    return value
 
 
 # --- requests -------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import msgspec
 
 from app.api.http.rate_limit_headers import quota_headers
 from app.api.http.request_context import NOT_KEPT
+from app.api.naming.request_namespace import shown_error
 from app.domain import errors
 from app.domain.errors import (
     CurlewError,
@@ -67,6 +68,8 @@ STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE": 409,
     "METADATA_UNAVAILABLE": 503,
     "METHOD_NOT_ALLOWED": 405,
+    "NAMESPACE_NOT_EMPTY": 409,
+    "NAMESPACE_NOT_FOUND": 404,
     "NOT_ACCEPTABLE": 406,
     "NOT_FOUND": 404,
     "OFFSET_EXPIRED": 410,
@@ -288,6 +291,7 @@ def error_entries(error: CurlewError) -> list[dict[str, str]] | None:
 
 def entry_problem(error: CurlewError, outcome: str | None = None) -> EntryProblem:
     """`error` as the `error` member of one batch or settle result."""
+    error = shown_error(error)
     return EntryProblem(
         type=type_of(error.code),
         title=error.title,
@@ -309,6 +313,7 @@ def render_problem(
     extra: Mapping[str, object] | None = None,
 ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Status, headers (without length and request id) and body of the problem document."""
+    error = shown_error(error)
     status = status_of(error)
     problem = Problem(
         type=type_of(error.code),

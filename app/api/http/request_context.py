@@ -71,6 +71,7 @@ class RequestContext:
         "headers",
         "held_bytes",
         "mq_headers",
+        "namespace",
         "pressure",
         "receive",
         "request_id",
@@ -89,6 +90,8 @@ class RequestContext:
         self.request_id = request_id
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.mq_headers: Headers = []
+        self.namespace = ""
+        """Of what the request names; `""`: the default one. See `request_namespace`."""
         self.started = False
         self.status = 0
         """Of the answer; 0 before it has begun."""

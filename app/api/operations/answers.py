@@ -6,14 +6,15 @@ from app.api.operations.operation import Json, Operation
 
 PROBLEM: Final = "application/problem+json"
 PROBLEM_REF: Final = "#/components/schemas/Problem"
-ALWAYS: Final = (400, 401, 403, 408, 414, 417, 431, 500, 503)
-"""What every operation may answer: bad input, foreign Host or Origin, too slow or large, faults."""
+ALWAYS: Final = (400, 401, 403, 404, 408, 414, 417, 431, 500, 503)
+"""What every operation may answer: bad input, foreign Host or Origin, a namespace or another name
+that does not exist, too slow or large, faults."""
 
 _REASONS: Final = {
     400: "The request is not valid",
     401: "The node is closed, and no API key that it knows was sent",
     403: "Host or Origin is refused",
-    404: "Something named in the path does not exist",
+    404: "The namespace, or something that the request names, does not exist",
     405: "The method is not allowed here; see Allow",
     406: "No media type in Accept can be given",
     408: "The request did not come in time; the connection is closed",
@@ -82,15 +83,11 @@ QUOTA_HEADERS: Final[Json] = {
     "RateLimit": {**_TEXT, "description": "how much of it is left"},
 }
 _WITH_QUOTA: Final = (429, 503)
-_NEVER_MISSING: Final = frozenset({"producer_group"})
-"""Names in paths that nothing has to exist for."""
 
 
 def answers_of(operation: Operation) -> dict[int, Json]:
     """All answers as OpenAPI has them, by status: its own, and the problems that it may have."""
     statuses = {*ALWAYS, *operation.problems}
-    if not (operation.makes or _NEVER_MISSING.issuperset(operation.names)):
-        statuses.add(404)
     if operation.body is not None:
         statuses |= {413, 415}
     problems = {status: _problem(status) for status in statuses}

@@ -6,7 +6,7 @@ one; the document shows it. No request is decided by it yet: all principals are 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -14,6 +14,7 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from app.api.formats.media import JSON
+from app.api.naming.request_namespace import kinds_of_path, stored_path_names
 from app.domain.access.actions import Action as Action  # noqa: PLC0414  # for those that declare
 
 Json = dict[str, Any]
@@ -105,8 +106,8 @@ class Operation:
     body: Body | None = None
     answers: Mapping[int, Answer] = field(default_factory=dict)
     problems: tuple[int, ...] = ()
-    """Statuses of its problems, beside those of every operation (`answers.ALWAYS`), 404 for a name
-    in the path of what it does not make, and 413 and 415 for a body."""
+    """Statuses of its problems, beside those of every operation (`answers.ALWAYS`), and 413 and 415
+    for a body."""
 
     sends: bool = False
     """Its problems say whether the message was stored (`outcome`)."""
@@ -121,6 +122,8 @@ class Operation:
     path: str = field(init=False)
     names: tuple[str, ...] = field(init=False)
     """The names in the path, in their order: topic, group and others."""
+    kinds: Mapping[str, str] = field(init=False)
+    """Of those that belong to a namespace, what they name."""
 
     def __post_init__(self) -> None:
         if not self.needs:
@@ -132,6 +135,14 @@ class Operation:
         object.__setattr__(self, "method", method)
         object.__setattr__(self, "path", path)
         object.__setattr__(self, "names", tuple(_NAME.findall(path)))
+        object.__setattr__(self, "kinds", kinds_of_path(path))
+
+    def stored_names(self, given: Sequence[str]) -> tuple[str, ...]:
+        """The names in the path of the request that is served, as they are stored. Raises
+        `InvalidRequest` for one that nothing can have."""
+        return tuple(
+            stored_path_names(self.kinds, dict(zip(self.names, given, strict=True))).values()
+        )
 
 
 def permissions_of(operation: Operation) -> Json:

@@ -160,6 +160,13 @@ def header(name: str, description: str, schema: Json = TEXT) -> Json:
     return _parameter(name, "header", schema, description)
 
 
+NAMESPACE: Final = header(
+    "MQ-Namespace",
+    "the namespace that names in the request are of; without it, or empty, the default one, which "
+    "has no name (query: namespace)",
+)
+"""Of every operation; the gateway takes it out before an operation is looked for."""
+
 PREFER: Final = header(
     "Prefer",
     "RFC 7240: return=minimal; respond-async to be answered before the data is on the medium; "
@@ -202,6 +209,7 @@ def parameters_of(operation: Operation) -> list[Json]:
             _parameter(name, "query", *PARAMETERS[name])
             for name in sorted(operation.query - unlisted)
         ),
+        NAMESPACE,
     ]
 
 

@@ -41,6 +41,7 @@ from app.domain.errors import (
 )
 from app.domain.handles.receipt import ReceiptHandle
 from app.domain.limits import REASON_BYTES_MAX, Limits
+from app.domain.names import DEFAULT_NAMESPACE, is_in
 from app.domain.positions import FlushMode
 
 
@@ -148,10 +149,17 @@ class Settler:
         delay_ms: int | None = None,
         invisible_ms: int | None = None,
         reason: str | None = None,
+        namespace: str = DEFAULT_NAMESPACE,
     ) -> SettleResult:
-        """Settle one handle, whose topic and group it names itself. Raises its error."""
+        """Settle one handle, whose topic and group it names itself; they have to be in the
+        namespace. Raises its error."""
         self._check_open()
         named = self._signer.read(handle)
+        if not is_in(namespace, named.topic):
+            raise InvalidReceiptHandle(
+                "the receipt handle is of another namespace",
+                hint="settle it in the namespace in which it was received",
+            )
         if action == "ack":
             results = await self.settle(named.topic, named.group, acks=(handle,))
         elif action == "nack":

@@ -8,8 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from app.domain.errors import InvalidRequest
+from app.domain.limits import NAMESPACE_CHARS_MAX
 
-_PRODUCER: Final = re.compile(r"[A-Za-z0-9._:@~-]{1,255}")
+_PRODUCER: Final = re.compile(
+    rf"(?:[A-Za-z0-9_-]{{1,{NAMESPACE_CHARS_MAX}}}%)?[A-Za-z0-9._:@~-]{{1,255}}"
+)
+"""As it is stored: with its namespace."""
 ANY_QUEUE: Final = -1
 """The scope of a sequence whose requests leave the queue to the service."""
 

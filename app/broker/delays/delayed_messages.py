@@ -34,7 +34,7 @@ from app.domain.message import (
     PROPERTY_TIMER,
     StoredMessage,
 )
-from app.domain.names import TIMER_TOPIC
+from app.domain.names import TIMER_TOPIC, is_in, namespace_of
 from app.store import Timer, TimerLogDamaged
 
 NEWEST: Final = 64
@@ -215,6 +215,11 @@ class DelayedMessages:
     def _read_handle(self, topic: str, handle: str) -> RecallHandle:
         find_topic(self._metadata, topic)
         recall = self._signer.read(handle)
+        if not is_in(namespace_of(topic), recall.topic):
+            raise InvalidRecallHandle(
+                "the recall handle belongs to another namespace",
+                hint="ask in the namespace in which the message was sent",
+            )
         if recall.topic != topic:
             raise InvalidRecallHandle(
                 f"the recall handle belongs to topic {recall.topic!r}",

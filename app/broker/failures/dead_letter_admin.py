@@ -36,7 +36,13 @@ from app.broker.tracing.message_trace import MessageTrace, TraceKind
 from app.domain.errors import CurlewError, GroupNotFound, InvalidRequest
 from app.domain.limits import MIB
 from app.domain.message import Message, StoredMessage, queue_for_sharding_key
-from app.domain.names import DEAD_LETTER_STATE_TOPIC, check_group, dead_letter_topic, retry_topic
+from app.domain.names import (
+    DEAD_LETTER_STATE_TOPIC,
+    check_group,
+    dead_letter_topic,
+    namespace_of,
+    retry_topic,
+)
 from app.domain.positions import FlushMode
 from app.store import ReadResult, StepPart
 
@@ -268,7 +274,7 @@ class DeadLetters:
         self._check_redrive(group, selection, to_topic, rate_per_s)
         total = len(selection.offsets) if selection.offsets is not None else self.count(group)
         work = partial(self._redrive, group, selection, to_topic, rate_per_s)
-        return self._operations.start("redrive", total, work)
+        return self._operations.start("redrive", total, work, namespace_of(group))
 
     def _check_redrive(
         self, group: str, selection: Selection, to_topic: str | None, rate_per_s: float | None

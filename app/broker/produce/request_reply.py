@@ -35,6 +35,7 @@ from app.domain.message import (
     StoredMessage,
     check_message,
 )
+from app.domain.names import DEFAULT_NAMESPACE, namespace_of
 from app.domain.positions import FlushMode
 
 _RANDOM_BYTES: Final = 16
@@ -66,6 +67,13 @@ class Expectation(NamedTuple):
     until_ms: int
 
 
+class _Waiting(NamedTuple):
+    """A request under way: the namespace of its topic, and what its sender waits for."""
+
+    namespace: str
+    future: asyncio.Future[Reply]
+
+
 class Requests:
     """The requests that wait on this node. One per broker."""
 
@@ -75,7 +83,7 @@ class Requests:
         self._limits = context.limits
         self._sender = sender
         self._check_open = context.gate.check_for_sends
-        self._waiting: dict[str, asyncio.Future[Reply]] = {}
+        self._waiting: dict[str, _Waiting] = {}
 
     @property
     def waiting_count(self) -> int:
@@ -109,7 +117,7 @@ class Requests:
             PROPERTY_REPLY_BY: str(self._clock.now_ms() + wait_ms),
         }
         future: asyncio.Future[Reply] = loop.create_future()
-        self._waiting[correlation_id] = future
+        self._waiting[correlation_id] = _Waiting(namespace_of(topic), future)
         try:
             stored = replace(message, system=system)
             sent = await self._sender.send(topic, stored, queue_id=queue_id, flush=flush)
@@ -126,17 +134,19 @@ class Requests:
                 future.exception()  # seen, although nobody waited for it
         return Replied(sent, correlation_id, reply)
 
-    def reply(self, correlation_id: str, message: Message) -> None:
-        """Hand `message` to the request that waits for it.
+    def reply(
+        self, correlation_id: str, message: Message, namespace: str = DEFAULT_NAMESPACE
+    ) -> None:
+        """Hand `message` to the request of the namespace that waits for it.
 
         Raises `RequestExpired` when it waits no longer, `RequestNotFound` when it never did on this
         node, and what a send raises for a message that breaks a limit.
         """
         self._check_open()
         check_message(message, self._limits)
-        future = self._waiting.get(correlation_id)
-        if future is not None and not future.done():
-            future.set_result(Reply(message, self._clock.now_ms()))
+        waiting = self._waiting.get(correlation_id)
+        if waiting is not None and waiting.namespace == namespace and not waiting.future.done():
+            waiting.future.set_result(Reply(message, self._clock.now_ms()))
             return
         node, _, token = correlation_id.partition("-")
         if node == self._node and len(token) == 2 * _RANDOM_BYTES:
@@ -151,9 +161,9 @@ class Requests:
 
     def close(self) -> None:
         """Answer all that wait: the node stops."""
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(
+        for waiting in self._waiting.values():
+            if not waiting.future.done():
+                waiting.future.set_exception(
                     ShuttingDown(
                         "the node stops; the request is stored, and nobody waits for its reply",
                         hint=_STORED_HINT,

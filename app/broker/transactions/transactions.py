@@ -47,7 +47,13 @@ from app.domain.message import (
     StoredMessage,
     check_message,
 )
-from app.domain.names import DECISION_TOPIC, HALF_TOPIC, check_group
+from app.domain.names import (
+    DECISION_TOPIC,
+    DEFAULT_NAMESPACE,
+    HALF_TOPIC,
+    check_group,
+    is_in,
+)
 from app.domain.positions import FlushMode
 from app.store import ReadResult, StepPart
 
@@ -198,10 +204,10 @@ class Transactions:
 
     # --- deciding
 
-    def find(self, transaction_id: str) -> Transaction:
-        """The transaction, or `TransactionNotFound`."""
+    def find(self, transaction_id: str, namespace: str | None = None) -> Transaction:
+        """The transaction, or `TransactionNotFound`. `namespace`: of its topic; None: any."""
         transaction = self._table.find(transaction_id)
-        if transaction is None:
+        if transaction is None or not (namespace is None or is_in(namespace, transaction.topic)):
             raise TransactionNotFound(
                 f"there is no transaction {transaction_id!r}",
                 hint=f"the last {self._limits.transactions_remembered_max} decided ones are known",
@@ -418,13 +424,16 @@ class Transactions:
         producer_group: str | None = None,
         after: str | None = None,
         count: int = 100,
+        namespace: str = DEFAULT_NAMESPACE,
     ) -> list[Transaction]:
-        """Transactions by id, which is by time: those that wait and those that are remembered."""
+        """Transactions of a namespace by id, which is by time: those that wait and those that are
+        remembered."""
         every = (*self._table.pending.values(), *self._table.decided.values())
         chosen = [
             each
             for each in every
-            if (state is None or each.state is state)
+            if is_in(namespace, each.topic)
+            and (state is None or each.state is state)
             and (producer_group is None or each.producer_group == producer_group)
             and (after is None or each.transaction_id > after)
         ]

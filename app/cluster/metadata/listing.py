@@ -9,9 +9,10 @@ import binascii
 import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from app.domain.errors import IllegalPage
+from app.domain.names import NAMESPACE_SEPARATOR, stored_name
 
 Item = TypeVar("Item")
 
@@ -26,22 +27,40 @@ class Page(Generic[Item]):
     next_page_token: str | None
 
 
+class Wanted(NamedTuple):
+    """Which names: those of a namespace that begin with `prefix`."""
+
+    namespace: str
+    prefix: str
+
+    @property
+    def stored_prefix(self) -> str:
+        return stored_name(self.namespace, self.prefix)
+
+
 def page_of(
     by_name: Mapping[str, Item],
-    prefix: str,
+    wanted: Wanted,
     page_size: int,
     page_token: str | None,
     page_size_max: int,
 ) -> Page[Item]:
-    """The items whose name begins with `prefix`, from behind `page_token` on."""
+    """The items that are wanted, from behind `page_token` on."""
     if not 1 <= page_size <= page_size_max:
         raise IllegalPage(
             f"page_size is {page_size}; it must be from 1 to {page_size_max}",
             fields={"min": 1, "max": page_size_max},
         )
     after = _name_in(page_token) if page_token else ""
-    wanted = (name for name in by_name if name > after and name.startswith(prefix))
-    names = heapq.nsmallest(page_size + 1, wanted)
+    prefix, is_default = wanted.stored_prefix, not wanted.namespace
+    found = (
+        name
+        for name in by_name
+        if name > after
+        and name.startswith(prefix)
+        and not (is_default and NAMESPACE_SEPARATOR in name)
+    )
+    names = heapq.nsmallest(page_size + 1, found)
     shown = names[:page_size]
     more = len(names) > page_size
     return Page(tuple(by_name[name] for name in shown), _token(shown[-1]) if more else None)

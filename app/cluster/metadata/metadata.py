@@ -17,10 +17,23 @@ from app.cluster.metadata.consumers.offset_snapshots import OffsetSnapshots
 from app.cluster.metadata.database.config import ClusterConfig
 from app.cluster.metadata.database.database import Database
 from app.cluster.metadata.database.failures import DatabaseFull
-from app.cluster.metadata.listing import Page, page_of
+from app.cluster.metadata.listing import Page, Wanted, page_of
 from app.cluster.metadata.schema.schema import check_file, check_schema
-from app.cluster.metadata.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
-from app.cluster.metadata.tables import deletions, nodes, shared_secrets, store_claim, versions
+from app.cluster.metadata.snapshot import (
+    ClusterSnapshot,
+    GroupView,
+    NamespaceView,
+    NodeView,
+    TopicView,
+)
+from app.cluster.metadata.tables import (
+    deletions,
+    namespaces,
+    nodes,
+    shared_secrets,
+    store_claim,
+    versions,
+)
 from app.cluster.metadata.tables.groups import GROUPS
 from app.cluster.metadata.tables.principals import Principals
 from app.cluster.metadata.tables.schedules import Schedules
@@ -32,7 +45,7 @@ from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, TopicNotFound
 from app.domain.identity import Deletion, Kind
 from app.domain.limits import Limits
-from app.domain.names import check_group, check_topic, nearest
+from app.domain.names import check_group, check_namespace, check_topic, nearest
 from app.domain.positions import CommittedOffset, FlushMode, TimestampMs
 from app.domain.settings import (
     GroupSettings,
@@ -179,11 +192,17 @@ class Metadata:
         return view
 
     def list_topics(
-        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+        self,
+        *,
+        namespace: str = "",
+        prefix: str = "",
+        page_size: int = 100,
+        page_token: str | None = None,
     ) -> Page[TopicView]:
-        """Topics by name, from the snapshot."""
+        """Topics of a namespace by name, from the snapshot."""
         size_max = self._limits.page_size_max
-        return page_of(self._snapshot.topics, prefix, page_size, page_token, size_max)
+        wanted = Wanted(namespace, prefix)
+        return page_of(self._snapshot.topics, wanted, page_size, page_token, size_max)
 
     # Consumer groups
 
@@ -259,11 +278,49 @@ class Metadata:
         return view
 
     def list_groups(
-        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+        self,
+        *,
+        namespace: str = "",
+        prefix: str = "",
+        page_size: int = 100,
+        page_token: str | None = None,
     ) -> Page[GroupView]:
-        """Groups by name, from the snapshot."""
+        """Groups of a namespace by name, from the snapshot."""
         size_max = self._limits.page_size_max
-        return page_of(self._snapshot.groups, prefix, page_size, page_token, size_max)
+        wanted = Wanted(namespace, prefix)
+        return page_of(self._snapshot.groups, wanted, page_size, page_token, size_max)
+
+    # Namespaces
+
+    async def put_namespace(self, name: str, terms: Terms | None = None) -> Changed[NamespaceView]:
+        """Make a namespace, or leave it as it is."""
+        check_namespace(name)
+        terms = terms or Terms()
+        async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
+            changed = await namespaces.put(connection, name, terms, self._clock.now_ms())
+        if not terms.is_dry_run:
+            after = changed.after
+            await self._show(after.version, lambda now: now.with_namespace(after))
+        return changed
+
+    async def delete_namespace(self, name: str, terms: Terms | None = None) -> NamespaceView:
+        """Delete a namespace; raises `NamespaceNotFound`, and `NamespaceNotEmpty` when a topic,
+        group or schedule is in it."""
+        check_namespace(name)
+        terms = terms or Terms()
+        async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
+            view, version = await namespaces.remove(connection, name, terms)
+        if not terms.is_dry_run:
+            await self._show(version, lambda now: now.without_namespace(name, version))
+        return view
+
+    def list_namespaces(
+        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+    ) -> Page[NamespaceView]:
+        """Namespaces by name, from the snapshot; the default one has no row."""
+        size_max = self._limits.page_size_max
+        wanted = Wanted("", prefix)
+        return page_of(self._snapshot.namespaces, wanted, page_size, page_token, size_max)
 
     # Committed offsets
 
@@ -371,6 +428,7 @@ class Metadata:
                 await TOPICS.load(connection),
                 await GROUPS.load(connection),
                 await versions.current(connection),
+                await namespaces.load(connection),
             )
         # While we were reading, a change of our own may have brought a newer one.
         if loaded.version >= self._snapshot.version:

@@ -80,6 +80,15 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True)
+class NamespaceView:
+    """A namespace. `version` as in `TopicView`."""
+
+    name: str
+    created_ms: TimestampMs
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """A node as it registered itself; `seen_ms` is its last sign of life."""
 
@@ -92,19 +101,37 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """Topics and groups by name, all of the metadata version `version`."""
+    """Topics, groups and namespaces by name, all of the metadata version `version`."""
 
     topics: Mapping[str, TopicView] = field(default_factory=lambda: MappingProxyType({}))
     groups: Mapping[str, GroupView] = field(default_factory=lambda: MappingProxyType({}))
     version: int = 0
+    namespaces: Mapping[str, NamespaceView] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
-    def of(cls, topics: Iterable[TopicView], groups: Iterable[GroupView], version: int) -> Self:
+    def of(
+        cls,
+        topics: Iterable[TopicView],
+        groups: Iterable[GroupView],
+        version: int,
+        namespaces: Iterable[NamespaceView] = (),
+    ) -> Self:
         return cls(
             MappingProxyType({topic.name: topic for topic in topics}),
             MappingProxyType({group.name: group for group in groups}),
             version,
+            MappingProxyType({each.name: each for each in namespaces}),
         )
+
+    def with_namespace(self, namespace: NamespaceView) -> Self:
+        """The next snapshot, after the namespace was made."""
+        namespaces = MappingProxyType({**self.namespaces, namespace.name: namespace})
+        return replace(self, namespaces=namespaces, version=namespace.version)
+
+    def without_namespace(self, name: str, version: int) -> Self:
+        """The next snapshot, after the namespace was deleted in `version`."""
+        kept = {key: each for key, each in self.namespaces.items() if key != name}
+        return replace(self, namespaces=MappingProxyType(kept), version=version)
 
     def with_topic(self, topic: TopicView) -> Self:
         """The next snapshot, after `topic` was put."""

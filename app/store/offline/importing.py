@@ -13,7 +13,7 @@ from typing import Final
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
 from app.domain.limits import Limits
-from app.domain.names import check_group, check_topic
+from app.domain.names import DEFAULT_NAMESPACE, check_group, check_topic, namespace_of
 from app.domain.positions import CommittedOffset, QueueOffset
 from app.domain.settings import TopicType
 from app.store import paths
@@ -77,6 +77,12 @@ class ImportPlan:
     left: list[LeftTopic] = field(default_factory=list)
     offsets: list[CommittedOffset] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def namespaces(self) -> list[str]:
+        """Those that topics and offsets are in; RocketMQ writes `namespace%name`, as we do."""
+        names = {topic.name for topic in self.topics} | {row.group for row in self.offsets}
+        return sorted({namespace_of(name) for name in names} - {DEFAULT_NAMESPACE})
 
 
 def plan_import(found: Survey, limits: Limits) -> ImportPlan:
@@ -162,6 +168,9 @@ def _plan_offsets(found: Survey, plan: ImportPlan) -> None:
             check_group(row.group)
         except CurlewError as error:
             plan.notes.append(f"the offset of {place} is left out: {error.detail}")
+            continue
+        if namespace_of(row.group) != namespace_of(row.topic):
+            plan.notes.append(f"the offset of {place} is left out: they are of two namespaces")
             continue
         if not 0 <= row.queue_id < queues[row.topic] or row.offset < 0:
             plan.notes.append(f"the offset of {place} is left out: {row.offset}")

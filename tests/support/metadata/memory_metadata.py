@@ -10,6 +10,7 @@ from app.domain.clock import Clock
 from app.domain.consumers.membership import GroupPulse, Membership, Rebalance
 from app.domain.errors import GroupNotFound, MetadataUnavailable, ScheduleNotFound, TopicNotFound
 from app.domain.identity import Deletion, Kind, new_generation
+from app.domain.names import is_in
 from app.domain.positions import CommittedOffset, OffsetSnapshot, QueueOffset
 from app.domain.schedules import SCHEDULE_DEFAULTS, Firing, Schedule, ScheduleSettings
 from app.domain.settings import GroupSettings, TopicSettings
@@ -317,8 +318,11 @@ class MemorySchedules:
             raise ScheduleNotFound(name)
         return self.kept[name]
 
-    async def load(self, after: str, limit: int) -> tuple[list[Schedule], bool]:
-        found = [self.kept[name] for name in sorted(self.kept) if name > after]
+    async def load(
+        self, after: str, limit: int, namespace: str = ""
+    ) -> tuple[list[Schedule], bool]:
+        names = [name for name in sorted(self.kept) if is_in(namespace, name) and name > after]
+        found = [self.kept[name] for name in names]
         return found[:limit], len(found) > limit
 
     async def remove(self, name: str, terms: Terms | None = None) -> Schedule:

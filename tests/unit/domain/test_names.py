@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.errors import IllegalTopic
+from app.domain.errors import IllegalGroup, IllegalTopic, InvalidRequest
 from app.domain.names import (
     DECISION_TOPIC,
     HALF_TOPIC,
@@ -10,11 +10,17 @@ from app.domain.names import (
     PROGRESS_TOPIC,
     TIMER_TOPIC,
     TRACE_TOPIC,
+    check_group,
+    check_namespace,
     check_topic,
     dead_letter_topic,
+    is_in,
     is_system_topic,
+    namespace_of,
     nearest,
     retry_topic,
+    split_name,
+    stored_name,
 )
 
 
@@ -53,3 +59,39 @@ def test_the_nearest_of_long_names_is_not_the_first_one() -> None:
     names = ["a-name-of-many-words-" * 5 + f"{number:05}" for number in range(120)]
     assert nearest(names[77].replace("many", "mnay", 1), names) == names[77]
     assert nearest("orders", ["o" * 127, "orders-"]) == "orders-"
+
+
+def test_a_stored_name_is_a_namespace_and_a_name() -> None:
+    assert stored_name("eu", "orders") == "eu%orders"
+    assert stored_name("", "orders") == "orders"
+    assert split_name("eu%orders") == ("eu", "orders")
+    assert split_name("orders") == ("", "orders")
+    assert split_name(dead_letter_topic("eu%billing")) == ("eu", "%DLQ%billing")
+    assert namespace_of(retry_topic("eu%billing", "eu%orders")) == "eu"
+    assert is_in("", "orders")
+    assert not is_in("", "eu%orders")
+
+
+def test_namespace_and_name_have_a_bound_together() -> None:
+    assert check_topic("eu%" + "t" * 124)
+    with pytest.raises(IllegalTopic, match="too long") as refused:
+        check_topic("eu%" + "t" * 125)
+    assert refused.value.hint == "both together have at most 126 characters"
+    with pytest.raises(IllegalGroup, match="not allowed"):
+        check_group("eu%us%billing")
+    with pytest.raises(IllegalTopic, match="reserved"):
+        check_topic("eu%rmq_sys_progress")
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a%b", "n" * 64, "rmq_sys_x"])
+def test_names_that_no_namespace_has(name: str) -> None:
+    with pytest.raises(InvalidRequest):
+        check_namespace(name)
+
+
+def test_nobody_is_told_of_names_in_another_namespace() -> None:
+    known = ["eu%orders", "orders", "us%orders"]
+    assert nearest("ordres", known) == "orders"
+    assert nearest("eu%ordres", known) == "eu%orders"
+    assert nearest("eu%ordres", ["orders", "us%orders"]) is None
+    assert nearest("ordres", ["eu%orders"]) is None

@@ -20,6 +20,7 @@ from app.api.control.schemas.client_schemas import (
     topics_of,
     version_of,
 )
+from app.api.naming.request_namespace import is_of_request
 from app.api.operations.operation import Action, Json
 from app.broker.figures.clients import ClientRow, Key
 from app.broker.insight.lag import check_known_group
@@ -94,13 +95,13 @@ async def get_client(client_id: str, services: WithServices) -> ClientDocument:
         )
         for group, rows in sorted(clients.consumers.all().items())
         for key, row in sorted(rows.items())
-        if key[0] == client_id
+        if key[0] == client_id and is_of_request(group)
     ]
     produces = [
         ProducerDocument.of(row, now_ms, node_id)
-        for _, rows in sorted(clients.producers.all().items())
+        for topic, rows in sorted(clients.producers.all().items())
         for key, row in sorted(rows.items())
-        if key[0] == client_id
+        if key[0] == client_id and is_of_request(topic)
     ]
     if not (consumes or produces):
         raise ClientNotFound(

@@ -7,6 +7,7 @@ from fastapi import Query
 
 from app.api.control.dependencies import Services, WithServices
 from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.names import TopicName
 from app.api.control.schemas.schemas import TopicStats
 from app.api.control.schemas.statistics_schemas import (
     CountsDocument,
@@ -113,7 +114,7 @@ async def get_topic_stats(
 async def get_group_stats(
     group: str,
     services: WithServices,
-    topic: Annotated[str | None, Query(description="this topic only")] = None,
+    topic: Annotated[TopicName | None, Query(description="this topic only")] = None,
     range: Range = "15m",  # noqa: A002  # the name in the URL
     step: Step = "5s",
 ) -> GroupStatistics:

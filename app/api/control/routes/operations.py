@@ -4,6 +4,7 @@ from app.api.control.dependencies import WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember
 from app.api.http.conditions import WithDryRun, is_dry_run
+from app.api.naming.request_namespace import current_namespace
 from app.api.operations.operation import Action
 from app.broker.jobs import OperationState
 
@@ -15,6 +16,7 @@ class OperationDocument(AnswerModel):
 
     operation_id: str
     kind: str
+    namespace: str
     state: OperationState
     total: int
     done: int
@@ -41,7 +43,7 @@ class OperationList(AnswerModel):
 )
 async def list_operations(services: WithServices) -> OperationList:
     """Those that run and the last that ended. A restart forgets them, not their effects."""
-    found = services.broker.jobs.newest_first()
+    found = services.broker.jobs.newest_first(current_namespace())
     return OperationList(operations=[OperationDocument.model_validate(each) for each in found])
 
 
@@ -52,7 +54,9 @@ async def list_operations(services: WithServices) -> OperationList:
 )
 async def get_operation(operation_id: str, services: WithServices) -> OperationDocument:
     """The operation."""
-    return OperationDocument.model_validate(services.broker.jobs.find(operation_id))
+    return OperationDocument.model_validate(
+        services.broker.jobs.find(operation_id, current_namespace())
+    )
 
 
 @router.serve(
@@ -65,7 +69,7 @@ async def cancel_operation(
 ) -> CancelDocument:
     """Stop after the step in progress; what is done stays done. Cancelling twice is fine."""
     tries = is_dry_run(dry_run)
-    operation = services.broker.jobs.find(operation_id)
+    operation = services.broker.jobs.find(operation_id, current_namespace())
     if not tries:
         operation.cancel()
     return CancelDocument(**OperationDocument.model_validate(operation).model_dump(), dry_run=tries)

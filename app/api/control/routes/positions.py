@@ -13,6 +13,7 @@ from app.api.control.schemas.schemas import AnswerModel, TopicOffsets
 from app.api.dataplane.client_watch import unless_gone
 from app.api.http.parameters import point_of, wait_s_of
 from app.api.large_documents import answer_of
+from app.api.naming.request_namespace import stored
 from app.api.operations.operation import Action, Answer
 from app.broker.read.topic_ends import QueueState, TopicState, TopicStates
 from app.broker.results import QueuePosition
@@ -157,4 +158,4 @@ async def get_offsets_of_topics(
 
 
 def _names(topics: str) -> Sequence[str]:
-    return [name for name in topics.split(",") if name]
+    return [stored("topic", name) for name in topics.split(",") if name]

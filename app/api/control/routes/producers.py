@@ -7,10 +7,12 @@ from pydantic import Field
 
 from app.api.control.dependencies import WithServices, json_body
 from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.names import ProducerName, TopicName
 from app.api.control.schemas.schemas import INT64_MAX, AnswerModel, Count, RequestModel
 from app.api.operations.operation import Action, Body
 from app.broker.dedup.dedup_entries import ProducerState
 from app.broker.topic_lookup import find_topic
+from app.domain.names import namespace_of
 
 router = OperationRouter("producers")
 
@@ -22,7 +24,7 @@ class SealBody(RequestModel):
     log the epoch stays open.
     """
 
-    producer: str
+    producer: ProducerName
     epoch: Count
     messages: Count = 0
 
@@ -40,9 +42,9 @@ class PlanBody(RequestModel):
     `messages_per_turn`: how many messages in a row it gives to a queue before the next one's turn.
     """
 
-    producer: str
+    producer: ProducerName
     epoch: Count
-    topic: str
+    topic: TopicName
     messages_per_turn: Annotated[int, Field(ge=1, le=INT64_MAX)] | None = None
 
 
@@ -69,6 +71,7 @@ class ProducerDocument(AnswerModel):
     """A producer. `epoch` is null when it has sent nothing, or its epoch was closed."""
 
     producer: str
+    namespace: str
     epoch: int | None
     sealed_epoch: int | None
     sequences: list[SequenceDocument]
@@ -77,6 +80,7 @@ class ProducerDocument(AnswerModel):
     def of(cls, producer: str, state: ProducerState) -> Self:
         return cls(
             producer=producer,
+            namespace=namespace_of(producer),
             epoch=state.epoch,
             sealed_epoch=state.sealed_epoch,
             sequences=[SequenceDocument(**each._asdict()) for each in state.sequences],
@@ -98,7 +102,7 @@ async def get_producer(producer: str, services: WithServices) -> ProducerDocumen
     "Fix over how many queues of a topic an epoch spreads",
     needs={"producer": Action.PUB, "topic": Action.PUB},
     body=Body(PlanBody, required=True),
-    problems=(403, 404, 409, 429, 507),
+    problems=(403, 409, 429, 507),
 )
 async def plan_epoch(
     services: WithServices,

@@ -18,6 +18,7 @@ from app.api.control.schemas.schedule_schemas import (
 from app.api.formats.media import JSON, MERGE_PATCH, require_merge_patch
 from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
 from app.api.http.parameters import check_page_size
+from app.api.naming.request_namespace import current_namespace, shown, stored
 from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer, Body
 from app.domain.changes.conditions import Changed, Terms
@@ -144,10 +145,11 @@ async def list_schedules(
 ) -> ScheduleList:
     """Schedules by name, a page at a time. Of large ones a page has fewer than `page_size`."""
     check_page_size(page_size, services.limits)
-    shown, has_more = await services.metadata.schedules.load(page_token or "", page_size)
+    after = stored("schedule", page_token) if page_token else ""
+    found, has_more = await services.metadata.schedules.load(after, page_size, current_namespace())
     return ScheduleList(
-        schedules=[ScheduleDocument.of(each, services.broker.schedules) for each in shown],
-        next_page_token=shown[-1].name if has_more else None,
+        schedules=[ScheduleDocument.of(each, services.broker.schedules) for each in found],
+        next_page_token=shown(found[-1].name) if has_more else None,
     )
 
 

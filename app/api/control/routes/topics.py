@@ -23,6 +23,7 @@ from app.api.formats.wire import MessageView, encode_line
 from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
 from app.api.http.entity_tags import VARY, is_known, tag_of_message
 from app.api.http.parameters import integer_of, point_of
+from app.api.naming.request_namespace import current_namespace
 from app.api.operations.answers import (
     BINARY,
     CACHE_HEADERS,
@@ -156,7 +157,9 @@ async def list_topics(
     services: WithServices, prefix: str = "", page_size: int = 100, page_token: str | None = None
 ) -> TopicList:
     """Topics by name, a page at a time."""
-    page = services.metadata.list_topics(prefix=prefix, page_size=page_size, page_token=page_token)
+    page = services.metadata.list_topics(
+        namespace=current_namespace(), prefix=prefix, page_size=page_size, page_token=page_token
+    )
     topics = [TopicDocument.of(topic) for topic in page.items]
     return TopicList(topics=topics, next_page_token=page.next_page_token)
 

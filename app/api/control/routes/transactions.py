@@ -6,15 +6,18 @@ from fastapi import Query, Request, Response
 
 from app.api.control.dependencies import Services, WithServices
 from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.names import ProducerGroupName
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember
 from app.api.dataplane.client_watch import unless_gone
 from app.api.formats.rendering import view_of
 from app.api.formats.wire import CheckList, CheckView, encode
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.http.parameters import wait_s_of
+from app.api.naming.request_namespace import current_namespace
 from app.api.operations.operation import Action, Answer
 from app.broker.transactions.transaction_table import Transaction, TransactionState
 from app.domain.errors import InvalidRequest
+from app.domain.names import namespace_of
 
 router = OperationRouter("transactions")
 
@@ -29,6 +32,7 @@ class TransactionDocument(AnswerModel):
     message_id: str
     state: TransactionState
     producer_group: str
+    namespace: str
     topic: str
     queue_id: int
     queue_offset: int | None
@@ -45,6 +49,7 @@ class TransactionDocument(AnswerModel):
             message_id=transaction.transaction_id,
             state=transaction.state,
             producer_group=transaction.producer_group,
+            namespace=namespace_of(transaction.topic),
             topic=transaction.topic,
             queue_id=transaction.queue_id,
             queue_offset=transaction.queue_offset,
@@ -75,7 +80,7 @@ class TransactionList(AnswerModel):
 async def list_transactions(
     services: WithServices,
     state: TransactionState | None = None,
-    producer_group: str | None = None,
+    producer_group: ProducerGroupName | None = None,
     page_size: Annotated[int, Query(ge=1)] = 100,
     page_token: str | None = None,
 ) -> TransactionList:
@@ -83,7 +88,11 @@ async def list_transactions(
     if page_size > services.limits.page_size_max:
         raise InvalidRequest(f"page_size is at most {services.limits.page_size_max}")
     found = services.broker.transactions.listed(
-        state=state, producer_group=producer_group, after=page_token, count=page_size + 1
+        state=state,
+        producer_group=producer_group,
+        after=page_token,
+        count=page_size + 1,
+        namespace=current_namespace(),
     )
     page = [TransactionDocument.of(each) for each in found[:page_size]]
     following = page[-1].transaction_id if len(found) > page_size else None
@@ -97,7 +106,9 @@ async def list_transactions(
 )
 async def get_transaction(transaction_id: str, services: WithServices) -> TransactionDocument:
     """The transaction."""
-    return TransactionDocument.of(services.broker.transactions.find(transaction_id))
+    return TransactionDocument.of(
+        services.broker.transactions.find(transaction_id, current_namespace())
+    )
 
 
 @router.serve(
@@ -130,6 +141,7 @@ async def _decide(
     services: Services, transaction_id: str, decision: TransactionState, dry_run: bool | None
 ) -> DecisionDocument:
     transactions, tries = services.broker.transactions, is_dry_run(dry_run)
+    transactions.find(transaction_id, current_namespace())
     decide = transactions.preview if tries else transactions.decide
     document = TransactionDocument.of(await decide(transaction_id, decision))
     return DecisionDocument(**{**document.model_dump(), "state": decision}, dry_run=tries)

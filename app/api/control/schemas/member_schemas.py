@@ -4,6 +4,7 @@ from typing import Self
 
 from pydantic import Field
 
+from app.api.control.schemas.names import TopicName
 from app.api.control.schemas.schemas import (
     AnswerModel,
     ConsumptionEffectDocument,
@@ -36,14 +37,14 @@ VIRTUAL_NODES_MAX = 1_000
 class SubscriptionBody(RequestModel):
     """A topic that the member reads."""
 
-    topic: str
+    topic: TopicName
     filter: str = Field(default="*", description="a tag expression, or `sql:` and a condition")
 
 
 class QueueBody(RequestModel):
     """A queue of a topic."""
 
-    topic: str
+    topic: TopicName
     queue_id: Count
 
     @property
@@ -64,7 +65,7 @@ class StrategyBody(RequestModel):
     rooms: list[str] = Field(
         default=[], description="machine_room: rooms whose queues are consumed"
     )
-    brokers: dict[str, list[str]] = Field(
+    brokers: dict[TopicName, list[str]] = Field(
         default={},
         description="per topic the broker name of each queue; `room@broker` for rooms",
     )

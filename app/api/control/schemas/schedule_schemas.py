@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue, model_validator
 from pydantic_core import to_json
 
 from app.api.control.schemas.change_documents import ChangeMembers, with_changes
+from app.api.control.schemas.names import TopicName
 from app.api.control.schemas.schemas import AnswerModel, RequestModel
 from app.api.control.schemas.setting_bodies import SettingsBody
 from app.api.formats.decoding import JSON_CONTENT_TYPE, TEXT_CONTENT_TYPE, is_header_text
@@ -17,6 +18,7 @@ from app.broker.schedules.schedules import Schedules
 from app.domain.changes.conditions import Changed
 from app.domain.changes.merging import DEFAULT, DerivedPart, Named, Reset, TextsPart
 from app.domain.errors import CurlewError
+from app.domain.names import namespace_of
 from app.domain.schedules import Missed, Schedule
 
 _BODIES: Final = ("body", "text", "body_base64")
@@ -132,7 +134,7 @@ class _ScheduleFields(SettingsBody):
         default=None, description="minute hour day month weekday; a new schedule needs it"
     )
     timezone: str | None = Field(default=None, description="of the IANA database; new: UTC")
-    topic: str | None = Field(default=None, description="a new schedule needs it")
+    topic: TopicName | None = Field(default=None, description="a new schedule needs it")
     missed: Missed | None = Field(
         default=None,
         strict=False,
@@ -192,6 +194,7 @@ class ScheduleDocument(AnswerModel):
     """A schedule. `next_due_times_ms` is empty while it is paused; `version` is also its ETag."""
 
     name: str
+    namespace: str
     cron: str
     timezone: str
     topic: str
@@ -209,6 +212,7 @@ class ScheduleDocument(AnswerModel):
         _, text, body_base64 = body_members(settings.body, None, force_base64=False)
         return cls(
             name=schedule.name,
+            namespace=namespace_of(schedule.name),
             cron=settings.cron,
             timezone=settings.timezone,
             topic=settings.topic,

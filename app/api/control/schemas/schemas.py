@@ -19,6 +19,7 @@ from app.domain.consumers.consumption import (
     ConsumptionEffectCode,
     ConsumptionState,
 )
+from app.domain.names import namespace_of
 from app.domain.positions import FlushMode
 from app.domain.settings import (
     CustomizedRetry,
@@ -118,6 +119,7 @@ class TopicDocument(AnswerModel):
     """A topic. `version` is also its ETag."""
 
     name: str
+    namespace: str
     queues: int
     type: TopicType
     flush: FlushMode
@@ -132,6 +134,7 @@ class TopicDocument(AnswerModel):
     def of(cls, topic: Topic) -> Self:
         return cls(
             name=topic.name,
+            namespace=namespace_of(topic.name),
             queues=topic.queues,
             type=topic.type,
             flush=topic.flush,
@@ -243,6 +246,7 @@ class GroupDocument(AnswerModel):
     """A consumer group. `version` is also its ETag."""
 
     name: str
+    namespace: str
     max_attempts: int
     retry_policy: RetryDocument
     order: DeliveryOrder
@@ -266,6 +270,7 @@ class GroupDocument(AnswerModel):
     def of(cls, group: Group, subscriptions: Sequence[ConsumptionState]) -> Self:
         return cls(
             name=group.name,
+            namespace=namespace_of(group.name),
             max_attempts=group.max_attempts,
             retry_policy=_policy_document(group.retry_policy),
             order=group.order,

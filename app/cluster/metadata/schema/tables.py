@@ -243,6 +243,15 @@ store_claim = Table(
     comment="one row: the store that this metadata belongs to",
 )
 
+namespaces = Table(
+    "namespaces",
+    metadata,
+    Column("name", NAME, primary_key=True),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    comment="what is in one is stored as its name, '%' and the own name",
+)
+
 principals = Table(
     "principals",
     metadata,

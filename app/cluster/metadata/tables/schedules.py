@@ -15,12 +15,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.cluster.metadata.database.database import Database
 from app.cluster.metadata.database.upserts import upsert
 from app.cluster.metadata.schema.tables import NUL, schedule_firings, schedules
-from app.cluster.metadata.tables import room, versions
+from app.cluster.metadata.tables import namespaces, room, versions
 from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, by_name, merged
 from app.domain.clock import Clock
 from app.domain.errors import ScheduleNotFound
 from app.domain.limits import PAGE_CHARS_MAX, Limits
+from app.domain.names import NAMESPACE_SEPARATOR, stored_name
 from app.domain.schedules import SCHEDULE_DEFAULTS, Firing, Schedule, ScheduleSettings
 
 _encode = msgspec.json.Encoder().encode
@@ -62,6 +63,7 @@ class Schedules:
             next_due_ms = due_of(settings)
             if present is None:
                 await room.for_schedule(connection, self._limits)
+                await namespaces.require(connection, name)
             else:
                 next_due_ms = present.next_due_after(settings, next_due_ms)
             made = Schedule(
@@ -110,14 +112,21 @@ class Schedules:
             raise _missing(name)
         return found
 
-    async def load(self, after: str, limit: int) -> tuple[list[Schedule], bool]:
-        """Schedules behind a name, by name, and whether there are more.
+    async def load(
+        self, after: str, limit: int, namespace: str = ""
+    ) -> tuple[list[Schedule], bool]:
+        """Schedules of a namespace behind a stored name, by name, and whether there are more.
 
         At most `limit`, and fewer when they are larger than `PAGE_CHARS_MAX` together.
         """
         row = schedules.c
         behind = row.name > after.partition(NUL)[0]
-        sizes = select(row.name, func.length(row.settings)).where(behind)
+        mark = stored_name(namespace, "") or NAMESPACE_SEPARATOR
+        if namespace:
+            is_wanted = row.name.startswith(mark, autoescape=True)
+        else:
+            is_wanted = ~row.name.contains(mark, autoescape=True)
+        sizes = select(row.name, func.length(row.settings)).where(behind, is_wanted)
         async with self._database.reading() as connection:
             rows = (await connection.execute(sizes.order_by(row.name).limit(limit + 1))).all()
             totals = accumulate(size for _, size in rows[:limit])

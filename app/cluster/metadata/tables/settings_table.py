@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from sqlalchemy import Row, Table, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster.metadata.tables import deletions, versions
+from app.cluster.metadata.tables import deletions, namespaces, versions
 from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, Settings, by_name, merged, without_changes
 from app.domain.errors import NotFound
@@ -180,6 +180,7 @@ class SettingsTable(Generic[View, Settings]):
         now_ms: TimestampMs,
         version: int,
     ) -> View:
+        await namespaces.require(connection, name)
         made = self.made(name, settings, generation or new_generation(), now_ms, version)
         values = {"name": name, "created_ms": now_ms, **self.columns(made)}
         await connection.execute(insert(self.table).values(values))

@@ -4,18 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cluster.metadata.listing import Page, page_of
+from app.cluster.metadata.listing import Page, Wanted, page_of
 from app.domain.errors import IllegalPage
 
-NAMES = st.text(alphabet="ab%_-Z9", min_size=1, max_size=4)
+NAMES = st.text(alphabet="ab+_-Z9", min_size=1, max_size=4)
 
 
 def page(names: set[str], prefix: str = "", size: int = 100, token: str | None = None) -> Page[str]:
     by_name = {name: name for name in names}
-    return page_of(by_name, prefix, size, token, 100)
+    return page_of(by_name, Wanted("", prefix), size, token, 100)
 
 
-@given(st.sets(NAMES), st.text(alphabet="a%", max_size=1), st.integers(1, 5))
+@given(st.sets(NAMES), st.text(alphabet="a+", max_size=1), st.integers(1, 5))
 def test_pages_together_are_the_sorted_listing(names: set[str], prefix: str, size: int) -> None:
     seen: list[str] = []
     token = None

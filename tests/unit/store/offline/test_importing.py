@@ -118,6 +118,7 @@ def everything() -> RocketDirectory:
     for number in range(20):
         made.add("orders", 3, b"n%d" % number, properties=f"KEYS\x01k{number}\x02TAGS\x01t")
     made.add("orders", 0, zlib.compress(b"long " * 100), flag=0x1)
+    made.add("eu%orders", 1, b"of a namespace")
     made.add("wide", 0, b"v6", wide_hosts=True)
     made.add("SCHEDULE_TOPIC_XXXX", 2, b"later")
     made.add("SCHEDULE_TOPIC_XXXX", 2, b"much later")
@@ -151,6 +152,8 @@ def everything() -> RocketDirectory:
                 "%RETRY%billing@billing": {0: 0},
                 "quiet@CID_RMQ_SYS_TRANS": {0: 1},
                 "orders@bad group!": {0: 1},
+                "eu%orders@eu%billing": {1: 1},
+                "eu%orders@billing": {1: 1},
                 "quiet@audit": {1: 40, 7: 1},
             }
         },
@@ -164,6 +167,7 @@ def everything() -> RocketDirectory:
 def test_topics_offsets_and_what_is_left(tmp_path: Path) -> None:
     plan = take_over(everything().write(tmp_path / "source"), tmp_path / "store")
     assert [(t.name, t.queues, t.type, t.messages) for t in plan.topics] == [
+        ("eu%orders", 2, TopicType.NORMAL, 1),
         ("orders", 8, TopicType.NORMAL, 21),
         ("quiet", 2, TopicType.FIFO, 0),
         ("wide", 1, TopicType.NORMAL, 1),
@@ -179,9 +183,12 @@ def test_topics_offsets_and_what_is_left(tmp_path: Path) -> None:
     assert plan.offsets == [
         CommittedOffset("billing", "orders", 3, QueueOffset(1007)),
         CommittedOffset("billing", "orders", 0, QueueOffset(1)),
+        CommittedOffset("eu%billing", "eu%orders", 1, QueueOffset(1)),
         CommittedOffset("audit", "quiet", 1, QueueOffset(40)),
     ]
+    assert plan.namespaces == ["eu"]
     notes = "\n".join(plan.notes)
+    assert "billing in eu%orders/1 is left out: they are of two namespaces" in notes
     assert "billing in orders/0 was 99, beyond the end; now 1" in notes
     assert "bad group!" in notes
     assert "audit in quiet/7 is left out" in notes
@@ -305,7 +312,7 @@ def test_a_short_last_segment_and_backup_settings_are_read(tmp_path: Path) -> No
     config.rename(source / "config" / "topics.json.bak")
     config.write_bytes(b"{")
     plan = take_over(source, tmp_path / "store")
-    assert [topic.queues for topic in plan.topics] == [8, 2, 1]
+    assert [topic.queues for topic in plan.topics] == [2, 8, 2, 1]
     assert any("0 of 2048 bytes" in note for note in plan.notes)
     config.with_suffix(".json.bak").write_bytes(b"{")
     with pytest.raises(SourceUnusable, match="damaged"):

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from app.api.control.dependencies import WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.routes.operations import OperationDocument
+from app.api.control.schemas.names import TopicName
 from app.api.control.schemas.schemas import AnswerModel, Count, DryRunBody
 from app.api.formats.rendering import dead_letter_view
 from app.api.formats.wire import DeadLetterList, encode
@@ -33,7 +34,7 @@ class SelectionBody(DryRunBody):
     all: bool = False
     offsets: list[Count] | None = Field(default=None, min_length=1, max_length=SELECTED_MAX)
     message_ids: list[str] | None = Field(default=None, min_length=1, max_length=SELECTED_MAX)
-    topic: str | None = Field(default=None, description="the original topic")
+    topic: TopicName | None = Field(default=None, description="the original topic")
     filter: str | None = Field(default=None, description="a filter expression")
     reason: str | None = Field(default=None, description="a part of the reason")
     from_ms: Count | None = Field(default=None, description="dead since then or later")
@@ -71,7 +72,7 @@ class SelectionBody(DryRunBody):
 class RedriveBody(SelectionBody):
     """What to deliver again, where, and how fast."""
 
-    to_topic: str | None = Field(
+    to_topic: TopicName | None = Field(
         default=None, description="default: back to this group only, under the original topic"
     )
     rate_per_s: float | None = Field(default=None, gt=0, strict=False)
@@ -129,7 +130,7 @@ async def get_dead_letters(group: str, services: WithServices) -> DeadLetterSumm
 async def list_dead_letters(
     group: str,
     services: WithServices,
-    topic: Annotated[str | None, Query(description="the original topic")] = None,
+    topic: Annotated[TopicName | None, Query(description="the original topic")] = None,
     filter: Annotated[  # noqa: A002  # the name in the URL
         str | None, Query(description="a filter expression")
     ] = None,

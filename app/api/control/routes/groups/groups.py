@@ -16,6 +16,7 @@ from app.api.control.schemas.schemas import GroupDocument, GroupList
 from app.api.control.schemas.setting_bodies import GroupBody, GroupPatch
 from app.api.formats.media import JSON, MERGE_PATCH, require_merge_patch
 from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
+from app.api.naming.request_namespace import current_namespace
 from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer, Body
 from app.broker.ports import Group
@@ -125,7 +126,9 @@ async def list_groups(
     services: WithServices, prefix: str = "", page_size: int = 100, page_token: str | None = None
 ) -> GroupList:
     """Groups by name, a page at a time."""
-    page = services.metadata.list_groups(prefix=prefix, page_size=page_size, page_token=page_token)
+    page = services.metadata.list_groups(
+        namespace=current_namespace(), prefix=prefix, page_size=page_size, page_token=page_token
+    )
     groups = group_documents(services, page.items)
     return GroupList(groups=groups, next_page_token=page.next_page_token)
 

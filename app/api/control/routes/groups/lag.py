@@ -9,6 +9,7 @@ from pydantic import Field
 from app.api.control.dependencies import WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.group_documents import consumption_states
+from app.api.control.schemas.names import GroupName, TopicName
 from app.api.control.schemas.schemas import AnswerModel, ConsumptionDocument
 from app.api.large_documents import answer_of
 from app.api.operations.operation import Action, Answer
@@ -132,7 +133,7 @@ class DeliveryDocument(AnswerModel):
 async def get_lag(
     group: str,
     services: WithServices,
-    topic: Annotated[str | None, Query(description="this topic only")] = None,
+    topic: Annotated[TopicName | None, Query(description="this topic only")] = None,
 ) -> Response:
     """Per queue and in all: ready, in flight, retrying, delayed, dead, and the oldest of them."""
     lag = await services.broker.lag.group_lag(group, topic=topic)
@@ -145,7 +146,7 @@ async def get_lag(
     needs={"topic": Action.GET, "group": Action.GET},
 )
 async def get_delivery(
-    topic: str, message_id: str, services: WithServices, group: str
+    topic: str, message_id: str, services: WithServices, group: GroupName
 ) -> DeliveryDocument:
     """Where the message stands in the group, and what can be done about it."""
     message = await services.broker.browser.message(topic, message_id)

@@ -6,6 +6,7 @@ from fastapi import Depends
 
 from app.api.control.dependencies import WithServices, json_body
 from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.names import TopicName
 from app.api.control.schemas.schemas import AnswerModel, Count, DryRunMember, RequestModel
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.operations.operation import Action, Body
@@ -54,7 +55,7 @@ class ParkedList(AnswerModel):
 class ReleaseBody(RequestModel):
     """Which message, and what becomes of it; with retry its attempts are counted anew."""
 
-    topic: str
+    topic: TopicName
     queue_id: Count
     queue_offset: Count
     action: Release

@@ -6,6 +6,7 @@ from fastapi import Query
 
 from app.api.control.dependencies import WithServices
 from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.names import GroupName
 from app.api.control.schemas.schemas import AnswerModel
 from app.api.operations.operation import Action
 from app.broker.message_copies import origin_of
@@ -66,7 +67,7 @@ async def get_trace(
     topic: str,
     message_id: str,
     services: WithServices,
-    group: Annotated[str | None, Query(description="of this group only")] = None,
+    group: Annotated[GroupName | None, Query(description="of this group only")] = None,
 ) -> TraceDocument:
     """When it was stored, and what happened to it since, for each group; as long as it is kept."""
     is_traced = find_topic(services.metadata, topic).trace

@@ -55,6 +55,8 @@ check: .venv/test.stamp ## lint, format, types, import contracts, tidiness, fres
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(TYPED)
 	cd spark_connector && ../$(BIN)/mypy
+	cd clients/python && ../../$(BIN)/mypy
+	$(BIN)/python clients/python/make_blocking.py --check
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/unit/test_tidy.py tests/unit/test_requirements.py
 	mkdir -p build
@@ -134,6 +136,7 @@ clean: ## remove what can be made again (data/ stays)
 	$(PIP) --no-deps --editable spark_connector
 	@touch $@
 
-.venv/test.stamp: .venv/demo.stamp requirements/test.txt
+.venv/test.stamp: .venv/demo.stamp requirements/test.txt clients/python/pyproject.toml
 	$(PIP) --require-hashes -r requirements/test.txt
+	$(PIP) --no-deps --editable clients/python
 	@touch $@

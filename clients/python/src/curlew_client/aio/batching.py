@@ -1,0 +1,113 @@
+"""Sends the batches of `send_async` from an event loop, and tells their futures."""
+
+import asyncio
+from collections.abc import Coroutine
+from time import monotonic
+from typing import Any
+
+from curlew_client.aio.sending import AsyncSender
+from curlew_client.errors import CurlewError
+from curlew_client.producing.batches import Batch, Batches, SendFuture
+from curlew_client.producing.messages import Message, batch_request, send_request
+from curlew_client.results import SendResult, result_of, results_of
+from curlew_client.session import Session
+
+
+class AsyncBatcher:
+    """Of one client. `wake` and what follows run on the event loop; `add` anywhere."""
+
+    def __init__(self, session: Session, sender: AsyncSender) -> None:
+        options = session.options
+        self._session = session
+        self._sender = sender
+        self.batches = Batches(
+            messages_max=options.batch_messages,
+            bytes_max=options.batch_bytes,
+            under_way_messages=options.under_way_messages,
+            under_way_bytes=options.under_way_bytes,
+            linger_s=session.linger_s,
+        )
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        """Coroutines that wait for room."""
+
+    def add(self, topic: str, message: Message) -> SendFuture | None:
+        """From another thread: add a message; None: there is no room."""
+        added = self.batches.add(topic, message, monotonic())
+        if added is None:
+            return None
+        if added.wakes:
+            self._loop.call_soon_threadsafe(self.wake)
+        return added.future
+
+    async def put(self, topic: str, message: Message) -> SendFuture:
+        """On the event loop: add a message, after waiting for room."""
+        while True:
+            added = self.batches.add(topic, message, monotonic())
+            if added is not None:
+                break
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+        if added.wakes:
+            self.wake()
+        return added.future
+
+    def wake(self) -> None:
+        """Send what is ready, and look again when the next linger is over."""
+        for batch in self.batches.ready(monotonic()):
+            self._start(self._send(batch))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_s = self.batches.next_due_s()
+        if due_s is not None:
+            self._timer = self._loop.call_later(max(due_s - monotonic(), 0), self.wake)
+
+    async def drain(self) -> None:
+        """Send everything, and wait until all of it has its results."""
+        for batch in self.batches.ready(monotonic(), all_of_them=True):
+            self._start(self._send(batch))
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, batch: Batch) -> None:
+        following: Batch | None = batch
+        while following is not None:
+            outcome = await self._results_of(following)
+            sent, following = following, self.batches.over(following)
+            sent.resolve(outcome)
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def _results_of(self, batch: Batch) -> list[SendResult | CurlewError] | CurlewError:
+        session = self._session
+        messages, topic = batch.messages, batch.key.topic
+        timeout_s, retries = session.timeout_s, session.options.async_retries
+        try:
+            if len(messages) == 1:
+                request = send_request(topic, messages[0], session.options.compress_from)
+                reply = await self._sender.send(request, timeout_s, retries)
+                if reply is None:
+                    return [SendResult(topic, is_duplicate=True)]
+                return [result_of(reply[0], topic, reply[1])]
+            request = batch_request(topic, messages, batch.key.queue_id)
+            reply = await self._sender.send(request, timeout_s, retries)
+            if reply is None:
+                return [SendResult(topic, is_duplicate=True)] * len(messages)
+            return results_of(reply[0], topic, len(messages), reply[1])
+        except CurlewError as error:
+            return error
+        except asyncio.CancelledError:
+            return CurlewError("the event loop ended while the message was under way")
+        except ValueError as error:  # one message of the batch cannot be encoded
+            return CurlewError(f"the batch cannot be sent: {error}")

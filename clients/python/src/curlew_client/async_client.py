@@ -1,0 +1,125 @@
+"""The client for asyncio."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+from curlew_client.aio.batching import AsyncBatcher
+from curlew_client.aio.pool import AsyncPool
+from curlew_client.aio.sending import AsyncSender
+from curlew_client.errors import CurlewError
+from curlew_client.face import ProducerFace, called_back
+from curlew_client.producing.batches import SendFuture
+from curlew_client.producing.messages import Message, SendRequest
+from curlew_client.results import SendResult, result_of, results_of
+from curlew_client.session import Session
+
+_LOG = logging.getLogger("curlew_client")
+
+Callback = Callable[[SendResult | None, CurlewError | None], object]
+
+
+class AsyncEngine:
+    """The connections of a client on one event loop, and what sends over them."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.pool = AsyncPool(session.options.tls, session.connect_timeout_s)
+        self.sender = AsyncSender(session, self.pool)
+        self.batcher = AsyncBatcher(session, self.sender)
+
+    async def close(self) -> None:
+        """Send what is left, let the node forget the lanes, and close the connections."""
+        session = self.session
+        await self.batcher.drain()
+        if session.lanes.made_count:
+            target = f"/v1/producers/{quote(session.lanes.family, safe='')}"
+            try:
+                await self.sender.call("DELETE", target, timeout_s=session.connect_timeout_s)
+            except CurlewError as error:  # the node forgets them by itself, later
+                _LOG.debug("the node was not told that %s is over: %s", session.client_id, error)
+        self.pool.close()
+
+
+class AsyncClient(
+    ProducerFace[
+        Coroutine[Any, Any, SendResult],
+        Coroutine[Any, Any, list[SendResult]],
+        Coroutine[Any, Any, SendFuture],
+        Coroutine[Any, Any, None],
+    ]
+):
+    """A client for asyncio: the calls of `Client`, with `await`. Belongs to one event loop."""
+
+    _engine: AsyncEngine | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    async def __aenter__(self) -> Self:
+        self._running()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _running(self) -> AsyncEngine:
+        self._session.check_usable()
+        loop = asyncio.get_running_loop()
+        if self._engine is None:
+            self._engine, self._loop = AsyncEngine(self._session), loop
+        elif self._loop is not loop:
+            raise RuntimeError(
+                "this AsyncClient belongs to another event loop; make one for each loop"
+            )
+        return self._engine
+
+    async def close(self) -> None:
+        """Send what is left, and close. May be called again."""
+        session = self._session
+        if session.state in {"closing", "closed"}:
+            return
+        session.state = "closing" if session.is_of_this_process else "closed"
+        try:
+            if self._engine is not None and session.is_of_this_process:
+                await self._engine.close()
+        finally:
+            session.closed()
+
+    async def _send(self, request: SendRequest, timeout_s: float) -> SendResult:
+        engine = self._running()
+        reply = await engine.sender.send(request, timeout_s, self._session.options.retries)
+        if reply is None:
+            return SendResult(request.topic, is_duplicate=True)
+        return result_of(reply[0], request.topic, reply[1])
+
+    async def _send_batch(self, request: SendRequest, timeout_s: float) -> list[SendResult]:
+        engine = self._running()
+        reply = await engine.sender.send(request, timeout_s, self._session.options.retries)
+        return batch_results(request, reply)
+
+    async def _send_later(
+        self, topic: str, message: Message, callback: Callback | None
+    ) -> SendFuture:
+        return called_back(await self._running().batcher.put(topic, message), callback)
+
+    async def _send_oneway(self, topic: str, message: Message) -> None:
+        _ = await self._running().batcher.put(topic, message)
+
+
+def batch_results(request: SendRequest, reply: Any) -> list[SendResult]:
+    """A result for each message; the error of the first that has one is raised."""
+    if reply is None:
+        return [SendResult(request.topic, is_duplicate=True)] * request.count
+    found = []
+    for each in results_of(reply[0], request.topic, request.count, reply[1]):
+        if isinstance(each, CurlewError):
+            raise each
+        found.append(each)
+    return found

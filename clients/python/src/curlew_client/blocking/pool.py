@@ -1,0 +1,57 @@
+# Made from aio/pool.py by make_blocking.py. Change that, and run it.
+"""Connections that are kept between requests, by node.
+
+The one used last is used first, so those that are not needed grow old and the node closes them.
+The bound on them is the bound on requests at once, which the callers keep.
+"""
+
+import ssl
+from time import monotonic
+
+from curlew_client.blocking.connection import BlockingConnection
+from curlew_client.options import Node
+from curlew_client.wire.http1 import Answer
+
+
+class BlockingPool:
+    """Connections of one client."""
+
+    def __init__(self, tls: ssl.SSLContext | None, connect_timeout_s: float) -> None:
+        self._tls = tls
+        self._connect_timeout_s = connect_timeout_s
+        self._idle: dict[str, list[BlockingConnection]] = {}
+
+    def exchange(self, node: Node, data: bytes, deadline_s: float) -> Answer:
+        """The answer to a request, on a kept connection or a new one.
+
+        Raises `ConnectionFailed`, `TimedOut` or `NotCurlew`.
+        """
+        connection = self._kept(node)
+        if connection is None:
+            left_s = min(deadline_s - monotonic(), self._connect_timeout_s)
+            connection = BlockingConnection.open(node, self._tls, max(left_s, 0.001))
+        try:
+            answer = connection.exchange(data, deadline_s)
+        except BaseException:
+            connection.close()
+            raise
+        if answer.keep_alive:
+            self._idle.setdefault(node.url, []).append(connection)
+        else:
+            connection.close()
+        return answer
+
+    def _kept(self, node: Node) -> BlockingConnection | None:
+        idle = self._idle.get(node.url)
+        while idle:
+            connection = idle.pop()
+            if not connection.is_stale:
+                return connection
+            connection.close()
+        return None
+
+    def close(self) -> None:
+        """Close the connections that are idle."""
+        for idle in self._idle.values():
+            while idle:
+                idle.pop().close()

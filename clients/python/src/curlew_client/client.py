@@ -1,0 +1,121 @@
+"""The blocking client.
+
+`send` and `send_batch` go over blocking sockets in the caller's thread. Everything else is the
+asyncio client's work, on one daemon thread with an event loop.
+"""
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+from curlew_client.async_client import AsyncEngine, batch_results
+from curlew_client.blocking.pool import BlockingPool
+from curlew_client.blocking.sending import BlockingSender
+from curlew_client.errors import CurlewError, TooMuchUnderWay
+from curlew_client.face import ProducerFace, called_back
+from curlew_client.loop_thread import LoopThread
+from curlew_client.producing.batches import SendFuture
+from curlew_client.producing.messages import Message, SendRequest
+from curlew_client.results import SendResult, result_of
+
+Callback = Callable[[SendResult | None, CurlewError | None], object]
+
+
+class Client(ProducerFace[SendResult, list[SendResult], SendFuture, None]):
+    """A client that blocks. Any number of threads may share it.
+
+    `url`: the node, or several of one cluster; without it `CURLEW_URL`, else 127.0.0.1:8710.
+    `key`: the API key; without it `CURLEW_KEY`. `client_id`: one that no other client has. The
+    other parameters are those of `Options`. Use it in a `with` block, or call `close`.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        session = self._session
+        self._pool = BlockingPool(session.options.tls, session.connect_timeout_s)
+        self._sender = BlockingSender(session, self._pool)
+        self._lock = threading.Lock()
+        self._thread: LoopThread | None = None
+        self._engine: AsyncEngine | None = None
+
+    def __enter__(self) -> Self:
+        self._session.check_usable()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _running(self) -> AsyncEngine:
+        """The asyncio side, which begins with the first call that needs it."""
+        self._session.check_usable()
+        if self._engine is None:
+            with self._lock:
+                if self._engine is None:
+                    self._thread = LoopThread(f"curlew-{self.client_id}")
+                    self._engine = self._thread.call(lambda: AsyncEngine(self._session))
+        return self._engine
+
+    def close(self) -> None:
+        """Send what is left, and close. May be called again."""
+        session = self._session
+        with self._lock:
+            if session.state in {"closing", "closed"}:
+                return
+            has_run = session.state == "running"
+            session.state = "closing" if session.is_of_this_process else "closed"
+        if not session.is_of_this_process:
+            return
+        try:
+            if has_run and (self._engine is not None or session.lanes.made_count):
+                thread = self._thread or LoopThread(f"curlew-{self.client_id}")
+                try:
+                    engine = self._engine or thread.call(lambda: AsyncEngine(session))
+                    thread.run(engine.close())
+                finally:
+                    thread.stop()
+            self._pool.close()
+        finally:
+            session.closed()
+
+    def _send(self, request: SendRequest, timeout_s: float) -> SendResult:
+        self._session.check_usable()
+        reply = self._sender.send(request, timeout_s, self._session.options.retries)
+        if reply is None:
+            return SendResult(request.topic, is_duplicate=True)
+        return result_of(reply[0], request.topic, reply[1])
+
+    def _send_batch(self, request: SendRequest, timeout_s: float) -> list[SendResult]:
+        self._session.check_usable()
+        reply = self._sender.send(request, timeout_s, self._session.options.retries)
+        return batch_results(request, reply)
+
+    def _send_later(self, topic: str, message: Message, callback: Callback | None) -> SendFuture:
+        engine = self._engine or self._running()
+        self._session.check_usable()
+        future = engine.batcher.add(topic, message)
+        if future is None:
+            future = self._when_there_is_room(engine, topic, message)
+        return called_back(future, callback)
+
+    def _when_there_is_room(self, engine: AsyncEngine, topic: str, message: Message) -> SendFuture:
+        deadline_s = monotonic() + self._session.timeout_s
+        while (left_s := deadline_s - monotonic()) > 0:
+            with engine.batcher.batches.room:
+                engine.batcher.batches.room.wait(min(left_s, 0.05))
+            future = engine.batcher.add(topic, message)
+            if future is not None:
+                return future
+        raise TooMuchUnderWay(
+            "the client holds as many messages as it may, and none of them was answered in time; "
+            "raise under_way_messages and under_way_bytes, or send less at once"
+        )
+
+    def _send_oneway(self, topic: str, message: Message) -> None:
+        _ = self._send_later(topic, message, None)

@@ -1,0 +1,193 @@
+"""The calls of a producer, as `Client` and `AsyncClient` have them: checked here once.
+
+`Client` waits for what a call gives; `AsyncClient` gives it to `await`. The type variables say
+which.
+"""
+
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack
+
+from curlew_client.errors import CurlewError
+from curlew_client.options import Options
+from curlew_client.producing.batches import SendFuture
+from curlew_client.producing.messages import (
+    Message,
+    SendRequest,
+    batch_request,
+    check_name,
+    send_request,
+)
+from curlew_client.results import SendResult
+from curlew_client.session import Session
+from curlew_client.wire.bodies import Body
+from curlew_client.wire.durations import Duration, seconds_of
+
+One = TypeVar("One")
+Many = TypeVar("Many")
+Later = TypeVar("Later")
+Nothing = TypeVar("Nothing")
+
+BATCH_MESSAGES_MAX: Final = 10_000
+
+
+class MessageOptions(TypedDict, total=False):
+    """What a message may have beside its body: see `Message`."""
+
+    tag: str | None
+    keys: Iterable[str]
+    sharding_key: str | None
+    queue_id: int | None
+    properties: Mapping[str, str] | None
+    content_type: str | None
+    delay: Duration | None
+    deliver_at_ms: int | None
+
+
+_NAMES: Final = frozenset(MessageOptions.__annotations__)
+
+
+class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):
+    """A client of one or several nodes of one service. Options: see `Options`."""
+
+    def __init__(
+        self,
+        url: str | Iterable[str] | None = None,
+        *,
+        key: str | None = None,
+        client_id: str | None = None,
+        **options: Any,
+    ) -> None:
+        self._session = Session(url, key=key, client_id=client_id, options=Options.of(options))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._session!r})"
+
+    @property
+    def client_id(self) -> str:
+        """Which the node shows in its lists of clients."""
+        return self._session.client_id
+
+    @property
+    def state(self) -> str:
+        """`created`, `running`, `closing` or `closed`."""
+        return self._session.state
+
+    # --- sending
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        timeout: Duration | None = None,
+        **message: Unpack[MessageOptions],
+    ) -> One:
+        """Send one message, and wait until it is as safe as the topic promises.
+
+        Tries again within `timeout` (of the client, 10 s), and raises a `CurlewError` whose
+        `outcome` says what became of the message. The other parameters are those of `Message`.
+        """
+        request = send_request(
+            check_name("topic", topic),
+            message_of(body, message),
+            self._session.options.compress_from,
+        )
+        return self._send(request, self._timeout_s(timeout))
+
+    def send_batch(
+        self,
+        topic: str,
+        messages: Iterable[Message | Body],
+        *,
+        queue_id: int | None = None,
+        timeout: Duration | None = None,
+    ) -> Many:
+        """Send many messages of one topic in one request: all are stored, or none.
+
+        They go to one queue, in order, unless they have sharding keys.
+        """
+        if isinstance(messages, str | bytes | bytearray | dict):
+            raise TypeError("messages is a list of bodies or of Message")
+        found = [each if isinstance(each, Message) else Message(each) for each in messages]
+        if not 1 <= len(found) <= BATCH_MESSAGES_MAX:
+            raise ValueError(
+                f"messages has {len(found)} messages; a batch has 1 to {BATCH_MESSAGES_MAX}"
+            )
+        named = {each.queue_id for each in found} - {None}
+        if queue_id is not None:
+            named.add(queue_id)
+        if len(named) > 1:
+            raise ValueError("the messages name several queues; send one batch for each")
+        request = batch_request(check_name("topic", topic), found, next(iter(named), None))
+        return self._send_batch(request, self._timeout_s(timeout))
+
+    def send_async(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        callback: "Callable[[SendResult | None, CurlewError | None], object] | None" = None,
+        **message: Unpack[MessageOptions],
+    ) -> Later:
+        """Send without waiting for the result: messages go together in batches.
+
+        Gives a `SendFuture`. Waits for room when the client holds `under_way_messages` or
+        `under_way_bytes` already. `callback(result, error)` runs in the client's own thread, and
+        must not block it.
+        """
+        check_name("topic", topic)
+        return self._send_later(topic, message_of(body, message), callback)
+
+    def send_oneway(self, topic: str, body: Body, **message: Unpack[MessageOptions]) -> Nothing:
+        """Send and forget: nobody learns whether it was stored."""
+        check_name("topic", topic)
+        return self._send_oneway(topic, message_of(body, message))
+
+    def _timeout_s(self, timeout: Duration | None) -> float:
+        return self._session.timeout_s if timeout is None else seconds_of("timeout", timeout)
+
+    @abstractmethod
+    def _send(self, request: SendRequest, timeout_s: float) -> One: ...
+
+    @abstractmethod
+    def _send_batch(self, request: SendRequest, timeout_s: float) -> Many: ...
+
+    @abstractmethod
+    def _send_later(
+        self,
+        topic: str,
+        message: Message,
+        callback: "Callable[[SendResult | None, CurlewError | None], object] | None",
+    ) -> Later: ...
+
+    @abstractmethod
+    def _send_oneway(self, topic: str, message: Message) -> Nothing: ...
+
+
+def message_of(body: Body, options: MessageOptions) -> Message:
+    """The message, or a `TypeError` that names the option which there is not."""
+    if options and not options.keys() <= _NAMES:
+        name = next(iter(options.keys() - _NAMES))
+        near = difflib.get_close_matches(name, _NAMES, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"a message has no {name!r}{hint}")
+    return Message(body, **options)
+
+
+def called_back(
+    future: SendFuture,
+    callback: "Callable[[SendResult | None, CurlewError | None], object] | None",
+) -> SendFuture:
+    """The future, which calls back when it is done."""
+    if callback is not None:
+        if not callable(callback):
+            raise TypeError("callback is a function of a result and an error")
+
+        def tell(done: SendFuture) -> None:
+            error = done.exception()
+            callback(None if error else done.result(), error)
+
+        future.add_done_callback(tell)
+    return future

@@ -1,0 +1,178 @@
+"""The options of a client, checked once; and the addresses of nodes. Pure, but for the environment
+and the name of this machine."""
+
+import difflib
+import os
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from curlew_client.wire.durations import Duration, seconds_of
+
+VERSION: Final = "0.1.0"
+URL_VARIABLE: Final = "CURLEW_URL"
+KEY_VARIABLE: Final = "CURLEW_KEY"
+DEFAULT_URL: Final = "http://127.0.0.1:8710"
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a client works. Durations are seconds, texts such as `30s`, or timedeltas."""
+
+    timeout: Duration = 10.0
+    """Of a send, all its attempts together."""
+    connect_timeout: Duration = 5.0
+    """Of one attempt to connect."""
+    retries: int = 2
+    """Attempts after the first one of `send`, `send_batch` and settling."""
+    async_retries: int = 2
+    """The same of `send_async`."""
+    retry_on_not_safe: bool = False
+    """Repeat also what is stored and not on the medium, or not replicated, in time."""
+    idempotent: bool = True
+    """Number the messages, so that a repeated one is stored once."""
+    compress_from: int | None = 4 * KIB
+    """Bytes from which a single send packs its body; None: never."""
+    linger: Duration = 0.005
+    """How long `send_async` waits for more messages of a batch."""
+    batch_messages: int = 1_000
+    """Messages of a batch of `send_async`, at most."""
+    batch_bytes: int = MIB
+    """Bytes of it, about."""
+    under_way_messages: int = 10_000
+    """Messages of `send_async` that wait for their answers, at most."""
+    under_way_bytes: int = 100 * MIB
+    """Bytes of them."""
+    connections: int = 32
+    """Sends at once, each with its connection and its lane; others wait for their turn."""
+    avoid_slow_nodes: bool = False
+    """RocketMQ's latency fault table, for clients with several nodes."""
+    tls: ssl.SSLContext | None = None
+    """For `https`; None: the certificates that this machine trusts."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Options":
+        """Options from keyword arguments: `TypeError` or `ValueError` with the right name."""
+        known = {field.name for field in fields(cls)}
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise TypeError(f"there is no option {name!r}{hint}")
+        options = cls(**given)
+        for name, lowest in _LOWEST.items():
+            _check_int(name, getattr(options, name), lowest)
+        for name in ("retry_on_not_safe", "idempotent", "avoid_slow_nodes"):
+            if not isinstance(getattr(options, name), bool):
+                raise TypeError(f"{name} is True or False")
+        for name in ("timeout", "connect_timeout", "linger"):
+            seconds_of(name, getattr(options, name))
+        if options.tls is not None and not isinstance(options.tls, ssl.SSLContext):
+            raise TypeError(f"tls is an ssl.SSLContext, not {type(options.tls).__name__}")
+        return options
+
+
+_LOWEST: Final = {
+    "retries": 0,
+    "async_retries": 0,
+    "compress_from": 0,
+    "batch_messages": 1,
+    "batch_bytes": 1,
+    "under_way_messages": 1,
+    "under_way_bytes": 1,
+    "connections": 1,
+}
+
+
+def _check_int(name: str, value: object, lowest: int) -> None:
+    if value is None and name == "compress_from":
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is an int, not {type(value).__name__}")
+    if value < lowest:
+        raise ValueError(f"{name} is {value}; it must be {lowest} or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The address of a node. `prefix` is the path behind which a proxy has it."""
+
+    url: str
+    host: str
+    port: int
+    is_tls: bool
+    prefix: str
+
+    @property
+    def authority(self) -> str:
+        """The value of `Host`."""
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        return name if self.port == (443 if self.is_tls else 80) else f"{name}:{self.port}"
+
+
+def nodes_of(url: str | Sequence[str] | None) -> list[Node]:
+    """The nodes that are named; without any `CURLEW_URL`, else the one on this machine."""
+    if url is None:
+        url = os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    texts: Iterable[Any] = url.split(",") if isinstance(url, str) else url
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise TypeError(f"url is a str or several of them, not {type(url).__name__}")
+    nodes = list({node.url: node for node in map(node_of, texts)}.values())
+    if not nodes:
+        raise ValueError("url names no node")
+    return nodes
+
+
+def node_of(url: object) -> Node:
+    """One node. A `ValueError` says what is wrong with the address."""
+    if not isinstance(url, str):
+        raise TypeError(f"url is a str such as {DEFAULT_URL!r}, not {type(url).__name__}")
+    url = url.strip()
+    if "://" not in url:
+        raise ValueError(f"the address {url!r} has no scheme; write 'http://{url}' or 'https://…'")
+    url = url.rstrip("/") if urlsplit(url).netloc else url
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"the address {url!r} cannot be read: {error}") from None
+    if parts.scheme not in {"http", "https"}:
+        raise ValueError(f"the address {url!r} begins with neither http:// nor https://")
+    if not parts.hostname:
+        raise ValueError(f"the address {url!r} has no host")
+    if parts.username or parts.password:
+        raise ValueError("the address has a user or a password in it; give the key as key=…")
+    if parts.query or parts.fragment:
+        raise ValueError(f"the address {url!r} has a query or a fragment; leave it out")
+    is_tls = parts.scheme == "https"
+    return Node(url, parts.hostname, port or (443 if is_tls else 80), is_tls, parts.path)
+
+
+def key_of(key: str | None) -> str | None:
+    """The API key that was given, else `CURLEW_KEY`."""
+    key = os.environ.get(KEY_VARIABLE) if key is None else key
+    if key is None or key == "":
+        return None
+    if not isinstance(key, str):
+        raise TypeError(f"key is a str, not {type(key).__name__}")
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise ValueError("key has characters that no API key has; is there a line feed in it?")
+    return key
+
+
+def lines_of(node: Node, key: str | None) -> str:
+    """Header lines that every request to the node has."""
+    lines = f"host: {node.authority}\r\nuser-agent: curlew-client-python/{VERSION}\r\n"
+    return f"{lines}authorization: Bearer {key}\r\n" if key else lines
+
+
+def new_client_id(now_ns: Callable[[], int]) -> str:
+    """RocketMQ's form: machine, process, and what no other client of it has."""
+    machine = "".join(c if c.isascii() and c.isalnum() else "-" for c in socket.gethostname())
+    return f"{machine[:60] or 'client'}@{os.getpid()}-{now_ns():x}"

@@ -1,0 +1,1 @@
+"""How a producer decides: messages, numbers, retries, nodes, batches. Pure, but for locks."""

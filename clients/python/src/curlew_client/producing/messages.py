@@ -1,0 +1,230 @@
+"""A message on its way out, checked; and the requests that carry it. Pure."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+from curlew_client.wire import frames
+from curlew_client.wire.bodies import Body, encode_body, packed
+from curlew_client.wire.durations import Duration, milliseconds_of
+from curlew_client.wire.http1 import header_value, path_part
+
+HEADERS_BYTES_MAX: Final = 8 * 1024
+"""More metadata than this goes as an envelope: nodes take 16 KiB of headers in all."""
+ENVELOPE: Final = "application/vnd.curlew+json"
+_INT32: Final = range(-(2**31), 2**31)
+
+
+class Message:
+    """A message to be sent: a body, and what belongs to it.
+
+    `body`: bytes, str (sent as UTF-8) or dict (sent as JSON, and its content type says so).
+    `tag`: one label that consumers filter by. `keys`: values to find it by. `sharding_key`:
+    messages of the same one go to the same queue, in order. `queue_id`: this queue. `properties`:
+    texts by name. `delay` (a duration) or `deliver_at_ms` (epoch milliseconds): when it becomes
+    visible.
+    """
+
+    __slots__ = (
+        *("body", "content_type", "deliver_at_ms", "delay_ms", "keys"),
+        *("properties", "queue_id", "sharding_key", "tag"),
+    )
+
+    def __init__(
+        self,
+        body: Body,
+        *,
+        tag: str | None = None,
+        keys: Iterable[str] = (),
+        sharding_key: str | None = None,
+        queue_id: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        content_type: str | None = None,
+        delay: Duration | None = None,
+        deliver_at_ms: int | None = None,
+    ) -> None:
+        self.body, implied = encode_body(body)
+        self.content_type = _text("content_type", content_type) or implied
+        self.tag = _text("tag", tag)
+        self.keys = _keys_of(keys) if keys else ()
+        self.sharding_key = _text("sharding_key", sharding_key)
+        self.queue_id = _count("queue_id", queue_id)
+        self.properties = _properties_of(properties) if properties else None
+        self.deliver_at_ms = _count("deliver_at_ms", deliver_at_ms)
+        self.delay_ms = None if delay is None else milliseconds_of("delay", delay)
+        if delay is not None and deliver_at_ms is not None:
+            raise ValueError("give delay or deliver_at_ms, not both")
+
+    @property
+    def is_framed(self) -> bool:
+        """Whether a batch frame can carry it: one queue, at once."""
+        return self.sharding_key is None and self.delay_ms is None and self.deliver_at_ms is None
+
+    @property
+    def size(self) -> int:
+        """About its bytes, for bounds."""
+        properties = self.properties
+        more = sum(map(len, properties)) + sum(map(len, properties.values())) if properties else 0
+        return len(self.body) + more + 64
+
+    def record(self, maker: frames.RecordMaker) -> bytes:
+        """The record of a frame."""
+        if not (self.tag or self.keys or self.properties or self.content_type):
+            return maker.make(self.body, b"")
+        properties = frames.encode_properties(
+            self.tag, self.keys, self.properties, self.content_type
+        )
+        return maker.make(self.body, properties)
+
+    def envelope(self) -> dict[str, Any]:
+        """The message as JSON, as a single send or an entry of a batch."""
+        shown: dict[str, Any] = {}
+        try:
+            shown["text"] = self.body.decode()
+        except UnicodeDecodeError:
+            from base64 import b64encode
+
+            shown["body_base64"] = b64encode(self.body).decode("ascii")
+        for name in ("tag", "sharding_key", "queue_id", "properties", "deliver_at_ms"):
+            if (value := getattr(self, name)) is not None:
+                shown[name] = value
+        if self.content_type is not None:
+            shown["content_type"] = self.content_type
+        if self.keys:
+            shown["keys"] = list(self.keys)
+        if self.delay_ms is not None:
+            shown["delay"] = f"{self.delay_ms}ms"
+        return shown
+
+
+class SendRequest:
+    """The request of one message or of many: header lines and body, without what an attempt adds.
+
+    `scope`: of its numbers. `is_pinned`: it goes to the same queue at every attempt.
+    """
+
+    __slots__ = ("body", "count", "lines", "scope", "target", "topic")
+
+    def __init__(
+        self, topic: str, target: str, lines: str, body: bytes, scope: tuple[str, int], count: int
+    ) -> None:
+        self.topic = topic
+        self.target = target
+        self.lines = lines
+        self.body = body
+        self.scope = scope
+        self.count = count
+
+
+ANY_QUEUE: Final = -1
+
+
+def send_request(topic: str, message: Message, compress_from: int | None) -> SendRequest:
+    """The request of one message; a body of `compress_from` bytes or more is packed."""
+    lines = _lines_of(message)
+    body = message.body
+    target = f"/v1/topics/{path_part(topic)}/messages"
+    scope = topic, ANY_QUEUE if message.queue_id is None else message.queue_id
+    if len(lines) > HEADERS_BYTES_MAX:
+        body = json.dumps(message.envelope(), ensure_ascii=False).encode()
+        lines = f"content-type: {ENVELOPE}\r\n"
+    elif message.content_type is not None:
+        lines += f"content-type: {message.content_type}\r\n"
+    if compress_from is not None and len(body) >= compress_from:
+        body, encoding = packed(body)
+        if encoding is not None:
+            lines += f"content-encoding: {encoding}\r\n"
+    return SendRequest(topic, target, lines, body, scope, 1)
+
+
+def batch_request(topic: str, messages: list[Message], queue_id: int | None) -> SendRequest:
+    """The request of many messages of one topic, to one queue unless they have sharding keys."""
+    target = f"/v1/topics/{path_part(topic)}/messages:batch"
+    lines = "" if queue_id is None else f"mq-queue-id: {queue_id}\r\n"
+    scope = topic, ANY_QUEUE if queue_id is None else queue_id
+    if all(message.is_framed for message in messages):
+        maker = frames.RecordMaker(topic)
+        body = frames.encode_frame([message.record(maker) for message in messages])
+        lines += f"content-type: {frames.CONTENT_TYPE}\r\n"
+    else:
+        entries = [message.envelope() for message in messages]
+        body = json.dumps({"messages": entries}, ensure_ascii=False).encode()
+        lines += "content-type: application/json\r\nprefer: handling=strict\r\n"
+    return SendRequest(topic, target, lines, body, scope, len(messages))
+
+
+def check_name(what: str, name: object) -> str:
+    """The name of a topic or a group: a text that is not empty; the rest is the node's to say."""
+    if not isinstance(name, str):
+        raise TypeError(f"{what} is a str, not {type(name).__name__}")
+    if not name:
+        raise ValueError(f"{what} is empty")
+    return name
+
+
+def _lines_of(message: Message) -> str:
+    lines = ""
+    if message.tag is not None:
+        lines = f"mq-tag: {header_value(message.tag)}\r\n"
+    if message.keys:
+        lines += f"mq-keys: {' '.join(map(header_value, message.keys))}\r\n"
+    if message.sharding_key is not None:
+        lines += f"mq-sharding-key: {header_value(message.sharding_key)}\r\n"
+    if message.queue_id is not None:
+        lines += f"mq-queue-id: {message.queue_id}\r\n"
+    if message.delay_ms is not None:
+        lines += f"mq-delay: {message.delay_ms}ms\r\n"
+    if message.deliver_at_ms is not None:
+        lines += f"mq-deliver-at: {message.deliver_at_ms}\r\n"
+    if message.properties:
+        text = json.dumps(message.properties, ensure_ascii=False, separators=(",", ":"))
+        lines += f"mq-properties: {quote(text, safe='')}\r\n"
+    return lines
+
+
+def _text(name: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is a str, not {type(value).__name__}")
+    if not value:
+        raise ValueError(f"{name} is empty; leave it out")
+    if name == "content_type" and not (value.isascii() and value.isprintable()):
+        raise ValueError(f"content_type is {value!r}; it has printable ASCII characters only")
+    return value
+
+
+def _count(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is an int, not {type(value).__name__}")
+    if value < 0:
+        raise ValueError(f"{name} is {value}; it begins at 0")
+    return value
+
+
+def _keys_of(keys: Iterable[object]) -> tuple[str, ...]:
+    if isinstance(keys, str | bytes):
+        raise TypeError(f"keys is a list of str, for instance [{keys!r}]")
+    found = []
+    for key in keys:
+        if not isinstance(key, str):
+            raise TypeError(f"keys has a {type(key).__name__}; each of them is a str")
+        if not key or " " in key:
+            raise ValueError(f"keys has {key!r}; a key is not empty and has no space")
+        found.append(key)
+    return tuple(found)
+
+
+def _properties_of(properties: object) -> dict[str, str]:
+    if not isinstance(properties, Mapping):
+        kind = type(properties).__name__
+        raise TypeError(f"properties is a dict of str to str, not {kind}")
+    found: dict[str, str] = {}
+    for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"properties has {name!r}: {value!r}; names and values are str")
+        found[name] = value
+    return found

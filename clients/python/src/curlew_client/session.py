@@ -1,0 +1,123 @@
+"""What all calls of one client share: nodes, numbers, state, and who holds which client id.
+
+States: created, running (from the first call on), closing, closed. A client belongs to the process
+that made it: in a forked child every call is refused.
+"""
+
+import os
+import re
+import threading
+import time
+import weakref
+from typing import Any, Final, Literal
+
+from curlew_client.errors import ClientClosed
+from curlew_client.options import Node, Options, key_of, lines_of, new_client_id, nodes_of
+from curlew_client.producing.fault_table import FaultTable
+from curlew_client.producing.lanes import Lane, Lanes
+from curlew_client.producing.messages import SendRequest
+from curlew_client.wire.durations import seconds_of
+
+State = Literal["created", "running", "closing", "closed"]
+
+_CLIENT_ID: Final = re.compile(r"[A-Za-z0-9._@~-]{1,120}")
+_LIVE: Final[weakref.WeakValueDictionary[str, "Session"]] = weakref.WeakValueDictionary()
+_LIVE_LOCK: Final = threading.Lock()
+
+
+class Session:
+    """One client's. Thread-safe."""
+
+    def __init__(
+        self,
+        url: Any = None,
+        *,
+        key: str | None = None,
+        client_id: str | None = None,
+        options: Options,
+    ) -> None:
+        nodes = nodes_of(url)
+        self._key = key_of(key)
+        self.options = options
+        self.timeout_s = seconds_of("timeout", options.timeout)
+        self.connect_timeout_s = seconds_of("connect_timeout", options.connect_timeout)
+        self.linger_s = seconds_of("linger", options.linger)
+        self.client_id = self._claimed(client_id)
+        self.nodes = {node.url: node for node in nodes}
+        self.faults = FaultTable(list(self.nodes), is_on=options.avoid_slow_nodes)
+        epoch = time.time_ns() // 1_000_000
+        self.lanes = Lanes(self.client_id, epoch)
+        self.state: State = "created"
+        self._lines = {node.url: lines_of(node, self._key) for node in nodes}
+        self._pid = os.getpid()
+        self.groups: set[tuple[str, str]] = set()
+        """Groups and topics that a consumer of this client reads."""
+
+    def _claimed(self, client_id: str | None) -> str:
+        if client_id is None:
+            client_id = new_client_id(time.monotonic_ns)
+        if not isinstance(client_id, str):
+            raise TypeError(f"client_id is a str, not {type(client_id).__name__}")
+        if not _CLIENT_ID.fullmatch(client_id):
+            raise ValueError(
+                f"client_id is {client_id!r}; it has 1 to 120 letters, digits, or . _ @ ~ -"
+            )
+        with _LIVE_LOCK:
+            if client_id in _LIVE:
+                raise ValueError(
+                    f"another client of this process has the client_id {client_id!r}; close it "
+                    "first, share it, or leave client_id out"
+                )
+            _LIVE[client_id] = self
+        return client_id
+
+    def __repr__(self) -> str:
+        return f"url={','.join(self.nodes)!r}, client_id={self.client_id!r}, state={self.state!r}"
+
+    @property
+    def authorization(self) -> dict[str, str]:
+        """Headers for requests of other libraries."""
+        return {"authorization": f"Bearer {self._key}"} if self._key else {}
+
+    def check_usable(self) -> None:
+        """Raise `ClientClosed` unless calls are taken."""
+        if self.state == "running" and self._pid == os.getpid():
+            return
+        if self._pid != os.getpid():
+            raise ClientClosed(
+                "this client belongs to the process that made it; make another one after a fork"
+            )
+        if self.state != "created":
+            raise ClientClosed(f"the client is {self.state}; make another one")
+        self.state = "running"
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """False in a forked child."""
+        return self._pid == os.getpid()
+
+    def closed(self) -> None:
+        """The client is closed; its id is free."""
+        self.state = "closed"
+        with _LIVE_LOCK:
+            if _LIVE.get(self.client_id) is self:
+                del _LIVE[self.client_id]
+
+    def pick(self, failed: str | None = None) -> Node:
+        """The node for the next attempt."""
+        return self.nodes[self.faults.pick(time.monotonic() * 1_000, failed)]
+
+    def render(self, node: Node, method: str, target: str, lines: str, body: bytes) -> bytes:
+        """The bytes of a request."""
+        head = f"{method} {node.prefix}{target} HTTP/1.1\r\n{self._lines[node.url]}{lines}"
+        return f"{head}content-length: {len(body)}\r\n\r\n".encode("latin-1") + body
+
+    def render_send(self, node: Node, request: SendRequest, lane: Lane | None) -> bytes:
+        """The bytes of a send; with numbers if it has a lane."""
+        lines = request.lines
+        if lane is not None:
+            lines += (
+                f"mq-producer-id: {lane.producer_id}\r\nmq-producer-epoch: {self.lanes.epoch}\r\n"
+                f"mq-producer-seq: {lane.number(request.scope)}\r\n"
+            )
+        return self.render(node, "POST", request.target, lines, request.body)

@@ -1,0 +1,49 @@
+"""Bodies of messages: from what a program has to bytes with a content type, and packed. Pure."""
+
+import gzip
+import json
+from contextlib import suppress
+from typing import Any, Final
+
+_zstandard: Any = None
+with suppress(ImportError):  # the extra may not be installed
+    import zstandard as _zstandard
+
+Body = bytes | bytearray | memoryview | str | dict[str, Any]
+
+JSON: Final = "application/json"
+_SAVED_AT_LEAST: Final = 0.9
+"""A body that packing makes no smaller than this part of itself is sent as it is."""
+_RATIO_MAX: Final = 90
+_UNSUSPECTED_BYTES: Final = 1024 * 1024
+"""A node refuses a body beyond this that unpacks to more than 100 times its size."""
+
+
+def encode_body(body: object) -> tuple[bytes, str | None]:
+    """Bytes, and the content type that follows from what it was."""
+    if isinstance(body, bytes):
+        return body, None
+    if isinstance(body, str):
+        return body.encode(), None
+    if isinstance(body, dict):
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(), JSON
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body), None
+    kind = type(body).__name__
+    raise TypeError(
+        f"a body is bytes, str (sent as UTF-8) or dict (sent as JSON), not {kind}; "
+        "encode it yourself, for instance by json.dumps(…).encode()"
+    )
+
+
+def packed(body: bytes) -> tuple[bytes, str | None]:
+    """The body and its `Content-Encoding`: zstd if the extra is installed, else gzip, or as it
+    is when that saves too little."""
+    if _zstandard is not None:
+        encoding, small = "zstd", _zstandard.ZstdCompressor(level=1).compress(body)
+    else:
+        encoding, small = "gzip", gzip.compress(body, compresslevel=1)
+    is_bomb = len(body) > _UNSUSPECTED_BYTES and len(small) * _RATIO_MAX < len(body)
+    if is_bomb or len(small) > len(body) * _SAVED_AT_LEAST:
+        return body, None
+    return small, encoding

@@ -1,13 +1,22 @@
 """Answers with one result per entry: the status line shows whether all, some or none succeeded."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 
-from app.api.formats.wire import BatchAnswer, SettleAnswer, encode_line
-from app.api.http.errors import render_problem, status_of
+from app.api.formats.merging import Entry
+from app.api.formats.wire import BatchAnswer, BatchResult, SettleAnswer, encode_line
+from app.api.http.errors import entry_problem, render_problem, status_of, with_outcome_of_send
 from app.api.http.request_context import Headers, RequestContext
-from app.domain.errors import CurlewError
+from app.broker.results import SendResult
+from app.domain.errors import CurlewError, FlushDiskTimeout
+
+ENTRIES_A_TURN: Final = 2_500
+"""Entries of a batch that one turn of the event loop makes results of, or lets go."""
 
 
 async def answer_results(
@@ -38,3 +47,42 @@ def _leading(failures: Sequence[CurlewError]) -> CurlewError:
     """The failure that names the whole: a fault of ours before one of the caller's, else the
     first."""
     return max(failures, key=lambda error: status_of(error) >= 500)
+
+
+async def results_of(
+    entries: Sequence[Entry], outcomes: Sequence[SendResult | CurlewError]
+) -> list[BatchResult]:
+    """What became of each entry; of many entries in several turns."""
+    if len(entries) < ENTRIES_A_TURN:
+        return [
+            result_of(index, entry.id, outcome)
+            for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True))
+        ]
+    results: list[BatchResult] = []
+    for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True)):
+        if index % ENTRIES_A_TURN == ENTRIES_A_TURN - 1:
+            await asyncio.sleep(0)
+        results.append(result_of(index, entry.id, outcome))
+    return results
+
+
+def result_of(index: int, entry_id: str | None, outcome: SendResult | CurlewError) -> BatchResult:
+    """What became of one entry, as the client is told."""
+    if isinstance(outcome, CurlewError):
+        problem = entry_problem(with_outcome_of_send(outcome))
+        if isinstance(outcome, FlushDiskTimeout):  # it has its place
+            place = msgspec.convert({**outcome.fields, "index": index, "status": 504}, BatchResult)
+            return replace(place, id=entry_id, error=problem)
+        return BatchResult(index, problem.status, entry_id, error=problem)
+    if outcome.recall_handle is not None:
+        return BatchResult(
+            index,
+            201,
+            entry_id,
+            outcome.message_id,
+            outcome.queue_id,
+            store_time_ms=outcome.store_time_ms,
+            deliver_time_ms=UNSET if outcome.deliver_time_ms is None else outcome.deliver_time_ms,
+            recall_handle=outcome.recall_handle,
+        )
+    return BatchResult(index, 201, entry_id, outcome.message_id, *outcome[2:5])

@@ -170,7 +170,8 @@ SEND_MESSAGE: Final = _send(
         201: Answer("The message is stored", wire.SendAnswer, _POSITION),
         202: Answer(
             "With respond-async or `MQ-Durability: memory`: in the log, and on the medium at the "
-            "next sync (`flush_interval_ms`); with MQ-Transaction: prepared",
+            "next sync (`flush_interval_ms`); with MQ-Transaction: prepared; with MQ-One-Way: "
+            "handed to the log, without a body",
             {media.JSON: (wire.SendAnswer, wire.PreparedAnswer)},
             {**_POSITION, "Location": {"schema": TEXT, "description": "of the transaction"}},
         ),
@@ -206,6 +207,7 @@ SEND_BATCH: Final = _send(
             {media.JSON: (wire.BatchAnswer, wire.FrameAnswer)},
             {**_APPLIED, **_TIMING, **_DUPLICATE},
         ),
+        202: Answer("With MQ-One-Way: all are handed to the log; without a body"),
         207: Answer("Some are stored", wire.BatchAnswer, {**_APPLIED, **_TIMING}),
     },
     problems=(404, 409, 410, 422, 429, 504, 507),

@@ -7,30 +7,20 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final
 
-import msgspec
 from msgspec import UNSET
-from msgspec.structs import replace
 
-from app.api.bodies.delivery_times import due_of
 from app.api.bodies.unpacking import CONTENT_ENCODING, packing_of, read_unpacked
-from app.api.dataplane.entry_results import answer_results
+from app.api.dataplane.entry_results import ENTRIES_A_TURN, answer_results, results_of
 from app.api.formats import media
 from app.api.formats.cloudevents import (
     EVENTS,
     VERSION_HEADER,
     attributes_of_headers,
-    decode_events,
-)
-from app.api.formats.decoding import (
-    decode_batch,
-    decode_lines,
-    lines_of,
-    message_of,
 )
 from app.api.formats.dedup_headers import DUPLICATE, IDEMPOTENCY_KEY, claim_of
-from app.api.formats.merging import message_to_send
+from app.api.formats.merging import Entry, entries_of, message_to_send
 from app.api.formats.mq_headers import (
     BATCH_HEADERS,
     TRACE_HEADERS,
@@ -57,8 +47,6 @@ from app.api.formats.transaction_headers import (
 )
 from app.api.formats.wire import (
     BatchAnswer,
-    BatchEntry,
-    BatchResult,
     FrameAnswer,
     SendAnswer,
     encode_line,
@@ -66,10 +54,8 @@ from app.api.formats.wire import (
 from app.api.http.errors import (
     InvalidBody,
     UnsupportedFeature,
-    entry_problem,
-    with_outcome_of_send,
 )
-from app.api.http.parameters import Query, agreed
+from app.api.http.parameters import Query
 from app.api.http.request_context import Headers, RequestContext, batch_too_large, body_too_large
 from app.api.telemetry.callers import note_sent
 from app.api.telemetry.request_metrics import RequestMetrics
@@ -78,10 +64,10 @@ from app.broker import Broker
 from app.broker.dedup.deduplicator import Once
 from app.broker.dedup.tokens import Claim
 from app.broker.figures.counters import TopicFigures
+from app.broker.produce.send_deadlines import Deadline
 from app.broker.results import BatchItem, SendResult
 from app.domain.errors import (
     CurlewError,
-    FlushDiskTimeout,
     InvalidRequest,
 )
 from app.domain.limits import KIB, Limits
@@ -105,17 +91,6 @@ _SPECIAL_HEADERS: Final = frozenset(
 
 _DECODED_INLINE_BYTES_MAX: Final = 256 * KIB
 """Larger batches are decoded on a thread: up to a second of processor time at the limits."""
-
-
-_ENTRIES_A_TURN: Final = 2_500
-"""Entries of a batch that one turn of the event loop makes results of, or lets go."""
-
-
-class Entry(NamedTuple):
-    """One entry of a batch: what the client calls it, and what is in it."""
-
-    id: str | None
-    item: BatchItem | CurlewError
 
 
 class Sending:
@@ -168,18 +143,19 @@ class Sending:
             refuse_with_transaction(claim is not None, "a claim to be stored once")
             refuse_with_transaction(due is not None, "a delay")
             refuse_with_transaction(options.timeout_s is not None, "a timeout")
+            refuse_with_transaction(options.one_way is True, "one_way: its answer names it")
             await self._prepare(exchange, topic, message, queue_id, options.flush, preparation)
             return
         flush = options.flush
         if ASYNC in preferences:
             preferences, flush = _answered_early(preferences, flush)
         figures = self._broker.statistics.topic(topic)
-        deadline_s = _deadline_of(options)
+        deadline = self._deadline_of(options)
         began_s = perf_counter()
         is_repeated = False
         if claim is None:
             result = await self._broker.sender.send(
-                topic, message, queue_id=queue_id, flush=flush, due=due, deadline_s=deadline_s
+                topic, message, queue_id=queue_id, flush=flush, due=due, deadline=deadline
             )
         else:
             (result,), is_repeated = await self._broker.deduplicator.send(
@@ -189,8 +165,11 @@ class Sending:
                 queue_id=queue_id,
                 flush=flush,
                 due=due,
-                deadline_s=deadline_s,
+                deadline=deadline,
             )
+        if options.one_way:
+            await self._answer_one_way(exchange, topic, figures, not is_repeated, len(message.body))
+            return
         if is_repeated:
             await self._answer_again(exchange, result, preferences)
             return
@@ -278,15 +257,15 @@ class Sending:
         limits = self._limits
         body = await read_unpacked(exchange, limits.batch_bytes_max, limits, batch_too_large)
         for_all = read_trace(headers), options.queue_id
-        work = partial(_entries_of, kind, body, line_type, limits.batch_messages_max, *for_all)
+        work = partial(entries_of, kind, body, line_type, limits.batch_messages_max, *for_all)
         if len(body) <= _DECODED_INLINE_BYTES_MAX:
             entries = work()
         else:
             entries = await asyncio.get_running_loop().run_in_executor(None, work)
         claim = await claim_of(options, exchange, body)
         await self._send_entries(exchange, topic, entries, options, spread, preferences, claim)
-        while len(entries) > _ENTRIES_A_TURN:  # a million properties take a while to be freed
-            del entries[-_ENTRIES_A_TURN:]
+        while len(entries) > ENTRIES_A_TURN:  # a million properties take a while to be freed
+            del entries[-ENTRIES_A_TURN:]
             await asyncio.sleep(0)
 
     async def _read_frame(self, exchange: RequestContext) -> bytes | bytearray | memoryview:
@@ -307,19 +286,22 @@ class Sending:
         figures = self._broker.statistics.topic(topic)
         began_s = perf_counter()
         claim = await claim_of(options, exchange, body)
-        queue_id, flush, deadline_s = options.queue_id, options.flush, _deadline_of(options)
+        queue_id, flush, deadline = options.queue_id, options.flush, self._deadline_of(options)
         answer_headers = [media.JSON_HEADER]
         is_repeated = False
         if claim is None:
             result = await self._broker.sender.send_frame(
-                topic, body, queue_id=queue_id, flush=flush, deadline_s=deadline_s
+                topic, body, queue_id=queue_id, flush=flush, deadline=deadline
             )
         else:
             result, is_repeated = await self._broker.deduplicator.send_frame(
-                topic, body, claim, queue_id=queue_id, flush=flush, deadline_s=deadline_s
+                topic, body, claim, queue_id=queue_id, flush=flush, deadline=deadline
             )
             answer_headers += [DUPLICATE] * is_repeated
         stored = (0, 0) if is_repeated else (result.count, len(body))
+        if options.one_way:
+            await self._answer_one_way(exchange, topic, figures, *stored)
+            return
         answer_headers.append(self._note(exchange, topic, figures, began_s, *stored))
         headers = applied(answer_headers, preferences, REPRESENTATION, STRICT, ASYNC)
         answer = FrameAnswer(
@@ -352,7 +334,7 @@ class Sending:
             raise InvalidBody("the batch has no messages", hint='send {"messages":[…]}')
         items = [entry.item for entry in entries]
         figures = self._broker.statistics.topic(topic)
-        deadline_s = _deadline_of(options)
+        deadline = self._deadline_of(options)
         began_s = perf_counter()
         if claim is not None:
             once = await self._broker.deduplicator.send_batch(
@@ -362,9 +344,12 @@ class Sending:
                 queue_id=options.queue_id,
                 spread=spread,
                 flush=options.flush,
-                deadline_s=deadline_s,
+                deadline=deadline,
             )
             count = (0, 0) if once.is_repeated else _stored(items, once.results)
+            if options.one_way:
+                await self._answer_one_way(exchange, topic, figures, *count)
+                return
             timing = self._note(exchange, topic, figures, began_s, *count)
             await self._answer_once(exchange, entries, once, timing, preferences)
             return
@@ -375,10 +360,14 @@ class Sending:
             spread=spread,
             strict=strict,
             flush=options.flush,
-            deadline_s=deadline_s,
+            deadline=deadline,
         )
-        timing = self._note(exchange, topic, figures, began_s, *_stored(items, outcomes))
-        results = await _results_of(entries, outcomes)
+        count = _stored(items, outcomes)
+        if options.one_way and count[0] == len(items):
+            await self._answer_one_way(exchange, topic, figures, *count)
+            return
+        timing = self._note(exchange, topic, figures, began_s, *count)
+        results = await results_of(entries, outcomes)
         failures = [outcome for outcome in outcomes if isinstance(outcome, CurlewError)]
         for failure in failures:
             self._broker.statistics.failed(topic, failure.code)
@@ -395,12 +384,39 @@ class Sending:
         preferences: frozenset[str],
     ) -> None:
         """A batch under a claim is stored whole, so there are only successes to tell."""
-        results = await _results_of(entries, once.results)
+        results = await results_of(entries, once.results)
         headers = [media.JSON_HEADER, timing, *[DUPLICATE] * once.is_repeated]
         answer = BatchAnswer(results, len(results), 0)
         await exchange.answer(
             200, applied(headers, preferences, STRICT, ASYNC), encode_line(answer)
         )
+
+    async def _answer_one_way(
+        self,
+        exchange: RequestContext,
+        topic: str,
+        figures: TopicFigures | None,
+        count: int,
+        size: int,
+    ) -> None:
+        """Nothing is told but that names, topic and limits are well; nobody knows how long the
+        medium takes."""
+        if count:
+            self._traffic.taken_in(count, size)
+            figures = figures or self._broker.statistics.topic(topic)
+            if figures is not None:
+                figures.put(count, size, None)
+            note_sent(self._broker.clients, exchange, topic, count)
+        await exchange.answer_empty(202, [])
+
+    def _deadline_of(self, options: SendOptions) -> Deadline:
+        """When the sender waits no longer, in the loop's time; None: it waits as long as it
+        takes."""
+        if options.one_way:
+            return self._broker.sender.one_way
+        if options.timeout_s is None:
+            return None
+        return asyncio.get_running_loop().time() + options.timeout_s
 
     def _note(
         self,
@@ -455,13 +471,6 @@ def _answered_early(
     return preferences, FlushMode.ASYNC
 
 
-def _deadline_of(options: SendOptions) -> float | None:
-    """When the sender waits no longer, in the loop's time; None: it waits as long as it takes."""
-    if options.timeout_s is None:
-        return None
-    return asyncio.get_running_loop().time() + options.timeout_s
-
-
 def _timing(seconds: float) -> tuple[bytes, bytes]:
     """How long the broker took; what is missing to the client's own figure is HTTP and network."""
     return b"server-timing", b"store;dur=%.2f" % (seconds * 1_000)
@@ -480,77 +489,6 @@ def _position_headers(result: SendResult) -> Headers:
     return [*headers, (b"mq-store-time-ms", b"%d" % result.store_time_ms)]
 
 
-def _entries_of(
-    kind: media.BatchKind,
-    body: bytes,
-    line_type: str | None,
-    count_max: int,
-    trace: dict[str, str],
-    queue_id: int | None,
-) -> list[Entry]:
-    """The entries with what the request says for all of them. Any thread."""
-    entries = _decoded(kind, body, line_type, count_max)
-    if trace:
-        entries = [traced(entry, trace) for entry in entries]
-    if queue_id is not None:
-        entries = [_of_queue(entry, queue_id) for entry in entries]
-    return entries
-
-
-def _decoded(
-    kind: media.BatchKind, body: bytes, line_type: str | None, count_max: int
-) -> list[Entry]:
-    """At most `count_max`, or `BatchTooLarge`: small faults must not become large errors."""
-    if kind == "lines":
-        return [
-            Entry(None, BatchItem(Message(line, content_type=line_type), None))
-            for line in lines_of(body, count_max)
-        ]
-    if kind == "events":
-        return [_entry_of_event(event) for event in decode_events(body, count_max)]
-    decode = decode_batch if kind == "json" else decode_lines
-    return [entry_of(each) for each in decode(body, count_max)]
-
-
-def _of_queue(entry: Entry, queue_id: int) -> Entry:
-    """`entry`, or its fault when it names another queue than the request does."""
-    if isinstance(entry.item, CurlewError):
-        return entry
-    try:
-        agreed("queue_id", entry.item.queue_id, queue_id)
-    except InvalidRequest as error:
-        return entry._replace(item=error)
-    return entry
-
-
-def traced(entry: Entry, trace: dict[str, str]) -> Entry:
-    """A message without a trace context of its own belongs to that of the request."""
-    item = entry.item
-    if isinstance(item, CurlewError) or "traceparent" in item.message.properties:
-        return entry
-    message = replace(item.message, properties={**item.message.properties, **trace})
-    return entry._replace(item=item._replace(message=message))
-
-
-def _entry_of_event(event: Message | CurlewError) -> Entry:
-    if isinstance(event, CurlewError):
-        return Entry(None, event)
-    return Entry(event.properties["ce-id"], BatchItem(event, None))
-
-
-def entry_of(entry: BatchEntry | CurlewError) -> Entry:
-    """What an entry of a batch asks for; its fault stands in its place."""
-    if isinstance(entry, CurlewError):
-        return Entry(None, entry)
-    try:
-        due = None
-        if entry.delay is not None or entry.deliver_at_ms is not None:
-            due = due_of(entry.delay, entry.deliver_at_ms)
-        return Entry(entry.id, BatchItem(message_of(entry), entry.queue_id, due))
-    except CurlewError as error:
-        return Entry(entry.id, error)
-
-
 def _take_event(exchange: RequestContext, options: SendOptions) -> None:
     """Add the attributes of an event in binary mode."""
     attributes = attributes_of_headers(exchange.scope["headers"])
@@ -558,42 +496,3 @@ def _take_event(exchange: RequestContext, options: SendOptions) -> None:
         put_property(options.properties, name, text)
     if (key := attributes.get("ce-partitionkey")) is not None:
         options.take("sharding_key", key)
-
-
-async def _results_of(
-    entries: Sequence[Entry], outcomes: Sequence[SendResult | CurlewError]
-) -> list[BatchResult]:
-    """What became of each entry; of many entries in several turns."""
-    if len(entries) < _ENTRIES_A_TURN:
-        return [
-            result_of(index, entry.id, outcome)
-            for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True))
-        ]
-    results: list[BatchResult] = []
-    for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True)):
-        if index % _ENTRIES_A_TURN == _ENTRIES_A_TURN - 1:
-            await asyncio.sleep(0)
-        results.append(result_of(index, entry.id, outcome))
-    return results
-
-
-def result_of(index: int, entry_id: str | None, outcome: SendResult | CurlewError) -> BatchResult:
-    """What became of one entry, as the client is told."""
-    if isinstance(outcome, CurlewError):
-        problem = entry_problem(with_outcome_of_send(outcome))
-        if isinstance(outcome, FlushDiskTimeout):  # it has its place
-            place = msgspec.convert({**outcome.fields, "index": index, "status": 504}, BatchResult)
-            return replace(place, id=entry_id, error=problem)
-        return BatchResult(index, problem.status, entry_id, error=problem)
-    if outcome.recall_handle is not None:
-        return BatchResult(
-            index,
-            201,
-            entry_id,
-            outcome.message_id,
-            outcome.queue_id,
-            store_time_ms=outcome.store_time_ms,
-            deliver_time_ms=UNSET if outcome.deliver_time_ms is None else outcome.deliver_time_ms,
-            recall_handle=outcome.recall_handle,
-        )
-    return BatchResult(index, 201, entry_id, outcome.message_id, *outcome[2:5])

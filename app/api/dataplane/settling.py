@@ -8,9 +8,8 @@ from msgspec import UNSET
 
 from app.api.bodies.entry_counting import check_settled_count
 from app.api.bodies.unpacking import read_unpacked
-from app.api.dataplane.entry_results import answer_results
+from app.api.dataplane.entry_results import answer_results, result_of
 from app.api.dataplane.receiving import invisible_ms_of
-from app.api.dataplane.sending import Entry, entry_of, result_of, traced
 from app.api.formats import media
 from app.api.formats.decoding import (
     ack_decoder,
@@ -20,6 +19,7 @@ from app.api.formats.decoding import (
     receipt_change_decoder,
     settle_decoder,
 )
+from app.api.formats.merging import Entry, entry_of, traced
 from app.api.formats.mq_headers import read_trace
 from app.api.formats.wire import (
     ReceiptAnswer,

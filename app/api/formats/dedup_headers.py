@@ -24,9 +24,13 @@ DUPLICATE: Final = (b"mq-duplicate", b"true")
 
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _BARE: Final = re.compile(r"[!#-\[\]-~]+")
-_TIMEOUT: Final = b"mq-timeout"
-_TIMEOUT_PARAMETER: Final = b"timeout="
-"""How long somebody waits is no part of what is asked for: a repetition may wait longer."""
+_HOW_IT_IS_ASKED: Final = frozenset({"timeout", "one_way", "forward", "read", "namespace"})
+"""Aliases of headers that are no part of what is asked for: how long somebody waits, and how the
+request finds its node and its names. A repetition may say them otherwise."""
+_HEADERS_LEFT_OUT: Final = frozenset(
+    f"mq-{alias.replace('_', '-')}".encode() for alias in _HOW_IT_IS_ASKED
+)
+_PARAMETERS_LEFT_OUT: Final = frozenset(alias.encode() for alias in _HOW_IT_IS_ASKED)
 _FINGERPRINT_BYTES: Final = 12
 _DIGESTED_INLINE_BYTES_MAX: Final = 256 * KIB
 """The digest of a larger body is made on a thread: a millisecond a MiB."""
@@ -87,11 +91,15 @@ def _key_of(text: str) -> str:
 async def _fingerprint(exchange: RequestContext, body: bytes | bytearray | memoryview) -> str:
     digest = blake2b(digest_size=_FINGERPRINT_BYTES)
     content_type = exchange.headers.get(b"content-type", b"")
-    lines = [b": ".join(pair) for pair in sorted(exchange.mq_headers) if pair[0] != _TIMEOUT]
-    query = exchange.query
-    if _TIMEOUT_PARAMETER in query:
-        given = query.split(b"&")
-        query = b"&".join([each for each in given if not each.startswith(_TIMEOUT_PARAMETER)])
+    given = sorted(exchange.mq_headers)
+    lines = [b": ".join(pair) for pair in given if pair[0] not in _HEADERS_LEFT_OUT]
+    query = b"&".join(
+        [
+            each
+            for each in exchange.query.split(b"&")
+            if each.partition(b"=")[0] not in _PARAMETERS_LEFT_OUT
+        ]
+    )
     head = [exchange.instance.encode(), query, content_type, *lines, b""]
     digest.update(b"\n".join(head))
     if len(body) <= _DIGESTED_INLINE_BYTES_MAX:

@@ -1,6 +1,7 @@
-"""A message of a body, and what headers and query say of it: one message, or a contradiction.
+"""What requests ask to be sent: one message or the entries of a batch, of body, headers and query.
 
-Pure; for every operation that takes an envelope or an event.
+Pure; for every operation that takes an envelope or an event. What is said twice in two ways is a
+contradiction, which in a batch stands in its entry's place.
 """
 
 from typing import NamedTuple
@@ -8,12 +9,21 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from app.api.bodies.delivery_times import due_of
-from app.api.formats.cloudevents import decode_event
-from app.api.formats.decoding import envelope_decoder, message_of
-from app.api.formats.media import BodyKind
+from app.api.formats.cloudevents import decode_event, decode_events
+from app.api.formats.decoding import (
+    decode_batch,
+    decode_lines,
+    envelope_decoder,
+    lines_of,
+    message_of,
+)
+from app.api.formats.media import BatchKind, BodyKind
 from app.api.formats.mq_headers import SendOptions, put_property
+from app.api.formats.wire import BatchEntry
 from app.api.http.parameters import agreed
+from app.broker.results import BatchItem
 from app.domain.delays import Due
+from app.domain.errors import CurlewError, InvalidRequest
 from app.domain.message import Message
 
 
@@ -62,3 +72,79 @@ def merged(message: Message, options: SendOptions) -> Message:
         properties=properties,
         born_time_ms=agreed("born_time_ms", message.born_time_ms, options.born_time_ms),
     )
+
+
+class Entry(NamedTuple):
+    """One entry of a batch: what the client calls it, and what is in it."""
+
+    id: str | None
+    item: BatchItem | CurlewError
+
+
+def entries_of(
+    kind: BatchKind,
+    body: bytes,
+    line_type: str | None,
+    count_max: int,
+    trace: dict[str, str],
+    queue_id: int | None,
+) -> list[Entry]:
+    """The entries with what the request says for all of them. Any thread."""
+    entries = _decoded(kind, body, line_type, count_max)
+    if trace:
+        entries = [traced(entry, trace) for entry in entries]
+    if queue_id is not None:
+        entries = [_of_queue(entry, queue_id) for entry in entries]
+    return entries
+
+
+def _decoded(kind: BatchKind, body: bytes, line_type: str | None, count_max: int) -> list[Entry]:
+    """At most `count_max`, or `BatchTooLarge`: small faults must not become large errors."""
+    if kind == "lines":
+        return [
+            Entry(None, BatchItem(Message(line, content_type=line_type), None))
+            for line in lines_of(body, count_max)
+        ]
+    if kind == "events":
+        return [_entry_of_event(event) for event in decode_events(body, count_max)]
+    decode = decode_batch if kind == "json" else decode_lines
+    return [entry_of(each) for each in decode(body, count_max)]
+
+
+def _of_queue(entry: Entry, queue_id: int) -> Entry:
+    """`entry`, or its fault when it names another queue than the request does."""
+    if isinstance(entry.item, CurlewError):
+        return entry
+    try:
+        agreed("queue_id", entry.item.queue_id, queue_id)
+    except InvalidRequest as error:
+        return entry._replace(item=error)
+    return entry
+
+
+def traced(entry: Entry, trace: dict[str, str]) -> Entry:
+    """A message without a trace context of its own belongs to that of the request."""
+    item = entry.item
+    if isinstance(item, CurlewError) or "traceparent" in item.message.properties:
+        return entry
+    message = replace(item.message, properties={**item.message.properties, **trace})
+    return entry._replace(item=item._replace(message=message))
+
+
+def _entry_of_event(event: Message | CurlewError) -> Entry:
+    if isinstance(event, CurlewError):
+        return Entry(None, event)
+    return Entry(event.properties["ce-id"], BatchItem(event, None))
+
+
+def entry_of(entry: BatchEntry | CurlewError) -> Entry:
+    """What an entry of a batch asks for; its fault stands in its place."""
+    if isinstance(entry, CurlewError):
+        return Entry(None, entry)
+    try:
+        due = None
+        if entry.delay is not None or entry.deliver_at_ms is not None:
+            due = due_of(entry.delay, entry.deliver_at_ms)
+        return Entry(entry.id, BatchItem(message_of(entry), entry.queue_id, due))
+    except CurlewError as error:
+        return Entry(entry.id, error)

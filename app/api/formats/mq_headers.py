@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 
 from app.api.http.errors import UnknownParameter, UnsupportedFeature, did_you_mean
-from app.api.http.parameters import Query, agreed, integer_of, timeout_s_of
+from app.api.http.parameters import Query, agreed, flag_of, integer_of, timeout_s_of
 from app.api.http.request_context import Headers
 from app.domain.errors import IllegalProperty, InvalidRequest
 from app.domain.positions import FlushMode, TimestampMs
@@ -31,6 +31,7 @@ MESSAGE_HEADERS: Final = {
     b"mq-properties": "properties",
     b"mq-durability": "durability",
     b"mq-timeout": "timeout",
+    b"mq-one-way": "one_way",
     b"mq-delay": "delay",
     b"mq-deliver-at": "deliver_at_ms",
     b"mq-transaction": "transaction",
@@ -47,6 +48,7 @@ BATCH_HEADERS: Final = {
     b"mq-queue-id": "queue_id",
     b"mq-durability": "durability",
     b"mq-timeout": "timeout",
+    b"mq-one-way": "one_way",
     b"mq-producer-id": "producer_id",
     b"mq-producer-epoch": "producer_epoch",
     b"mq-producer-seq": "producer_seq",
@@ -76,6 +78,8 @@ class SendOptions:
     flush: FlushMode | None = None
     timeout_s: float | None = None
     """Seconds that the sender waits for the medium."""
+    one_way: bool | None = None
+    """Nobody waits for what becomes of it."""
     delay: str | None = None
     deliver_at: str | None = None
     transaction: str | None = None
@@ -96,6 +100,8 @@ class SendOptions:
             self._set(alias, "flush", _flush_of(text))
         elif alias == "timeout":
             self._set(alias, "timeout_s", timeout_s_of(text))
+        elif alias == "one_way":
+            self._set(alias, alias, flag_of(alias, text))
         else:
             self._set(alias, "deliver_at" if alias == "deliver_at_ms" else alias, text)
 

@@ -135,13 +135,7 @@ class Query:
 
     def flag(self, name: str) -> bool:
         text = self._values.get(name)
-        if text is None or text in {"false", "0"}:
-            return False
-        if text in {"true", "1", ""}:
-            return True
-        raise InvalidRequest(
-            f"{name} is {text!r}; it must be true or false", fields={"parameter": name}
-        )
+        return text is not None and flag_of(name, text)
 
     def choice(self, name: str, choices: Collection[str]) -> str | None:
         text = self._values.get(name)
@@ -155,6 +149,17 @@ class Query:
     def wait_s(self, wait_seconds_max: int) -> float | None:
         text = self._values.get("wait")
         return None if text is None else wait_s_of(text, wait_seconds_max)
+
+
+def flag_of(name: str, text: str) -> bool:
+    """Whether a flag that is given is set; `InvalidRequest` for what is none."""
+    if text in {"false", "0"}:
+        return False
+    if text in {"true", "1", ""}:
+        return True
+    raise InvalidRequest(
+        f"{name} is {text!r}; it must be true or false", fields={"parameter": name}
+    )
 
 
 def timeout_s_of(text: str) -> float:

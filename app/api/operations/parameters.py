@@ -96,6 +96,11 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "max_messages": (POSITIVE, "at most so many messages"),
     "min_messages": (POSITIVE, "a waiting request is answered as soon as there are so many"),
     "offset": (INTEGER, "start at this offset"),
+    "one_way": (
+        FLAG,
+        "answer 202 without a body once names, topic and limits are decided and the message is "
+        "handed to the log; what fails later is only counted (`curlew_one_way_dropped_total`)",
+    ),
     "producer_group": (
         _text(NAME_CHARS_MAX),
         "who is asked when a transaction is not decided in time",

@@ -140,6 +140,12 @@ def _state(sources: Sources) -> Iterator[Family]:
     yield from _waiting(sources.dead_letters)
     yield from _as_rocketmq(sources)
     yield Family(
+        "curlew_one_way_dropped_total",
+        "counter",
+        "Messages of one-way sends that failed after their answer, by the code of the error.",
+        [(f'{{reason="{code}"}}', count) for code, count in broker.sender.one_way.dropped.items()],
+    )
+    yield Family(
         "curlew_store_damage_total",
         "counter",
         "Damage found in the store since the start, by kind.",

@@ -60,10 +60,6 @@ class Stored(NamedTuple):
         await self.confirmation.wait()
         return await self.placed()
 
-    async def is_safe_by(self, deadline_s: float | None) -> bool:
-        """As `AppendFuture.is_safe_by`."""
-        return await self.confirmation.is_safe_by(deadline_s)
-
     async def placed(self) -> list[SendResult]:
         """The `results` as they will be, confirmed or not."""
         found: list[SendResult | CurlewError | None] = [None] * sum(map(len, self.chosen.values()))

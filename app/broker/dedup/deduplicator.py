@@ -34,7 +34,12 @@ from app.broker.journal.append_future import AppendFuture, with_outcome
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.journal.journal import Journal
 from app.broker.ports import Topic
-from app.broker.produce.send_deadlines import not_safe_yet, wait_with_place
+from app.broker.produce.send_deadlines import (
+    Deadline,
+    is_safe_by,
+    not_safe_yet,
+    wait_with_place,
+)
 from app.broker.produce.send_steps import SendStep, encoded_part, made
 from app.broker.produce.sender import Sender
 from app.broker.results import BatchItem, FrameResult, SendResult
@@ -141,12 +146,12 @@ class Deduplicator:
         queue_id: int | None = None,
         flush: FlushMode | None = None,
         due: Due | None = None,
-        deadline_s: float | None = None,
+        deadline: Deadline = None,
     ) -> Once:
-        """Store one message once. Errors carry `outcome`. `deadline_s` as for `Sender.send`."""
+        """Store one message once. Errors carry `outcome`. `deadline` as for `Sender.send`."""
         item = BatchItem(message, due=due)
         return await self.send_batch(
-            topic_name, [item], claim, queue_id=queue_id, flush=flush, deadline_s=deadline_s
+            topic_name, [item], claim, queue_id=queue_id, flush=flush, deadline=deadline
         )
 
     async def send_batch(
@@ -158,7 +163,7 @@ class Deduplicator:
         queue_id: int | None = None,
         spread: bool = False,
         flush: FlushMode | None = None,
-        deadline_s: float | None = None,
+        deadline: Deadline = None,
     ) -> Once:
         """Store all messages once, or raise the first entry's error and store none.
 
@@ -186,9 +191,11 @@ class Deduplicator:
             stored = self._append(topic, parts, claim, scope, now_ms, flush)
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from None
-        if deadline_s is not None and not await stored.is_safe_by(deadline_s):
+        if deadline is None:
+            return Once(await stored.results(), is_repeated=False)
+        if not await is_safe_by(deadline, stored.confirmation, len(items)):
             raise not_safe_yet((await stored.placed())[0])
-        return Once(await stored.results(), is_repeated=False)
+        return Once(await stored.placed(), is_repeated=False)
 
     async def send_frame(
         self,
@@ -198,9 +205,9 @@ class Deduplicator:
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
-        deadline_s: float | None = None,
+        deadline: Deadline = None,
     ) -> FrameOnce:
-        """Store a frame once; of one that was stored in part, the rest. `deadline_s` as for
+        """Store a frame once; of one that was stored in part, the rest. `deadline` as for
         `Sender.send`."""
         self._check_open()
         try:
@@ -212,7 +219,7 @@ class Deduplicator:
             scope = ANY_QUEUE if queue_id is None else queue_id
             if frame.delivery_times is not None:
                 return await self._send_delayed_frame(
-                    topic, chosen, frame, claim, scope, flush, deadline_s
+                    topic, chosen, frame, claim, scope, flush, deadline
                 )
             now_ms = self._clock.now_ms()
             found = self._table.look(claim, key, scope, frame.count, now_ms)
@@ -231,10 +238,10 @@ class Deduplicator:
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from None
         result = _frame_result(topic_name, chosen, appended)
-        if deadline_s is None:
+        if deadline is None:
             await confirmation.wait()
         else:
-            await wait_with_place(confirmation, deadline_s, result)
+            await wait_with_place(confirmation, deadline, result)
         return FrameOnce(result, is_repeated=False)
 
     async def _send_delayed_frame(
@@ -245,7 +252,7 @@ class Deduplicator:
         claim: Claim,
         scope: int,
         flush: FlushMode | None,
-        deadline_s: float | None,
+        deadline: Deadline,
     ) -> FrameOnce:
         """One with delivery times: the entry and the messages as one step."""
         key = topic_key(topic.name, topic.generation)
@@ -272,10 +279,10 @@ class Deduplicator:
         pending.settle = self._table.taken(entry)
         step.appended = appended[1:]
         result = step.frame_result(topic.name, queue_id)
-        if deadline_s is None:
+        if deadline is None:
             await pending.confirmation.wait()
         else:
-            await wait_with_place(pending.confirmation, deadline_s, result)
+            await wait_with_place(pending.confirmation, deadline, result)
         return FrameOnce(result, is_repeated=False)
 
     def _check(self, claim: Claim) -> None:

@@ -49,16 +49,17 @@ class Waiting:
         self._sent = sent
         self._appended = appended
         self._signer = signer
-        self._confirmation = confirmation
+        self.confirmation = confirmation
+
+    @property
+    def count(self) -> int:
+        """Of the messages."""
+        return len(self._sent)
 
     async def results(self) -> list[SendResult]:
         """What to tell the producer, in order; raises when they were not stored."""
-        await self._confirmation.wait()
+        await self.confirmation.wait()
         return await self.placed()
-
-    async def is_safe_by(self, deadline_s: float | None) -> bool:
-        """As `AppendFuture.is_safe_by`."""
-        return await self._confirmation.is_safe_by(deadline_s)
 
     async def placed(self) -> list[SendResult]:
         """The `results` as they will be, confirmed or not."""

@@ -1,7 +1,8 @@
 """Sends whose caller waits for the medium only so long: what they are told when the time is over.
 
 The time ends the wait, never the write: what is told has its place in the log, and is synced all
-the same. Deadlines are seconds of the event loop's time. Event loop only, and in a task.
+the same. Deadlines are seconds of the event loop's time; a one-way send has none. Event loop only,
+and in a task.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from app.broker.journal.append_future import AppendFuture
+from app.broker.produce.one_way import OneWay
 from app.broker.results import FrameResult, SendResult
 from app.domain.errors import CurlewError, FlushDiskTimeout
 
@@ -21,11 +23,19 @@ _HINT: Final = (
 )
 
 
+Deadline = float | OneWay | None
+"""How long the sender waits: until a time, not at all, or as long as it takes."""
+
+
 class Placing(Protocol):
     """Messages that were appended and wait for their confirmation."""
 
-    async def is_safe_by(self, deadline_s: float | None) -> bool:
-        """Whether they are safe by then; raises what went wrong."""
+    @property
+    def confirmation(self) -> AppendFuture: ...
+
+    @property
+    def count(self) -> int:
+        """Of the messages."""
         ...
 
     async def placed(self) -> Sequence[SendResult | CurlewError]:
@@ -53,9 +63,9 @@ def frame_not_safe_yet(place: FrameResult) -> FlushDiskTimeout:
     return _timeout("the frame is", fields)
 
 
-async def results_by(sent: Placing, deadline_s: float | None) -> Sequence[SendResult | CurlewError]:
+async def results_by(sent: Placing, deadline: Deadline) -> Sequence[SendResult | CurlewError]:
     """The place of each message that is safe by then, or `FlushDiskTimeout` of each."""
-    if await sent.is_safe_by(deadline_s):
+    if await is_safe_by(deadline, sent.confirmation, sent.count):
         return await sent.placed()
     results: list[SendResult | CurlewError | None] = list(await sent.placed())
     await refuse_unsafe(results, range(len(results)))
@@ -75,13 +85,24 @@ async def refuse_unsafe(
 
 
 async def wait_with_place(
-    confirmation: AppendFuture, deadline_s: float, place: SendResult | FrameResult
+    confirmation: AppendFuture, deadline: Deadline, place: SendResult | FrameResult
 ) -> None:
-    """Return when it is safe; raise `FlushDiskTimeout` when it is not by then."""
-    if not await confirmation.is_safe_by(deadline_s):
+    """Return when it is safe, or is not waited for; raise `FlushDiskTimeout` when it is not by
+    then."""
+    count = place.count if isinstance(place, FrameResult) else 1
+    if not await is_safe_by(deadline, confirmation, count):
         if isinstance(place, SendResult):
             raise not_safe_yet(place)
         raise frame_not_safe_yet(place)
+
+
+async def is_safe_by(deadline: Deadline, confirmation: AppendFuture, count: int) -> bool:
+    """Whether so many messages that were appended are safe by then; of a one-way send they pass
+    for it. Raises what went wrong."""
+    if isinstance(deadline, OneWay):
+        deadline.leave(confirmation, count)
+        return True
+    return await confirmation.is_safe_by(deadline)
 
 
 def _fields(message_id: str, topic: str, queue_id: int, store_time_ms: int) -> dict[str, int | str]:

@@ -40,7 +40,7 @@ class SendStep:
         self.confirmation = AppendFuture()
         self.appended: Sequence[Appended] = ()
         self._delayed = delayed
-        self._count = len(chosen)
+        self.count = len(chosen)
         self._now: dict[tuple[str, int], list[int]] = {}
         self._later: dict[str, list[int]] = {}
         self._topics = topics = {each.topic.name: each.topic for each in chosen}
@@ -81,13 +81,9 @@ class SendStep:
         await self.confirmation.wait()
         return await self.placed()
 
-    async def is_safe_by(self, deadline_s: float | None) -> bool:
-        """As `AppendFuture.is_safe_by`."""
-        return await self.confirmation.is_safe_by(deadline_s)
-
     def frame_result(self, topic: str, queue_id: int) -> FrameResult:
         """The result of a step that was made of a frame."""
-        ids = [""] * self._count
+        ids = [""] * self.count
         first = -1
         parts = iter(self.appended)
         for indexes in (*self._now.values(), *self._later.values()):
@@ -98,11 +94,11 @@ class SendStep:
             first = self.appended[0].first_queue_offset
         delayed = sum(map(len, self._later.values()))
         stored_ms = self.appended[0].store_time_ms
-        return FrameResult(topic, queue_id, first, self._count, stored_ms, ids, delayed)
+        return FrameResult(topic, queue_id, first, self.count, stored_ms, ids, delayed)
 
     async def placed(self) -> list[SendResult | CurlewError]:
         """The `results` as they will be, confirmed or not."""
-        found: list[SendResult | CurlewError | None] = [None] * self._count
+        found: list[SendResult | CurlewError | None] = [None] * self.count
         parts = iter(self.appended)
         for (topic, queue_id), indexes in self._now.items():
             await fill_in(found, topic, queue_id, indexes, next(parts))

@@ -22,7 +22,14 @@ from app.broker.produce.batch_parts import (
     weight_of,
 )
 from app.broker.produce.message_types import check_type, check_type_of_frame
-from app.broker.produce.send_deadlines import refuse_unsafe, results_by, wait_with_place
+from app.broker.produce.one_way import OneWay
+from app.broker.produce.send_deadlines import (
+    Deadline,
+    is_safe_by,
+    refuse_unsafe,
+    results_by,
+    wait_with_place,
+)
 from app.broker.produce.send_steps import Chosen, SendStep, fill_in, made, step_of_frame
 from app.broker.results import BatchItem, FrameResult, SendResult
 from app.broker.topic_lookup import check_queue, find_topic
@@ -69,6 +76,8 @@ class Sender:
         self._delayed = delayed
         self._lifecycle = lifecycle
         self._gate = context.gate
+        self.one_way = OneWay()
+        """The deadline of sends that nobody waits for."""
         self._turns: dict[str, int] = {}
         """Topic → number of round-robin choices so far."""
 
@@ -80,13 +89,13 @@ class Sender:
         queue_id: int | None = None,
         flush: FlushMode | None = None,
         due: Due | None = None,
-        deadline_s: float | None = None,
+        deadline: Deadline = None,
     ) -> SendResult:
         """Store one message; with `due` deliver it later. Errors carry `outcome`.
 
         Without `queue_id` the queue is that of the sharding key, or the next in turn. Returns when
         the message is as safe as `flush`, or else the topic, asks; `FlushDiskTimeout` when it is
-        not by `deadline_s` of the loop's time.
+        not by `deadline` of the loop's time. With `one_way` in its place, when it is in the log.
         """
         if self._gate.closed_because:
             self._gate.check_for_sends()
@@ -104,7 +113,7 @@ class Sender:
                 due_ms = self._delayed.due_ms(due)
                 if due_ms is not None:
                     return await self._send_delayed(
-                        topic, message, queue_id, due_ms, flush, deadline_s
+                        topic, message, queue_id, due_ms, flush, deadline
                     )
             confirmation = AppendFuture()
             appended = self._store.append(
@@ -125,10 +134,10 @@ class Sender:
             appended.first_queue_offset,
             appended.store_time_ms,
         )
-        if deadline_s is None:
+        if deadline is None:
             await confirmation.wait()
         else:
-            await wait_with_place(confirmation, deadline_s, result)
+            await wait_with_place(confirmation, deadline, result)
         return result
 
     async def _send_delayed(
@@ -138,10 +147,10 @@ class Sender:
         queue_id: int,
         due_ms: int,
         flush: FlushMode | None,
-        deadline_s: float | None,
+        deadline: Deadline,
     ) -> SendResult:
         waiting = self._delayed.append(topic, [Delayed(message, queue_id, due_ms)], flush)
-        (result,) = await results_by(waiting, deadline_s)
+        (result,) = await results_by(waiting, deadline)
         if isinstance(result, CurlewError):
             raise result
         return result
@@ -153,9 +162,9 @@ class Sender:
         *,
         queue_id: int | None = None,
         flush: FlushMode | None = None,
-        deadline_s: float | None = None,
+        deadline: Deadline = None,
     ) -> FrameResult:
-        """Store a batch frame in one piece, in one queue. Errors carry `outcome`. `deadline_s` as
+        """Store a batch frame in one piece, in one queue. Errors carry `outcome`. `deadline` as
         for `send`. One with delivery times is one step."""
         self._gate.check_for_sends()
         try:
@@ -164,7 +173,7 @@ class Sender:
             queue_id = self.choose_one(topic, queue_id, frame)
             if frame.delivery_times is not None:
                 step = await self.step_of_frame(topic, queue_id, frame)
-                return await self._send_step(topic, queue_id, step, flush, deadline_s)
+                return await self._send_step(topic, queue_id, step, flush, deadline)
             confirmation = AppendFuture()
             appended = self._store.append_frame(
                 topic_name,
@@ -185,10 +194,10 @@ class Sender:
             appended.store_time_ms,
             appended.message_ids,
         )
-        if deadline_s is None:
+        if deadline is None:
             await confirmation.wait()
         else:
-            await wait_with_place(confirmation, deadline_s, result)
+            await wait_with_place(confirmation, deadline, result)
         return result
 
     async def _send_step(
@@ -197,7 +206,7 @@ class Sender:
         queue_id: int,
         step: SendStep,
         flush: FlushMode | None,
-        deadline_s: float | None,
+        deadline: Deadline,
     ) -> FrameResult:
         step.check()
         confirmation = step.confirmation
@@ -205,10 +214,10 @@ class Sender:
             step.parts, flush or topic.flush, confirmation.done, is_send=True
         )
         result = step.frame_result(topic.name, queue_id)
-        if deadline_s is None:
+        if deadline is None:
             await confirmation.wait()
         else:
-            await wait_with_place(confirmation, deadline_s, result)
+            await wait_with_place(confirmation, deadline, result)
         return result
 
     async def step_of_frame(self, topic: Topic, queue_id: int, frame: RequestFrame) -> SendStep:
@@ -233,12 +242,12 @@ class Sender:
         spread: bool = False,
         strict: bool = False,
         flush: FlushMode | None = None,
-        deadline_s: float | None = None,
+        deadline: Deadline = None,
     ) -> list[SendResult | CurlewError]:
         """Store many; one result per entry, in order. An entry that is an error stays one.
 
         Messages without sharding key go to one queue together, unless `spread`. With `strict`
-        all are stored or nothing is: they are one step. Errors carry `outcome`. `deadline_s` as
+        all are stored or nothing is: they are one step. Errors carry `outcome`. `deadline` as
         for `send`, for each entry.
         """
         self._gate.check_for_sends()
@@ -255,8 +264,8 @@ class Sender:
         if strict and any(error is not None for error in results):
             return _refuse_all(results)
         if strict:
-            return await self._append_together(topic, items, chosen, flush, deadline_s)
-        return await self._append_by_queue(topic, items, chosen, results, flush, deadline_s)
+            return await self._append_together(topic, items, chosen, flush, deadline)
+        return await self._append_by_queue(topic, items, chosen, results, flush, deadline)
 
     # --- choosing queues
 
@@ -408,7 +417,7 @@ class Sender:
         chosen: dict[int, list[int]],
         errors: list[CurlewError | None],
         flush: FlushMode | None,
-        deadline_s: float | None,
+        deadline: Deadline,
     ) -> list[SendResult | CurlewError]:
         """One append per queue, then one wait for each.
 
@@ -444,11 +453,11 @@ class Sender:
                 refusals[queue_id] = refusal
                 _fill(results, indexes, refusal)
         for part in pending:
-            await _fill_confirmed(results, topic.name, part, deadline_s)
+            await _fill_confirmed(results, topic.name, part, deadline)
         for waiting in delayed:
             if len(delayed) > 1:
                 await asyncio.sleep(0)
-            await _fill_delayed(results, *waiting, deadline_s)
+            await _fill_delayed(results, *waiting, deadline)
         return [result for result in results if result is not None]
 
     async def _append_together(
@@ -457,7 +466,7 @@ class Sender:
         items: Sequence[BatchItem | CurlewError],
         chosen: dict[int, list[int]],
         flush: FlushMode | None,
-        deadline_s: float | None,
+        deadline: Deadline,
     ) -> list[SendResult | CurlewError]:
         """A strict batch as one step: all is stored or nothing, also in a crash. It is appended in
         one turn; the step of a large one is made before on a thread."""
@@ -481,7 +490,7 @@ class Sender:
         except CurlewError as error:
             return [with_outcome(error, "not_stored")] * len(items)
         try:
-            return list(await results_by(step, deadline_s))
+            return list(await results_by(step, deadline))
         except CurlewError as error:
             return [error] * len(items)
 
@@ -561,11 +570,11 @@ async def _fill_confirmed(
     results: list[SendResult | CurlewError | None],
     topic: str,
     part: _Part,
-    deadline_s: float | None,
+    deadline: Deadline,
 ) -> None:
     queue_id, indexes, appended, confirmation = part
     try:
-        is_safe = await confirmation.is_safe_by(deadline_s)
+        is_safe = await is_safe_by(deadline, confirmation, len(indexes))
     except CurlewError as error:
         _fill(results, indexes, error)
         return
@@ -578,10 +587,10 @@ async def _fill_delayed(
     results: list[SendResult | CurlewError | None],
     indexes: Sequence[int],
     waiting: Waiting,
-    deadline_s: float | None,
+    deadline: Deadline,
 ) -> None:
     try:
-        for index, result in zip(indexes, await results_by(waiting, deadline_s), strict=True):
+        for index, result in zip(indexes, await results_by(waiting, deadline), strict=True):
             results[index] = result
     except CurlewError as error:
         _fill(results, indexes, error)

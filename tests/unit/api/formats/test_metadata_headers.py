@@ -67,6 +67,7 @@ CONTRADICTIONS: list[tuple[Headers, bytes]] = [
     ([(b"mq-born-time-ms", b"0")], b"born_time_ms=1"),
     ([(b"mq-durability", b"memory")], b"durability=flushed"),
     ([(b"mq-timeout", b"5s")], b"timeout=6s"),
+    ([(b"mq-one-way", b"true")], b"one_way=false"),
     ([(b"mq-delay", b"1s")], b"delay=2s"),
     ([(b"mq-deliver-at", b"1")], b"deliver_at_ms=2"),
     ([(b"mq-transaction", b"prepare")], b"transaction=other"),

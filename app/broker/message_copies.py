@@ -126,6 +126,8 @@ def plain_copy(message: StoredMessage) -> Message:
         properties=message.properties,
         content_type=message.content_type,
         born_time_ms=message.born_time_ms,
+        unique_id=message.unique_id,
+        flag=message.flag,
     )
 
 
@@ -226,6 +228,7 @@ def _texts_of_fields(message: Message) -> list[tuple[str, str]]:
 def _chars_of(message: Message) -> int:
     """Characters of all properties with what stands around them, or a few more."""
     texts = [message.tag, message.sharding_key, message.content_type, message.message_id]
+    texts.append(message.unique_id)
     chars = sum([len(text) + _NAME_CHARS_MAX for text in texts if text])
     for pairs in (message.properties, message.system):
         for name, text in pairs.items():

@@ -3,7 +3,7 @@
     CurlewError
     ├── InvalidRequest            the request can never succeed as it is
     │   ├── IllegalTopic · IllegalGroup · IllegalTag · IllegalKey · IllegalProperty
-    │   ├── IllegalOffset · IllegalInvisibleTime · IllegalFilter · IllegalWait
+    │   ├── IllegalOffset · IllegalInvisibleTime · IllegalFilter · IllegalWait · IllegalMessageId
     │   ├── IllegalDeliveryTime · InvalidRecallHandle
     │   ├── IllegalSetting · IllegalMember · IllegalPage
     │   ├── InvalidReceiptHandle · MalformedBody · MalformedFrame
@@ -121,6 +121,13 @@ class IllegalProperty(InvalidRequest):
 
     code = "ILLEGAL_MESSAGE_PROPERTY_KEY"
     title = "A message property is not allowed"
+
+
+class IllegalMessageId(InvalidRequest):
+    """A producer's id of a message that cannot be stored, or that another of the batch has."""
+
+    code = "ILLEGAL_MESSAGE_ID"
+    title = "The unique id is not allowed"
 
 
 class IllegalOffset(InvalidRequest):

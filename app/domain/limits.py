@@ -94,7 +94,7 @@ KEY_BYTES_MAX = 255
 SHARDING_KEY_BYTES_MAX = 1_024
 CONTENT_TYPE_BYTES_MAX = 255
 MESSAGE_ID_BYTES_MAX = 255
-"""Of ids that producers give in frames. Bytes of UTF-8, like the three above."""
+"""Of ids that producers give. Bytes of UTF-8, like the three above."""
 
 ENTRY_ID_CHARS_MAX = 255
 """Of the caller's own ids of the entries of a batch, which come back in the results."""

@@ -4,6 +4,7 @@ Properties are RocketMQ's: text to text, with reserved names for the parts that 
 their own. In memory the reserved ones live in their fields; on disk they are properties.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,6 +13,7 @@ from msgspec import Struct
 from app.domain.errors import (
     BodyTooLarge,
     IllegalKey,
+    IllegalMessageId,
     IllegalProperty,
     IllegalTag,
     PropertiesTooLarge,
@@ -29,6 +31,10 @@ from app.domain.positions import PhysicalOffset, QueueOffset, TimestampMs
 PROPERTY_TAG: Final = "TAGS"
 PROPERTY_KEYS: Final = "KEYS"
 PROPERTY_UNIQUE_KEY: Final = "UNIQ_KEY"
+"""The producer's id of a message; or the id of ours that a record was given elsewhere."""
+PROPERTY_MESSAGE_ID: Final = "MQ_ID"
+"""The id of ours of a record with a producer's id: `DERIVED_ID`, or what it was given elsewhere."""
+DERIVED_ID: Final = "-"
 PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
 PROPERTY_CONTENT_TYPE: Final = "MQ_CONTENT_TYPE"
 PROPERTY_CHECKSUM: Final = "__CRC32#"
@@ -71,7 +77,7 @@ RESERVED_PROPERTIES: Final = frozenset(
     TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_DELAY_MS TIMER_IN_MS TIMER_OUT_MS TIMER_ENQUEUE_MS
     TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL DLQ_ORIGIN_TOPIC
     DLQ_ORIGIN_MESSAGE_ID __CRC32# MQ_REPLY_BY MQ_CONTENT_TYPE MQ_STEP MQ_TIMER MQ_GENERATION
-    MQ_SNAPSHOT
+    MQ_SNAPSHOT MQ_ID
     MQ_ORIGIN_PLACE MQ_REASON""".split()  # noqa: SIM905
 )
 """RocketMQ's MessageConst and our own; a client may not use them as property names."""
@@ -90,6 +96,9 @@ FIELD_PROPERTIES: Final = frozenset(
 EVERY_TAG: Final = "*"
 """What a filter says that takes all; no filter could ask for a tag of this name."""
 
+FLAG_MIN: Final = -(2**31)
+FLAG_MAX: Final = 2**31 - 1
+
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
 
@@ -107,13 +116,17 @@ class Message(Struct, frozen=True):
     properties: Mapping[str, str] = {}
     content_type: str | None = None
     message_id: str | None = None
-    """Given by the client (RocketMQ's UNIQ_KEY); None: the store derives one from the position."""
+    """Given by the broker to what it stores again; None: the store derives it from the place."""
     born_time_ms: TimestampMs | None = None
     """Client's clock; None: the store time."""
     system: Mapping[str, str] = {}
     """Reserved properties without a field of their own; set by the broker, never by a client."""
     reconsume_times: int = 0
     """How often a group has failed to consume the message; 0 unless it is a retry."""
+    unique_id: str | None = None
+    """Given by the producer (RocketMQ's UNIQ_KEY)."""
+    flag: int = 0
+    """The producer's own, signed, 32 bits; nobody looks at it."""
 
 
 class StoredMessage(Struct, frozen=True):
@@ -135,6 +148,8 @@ class StoredMessage(Struct, frozen=True):
     store_time_ms: TimestampMs
     reconsume_times: int
     system: Mapping[str, str] = {}
+    unique_id: str | None = None
+    flag: int = 0
 
 
 def check_message(message: Message, limits: Limits) -> None:
@@ -156,6 +171,8 @@ def check_message(message: Message, limits: Limits) -> None:
         size += _check_text("content_type", message.content_type, CONTENT_TYPE_BYTES_MAX)
     if message.message_id is not None:
         size += _check_text("message_id", message.message_id, MESSAGE_ID_BYTES_MAX)
+    if message.unique_id is not None:
+        size += _check_unique_id(message.unique_id)
     if message.properties:
         size += _check_properties(message.properties, limits)
     if size > MESSAGE_PROPERTIES_BYTES_MAX:
@@ -167,6 +184,7 @@ def check_message(message: Message, limits: Limits) -> None:
         )
 
 
+_VISIBLE: Final = re.compile(r"[!-~]+")
 _NAME_BYTES_MAX: Final = len(PROPERTY_CONTENT_TYPE) + 2
 """Of the reserved names of what has a field of its own, with both separators: the longest."""
 
@@ -184,6 +202,18 @@ def _check_text(name: str, value: str, limit_bytes: int) -> int:
             fields={"limit_bytes": limit_bytes},
         )
     return size + _NAME_BYTES_MAX
+
+
+def _check_unique_id(unique_id: str) -> int:
+    if len(unique_id) > MESSAGE_ID_BYTES_MAX or not _VISIBLE.fullmatch(unique_id):
+        raise IllegalMessageId(
+            f"the unique_id has {len(unique_id)} characters; 1 to {MESSAGE_ID_BYTES_MAX} visible"
+            " ASCII characters are taken",
+            hint="leave it out, or make it a property",
+            pointer="/unique_id",
+            fields={"limit_bytes": MESSAGE_ID_BYTES_MAX},
+        )
+    return len(unique_id) + 2 * _NAME_BYTES_MAX
 
 
 def _utf8_bytes(name: str, value: str) -> int:

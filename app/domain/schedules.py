@@ -10,6 +10,8 @@ from app.domain.message import Message
 
 CRON_CHARS_MAX: Final = 256
 TIMEZONE_CHARS_MAX: Final = 64
+SCHEDULED_ID_PREFIX: Final = "schedule:"
+"""Of the ids of messages that schedules send."""
 
 
 class Missed(StrEnum):
@@ -94,7 +96,7 @@ class Firing(NamedTuple):
     @property
     def message_id(self) -> str:
         """By it the node knows whether it has sent the message already."""
-        return f"schedule:{self.schedule}:{self.due_ms}"
+        return f"{SCHEDULED_ID_PREFIX}{self.schedule}:{self.due_ms}"
 
 
 def illegal_cron(cron: str, why: str) -> IllegalSetting:

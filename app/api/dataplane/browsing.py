@@ -19,7 +19,7 @@ from app.domain.limits import DEFAULT_PAGE_SIZE, Limits
 
 BROWSE_PARAMETERS: Final = frozenset(
     {
-        *("from_ms", "until_ms", "key", "tag", "filter", "property", "text"),
+        *("from_ms", "until_ms", "key", "unique_id", "tag", "filter", "property", "text"),
         *("direction", "cursor", "page_size", "body"),
     }
 )
@@ -67,6 +67,7 @@ class Browsing:
             from_ms=query.integer("from_ms"),
             until_ms=query.integer("until_ms"),
             key=_filled("key", query),
+            unique_id=_filled("unique_id", query),
             tag=_filled("tag", query),
             filter=query.text("filter"),
             property=_property_of(query),

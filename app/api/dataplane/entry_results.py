@@ -55,34 +55,36 @@ async def results_of(
     """What became of each entry; of many entries in several turns."""
     if len(entries) < ENTRIES_A_TURN:
         return [
-            result_of(index, entry.id, outcome)
+            result_of(index, entry, outcome)
             for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True))
         ]
     results: list[BatchResult] = []
     for index, (entry, outcome) in enumerate(zip(entries, outcomes, strict=True)):
         if index % ENTRIES_A_TURN == ENTRIES_A_TURN - 1:
             await asyncio.sleep(0)
-        results.append(result_of(index, entry.id, outcome))
+        results.append(result_of(index, entry, outcome))
     return results
 
 
-def result_of(index: int, entry_id: str | None, outcome: SendResult | CurlewError) -> BatchResult:
+def result_of(index: int, entry: Entry, outcome: SendResult | CurlewError) -> BatchResult:
     """What became of one entry, as the client is told."""
+    unique_id = UNSET if entry.unique_id is None else entry.unique_id
     if isinstance(outcome, CurlewError):
         problem = entry_problem(with_outcome_of_send(outcome))
         if isinstance(outcome, FlushDiskTimeout):  # it has its place
             place = msgspec.convert({**outcome.fields, "index": index, "status": 504}, BatchResult)
-            return replace(place, id=entry_id, error=problem)
-        return BatchResult(index, problem.status, entry_id, error=problem)
+            return replace(place, id=entry.id, error=problem, unique_id=unique_id)
+        return BatchResult(index, problem.status, entry.id, error=problem, unique_id=unique_id)
     if outcome.recall_handle is not None:
         return BatchResult(
             index,
             201,
-            entry_id,
+            entry.id,
             outcome.message_id,
             outcome.queue_id,
             store_time_ms=outcome.store_time_ms,
             deliver_time_ms=UNSET if outcome.deliver_time_ms is None else outcome.deliver_time_ms,
             recall_handle=outcome.recall_handle,
+            unique_id=unique_id,
         )
-    return BatchResult(index, 201, entry_id, outcome.message_id, *outcome[2:5])
+    return BatchResult(index, 201, entry.id, outcome.message_id, *outcome[2:5], unique_id=unique_id)

@@ -37,7 +37,7 @@ from app.domain.positions import FlushMode
 _OWN_PARAMETERS: Final = frozenset({"wait", "format", "body"})
 _REPLY_ALIASES: Final = frozenset({"tag", "keys", "properties"})
 _REQUEST_ALIASES: Final = _REPLY_ALIASES | {
-    *("sharding_key", "queue_id", "born_time_ms", "durability")
+    *("sharding_key", "queue_id", "born_time_ms", "durability", "unique_id", "flag")
 }
 REQUEST_PARAMETERS: Final = _REQUEST_ALIASES | _OWN_PARAMETERS
 REPLY_PARAMETERS: Final = _REPLY_ALIASES
@@ -114,6 +114,11 @@ class Requesting:
             raise InvalidBody(
                 "a reply goes to the request that waits, not to a queue",
                 hint="leave out queue_id and sharding_key",
+            )
+        if message.unique_id is not None or message.flag:
+            raise InvalidBody(
+                "a reply is not stored, so it has no id or flag of its own",
+                hint="leave out unique_id and flag, or make them properties",
             )
         self._broker.request_reply.reply(correlation_id, message, exchange.namespace)
         self._traffic.taken_in(1, len(message.body))

@@ -58,6 +58,7 @@ _DUPLICATE: Final[Json] = {
 }
 _POSITION: Final[Json] = {
     "MQ-Message-Id": {"schema": TEXT},
+    "MQ-Unique-Id": {"schema": TEXT, "description": "with Prefer: return=minimal"},
     "MQ-Queue-Id": {"schema": INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Queue-Offset": {"schema": INTEGER, "description": "with Prefer: return=minimal"},
     "MQ-Recall-Handle": {

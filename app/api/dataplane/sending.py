@@ -25,6 +25,7 @@ from app.api.formats.mq_headers import (
     BATCH_HEADERS,
     TRACE_HEADERS,
     SendOptions,
+    encode_header,
     put_property,
     read_batch_options,
     read_send_options,
@@ -171,13 +172,16 @@ class Sending:
             await self._answer_one_way(exchange, topic, figures, not is_repeated, len(message.body))
             return
         if is_repeated:
-            await self._answer_again(exchange, result, preferences)
+            await self._answer_again(exchange, result, message.unique_id, preferences)
             return
         timing = self._note(exchange, topic, figures, began_s, 1, len(message.body))
         status = 202 if flush is FlushMode.ASYNC else 201
         if MINIMAL in preferences:
             headers_only = applied(
-                [*_position_headers(result), timing], preferences, MINIMAL, ASYNC
+                [*_position_headers(result, message.unique_id), timing],
+                preferences,
+                MINIMAL,
+                ASYNC,
             )
             await exchange.answer_empty(status, headers_only)
             return
@@ -185,7 +189,7 @@ class Sending:
         await exchange.answer(
             status,
             applied(answer_headers, preferences, REPRESENTATION, ASYNC),
-            encode_line(_answer_of(result)),
+            encode_line(_answer_of(result, message.unique_id)),
         )
 
     async def _prepare(
@@ -211,17 +215,23 @@ class Sending:
             (b"mq-message-id", transaction.transaction_id.encode()),
             (b"location", f"/v1/transactions/{transaction.transaction_id}".encode()),
         ]
-        await exchange.answer(202, headers, encode_line(prepared_answer(transaction)))
+        answer = prepared_answer(transaction, message.unique_id)
+        await exchange.answer(202, headers, encode_line(answer))
 
     async def _answer_again(
-        self, exchange: RequestContext, result: SendResult, preferences: frozenset[str]
+        self,
+        exchange: RequestContext,
+        result: SendResult,
+        unique_id: str | None,
+        preferences: frozenset[str],
     ) -> None:
         if MINIMAL in preferences:
-            headers = applied([*_position_headers(result), DUPLICATE], preferences, MINIMAL)
+            headers = _position_headers(result, unique_id)
+            headers = applied([*headers, DUPLICATE], preferences, MINIMAL)
             await exchange.answer_empty(200, headers)
             return
         headers = [media.JSON_HEADER, (b"mq-message-id", result[0].encode()), DUPLICATE]
-        body = encode_line(_answer_of(result))
+        body = encode_line(_answer_of(result, unique_id))
         await exchange.answer(200, applied(headers, preferences, REPRESENTATION), body)
 
     async def send_batch(self, exchange: RequestContext, topic: str) -> None:
@@ -456,10 +466,12 @@ def _stored(
     return len(sizes), sum(sizes)
 
 
-def _answer_of(result: SendResult) -> SendAnswer:
+def _answer_of(result: SendResult, unique_id: str | None) -> SendAnswer:
+    named = UNSET if unique_id is None else unique_id
     if result.recall_handle is None:
-        return SendAnswer("SEND_OK", *result[:5])
-    return SendAnswer("SEND_OK", *result[:3], UNSET, *result[4:])  # type: ignore[arg-type]
+        return SendAnswer("SEND_OK", *result[:5], unique_id=named)
+    later = result[4:]
+    return SendAnswer("SEND_OK", *result[:3], UNSET, *later, unique_id=named)  # type: ignore[arg-type]
 
 
 def _answered_early(
@@ -476,11 +488,13 @@ def _timing(seconds: float) -> tuple[bytes, bytes]:
     return b"server-timing", b"store;dur=%.2f" % (seconds * 1_000)
 
 
-def _position_headers(result: SendResult) -> Headers:
+def _position_headers(result: SendResult, unique_id: str | None) -> Headers:
     headers = [
         (b"mq-message-id", result.message_id.encode()),
         (b"mq-queue-id", b"%d" % result.queue_id),
     ]
+    if unique_id is not None:
+        headers.append((b"mq-unique-id", encode_header(unique_id)))
     if result.recall_handle is None:
         headers.append((b"mq-queue-offset", b"%d" % result.queue_offset))
     else:

@@ -19,7 +19,7 @@ from app.api.formats.decoding import (
     receipt_change_decoder,
     settle_decoder,
 )
-from app.api.formats.merging import Entry, entry_of, traced
+from app.api.formats.merging import Entry, entry_of, named_once, traced
 from app.api.formats.mq_headers import read_trace
 from app.api.formats.wire import (
     ReceiptAnswer,
@@ -136,7 +136,7 @@ class Settling:
                 hint="settle nacks, extends, dead_letters and releases in a request of their own",
             )
         self._check_count(len(body.acks) + len(body.sends))
-        entries = [entry_of(each) for each in body.sends]
+        entries = named_once([entry_of(each) for each in body.sends], "/sends/{}")
         if trace := read_trace(exchange.headers):
             entries = [traced(entry, trace) for entry in entries]
         sends = [
@@ -225,7 +225,7 @@ class Settling:
 def _answer_of(done: AckedAndSent, entries: Sequence[Entry]) -> SettleAnswer:
     views = [_view_of(each) for each in done.acks]
     sent = [
-        result_of(index, entry.id, outcome)
+        result_of(index, entry, outcome)
         for index, (entry, outcome) in enumerate(zip(entries, done.sends, strict=True))
     ]
     if done.refused is None:

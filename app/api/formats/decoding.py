@@ -268,6 +268,8 @@ def message_of(envelope: Envelope) -> Message:
         properties=envelope.properties or {},
         content_type=content_type,
         born_time_ms=None if envelope.born_time_ms is None else TimestampMs(envelope.born_time_ms),
+        unique_id=envelope.unique_id,
+        flag=envelope.flag or 0,
     )
 
 

@@ -23,7 +23,7 @@ from app.api.formats.wire import BatchEntry
 from app.api.http.parameters import agreed
 from app.broker.results import BatchItem
 from app.domain.delays import Due
-from app.domain.errors import CurlewError, InvalidRequest
+from app.domain.errors import CurlewError, IllegalMessageId, InvalidRequest
 from app.domain.message import Message
 
 
@@ -49,11 +49,14 @@ def message_to_send(
             properties=options.properties,
             content_type=content_type,
             born_time_ms=options.born_time_ms,
+            unique_id=options.unique_id,
+            flag=options.flag or 0,
         )
         return MessageToSend(message, options.queue_id, due)
     if kind == "event":
         return MessageToSend(merged(decode_event(body), options), options.queue_id, due)
     envelope = envelope_decoder.decode(body)
+    agreed("flag", envelope.flag, options.flag)
     queue_id = agreed("queue_id", envelope.queue_id, options.queue_id)
     due = agreed("the time of delivery", due_of(envelope.delay, envelope.deliver_at_ms), due)
     return MessageToSend(merged(message_of(envelope), options), queue_id, due)
@@ -71,6 +74,8 @@ def merged(message: Message, options: SendOptions) -> Message:
         sharding_key=agreed("sharding_key", message.sharding_key, options.sharding_key),
         properties=properties,
         born_time_ms=agreed("born_time_ms", message.born_time_ms, options.born_time_ms),
+        unique_id=agreed("unique_id", message.unique_id, options.unique_id),
+        flag=message.flag or options.flag or 0,
     )
 
 
@@ -79,6 +84,11 @@ class Entry(NamedTuple):
 
     id: str | None
     item: BatchItem | CurlewError
+
+    @property
+    def unique_id(self) -> str | None:
+        """The producer's id of its message."""
+        return self.item.message.unique_id if isinstance(self.item, BatchItem) else None
 
 
 def entries_of(
@@ -95,7 +105,7 @@ def entries_of(
         entries = [traced(entry, trace) for entry in entries]
     if queue_id is not None:
         entries = [_of_queue(entry, queue_id) for entry in entries]
-    return entries
+    return named_once(entries, "/messages/{}" if kind == "json" else "")
 
 
 def _decoded(kind: BatchKind, body: bytes, line_type: str | None, count_max: int) -> list[Entry]:
@@ -109,6 +119,24 @@ def _decoded(kind: BatchKind, body: bytes, line_type: str | None, count_max: int
         return [_entry_of_event(event) for event in decode_events(body, count_max)]
     decode = decode_batch if kind == "json" else decode_lines
     return [entry_of(each) for each in decode(body, count_max)]
+
+
+def named_once(entries: list[Entry], place: str) -> list[Entry]:
+    """The entries, with a fault in place of one whose unique id another before it has. `place` is
+    the JSON pointer of an entry, with `{}` for its number."""
+    first: dict[str, int] = {}
+    for index, entry in enumerate(entries):
+        unique_id = entry.unique_id
+        if unique_id is None or (known := first.setdefault(unique_id, index)) == index:
+            continue
+        error = IllegalMessageId(
+            f"unique_id {unique_id!r} is that of entry {known} of this request, too",
+            hint="an id names one message: give each its own, or leave it out",
+            pointer=f"{place.format(index)}/unique_id",
+            fields={"unique_id": unique_id, "index": index, "first_index": known},
+        )
+        entries[index] = entry._replace(item=error)
+    return entries
 
 
 def _of_queue(entry: Entry, queue_id: int) -> Entry:

@@ -17,6 +17,7 @@ from app.api.http.errors import UnknownParameter, UnsupportedFeature, did_you_me
 from app.api.http.parameters import Query, agreed, flag_of, integer_of, timeout_s_of
 from app.api.http.request_context import Headers
 from app.domain.errors import IllegalProperty, InvalidRequest
+from app.domain.message import FLAG_MAX, FLAG_MIN
 from app.domain.positions import FlushMode, TimestampMs
 
 PROPERTY_PREFIX: Final = b"mq-prop-"
@@ -28,6 +29,8 @@ MESSAGE_HEADERS: Final = {
     b"mq-sharding-key": "sharding_key",
     b"mq-queue-id": "queue_id",
     b"mq-born-time-ms": "born_time_ms",
+    b"mq-unique-id": "unique_id",
+    b"mq-flag": "flag",
     b"mq-properties": "properties",
     b"mq-durability": "durability",
     b"mq-timeout": "timeout",
@@ -75,6 +78,8 @@ class SendOptions:
     sharding_key: str | None = None
     queue_id: int | None = None
     born_time_ms: TimestampMs | None = None
+    unique_id: str | None = None
+    flag: int | None = None
     flush: FlushMode | None = None
     timeout_s: float | None = None
     """Seconds that the sender waits for the medium."""
@@ -96,6 +101,12 @@ class SendOptions:
             self.tag = text if self.tag is None else agreed("tag", self.tag, text)
         elif alias in _INTEGERS:
             self._set(alias, alias, integer_of(alias, text, error=InvalidRequest))
+        elif alias == "flag":
+            self._set(
+                alias,
+                alias,
+                integer_of(alias, text, low=FLAG_MIN, high=FLAG_MAX, error=InvalidRequest),
+            )
         elif alias == "durability":
             self._set(alias, "flush", _flush_of(text))
         elif alias == "timeout":

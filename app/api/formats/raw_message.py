@@ -39,6 +39,10 @@ def raw_headers(message: StoredMessage) -> Headers:
     ]
     if message.tag is not None:
         headers.append((b"mq-tag", encode_header(message.tag)))
+    if message.unique_id is not None:
+        headers.append((b"mq-unique-id", encode_header(message.unique_id)))
+    if message.flag:
+        headers.append((b"mq-flag", b"%d" % message.flag))
     if message.keys:
         headers.append((b"mq-keys", b" ".join(encode_header(key) for key in message.keys)))
     if message.sharding_key is not None:

@@ -71,6 +71,8 @@ _Members = tuple[
     bytes | UnsetType,
     str | UnsetType,
     int | UnsetType,
+    str | UnsetType,
+    int | UnsetType,
 ]
 
 
@@ -94,6 +96,8 @@ def _members(message: StoredMessage, force_base64: bool) -> _Members:
         text,
         body_base64,
         *_expectation(message),
+        UNSET if message.unique_id is None else message.unique_id,
+        message.flag or UNSET,
     )
 
 

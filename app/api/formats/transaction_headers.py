@@ -5,6 +5,8 @@ MQ-Transaction: prepare; group=pg1; check-after=30s
 
 from typing import Final, NamedTuple
 
+from msgspec import UNSET
+
 from app.api.formats.mq_headers import SendOptions
 from app.api.formats.wire import PreparedAnswer
 from app.api.http.durations import parse_duration_ms
@@ -72,7 +74,7 @@ def refuse_with_transaction(is_given: bool, what: str) -> None:
         )
 
 
-def prepared_answer(transaction: Transaction) -> PreparedAnswer:
+def prepared_answer(transaction: Transaction, unique_id: str | None) -> PreparedAnswer:
     """The body of the 202."""
     return PreparedAnswer(
         "SEND_OK",
@@ -81,4 +83,5 @@ def prepared_answer(transaction: Transaction) -> PreparedAnswer:
         "PREPARED",
         transaction.topic,
         transaction.prepared_ms + transaction.check_after_ms,
+        UNSET if unique_id is None else unique_id,
     )

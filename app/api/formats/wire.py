@@ -24,9 +24,11 @@ from app.domain.limits import (
     ENTRY_ID_CHARS_MAX,
     FILTER_CHARS_MAX,
     KEY_BYTES_MAX,
+    MESSAGE_ID_BYTES_MAX,
     NAME_CHARS_MAX,
     SHARDING_KEY_BYTES_MAX,
 )
+from app.domain.message import FLAG_MAX, FLAG_MIN
 
 INT64_MAX: Final = 2**63 - 1
 
@@ -79,6 +81,17 @@ ContentTypeText = Annotated[
         description="at most `content_type_bytes_max` bytes",
         extra_json_schema={"maxLength": CONTENT_TYPE_BYTES_MAX},
     ),
+]
+UniqueIdText = Annotated[
+    str,
+    Meta(
+        description="the producer's own id of the message, visible ASCII",
+        extra_json_schema={"minLength": 1, "maxLength": MESSAGE_ID_BYTES_MAX},
+    ),
+]
+Flag = Annotated[
+    int,
+    Meta(ge=FLAG_MIN, le=FLAG_MAX, description="the producer's own number, which nobody looks at"),
 ]
 PropertyText = Annotated[
     str,
@@ -142,6 +155,8 @@ class Envelope(Struct, forbid_unknown_fields=True, kw_only=True):
     born_time_ms: EpochMs | None = None
     delay: Delay | None = None
     deliver_at_ms: EpochMs | None = None
+    unique_id: UniqueIdText | None = None
+    flag: Flag | None = None
 
 
 class BatchEntry(Envelope, forbid_unknown_fields=True, kw_only=True):
@@ -270,6 +285,7 @@ class SendAnswer(Struct, frozen=True, gc=False):
     store_time_ms: int
     deliver_time_ms: int | UnsetType = UNSET
     recall_handle: str | UnsetType = UNSET
+    unique_id: str | UnsetType = UNSET
 
 
 class PreparedAnswer(Struct, frozen=True, gc=False):
@@ -281,6 +297,7 @@ class PreparedAnswer(Struct, frozen=True, gc=False):
     state: Literal["PREPARED"]
     topic: str
     check_time_ms: int
+    unique_id: str | UnsetType = UNSET
 
 
 class BatchResult(Struct, frozen=True, omit_defaults=True):
@@ -296,6 +313,7 @@ class BatchResult(Struct, frozen=True, omit_defaults=True):
     error: EntryProblem | UnsetType = UNSET
     deliver_time_ms: int | UnsetType = UNSET
     recall_handle: str | UnsetType = UNSET
+    unique_id: str | UnsetType = UNSET
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -325,7 +343,8 @@ class FrameAnswer(Struct, frozen=True, omit_defaults=True):
 class MessageView(Struct, frozen=True, gc=False):
     """A stored message. One of `body` (JSON), `text` (UTF-8) and `body_base64` is present.
 
-    A request has a `correlation_id`, to which a reply is taken until `reply_until_ms`.
+    A request has a `correlation_id`, to which a reply is taken until `reply_until_ms`. `unique_id`
+    and `flag` are the producer's own; a flag of 0 is left out.
     """
 
     message_id: str
@@ -344,6 +363,8 @@ class MessageView(Struct, frozen=True, gc=False):
     body_base64: bytes | UnsetType = UNSET
     correlation_id: str | UnsetType = UNSET
     reply_until_ms: int | UnsetType = UNSET
+    unique_id: str | UnsetType = UNSET
+    flag: int | UnsetType = UNSET
 
 
 class ReplyView(Struct, frozen=True):

@@ -54,6 +54,8 @@ EVENT_SCHEMA: Final[Json] = {
 
 RAW_MESSAGE_HEADERS: Final[Json] = {
     "MQ-Message-Id": _TEXT,
+    "MQ-Unique-Id": _TEXT,
+    "MQ-Flag": {"schema": {"type": "integer"}},
     "MQ-Topic": _TEXT,
     "MQ-Queue-Id": _INTEGER,
     "MQ-Queue-Offset": _INTEGER,

@@ -13,10 +13,12 @@ from app.domain.limits import (
     CLIENT_ID_CHARS_MAX,
     DURATION_CHARS_MAX,
     FILTER_CHARS_MAX,
+    MESSAGE_ID_BYTES_MAX,
     NAME_CHARS_MAX,
     SHARDING_KEY_BYTES_MAX,
     Limits,
 )
+from app.domain.message import FLAG_MAX, FLAG_MIN
 
 _DEFAULTS: Final = Limits()
 
@@ -74,6 +76,10 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "filter": (
         _text(FILTER_CHARS_MAX),
         "a tag expression (*, or tags separated by ||), or sql: and a condition over properties",
+    ),
+    "flag": (
+        {"type": "integer", "minimum": FLAG_MIN, "maximum": FLAG_MAX},
+        "the producer's own number, which nobody looks at; it comes back",
     ),
     "force": (
         FLAG,
@@ -141,6 +147,10 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     "transaction": (
         {**TEXT, "examples": ["prepare; group=pg1; check-after=30s"]},
         "store the message invisibly until POST /v1/transactions/{id}:commit",
+    ),
+    "unique_id": (
+        {**TEXT, "minLength": 1, "maxLength": MESSAGE_ID_BYTES_MAX},
+        "the producer's own id of a message, visible ASCII; it comes back, and finds the message",
     ),
     "until_ms": (INTEGER, "stored before this time"),
     "until_offset": (INTEGER, "read below this offset only"),

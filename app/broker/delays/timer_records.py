@@ -117,6 +117,8 @@ def as_message(waited: StoredMessage) -> Message:
         born_time_ms=waited.born_time_ms,
         system=system,
         reconsume_times=waited.reconsume_times,
+        unique_id=waited.unique_id,
+        flag=waited.flag,
     )
     return fitted(message)
 

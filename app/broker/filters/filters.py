@@ -95,7 +95,7 @@ def properties_of(message: StoredMessage) -> Properties:
     fields = {
         PROPERTY_TAG: message.tag,
         PROPERTY_KEYS: " ".join(message.keys),
-        PROPERTY_UNIQUE_KEY: message.message_id,
+        PROPERTY_UNIQUE_KEY: message.unique_id or message.message_id,
         PROPERTY_SHARDING_KEY: message.sharding_key,
         PROPERTY_CONTENT_TYPE: message.content_type,
     }

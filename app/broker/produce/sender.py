@@ -23,6 +23,7 @@ from app.broker.produce.batch_parts import (
 )
 from app.broker.produce.message_types import check_type, check_type_of_frame
 from app.broker.produce.one_way import OneWay
+from app.broker.produce.queue_choice import QueueChoice
 from app.broker.produce.send_deadlines import (
     Deadline,
     is_safe_by,
@@ -36,7 +37,7 @@ from app.broker.topic_lookup import check_queue, find_topic
 from app.domain.delays import Due
 from app.domain.errors import BatchTooLarge, CurlewError, InvalidRequest, TopicNotFound
 from app.domain.limits import MIB
-from app.domain.message import Message, check_message, queue_for_sharding_key
+from app.domain.message import Message, check_message
 from app.domain.positions import FlushMode
 from app.domain.settings import TopicType
 from app.runtime.direct import in_task
@@ -49,10 +50,6 @@ CHECKED_A_TURN_MAX: Final = 4_000
 LARGE_FRAME_BYTES: Final = 8 * MIB
 LARGE_FRAME_MESSAGES: Final = 2_000
 """A larger frame is checked on a thread: 1 ms a MiB, and with keys up to 20 µs a message."""
-
-
-_TURNS_SPARED: Final = 1_024
-"""Turns of deleted topics that may pile up before they are swept out."""
 
 
 class _Part(NamedTuple):
@@ -78,8 +75,9 @@ class Sender:
         self._gate = context.gate
         self.one_way = OneWay()
         """The deadline of sends that nobody waits for."""
-        self._turns: dict[str, int] = {}
-        """Topic → number of round-robin choices so far."""
+        self.queues = queues = QueueChoice(context.metadata)
+        self._choose_queue = queues.choose
+        self._choose_queues = queues.choose_for_all
 
     async def send(
         self,
@@ -316,48 +314,6 @@ class Sender:
             ]
             for queue, indexes in chosen.items()
         }
-
-    def _choose_queue(self, topic: Topic, sharding_key: str | None) -> int:
-        if sharding_key is not None:
-            return queue_for_sharding_key(sharding_key, topic.queues)
-        turn = self._turns.get(topic.name)
-        if turn is None:
-            turn = 0
-            self._forget_turns()
-        self._turns[topic.name] = turn + 1
-        return turn % topic.queues
-
-    def _forget_turns(self) -> None:
-        """Those of deleted topics, when they may be as many as there are topics."""
-        known = self._metadata.snapshot.topics
-        if len(self._turns) > 2 * len(known) + _TURNS_SPARED:
-            self._turns = {name: turn for name, turn in self._turns.items() if name in known}
-
-    def _choose_queues(
-        self,
-        topic: Topic,
-        items: Sequence[BatchItem | CurlewError],
-        errors: Sequence[CurlewError | None],
-        queue_id: int | None,
-        spread: bool,
-    ) -> dict[int, list[int]]:
-        """Queue → indexes of the entries without an error that go there."""
-        chosen: dict[int, list[int]] = {}
-        shared = queue_id
-        for index, (item, error) in enumerate(zip(items, errors, strict=True)):
-            if error is not None or isinstance(item, CurlewError):
-                continue
-            key = item.message.sharding_key
-            if item.queue_id is not None:
-                queue = item.queue_id
-            elif queue_id is None and (spread or key is not None):
-                queue = self._choose_queue(topic, key)
-            else:
-                if shared is None:
-                    shared = self._choose_queue(topic, None)
-                queue = shared
-            chosen.setdefault(queue, []).append(index)
-        return chosen
 
     async def _check_items(
         self, topic: Topic, items: Sequence[BatchItem | CurlewError]

@@ -5,7 +5,13 @@ from typing import Final
 
 from app.broker.filters.filters import parse_filter
 from app.domain.errors import InvalidRequest
-from app.domain.message import PROPERTY_KEYS, PROPERTY_TAG, PROPERTY_UNIQUE_KEY, java_hash
+from app.domain.message import (
+    PROPERTY_KEYS,
+    PROPERTY_TAG,
+    PROPERTY_UNIQUE_KEY,
+    StoredMessage,
+    java_hash,
+)
 from app.store.formats.record.compression import SYSTEM_FLAG_COMPRESSED
 from app.store.formats.record.record import stored_properties
 
@@ -26,6 +32,8 @@ class BrowseConditions:
     """Stored before this time."""
     key: str | None = None
     """One of the message's keys, or the id that its producer gave."""
+    unique_id: str | None = None
+    """The id that its producer gave."""
     tag: str | None = None
     filter: str | None = None
     property: tuple[str, str] | None = None
@@ -38,7 +46,10 @@ class BrowseFilter:
     """Conditions, parsed. Raises `IllegalFilter` and `InvalidRequest` when it is made."""
 
     def __init__(self, conditions: BrowseConditions) -> None:
-        self.key = conditions.key
+        self.key = conditions.key if conditions.unique_id is None else conditions.unique_id
+        """By which the index finds them."""
+        self._unique_id = conditions.unique_id
+        self._key = conditions.key
         self.from_ms = _TIME_MIN if conditions.from_ms is None else conditions.from_ms
         self.until_ms = _TIME_MAX if conditions.until_ms is None else conditions.until_ms
         if self.from_ms >= self.until_ms:
@@ -87,13 +98,18 @@ class BrowseFilter:
             name, value = self._property
             if properties.get(name) != value:
                 return False
-        if self.key is not None and not _has_key(properties, self.key):
+        if self._key is not None and not _has_key(properties, self._key):
+            return False
+        if self._unique_id is not None and properties.get(PROPERTY_UNIQUE_KEY) != self._unique_id:
             return False
         return wanted is None or wanted.matches(properties)
 
-    def takes_body(self, body: bytes) -> bool:
-        """Whether the body has the text."""
-        return self._needle in body
+    def takes_message(self, message: StoredMessage) -> bool:
+        """Whether a message whose record is chosen has the text, and the producer's id for its own:
+        an id of ours may stand in its place."""
+        if self._unique_id is not None and message.unique_id != self._unique_id:
+            return False
+        return self._needle in message.body
 
 
 def _may_hold(record: memoryview, needle: bytes) -> bool:

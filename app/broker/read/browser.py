@@ -333,7 +333,7 @@ class _Page:
         if not self._choice.takes_record(record):
             return True
         message = self._store.decode(record)
-        if not self._choice.takes_body(message.body):
+        if not self._choice.takes_message(message):
             return True
         if self._messages and len(record) > self._bytes_left:
             self._is_full = True

@@ -10,7 +10,9 @@ from typing import Final
 import numpy as np
 
 from app.domain.message import (
+    DERIVED_ID,
     PROPERTY_KEYS,
+    PROPERTY_MESSAGE_ID,
     PROPERTY_TAG,
     PROPERTY_UNIQUE_KEY,
     java_hash,
@@ -48,9 +50,12 @@ def has_unit(system_flag: int) -> bool:
 
 def record_keys(pairs: dict[str, str]) -> list[str]:
     """The keys under which a record is indexed, in RocketMQ's order."""
-    unique = pairs.get(PROPERTY_UNIQUE_KEY)
     keys = [key for key in pairs.get(PROPERTY_KEYS, "").split(" ") if key]
-    return [unique, *keys] if unique else keys
+    unique = pairs.get(PROPERTY_UNIQUE_KEY)
+    if not unique:
+        return keys
+    own = pairs.get(PROPERTY_MESSAGE_ID, DERIVED_ID)
+    return [unique, *keys] if own == DERIVED_ID else [unique, own, *keys]
 
 
 class BlockDispatcher:

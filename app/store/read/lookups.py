@@ -3,7 +3,12 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from app.domain.message import PROPERTY_KEYS, PROPERTY_UNIQUE_KEY, StoredMessage
+from app.domain.message import (
+    PROPERTY_KEYS,
+    PROPERTY_MESSAGE_ID,
+    PROPERTY_UNIQUE_KEY,
+    StoredMessage,
+)
 from app.store.config import StoreConfig
 from app.store.formats.record.message_id import decode_message_id
 from app.store.formats.record.record import (
@@ -121,12 +126,12 @@ class Lookups:
             return False
         pairs = decode_properties(fields.properties)
         keys = pairs.get(PROPERTY_KEYS, "").split(" ")
-        return key == pairs.get(PROPERTY_UNIQUE_KEY) or key in keys
+        return key in (pairs.get(PROPERTY_UNIQUE_KEY), pairs.get(PROPERTY_MESSAGE_ID), *keys)
 
     def by_id(
         self, topic: str, message_id: str, end: int, *, wait_for_disk: bool
     ) -> StoredMessage | None:
-        """The message of a topic with an id, given by this store or by a client; the newest, if
+        """The message of a topic with an id, given by this store or by a producer; the newest, if
         there are several. What stands at the place that the id names, when no other is found."""
         placed = self.placed(message_id, end, wait_for_disk=wait_for_disk)
         # The place that an id names may be that of the same message while it still waited.
@@ -142,7 +147,7 @@ class Lookups:
             )
             messages = [decode_message(record, self._store_id) for record in found.records]
             for message in reversed(messages):
-                if message.message_id == message_id:
+                if message_id in (message.message_id, message.unique_id):
                     return message
             if found.is_complete or not messages:
                 break

@@ -197,11 +197,12 @@ class Appender:
         if queue.generation != generation:
             self.bind(queue, generation)
         now = self._stamp()
-        is_simple = len(messages) == 1 and not messages[0].reconsume_times
-        if is_simple and len(topic) <= self._single_topic_chars_max:
-            appended = self._append_one(queue, messages[0], now, flush, done)
-            if appended is not None:
-                return appended
+        if len(messages) == 1 and len(topic) <= self._single_topic_chars_max:
+            message = messages[0]
+            if not (message.reconsume_times or message.flag):
+                appended = self._append_one(queue, message, now, flush, done)
+                if appended is not None:
+                    return appended
         return self._append_many(queue, messages, now, flush, done)
 
     def _append_one(
@@ -233,7 +234,7 @@ class Appender:
         unit = UNIT.pack(at, size, self._encoder.tag_hash(message.tag) if message.tag else 0)
         message_id = message.message_id
         keyed: Keyed = _NO_KEYS
-        if message.keys or message_id:
+        if message.keys or message_id or message.unique_id:
             keyed = ((at, keys_of(message)),)
         publication = Publication(self._audience, queue, offset, unit, keyed, now, done)
         appended = Appended(offset, 1, now, (message_id or f"{self._id_start}{at:012X}",))
@@ -287,7 +288,8 @@ class Appender:
         if len(parts) == 1 and len(parts[0].messages) == 1:
             # One entry of the broker's own state: as any single message.
             topic, queue_id, (message,), *_ = parts[0]
-            if not message.reconsume_times and len(topic) <= self._single_topic_chars_max:
+            is_simple = not (message.reconsume_times or message.flag)
+            if is_simple and len(topic) <= self._single_topic_chars_max:
                 queue = self._queues.find_or_new(topic, queue_id)
                 appended = self._append_one(queue, message, self._stamp(), flush, done)
                 if appended is not None:

@@ -64,7 +64,7 @@ class RecordEncoder:
         rows = zip(part.messages, part.properties, part.sizes, positions, strict=True)
         for queue_offset, (message, encoded, size, at) in enumerate(rows, first):
             born = now_ms if message.born_time_ms is None else message.born_time_ms
-            if short_topic and not message.reconsume_times:
+            if short_topic and not (message.reconsume_times or message.flag):
                 record = encode_simple_record(
                     short_topic,
                     (queue.queue_id, queue_offset, at),
@@ -85,6 +85,7 @@ class RecordEncoder:
                     born_time_ms=born,
                     store_time_ms=now_ms,
                     store_host=self._store_host,
+                    flag=message.flag & 0xFFFFFFFF,
                     reconsume_times=message.reconsume_times,
                     prepared_offset=synced_end,
                 )
@@ -93,7 +94,7 @@ class RecordEncoder:
             tag = message.tag
             tag_hash = (hashes.get(tag) or self.tag_hash(tag)) if tag else 0
             units.append(UNIT.pack(at, size, tag_hash))
-            if message.keys or message.message_id:
+            if message.keys or message.message_id or message.unique_id:
                 keyed.append((at, keys_of(message)))
         return Encoded(records, b"".join(units), keyed)
 
@@ -139,4 +140,5 @@ def properties_too_large(size: int) -> PropertiesTooLarge:
 
 def keys_of(message: Message) -> list[str]:
     """The keys under which a message is indexed, in RocketMQ's order."""
-    return [message.message_id, *message.keys] if message.message_id else list(message.keys)
+    ids = [each for each in (message.unique_id, message.message_id) if each]
+    return [*ids, *message.keys] if ids else list(message.keys)

@@ -17,12 +17,15 @@ from pyspark_curlew.frame import Frame
 from pyspark_curlew.properties import Pairs, PropertyText, either
 from pyspark_curlew.records import Fields, Values, read_fields
 from pyspark_curlew.reserved import HIDDEN
-from pyspark_curlew.spans import Int64s, Spans, all_present, fixed, gather
+from pyspark_curlew.spans import Int64s, all_present, fixed, gather
 
 TAG: Final = b"TAGS"
 KEYS: Final = b"KEYS"
 SHARDING_KEY: Final = b"__SHARDINGKEY"
 UNIQUE_KEY: Final = b"UNIQ_KEY"
+MESSAGE_ID: Final = b"MQ_ID"
+DERIVED: Final = "-"
+SCHEDULED_PREFIX: Final = "schedule:"
 CHECKSUM: Final = b"__CRC32#"
 
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
@@ -78,7 +81,7 @@ def decode(
         fixed(pa.int64(), fields.queue_offset),
         fixed(_TIMESTAMP, fields.store_ms * 1000),
         fixed(_TIMESTAMP, fields.born_ms * 1000),
-        _message_ids(properties.find(UNIQUE_KEY), text, fields, store_id),
+        _message_ids(properties, text, fields, store_id),
         gather(pa.string(), text, tag),
     ]
     if include_properties:
@@ -116,27 +119,42 @@ _POSITION_DIGITS: Final = 2 * 6 * 2
 """Two numbers of six bytes, each byte two hex digits."""
 
 
-def _message_ids(unique: Spans, text: pa.Buffer, fields: Fields, store_id: bytes) -> pa.Array:
-    """The id that the client gave; otherwise the store's, which is made of the position.
+def _message_ids(
+    properties: PropertyText, text: pa.Buffer, fields: Fields, store_id: bytes
+) -> pa.Array:
+    """The store's id, which is made of the position; or what the message got before it came here.
 
-    That one is 17 bytes in upper-case hex: 1, the store id (4), the store time in ms (6) and the
-    physical offset (6).
+    The id is 17 bytes in upper-case hex: 1, the store id (4), the store time in ms (6) and the
+    physical offset (6). What was delayed, or in a transaction, keeps that of its first place: in
+    `MQ_ID`, else in `UNIQ_KEY`, whose other values are the producer's own.
     """
+    unique = properties.find(UNIQUE_KEY)
     if not unique.present.any():
         return _derived_ids(fields, store_id)
-    given = gather(pa.string(), text, unique)
-    if unique.present.all():
-        return given
-    derived = _derived_ids(fields, store_id)
     import pyarrow.compute as pc
 
-    return pc.coalesce(given, derived)
+    given = gather(pa.string(), text, unique)
+    first = _own_prefix(store_id)
+    has_own_form = pc.and_(
+        pc.starts_with(given, first.decode()),
+        pc.equal(pc.binary_length(given), len(first) + _POSITION_DIGITS),
+    )
+    is_own = pc.or_(has_own_form, pc.starts_with(given, SCHEDULED_PREFIX))
+    moved = gather(pa.string(), text, properties.find(MESSAGE_ID))
+    absent = pa.scalar(None, pa.string())
+    kept = pc.coalesce(moved, pc.if_else(is_own, given, absent))
+    kept = pc.if_else(pc.equal(kept, DERIVED), absent, kept)
+    return pc.coalesce(kept, _derived_ids(fields, store_id))
+
+
+def _own_prefix(store_id: bytes) -> bytes:
+    return (b"\x01" + store_id).hex().upper().encode()
 
 
 def _derived_ids(fields: Fields, store_id: bytes) -> pa.Array:
     """The store's ids: of each number 16 bits at a time, from the top, looked up as four digits."""
     count = len(fields.store_ms)
-    prefix = (b"\x01" + store_id).hex().upper().encode()
+    prefix = _own_prefix(store_id)
     width = len(prefix) + _POSITION_DIGITS
     ids = np.empty((count, width), dtype=np.uint8)
     ids[:, : len(prefix)] = np.frombuffer(prefix, dtype=np.uint8)

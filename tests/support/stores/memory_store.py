@@ -141,6 +141,7 @@ class MemoryStore:
                 born_time_ms=message.born_time_ms or now,
                 store_time_ms=now,
                 store_host=HOST,
+                flag=message.flag & 0xFFFFFFFF,
                 reconsume_times=message.reconsume_times,
             )
             self._bytes_end += len(record)
@@ -276,7 +277,7 @@ class MemoryStore:
             if name == topic:
                 readable = queue.records[queue.min_offset : queue.confirmed]
                 found += [self.decode(memoryview(record)) for record in readable if record]
-        found = [m for m in found if key in m.keys or key == m.message_id]
+        found = [m for m in found if key in (*m.keys, m.message_id, m.unique_id)]
         found = [m for m in found if begin_ms <= m.store_time_ms <= end_ms]
         found.sort(key=lambda message: message.physical_offset)
         records = [self.queues[(m.topic, m.queue_id)].records[m.queue_offset] for m in found]
@@ -316,7 +317,7 @@ class MemoryStore:
                 if (
                     message is not None
                     and record is not None
-                    and key in (*message.keys, message.message_id)
+                    and key in (*message.keys, message.message_id, message.unique_id)
                     and begin_ms <= message.store_time_ms <= end_ms
                     and (before is None or message.physical_offset < before)
                 ):
@@ -356,7 +357,7 @@ class MemoryStore:
         for (name, _), queue in self.queues.items():
             for record in queue.records[queue.min_offset :] if name == topic else ():
                 message = None if record is None else self.decode(memoryview(record))
-                if message is not None and message.message_id == message_id:
+                if message and message_id in (message.message_id, message.unique_id):
                     return message
         return None
 

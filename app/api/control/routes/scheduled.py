@@ -32,6 +32,8 @@ class ScheduledDocument(AnswerModel):
     """A delayed message that waits. The body is not shown before it is due."""
 
     message_id: str
+    unique_id: str | None = Field(description="The producer's own id of the message")
+    flag: int = Field(description="The producer's own number")
     topic: str
     queue_id: int
     deliver_time_ms: int
@@ -50,6 +52,8 @@ class ScheduledDocument(AnswerModel):
         message = waiting.message
         return cls(
             message_id=message.message_id,
+            unique_id=message.unique_id,
+            flag=message.flag,
             topic=waiting.topic,
             queue_id=waiting.queue_id,
             deliver_time_ms=waiting.deliver_time_ms,

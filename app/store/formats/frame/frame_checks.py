@@ -20,13 +20,14 @@ from app.domain.limits import (
     SHARDING_KEY_BYTES_MAX,
     Limits,
 )
-from app.domain.message import FIELD_PROPERTIES, RESERVED_PROPERTIES, java_hash
+from app.domain.message import FIELD_PROPERTIES, PROPERTY_UNIQUE_KEY, RESERVED_PROPERTIES, java_hash
 from app.store.formats.record.record import (
     CHECKSUM_BYTES,
     CHECKSUM_NAME,
     FIXED_BYTES,
     MAGIC_V1,
     RECORD_OVERHEAD_BYTES,
+    decode_properties,
 )
 from app.store.formats.record.record_block import HEAD, HEAD_BYTES, Ints, RecordTable, windows
 
@@ -183,6 +184,9 @@ def look_into(
             tag_hashes = np.repeat(tag_hashes, properties.count)
     keyed = _keys(text, starts, separators, ends)
     if properties.are_one:
+        if properties.count > 1 and b"\x02UNIQ_KEY\x01" in b"\x02" + text:
+            unique_id = decode_properties(text)[PROPERTY_UNIQUE_KEY]
+            _refuse_repeated({0: unique_id, 1: unique_id})
         keyed = [(record, keys) for record in range(properties.count) for _, keys in keyed]
     return tag_hashes, keyed
 
@@ -237,6 +241,21 @@ def _mark_repeated(wrong: NDArray[np.bool_], at: Ints, pair_ends: Ints, ends: In
     else:
         records = np.searchsorted(ends, pair_ends[at], "right")
     wrong[at[1:]] |= records[1:] == records[:-1]
+
+
+def _refuse_repeated(uniques: dict[int, str]) -> None:
+    """Raise `MalformedFrame` for an id that a record before has, too; an id names one message."""
+    if len(set(uniques.values())) == len(uniques):
+        return
+    first: dict[str, int] = {}
+    for record, unique_id in sorted(uniques.items()):
+        if first.setdefault(unique_id, record) != record:
+            raise MalformedFrame(
+                f"record {record}: property 'UNIQ_KEY' is {unique_id!r}, as in record"
+                f" {first[unique_id]}",
+                hint="an id names one message: give each its own, or leave it out",
+                fields={"index": record, "first_index": first[unique_id]},
+            )
 
 
 def _fault_of(name: str) -> str:
@@ -316,6 +335,7 @@ def _keys(text: bytes, starts: Ints, separators: Ints, ends: Ints) -> list[tuple
         if name in (b"KEYS", b"UNIQ_KEY"):
             values = words if name == b"KEYS" else uniques
             values[record] = text[separator + 1 : text.index(2, separator)].decode()
+    _refuse_repeated(uniques)
     found: list[tuple[int, list[str]]] = []
     for record in sorted(uniques.keys() | words.keys()):
         keys = [uniques.get(record, ""), *words.get(record, "").split(" ")]

@@ -14,7 +14,7 @@ from app.domain.message import (
     Message,
 )
 from app.store.formats.frame.batch_frame import RequestFrame
-from app.store.formats.record.record import FIXED, FIXED_BYTES, decode_properties
+from app.store.formats.record.record import FIXED, FIXED_BYTES, decode_properties, signed_flag
 
 
 def messages_of(frame: RequestFrame) -> list[Message]:
@@ -36,7 +36,8 @@ def _message_of(raw: bytes) -> Message:
         keys=tuple(filter(None, keys.split(" "))) if keys else (),
         sharding_key=pairs.pop(PROPERTY_SHARDING_KEY, None),
         content_type=pairs.pop(PROPERTY_CONTENT_TYPE, None),
-        message_id=pairs.pop(PROPERTY_UNIQUE_KEY, None),
+        unique_id=pairs.pop(PROPERTY_UNIQUE_KEY, None),
+        flag=signed_flag(values[4]),
         properties=pairs,
         born_time_ms=values[8] or None,
     )

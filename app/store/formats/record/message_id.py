@@ -10,6 +10,8 @@ record at the same place, which a crash may have cut.
 
 from typing import Final, NamedTuple
 
+from app.domain.schedules import SCHEDULED_ID_PREFIX
+
 VERSION: Final = 1
 STORE_ID_BYTES: Final = 4
 _BYTES: Final = 1 + STORE_ID_BYTES + 6 + 6
@@ -26,6 +28,15 @@ class MessagePlace(NamedTuple):
 def encode_message_id(store_id: bytes, store_time_ms: int, physical_offset: int) -> str:
     """The id of the record at `physical_offset`. `store_id` has 4 bytes."""
     return f"01{store_id.hex()}{store_time_ms:012x}{physical_offset:012x}".upper()
+
+
+def is_own_id(text: str, store_id: bytes | None = None) -> bool:
+    """Whether it looks like an id that a node gives: of a place in a log (of that store), or of a
+    due time of a schedule."""
+    place = decode_message_id(text)
+    if place is None:
+        return text.startswith(SCHEDULED_ID_PREFIX)
+    return store_id is None or place.store_id == store_id
 
 
 def decode_message_id(text: str) -> MessagePlace | None:

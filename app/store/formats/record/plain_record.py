@@ -1,8 +1,8 @@
 """Records that are nothing but their message: read without making a `StoredMessage`. Pure.
 
-Plain is what we write for a message without key, tag, property or id of its own: version 1, IPv4
-hosts, body not packed, no property but content type and checksum. The hot path of answers, which
-want the fields once and in another form; what is not plain goes through `decode_message`.
+Plain is what we write for a message without key, tag, property, flag or id of its own: version 1,
+IPv4 hosts, body not packed, no property but content type and checksum. The hot path of answers,
+which want the fields once and in another form; what is not plain goes through `decode_message`.
 """
 
 import struct
@@ -17,8 +17,9 @@ PlainRecord = tuple[str, str, int, int, int, int, str | None, bytes]
 """Message id, topic, queue id, queue offset, born and store time in ms, content type, body. A plain
 tuple: it is made for every message."""
 
-_FIELDS: Final = struct.Struct(">4xI4xI4xqqIq8xq20xI")
-"""Magic, queue id, queue and physical offset, system flag, born and store time, body length."""
+_FIELDS: Final = struct.Struct(">4xI4xIIqqIq8xq20xI")
+"""Magic, queue id, the producer's flag, queue and physical offset, system flag, born and store
+time, body length."""
 assert _FIELDS.size == FIXED_BYTES
 _CONTENT_TYPE: Final = (PROPERTY_CONTENT_TYPE + NAME_VALUE_SEPARATOR).encode()
 _END: Final = PROPERTY_SEPARATOR.encode()
@@ -43,11 +44,11 @@ def read_plain(records: Sequence[memoryview], store_id: bytes) -> list[PlainReco
     id_start = _ID_VERSION + store_id
     for record in records:
         raw = bytes(record)
-        magic, queue_id, queue_offset, position, flag, born_ms, store_ms, size = unpack(raw)
+        magic, queue_id, own, queue_offset, position, flag, born_ms, store_ms, size = unpack(raw)
         end = FIXED_BYTES + size
         tail = raw[end:-_DIGITS_BYTES]
         names = known(tail) or _read_tail(tail)
-        if names is None or magic != MAGIC_V1 or flag or (store_ms | position) >> _ID_BITS:
+        if names is None or magic != MAGIC_V1 or flag or own or (store_ms | position) >> _ID_BITS:
             rows.append(None)
             continue
         # Store time and physical offset stand in the record as in the id, but for zeros in front.

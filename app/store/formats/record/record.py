@@ -29,10 +29,13 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from app.domain.message import (
+    DERIVED_ID,
+    FLAG_MAX,
     NAME_VALUE_SEPARATOR,
     PROPERTY_CHECKSUM,
     PROPERTY_CONTENT_TYPE,
     PROPERTY_KEYS,
+    PROPERTY_MESSAGE_ID,
     PROPERTY_SEPARATOR,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TAG,
@@ -43,7 +46,7 @@ from app.domain.message import (
 )
 from app.store.formats.record.checksum import crc32
 from app.store.formats.record.compression import plain_body
-from app.store.formats.record.message_id import encode_message_id
+from app.store.formats.record.message_id import encode_message_id, is_own_id
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
@@ -131,7 +134,9 @@ def encode_properties(message: Message) -> bytes:
         pairs = "".join([f"{name}\x01{text}\x02" for name, text in message.properties.items()])
     if message.keys:
         pairs += f"{PROPERTY_KEYS}\x01{' '.join(message.keys)}\x02"
-    if message.message_id is not None:
+    if message.unique_id is not None:
+        pairs += _ids(message.unique_id, message.message_id)
+    elif message.message_id is not None:
         pairs += f"{PROPERTY_UNIQUE_KEY}\x01{message.message_id}\x02"
     if message.sharding_key is not None:
         pairs += f"{PROPERTY_SHARDING_KEY}\x01{message.sharding_key}\x02"
@@ -142,6 +147,26 @@ def encode_properties(message: Message) -> bytes:
     if message.tag is not None:
         pairs += f"{PROPERTY_TAG}\x01{message.tag}\x02"
     return pairs.encode()
+
+
+def _ids(unique_id: str, message_id: str | None) -> str:
+    """The properties of a producer's id, and of the id that the record has beside it."""
+    pairs = f"{PROPERTY_UNIQUE_KEY}\x01{unique_id}\x02"
+    if message_id is None and is_own_id(unique_id):
+        message_id = DERIVED_ID  # or the producer's would be taken for it
+    return pairs if message_id is None else f"{pairs}{PROPERTY_MESSAGE_ID}\x01{message_id}\x02"
+
+
+def _read_ids(pairs: dict[str, str], store_id: bytes) -> tuple[str | None, str | None]:
+    """Take the ids out of the properties: what a record was given in place of the derived one, and
+    the producer's own."""
+    unique_id = pairs.pop(PROPERTY_UNIQUE_KEY, None)
+    message_id = pairs.pop(PROPERTY_MESSAGE_ID, None)
+    if message_id is not None:
+        return None if message_id == DERIVED_ID else message_id, unique_id
+    if unique_id is not None and is_own_id(unique_id, store_id):
+        return unique_id, None
+    return None, unique_id
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:
@@ -388,6 +413,11 @@ def decode_fields(record: memoryview | bytes) -> RecordFields:
     )
 
 
+def signed_flag(field: int) -> int:
+    """The producer's flag of what stands in its field."""
+    return field if field <= FLAG_MAX else field - 2**32
+
+
 def decode_message(record: memoryview | bytes, store_id: bytes) -> StoredMessage:
     """One record as a message. `store_id` (4 bytes) goes into a derived message id."""
     raw = bytes(record)
@@ -414,14 +444,14 @@ def _message(
     fixed: tuple[Any, ...], topic: str, body: bytes, properties: bytes, store_id: bytes
 ) -> StoredMessage:
     """A message of the values of `FIXED`, of which only those that it needs are looked at."""
-    tag = keys = sharding_key = content_type = None
-    message_id = ""
+    tag = keys = sharding_key = content_type = message_id = unique_id = None
     own: dict[str, str] = {}
     system: dict[str, str] = {}
     if not (len(properties) == CHECKSUM_BYTES and properties.startswith(CHECKSUM_NAME)):
         pairs = decode_properties(properties)
         pairs.pop(PROPERTY_CHECKSUM, None)
-        message_id = pairs.pop(PROPERTY_UNIQUE_KEY, "")
+        if PROPERTY_UNIQUE_KEY in pairs:
+            message_id, unique_id = _read_ids(pairs, store_id)
         tag = pairs.pop(PROPERTY_TAG, None)
         keys = pairs.pop(PROPERTY_KEYS, None)
         sharding_key = pairs.pop(PROPERTY_SHARDING_KEY, None)
@@ -447,4 +477,6 @@ def _message(
         fixed[10],
         fixed[12],
         system,
+        unique_id,
+        signed_flag(fixed[4]),
     )

@@ -105,7 +105,7 @@ def test_lines(http: httpx.Client, topic: str) -> None:
 def test_a_message_is_found_by_the_id_that_its_producer_gave(
     http: httpx.Client, topic: str
 ) -> None:
-    message = Message(b"x", message_id="order-17-1")
+    message = Message(b"x", unique_id="order-17-1")
     frames = {"Content-Type": "application/vnd.curlew.batch"}
     url = f"/v1/topics/{topic}/messages"
     http.post(

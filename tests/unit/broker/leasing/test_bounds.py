@@ -259,7 +259,7 @@ async def test_deleted_topics_leave_nothing_in_memory() -> None:
             await world.topic(1, f"t{number}")
             await world.broker.sender.send(f"t{number}", Message(b"x"))
             await world.broker.settings_changes.delete_topic(f"t{number}")
-        assert len(world.broker.sender._turns) <= 1_030
+        assert len(world.broker.sender.queues._turns) <= 1_030
 
 
 async def test_topics_that_are_deleted_fast_share_one_look_at_all_producers() -> None:

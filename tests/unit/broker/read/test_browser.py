@@ -294,7 +294,7 @@ def test_any_other_text_is_no_cursor(text: str) -> None:
 
 async def test_a_message_is_found_by_the_id_that_its_producer_gave() -> None:
     async with running() as world:
-        message = Message(b"mine", message_id="order-17-1")
+        message = Message(b"mine", unique_id="order-17-1")
         await world.broker.sender.send(TOPIC, message, queue_id=0)
         assert (await world.broker.browser.message(TOPIC, "order-17-1")).body == b"mine"
         await world.topic(1, name="other")

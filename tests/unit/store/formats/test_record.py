@@ -58,7 +58,9 @@ def test_a_record_of_rocketmq_is_read_field_by_field() -> None:
     assert fields.store_time_ms == 1_700_000_000_000
     assert fields.born_time_ms == fields.store_time_ms - 5
     message = records.decode_message(ROCKETMQ_RECORD, STORE_ID)
-    assert message.message_id == "AC1415116D1418B4AAC217FE1B4E6800"
+    assert message.unique_id == "AC1415116D1418B4AAC217FE1B4E6800"
+    assert message.message_id == encode_message_id(STORE_ID, 1_700_000_000_000, 0)
+    assert message.flag == 7
     assert (message.topic, message.tag, message.keys) == ("TopicA", "TagA", ("k1", "k2"))
     assert message.properties == {"u": "v"}
 

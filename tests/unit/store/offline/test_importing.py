@@ -63,7 +63,7 @@ def check_message(store: OpenStore, sent: Sent) -> None:
     )
     assert result.tag_hashes == [java_hash(sent.tag) if sent.tag else 0]
     message = store.store.decode(result.records[0])
-    assert message.message_id == sent.unique_key
+    assert message.unique_id == sent.unique_key
     assert (message.topic, message.queue_id) == (sent.topic, sent.queue_id)
     assert (message.queue_offset, message.physical_offset) == (sent.queue_offset, sent.offset)
     assert (message.body, message.tag) == (sent.body, sent.tag)

@@ -148,7 +148,7 @@ def test_a_rocketmq_store_is_taken_over(
             sent.topic, sent.queue_id, sent.queue_offset, max_messages=1, max_bytes=1
         )
         message = opened.store.decode(read.records[0])
-        assert (message.body, message.tag, message.message_id) == (
+        assert (message.body, message.tag, message.unique_id) == (
             sent.body,
             sent.tag,
             sent.unique_key,

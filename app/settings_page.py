@@ -154,6 +154,8 @@ _LIMITS: Final = {
     "statistics_rows_max": "Topics, and as many groups in topics, that have figures of their own.",
     "clients_max": "Consumers, and as many producers, that a node lists in all.",
     "trace_records_read_max": "Records of trails that one `trace` reads.",
+    "trace_notes_searched_max": "Notes of trails that one search looks at.",
+    "trace_results_max": "Events that one page of a search has.",
 }
 
 _FIXED: Final = {

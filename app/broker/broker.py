@@ -49,6 +49,7 @@ from app.broker.schedules.schedules import Schedules
 from app.broker.settings_changes import SettingsChanges
 from app.broker.streams.stream_registry import StreamRegistry
 from app.broker.tracing.message_trace import MessageTrace
+from app.broker.tracing.trace_search import TraceSearch
 from app.broker.transactions.transactions import Transactions
 from app.domain.clock import Clock
 from app.domain.handles.recall import RecallSigner
@@ -139,6 +140,7 @@ class Broker:
         self.delivery_status = DeliveryStatusReader(
             context, groups, self.consumptions, self.delays, self.dead_letters, trace
         )
+        self.trace_search = TraceSearch(context, trace)
         self._snapshot_faults = RowFaults("writing the state")
         self.services = self._make_services(config)
         self.health = self._make_health(context)

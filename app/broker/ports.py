@@ -22,6 +22,7 @@ from app.domain.settings import (
     StartPosition,
     TopicSettings,
     TopicType,
+    TraceMode,
     WhenExhausted,
 )
 from app.runtime.shortage_log import Lack
@@ -283,7 +284,9 @@ class Topic(Protocol):
     @property
     def retention_ms(self) -> int: ...
     @property
-    def trace(self) -> bool: ...
+    def trace(self) -> TraceMode: ...
+    @property
+    def trace_rate(self) -> float: ...
     @property
     def settings(self) -> TopicSettings: ...
     @property

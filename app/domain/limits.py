@@ -271,6 +271,8 @@ class Limits:
     statistics_rows_max: int = 1_000
     clients_max: int = 20_000
     trace_records_read_max: int = 2_000
+    trace_notes_searched_max: int = 20_000
+    trace_results_max: int = 200
 
     def __post_init__(self) -> None:
         """Raise `ContradictingLimits` for bounds that cannot hold together."""

@@ -92,6 +92,18 @@ DEFAULT_RETRY: Final = CustomizedRetry(
 """RocketMQ's delay levels from the third on, which is where its retries begin."""
 
 
+class TraceMode(StrEnum):
+    """Of which messages of a topic it is kept for a while what becomes of them."""
+
+    OFF = "off"
+    SAMPLED = "sampled"
+    """Of a share of them, and of all that fail."""
+    ON = "on"
+
+
+DEFAULT_TRACE_RATE: Final = 0.01
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     """What a client may set on a topic."""
@@ -100,8 +112,9 @@ class TopicSettings:
     type: TopicType = TopicType.NORMAL
     flush: FlushMode = FlushMode.SYNC
     retention_ms: int = DEFAULT_RETENTION_MS
-    trace: bool = True
-    """Whether what becomes of each message is kept for a while."""
+    trace: TraceMode = TraceMode.ON
+    trace_rate: float = DEFAULT_TRACE_RATE
+    """The share of messages that are traced where `trace` is sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +165,13 @@ def check_topic_settings(settings: TopicSettings, limits: Limits) -> None:
     )
     _check_choice("type", settings.type, TopicType)
     _check_choice("flush", settings.flush, FlushMode)
+    _check_choice("trace", settings.trace, TraceMode)
+    if not 0 < settings.trace_rate <= 1:
+        raise IllegalSetting(
+            f"trace_rate is {settings.trace_rate}; it must be over 0 and at most 1",
+            hint="0.01 is one message of a hundred; trace=off is none",
+            pointer="/trace_rate",
+        )
 
 
 def check_group_settings(settings: GroupSettings, limits: Limits) -> None:

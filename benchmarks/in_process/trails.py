@@ -20,7 +20,7 @@ from app.broker.results import BatchItem, ReceiveRequest
 from app.domain.limits import MIB, Limits
 from app.domain.message import Message
 from app.domain.positions import FlushMode
-from app.domain.settings import TopicSettings
+from app.domain.settings import TopicSettings, TraceMode
 from app.runtime.system_clock import SystemClock
 from app.store import MessageStore, OsFiles, StoreConfig
 from benchmarks.in_process.timers import IDLE
@@ -63,7 +63,7 @@ async def measure(
     store = MessageStore.open(OsFiles(root), config, clock, loop, limits)
     metadata = MemoryMetadata(clock)
     for topic in ("off", "on"):
-        settings = TopicSettings(queues=QUEUES, flush=FlushMode.ASYNC, trace=topic == "on")
+        settings = TopicSettings(queues=QUEUES, flush=FlushMode.ASYNC, trace=TraceMode(topic))
         await metadata.put_topic(topic, settings)
     broker = await Broker.open(store, metadata, clock, limits, IDLE)
     pairs: list[tuple[float, float]] = []

@@ -21,7 +21,7 @@ from app.domain.errors import (
 from app.domain.limits import Limits
 from app.domain.positions import FlushMode
 from app.domain.schedules import ScheduleSettings
-from app.domain.settings import GroupSettings, TopicSettings
+from app.domain.settings import GroupSettings, TopicSettings, TraceMode
 from tests.support.stores.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -130,7 +130,7 @@ async def test_changes_at_once_undo_nothing_of_each_other(
     await asyncio.gather(
         metadata.change_topic("orders", {"queues": 9}),
         other.change_topic("orders", {"retention_ms": 3_600_000}),
-        metadata.change_topic("orders", {"trace": False}),
+        metadata.change_topic("orders", {"trace": TraceMode.OFF}),
         other.change_group("billing", {"max_attempts": 3}),
         metadata.change_group("billing", {"invisible_ms": 5_000}),
         metadata.schedules.change("tick", {"tag": "a"}, due),
@@ -139,7 +139,7 @@ async def test_changes_at_once_undo_nothing_of_each_other(
     for node in (metadata, other):
         await node.refresh()
         topic, group = node.snapshot.topics["orders"], node.snapshot.groups["billing"]
-        assert topic.settings == TopicSettings(9, retention_ms=3_600_000, trace=False)
+        assert topic.settings == TopicSettings(9, retention_ms=3_600_000, trace=TraceMode.OFF)
         assert group.settings == GroupSettings(max_attempts=3, invisible_ms=5_000)
         schedule = await node.schedules.get("tick")
         assert (schedule.settings.tag, schedule.settings.timezone) == ("a", "Europe/Berlin")
@@ -159,7 +159,7 @@ async def test_a_change_and_a_deletion_at_once(metadata: Metadata, other: Metada
     """Either the change is deleted with the topic, or it makes the topic anew: never half."""
     for number in range(8):
         name = f"t{number}"
-        await metadata.change_topic(name, {"queues": 8, "trace": False})
+        await metadata.change_topic(name, {"queues": 8, "trace": TraceMode.OFF})
         await other.refresh()
         await asyncio.gather(
             metadata.delete_topic(name), other.change_topic(name, {"retention_ms": 3_600_000})
@@ -176,7 +176,7 @@ async def test_a_tighter_bound_is_no_reason_to_refuse_another_change(metadata: M
     await metadata.change_topic("orders", {"queues": 9})
     await metadata.change_group("billing", {"max_attempts": 9})
     metadata._limits = Limits(queues_per_topic_max=5, attempts_max=5)
-    await metadata.change_topic("orders", {"queues": 9, "trace": False})
+    await metadata.change_topic("orders", {"queues": 9, "trace": TraceMode.OFF})
     await metadata.change_group("billing", {"invisible_ms": 5_000})
     with pytest.raises(IllegalSetting, match="from 1 to 5"):
         await metadata.change_topic("orders", {"queues": 10})

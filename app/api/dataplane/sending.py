@@ -60,6 +60,7 @@ from app.api.http.parameters import Query
 from app.api.http.request_context import Headers, RequestContext, batch_too_large, body_too_large
 from app.api.telemetry.callers import note_sent
 from app.api.telemetry.request_metrics import RequestMetrics
+from app.api.telemetry.send_traces import Stored, trace_send
 from app.api.telemetry.slow_puts import SLOW_PUT_S, SlowPuts
 from app.broker import Broker
 from app.broker.dedup.deduplicator import Once
@@ -67,6 +68,7 @@ from app.broker.dedup.tokens import Claim
 from app.broker.figures.counters import TopicFigures
 from app.broker.produce.send_deadlines import Deadline
 from app.broker.results import BatchItem, SendResult
+from app.broker.tracing.trace_notes import TraceKind
 from app.domain.errors import (
     CurlewError,
     InvalidRequest,
@@ -120,7 +122,7 @@ class Sending:
         figures = self._broker.statistics.topic(topic)
         began_s = perf_counter()
         result = await self._broker.sender.send(topic, message)
-        timing = self._note(exchange, topic, figures, began_s, 1, len(body))
+        timing = self._note(exchange, topic, figures, began_s, 1, len(body), result)
         message_id = (b"mq-message-id", result[0].encode())
         answer = encode_line(SendAnswer("SEND_OK", *result[:5]))
         await exchange.answer(201, [media.JSON_HEADER, message_id, timing], answer)
@@ -169,12 +171,14 @@ class Sending:
                 deadline=deadline,
             )
         if options.one_way:
-            await self._answer_one_way(exchange, topic, figures, not is_repeated, len(message.body))
+            stored = (int(not is_repeated), len(message.body), result)
+            await self._answer_one_way(exchange, topic, figures, *stored)
             return
         if is_repeated:
+            self._note(exchange, topic, figures, began_s, 0, 0, result)
             await self._answer_again(exchange, result, message.unique_id, preferences)
             return
-        timing = self._note(exchange, topic, figures, began_s, 1, len(message.body))
+        timing = self._note(exchange, topic, figures, began_s, 1, len(message.body), result)
         status = 202 if flush is FlushMode.ASYNC else 201
         if MINIMAL in preferences:
             headers_only = applied(
@@ -308,7 +312,7 @@ class Sending:
                 topic, body, claim, queue_id=queue_id, flush=flush, deadline=deadline
             )
             answer_headers += [DUPLICATE] * is_repeated
-        stored = (0, 0) if is_repeated else (result.count, len(body))
+        stored = (0, 0, result) if is_repeated else (result.count, len(body), result)
         if options.one_way:
             await self._answer_one_way(exchange, topic, figures, *stored)
             return
@@ -358,9 +362,9 @@ class Sending:
             )
             count = (0, 0) if once.is_repeated else _stored(items, once.results)
             if options.one_way:
-                await self._answer_one_way(exchange, topic, figures, *count)
+                await self._answer_one_way(exchange, topic, figures, *count, once.results)
                 return
-            timing = self._note(exchange, topic, figures, began_s, *count)
+            timing = self._note(exchange, topic, figures, began_s, *count, once.results)
             await self._answer_once(exchange, entries, once, timing, preferences)
             return
         outcomes = await self._broker.sender.send_batch(
@@ -374,9 +378,9 @@ class Sending:
         )
         count = _stored(items, outcomes)
         if options.one_way and count[0] == len(items):
-            await self._answer_one_way(exchange, topic, figures, *count)
+            await self._answer_one_way(exchange, topic, figures, *count, outcomes)
             return
-        timing = self._note(exchange, topic, figures, began_s, *count)
+        timing = self._note(exchange, topic, figures, began_s, *count, outcomes)
         results = await results_of(entries, outcomes)
         failures = [outcome for outcome in outcomes if isinstance(outcome, CurlewError)]
         for failure in failures:
@@ -408,9 +412,12 @@ class Sending:
         figures: TopicFigures | None,
         count: int,
         size: int,
+        stored: Stored,
     ) -> None:
         """Nothing is told but that names, topic and limits are well; nobody knows how long the
         medium takes."""
+        kind = TraceKind.SENT if count else TraceKind.SENT_AGAIN
+        trace_send(self._broker.message_trace, exchange, topic, stored, 0, kind)
         if count:
             self._traffic.taken_in(count, size)
             figures = figures or self._broker.statistics.topic(topic)
@@ -436,12 +443,16 @@ class Sending:
         began_s: float,
         count: int,
         size: int,
+        stored: Stored,
     ) -> tuple[bytes, bytes]:
-        """Count what was stored since `began_s`; the header that says how long it took.
+        """Count and trace what was stored since `began_s`; the header that says how long it took.
 
-        `figures` are those of the topic before the send, None if it was not there yet.
+        `figures` are those of the topic before the send, None if it was not there yet. With a
+        `count` of 0 it was stored before.
         """
         seconds = perf_counter() - began_s
+        kind = TraceKind.SENT if count else TraceKind.SENT_AGAIN
+        trace_send(self._broker.message_trace, exchange, topic, stored, seconds, kind)
         if count:
             self._traffic.taken_in(count, size)
             figures = figures or self._broker.statistics.topic(topic)

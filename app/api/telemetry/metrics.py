@@ -137,6 +137,12 @@ def _state(sources: Sources) -> Iterator[Family]:
         "Ended streams by reason.",
         [(f'{{reason="{reason.value}"}}', streams.ends[reason]) for reason in StreamEnd],
     )
+    yield one(
+        "curlew_trace_dropped_total",
+        "counter",
+        "Notes of traces that were not written: they came too fast, or the disk was full.",
+        broker.message_trace.dropped,
+    )
     yield from _waiting(sources.dead_letters)
     yield from _as_rocketmq(sources)
     yield Family(

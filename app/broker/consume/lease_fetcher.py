@@ -27,7 +27,8 @@ from app.broker.leasing.subscriptions import Held, LeasedQueue, Subscription
 from app.broker.message_copies import as_original
 from app.broker.read.filter_scan import first_records, read_matching
 from app.broker.results import Delivery
-from app.broker.tracing.message_trace import MessageTrace, TraceKind
+from app.broker.tracing.message_trace import MessageTrace
+from app.broker.tracing.trace_notes import TraceKind
 from app.domain.clock import Clock
 from app.domain.limits import MIB
 from app.domain.message import StoredMessage

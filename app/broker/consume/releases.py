@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from app.broker.groups.groups import Groups
 from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.subscriptions import Held, Subscription
-from app.broker.tracing.message_trace import MessageTrace, TraceKind
+from app.broker.tracing.message_trace import MessageTrace
+from app.broker.tracing.trace_notes import TraceKind
 
 
 class Releases:

@@ -30,7 +30,8 @@ from app.broker.progress.consumer_state import Settled, offsets_of, runs_of
 from app.broker.progress.offset_cache import OffsetCache
 from app.broker.results import Extend, Nack, SettleAction, SettleResult
 from app.broker.topic_lookup import find_topic
-from app.broker.tracing.message_trace import MessageTrace, TraceKind
+from app.broker.tracing.message_trace import MessageTrace
+from app.broker.tracing.trace_notes import TraceKind
 from app.domain.errors import (
     CurlewError,
     DiskFull,

@@ -32,7 +32,8 @@ from app.broker.message_copies import (
 )
 from app.broker.progress.ack_set import AckSet
 from app.broker.topic_lookup import find_topic
-from app.broker.tracing.message_trace import MessageTrace, TraceKind
+from app.broker.tracing.message_trace import MessageTrace
+from app.broker.tracing.trace_notes import TraceKind
 from app.domain.errors import CurlewError, GroupNotFound, InvalidRequest
 from app.domain.limits import MIB
 from app.domain.message import Message, StoredMessage, queue_for_sharding_key

@@ -26,7 +26,8 @@ from app.broker.message_copies import dead_letter, retry_copy
 from app.broker.ports import Group
 from app.broker.progress.consumer_state import Parked, ParkedMessage, Released, Settled, runs_of
 from app.broker.row_faults import is_of_message
-from app.broker.tracing.message_trace import MessageTrace, TraceKind
+from app.broker.tracing.message_trace import MessageTrace
+from app.broker.tracing.trace_notes import TraceKind
 from app.domain.errors import CurlewError
 from app.domain.limits import DEAD_LETTER_RETENTION_MS, MIB
 from app.domain.message import Message, StoredMessage
@@ -75,6 +76,8 @@ class _Step:
     table: LeaseTable
     items: Sequence[FailedDelivery]
     parts: list[StepPart]
+    given_up: list[tuple[FailedDelivery, GivenUp]] = field(default_factory=list)
+    """Those of the dead letters, in their order."""
 
 
 class FailedDeliveries:
@@ -195,6 +198,7 @@ class FailedDeliveries:
             decision = after(lease.failure, lease.attempt, group.max_attempts, group.retry_policy)
             match decision:
                 case Again(delay_ms, _):
+                    self._note(item, decision)
                     queue.leases.delay(offset, now_s + delay_ms / 1_000)
                     again += 1
                 case GivenUp() if (
@@ -213,8 +217,10 @@ class FailedDeliveries:
                 continue
             if group.on_exhausted is WhenExhausted.SKIP:
                 await self.skip(subscription, item)
+                self._note_end(TraceKind.SKIPPED, item, reason)
             else:
                 await self._park(subscription, item, reason)
+                self._note_end(TraceKind.PARKED, item, reason)
         return dead
 
     async def skip(self, subscription: Subscription, item: FailedDelivery) -> None:
@@ -294,7 +300,7 @@ class FailedDeliveries:
             (live if is_live else course.ended).append(item)
         if live:
             step = _Step(queue, queue.leases, live, [])
-            step.parts = self._parts(subscription, group, live, messages)
+            self._add_parts(subscription, group, step, messages)
             figures = self._statistics.group(subscription.group, subscription.topic)
             await self._write(subscription, step)
             if figures is not None:
@@ -322,33 +328,36 @@ class FailedDeliveries:
 
         return await ColdReads(self._readers).run(read)
 
-    def _parts(
+    def _add_parts(
         self,
         subscription: Subscription,
         group: Group,
-        items: Iterable[FailedDelivery],
+        step: _Step,
         messages: dict[int, StoredMessage],
-    ) -> list[StepPart]:
+    ) -> None:
         """Copies of what can still be read; the rest is done, since nobody can deliver it."""
-        parts: list[StepPart] = []
+        parts = step.parts
         now_ms = self._clock.now_ms()
         again: list[Message] = []
         dead: list[Message] = []
         target = retry_topic(subscription.group, subscription.topic)
-        for queue, offset, lease in items:
-            message = messages.get(offset)
+        for item in step.items:
+            lease = item.lease
+            message = messages.get(item.offset)
             if message is None:
                 continue
             decision = after(lease.failure, lease.attempt, group.max_attempts, group.retry_policy)
-            self._note(queue, offset, lease, decision)
             match decision:
                 case GivenUp(reason):
+                    step.given_up.append((item, decision))
                     dead.append(
                         dead_letter(message, lease.attempt, reason, subscription.generations[1])
                     )
                 case Again(0, reason):
+                    self._note(item, decision)
                     again.append(retry_copy(message, lease.attempt, reason))
                 case Again(delay_ms, reason):
+                    self._note(item, decision)
                     copy = retry_copy(message, lease.attempt, reason)
                     identity = retry_identity(subscription.generations)
                     due_ms = now_ms + delay_ms
@@ -358,20 +367,30 @@ class FailedDeliveries:
         if dead:
             letters = dead_letter_topic(subscription.group)
             parts.append(StepPart(letters, QUEUE, dead, subscription.generations[0]))
-        return parts
 
     def _note(
-        self, queue: LeasedQueue, offset: int, lease: Lease, decision: Again | GivenUp
+        self, item: FailedDelivery, decision: Again | GivenUp, letter: int | None = None
     ) -> None:
+        """`letter`: the offset of the dead letter."""
         kind, detail = TraceKind.DEAD_LETTERED, decision.reason
         if isinstance(decision, Again):
-            is_expired = lease.failure in (EXPIRED, LOST)
+            is_expired = item.lease.failure in (EXPIRED, LOST)
             kind = TraceKind.EXPIRED if is_expired else TraceKind.NACKED
             detail = f"{detail}; again in {decision.delay_ms} ms"
+        self._note_end(kind, item, detail, letter)
+
+    def _note_end(
+        self, kind: TraceKind, item: FailedDelivery, detail: str, letter: int | None = None
+    ) -> None:
+        queue, offset, lease = item
         group, topic, _ = queue.key
         place = queue.stored_topic, queue.stored_queue_id
         self._message_trace.note(
-            kind, topic, place, (offset,), group=group, attempt=lease.attempt, detail=detail
+            *(kind, topic, place, (offset,)),
+            group=group,
+            attempt=lease.attempt,
+            detail=detail,
+            copy=letter,
         )
 
     async def _write(self, subscription: Subscription, step: _Step) -> None:
@@ -392,7 +411,11 @@ class FailedDeliveries:
                 self._offset_cache.advance(queue.key, committed)  # SQL hears of nothing before
             confirmation.done(error)
 
-        self._store.append_step((*step.parts, entry), flush, done)
+        appended = self._store.append_step((*step.parts, entry), flush, done)
+        if step.given_up:  # the dead letters are the last part before the entry
+            first = appended[len(step.parts) - 1].first_queue_offset
+            for letter, (item, decision) in enumerate(step.given_up, first):
+                self._note(item, decision, letter)
         now_s = self._clock.monotonic_s()
         for offset in offsets:
             step.table.moved(offset, now_s)

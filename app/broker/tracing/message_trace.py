@@ -1,47 +1,56 @@
-"""The trace of a message: which client got it when, and what became of it, for each group.
+"""The trace of a message: who sent it, which client got it when, and what became of it.
 
 What happens to messages is noted in memory and written twice a second into a system topic: one
 record for each page of 1,024 offsets of a queue to which something has happened, found again by its
-key. So a receive of 32 messages costs one note, not 32, and reading a trace is a look-up in the key
-index. When a message was stored is not noted: its own record says so.
+key. So a receive of 32 messages costs one note, not 32, sends of one client share notes, and to
+read a trace is a look-up in the key index. When a message was stored its record says.
+
+A topic is traced, not traced, or sampled: then a share of its messages is, and every failure.
 
 A trace may lack events: a kill loses those of the last half second, and when they come faster than
 they can be written, some are dropped and counted. Event loop only.
 """
 
+import contextlib
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
-from enum import IntEnum
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import msgspec
-
 from app.broker.context import Context
+from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.cold_reads import ColdReads
+from app.broker.ports import Topic
+from app.broker.tracing.trace_notes import (
+    PAGE_SHIFT,
+    SAMPLED_KINDS,
+    SHARE_MAX,
+    Note,
+    Page,
+    Producer,
+    Send,
+    Single,
+    TraceKind,
+    covers,
+    decode_notes,
+    encode_notes,
+    is_sampled,
+    key_of,
+    notes_of_sends,
+    runs_of,
+    sampled,
+    seconds_of,
+)
 from app.domain.errors import CurlewError
 from app.domain.limits import MIB
 from app.domain.message import Message
 from app.domain.names import TRACE_TOPIC, retry_topic
 from app.domain.positions import FlushMode
+from app.domain.settings import TraceMode
 
-_PAGE_SHIFT: Final = 10
-_QUEUE: Final = 0
+TRACE_QUEUE: Final = 0
+_SENT_KINDS: Final = (TraceKind.SENT, TraceKind.SENT_AGAIN)
 _READ_BYTES: Final = 8 * MIB
 _LAST_MS: Final = 1 << 62
-
-
-class TraceKind(IntEnum):
-    """What happened. The numbers are stored."""
-
-    DELIVERED = 1
-    ACKED = 2
-    NACKED = 3
-    EXPIRED = 4
-    EXTENDED = 5
-    DEAD_LETTERED = 6
-    REDRIVEN = 7
-    SKIPPED = 8
-    RELEASED = 9
 
 
 class TraceEvent(NamedTuple):
@@ -54,6 +63,19 @@ class TraceEvent(NamedTuple):
     client_id: str | None
     detail: str | None
     """A reason, or where the message went."""
+    copy: int | None = None
+    """Of a dead letter: its offset among those of the group."""
+
+
+class Sent(NamedTuple):
+    """How a message was sent."""
+
+    producer: Producer
+    seconds: float | None
+    """How long the broker took."""
+    tries: int
+    """How often it was sent under its claim, 1 for the first."""
+    last_try_ms: int
 
 
 class MessageHistory(NamedTuple):
@@ -61,31 +83,12 @@ class MessageHistory(NamedTuple):
 
     events: list[TraceEvent]
     is_complete: bool
-
-
-class _Note(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """An event of the offsets `[first, end)` of one queue."""
-
-    kind: int
-    at_ms: int
-    first: int
-    end: int
-    group: str
-    attempt: int | None
-    client_id: str | None
-    detail: str | None
-    copy: int | None
-
-
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(list[_Note]).decode
-
-_Page = tuple[str, int, int]
-"""Topic, queue id, number of the page."""
+    sent: Sent | None = None
+    """None: not noted."""
 
 
 class MessageTrace:
-    """The trails of all messages. One per broker; `turn` is a service's."""
+    """The traces of all messages. One per broker; `turn` is a service's."""
 
     def __init__(self, context: Context) -> None:
         self._store = context.store
@@ -93,17 +96,47 @@ class MessageTrace:
         self._clock = context.clock
         self._limits = context.limits
         self._readers = context.readers
-        self._notes: dict[_Page, list[_Note]] = {}
-        self._leaving: deque[dict[_Page, list[_Note]]] = deque()
-        """Handed to the context.store and not confirmed yet, in order."""
+        self._notes: dict[Page, list[Note]] = {}
+        self._sends: list[Send] = []
+        self._singles: list[Single] = []
+        self._leaving: deque[dict[Page, list[Note]]] = deque()
+        """Handed to the store and not confirmed yet, in order."""
+        self._last: AppendFuture | None = None
+        """Of the last that was handed over."""
         self._count = 0
         self.dropped = 0
         """Notes that were not written since the start."""
 
     def is_kept(self, topic: str) -> bool:
-        """Whether the topic is traced; what is noted of another one is passed over."""
+        """Whether the topic is traced at all; what is noted of another one is passed over."""
         view = self._metadata.snapshot.topics.get(topic)
-        return view is not None and view.trace
+        return view is not None and view.trace is not TraceMode.OFF
+
+    def sent(self, send: Send) -> None:
+        """Note a request that stored messages. Put down only; made notes of when it is written."""
+        view = self._metadata.snapshot.topics.get(send[1])
+        if view is None or view.trace is TraceMode.OFF:
+            return
+        if self._count >= self._limits.trace_notes_pending_max:
+            self.dropped += send[4]
+        elif view.trace is TraceMode.ON:
+            self._count += 1
+            self._sends.append(send)
+        else:
+            kind, topic, queue_id, first, count, at_ms, seconds, producer = send
+            for offset in sampled(first, first + count, _share(view)):
+                self._count += 1
+                self._sends.append((kind, topic, queue_id, offset, 1, at_ms, seconds, producer))
+
+    def sent_one(self, single: Single) -> None:
+        """Note a plain send to a topic that is traced: as `sent`, and cheaper."""
+        view = self._metadata.snapshot.topics.get(single[0])
+        if view is None or view.trace is TraceMode.OFF:
+            return
+        if len(self._singles) >= self._limits.trace_notes_pending_max:
+            self.dropped += 1
+        elif view.trace is TraceMode.ON or is_sampled(single[2], _share(view)):
+            self._singles.append(single)
 
     def note(
         self,
@@ -124,43 +157,72 @@ class MessageTrace:
         it was the retry of this offset that was delivered, and what follows is noted there.
         Cheapest for offsets in rising order and without holes.
         """
-        if not offsets or not self.is_kept(topic):
+        view = self._metadata.snapshot.topics.get(topic)
+        if view is None or view.trace is TraceMode.OFF or not offsets:
             return
+        if view.trace is TraceMode.SAMPLED and kind in SAMPLED_KINDS and place[0] == topic:
+            if copy is None:  # a retry follows a failure: that is noted
+                share = _share(view)
+                offsets = [offset for offset in offsets if is_sampled(offset, share)]
+            if not offsets:
+                return
         at_ms = self._clock.now_ms()
-        for first, end in _runs(offsets):
+        for first, end in runs_of(offsets):
             if self._count >= self._limits.trace_notes_pending_max:
                 self.dropped += end - first
                 continue
             self._count += 1
-            note = _Note(kind, at_ms, first, end, group, attempt, client_id, detail, copy)
-            page = *place, first >> _PAGE_SHIFT
-            try:
-                self._notes[page].append(note)
-            except KeyError:
-                self._notes[page] = [note]
+            note = Note(kind, at_ms, first, end, group, attempt, client_id, detail, copy)
+            self._keep((*place, first >> PAGE_SHIFT), note)
+
+    def _keep(self, page: Page, note: Note) -> None:
+        try:
+            self._notes[page].append(note)
+        except KeyError:
+            self._notes[page] = [note]
+
+    def _note_sends(self) -> None:
+        sends, self._sends = self._sends, []
+        singles, self._singles = self._singles, []
+        for page, note in notes_of_sends(sends, singles):
+            self._keep(page, note)
 
     async def turn(self) -> None:
         """Write what was noted."""
+        self._note_sends()
         if not self._notes:
             return
         notes, self._notes, count, self._count = self._notes, {}, self._count, 0
-        messages = [Message(_encode(noted), keys=(_key(*page),)) for page, noted in notes.items()]
+        messages = [
+            Message(encode_notes(noted), keys=(key_of(page),)) for page, noted in notes.items()
+        ]
         most = self._limits.batch_messages_max
         parts = [messages[first : first + most] for first in range(0, len(messages), most)]
         self._leaving.append(notes)
+        self._last = last = AppendFuture()
+
+        def left(error: CurlewError | None) -> None:
+            """What was handed over first is in the log, or lost: traces disturb nothing."""
+            self._leaving.popleft()
+            last.done(error)
+
         try:
             for part in parts:
-                done = self._left if part is parts[-1] else _ignore
-                self._store.append(TRACE_TOPIC, _QUEUE, part, FlushMode.ASYNC, done)
+                done = left if part is parts[-1] else _ignore
+                self._store.append(TRACE_TOPIC, TRACE_QUEUE, part, FlushMode.ASYNC, done)
         except Exception as error:
             self._leaving.pop()
+            self._last = None
             self.dropped += count
             if not isinstance(error, CurlewError):
                 raise
 
-    def _left(self, _error: CurlewError | None) -> None:
-        """What was handed over first is in the log, or lost: traces disturb nothing."""
-        self._leaving.popleft()
+    async def write(self) -> None:
+        """Write what was noted until now, and wait until it can be read or is lost."""
+        await self.turn()
+        if self._last is not None:
+            with contextlib.suppress(CurlewError):
+                await self._last.wait()
 
     async def trail(
         self, topic: str, queue_id: int, offset: int, *, group: str | None = None
@@ -169,24 +231,27 @@ class MessageTrace:
 
         Reads a bounded number of records for the message and for each of its retries.
         """
-        notes, is_complete = await self._notes_of(topic, queue_id, offset)
-        retries = [note for note in notes if note.copy is not None]
-        for retry in retries[: self._limits.attempts_max]:
-            assert retry.copy is not None
-            more, is_whole = await self._notes_of(retry_topic(retry.group, topic), 0, retry.copy)
-            notes += more
-            is_complete = is_complete and is_whole
+        notes, is_complete = await self.notes_of(topic, queue_id, offset)
+        sends = [note for note in notes if note.kind in _SENT_KINDS]
+        notes = [note for note in notes if note.kind not in _SENT_KINDS]
+        for retry in [note for note in notes if note.kind == TraceKind.DELIVERED]:
+            if retry.copy is not None:
+                place = retry_topic(retry.group, topic), 0, retry.copy
+                more, is_whole = await self.notes_of(*place)
+                notes += more
+                is_complete = is_complete and is_whole
         notes.sort(key=lambda note: note.at_ms)
         events = [_event(note) for note in notes if group in (None, note.group)]
-        return MessageHistory(events, is_complete)
+        return MessageHistory(events, is_complete, _sent(sends, offset))
 
-    async def _notes_of(self, topic: str, queue_id: int, offset: int) -> tuple[list[_Note], bool]:
-        page = topic, queue_id, offset >> _PAGE_SHIFT
+    async def notes_of(self, topic: str, queue_id: int, offset: int) -> tuple[list[Note], bool]:
+        """The notes about one offset, and whether those are all."""
+        page = topic, queue_id, offset >> PAGE_SHIFT
         # What is in memory may get into the log while that is read, or after it was.
         remembered = self._in_memory(page)
         found = await ColdReads(self._readers).run(
             lambda wait: self._store.find_by_key_before(
-                (TRACE_TOPIC, _key(*page), 0, _LAST_MS),
+                (TRACE_TOPIC, key_of(page), 0, _LAST_MS),
                 None,
                 max_messages=self._limits.trace_records_read_max,
                 max_bytes=_READ_BYTES,
@@ -194,43 +259,41 @@ class MessageTrace:
             )
         )
         written = [
-            note for record in found.records for note in _decode(self._store.decode(record).body)
+            note
+            for record in found.records
+            for note in decode_notes(self._store.decode(record).body)
         ]
         unwritten = {id(note): note for note in (*remembered, *self._in_memory(page))}
         notes = Counter(written) | Counter(unwritten.values())
-        about = [note for note in notes.elements() if note.first <= offset < note.end]
+        about = [note for note in notes.elements() if covers(note, offset)]
         return about, found.is_complete
 
-    def _in_memory(self, page: _Page) -> list[_Note]:
+    def _in_memory(self, page: Page) -> list[Note]:
+        self._note_sends()
         return [note for notes in (*self._leaving, self._notes) for note in notes.get(page, ())]
 
 
-def _key(topic: str, queue_id: int, page: int) -> str:
-    return f"{topic}/{queue_id}/{page}"
+def _share(view: Topic) -> int:
+    """In millionths."""
+    return round(view.trace_rate * SHARE_MAX)
 
 
-def _event(note: _Note) -> TraceEvent:
+def _event(note: Note) -> TraceEvent:
+    copy = note.copy if note.kind == TraceKind.DEAD_LETTERED else None
     return TraceEvent(
-        TraceKind(note.kind), note.at_ms, note.group, note.attempt, note.client_id, note.detail
+        *(TraceKind(note.kind), note.at_ms, note.group, note.attempt, note.client_id),
+        *(note.detail, copy),
     )
 
 
-def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Half-open runs of rising offsets; none crosses a page."""
-    first, last = offsets[0], offsets[-1]
-    is_whole = last - first == len(offsets) - 1 and first >> _PAGE_SHIFT == last >> _PAGE_SHIFT
-    if is_whole and offsets == list(range(first, last + 1)):
-        yield first, last + 1
-        return
-    first = end = -1
-    for offset in offsets:
-        if offset == end and offset >> _PAGE_SHIFT == first >> _PAGE_SHIFT:
-            end += 1
-            continue
-        if first >= 0:
-            yield first, end
-        first, end = offset, offset + 1
-    yield first, end
+def _sent(sends: list[Note], offset: int) -> Sent | None:
+    """Of the notes about one message."""
+    first = next((note for note in sends if note.kind == TraceKind.SENT), None)
+    if first is None:
+        return None
+    last_ms = max(note.at_ms for note in sends)
+    producer = first.client_id, first.group or None, first.address
+    return Sent(producer, seconds_of(first, offset), len(sends), last_ms)
 
 
 def _ignore(_error: CurlewError | None) -> None:

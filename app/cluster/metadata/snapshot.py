@@ -18,6 +18,7 @@ from app.domain.settings import (
     StartPosition,
     TopicSettings,
     TopicType,
+    TraceMode,
     WhenExhausted,
 )
 
@@ -32,7 +33,8 @@ class TopicView:
     type: TopicType
     flush: FlushMode
     retention_ms: int
-    trace: bool
+    trace: TraceMode
+    trace_rate: float
     generation: int
     created_ms: TimestampMs
     updated_ms: TimestampMs
@@ -40,7 +42,9 @@ class TopicView:
 
     @property
     def settings(self) -> TopicSettings:
-        return TopicSettings(self.queues, self.type, self.flush, self.retention_ms, self.trace)
+        return TopicSettings(
+            self.queues, self.type, self.flush, self.retention_ms, self.trace, self.trace_rate
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ class MemoryMetadata:
             settings.flush,
             settings.retention_ms,
             settings.trace,
+            settings.trace_rate,
             generation=present.generation if present else terms.generation or new_generation(),
             created_ms=present.created_ms if present else now,
             updated_ms=now,

@@ -27,6 +27,7 @@ from app.domain.settings import (
     GroupMode,
     RetryPolicy,
     TopicType,
+    TraceMode,
     WhenExhausted,
 )
 
@@ -125,7 +126,8 @@ class TopicDocument(AnswerModel):
     flush: FlushMode
     retention: str
     retention_ms: int
-    trace: bool
+    trace: TraceMode
+    trace_rate: float
     created_ms: int
     updated_ms: int
     version: int
@@ -141,6 +143,7 @@ class TopicDocument(AnswerModel):
             retention=format_duration(topic.retention_ms),
             retention_ms=topic.retention_ms,
             trace=topic.trace,
+            trace_rate=topic.trace_rate,
             created_ms=topic.created_ms,
             updated_ms=topic.updated_ms,
             version=topic.version,

@@ -23,12 +23,14 @@ from app.domain.limits import (
 from app.domain.positions import FlushMode
 from app.domain.settings import (
     DEFAULT_MULTIPLIER,
+    DEFAULT_TRACE_RATE,
     CustomizedRetry,
     DeliveryOrder,
     ExponentialRetry,
     GroupMode,
     RetryPolicy,
     TopicType,
+    TraceMode,
     WhenExhausted,
 )
 
@@ -72,8 +74,17 @@ class TopicBody(SettingsBody):
     flush: FlushMode | None = Field(default=None, description="new: the node's setting")
     retention: Duration | None = None
     retention_ms: Count | None = Field(default=None, description=f"new: {DEFAULT_RETENTION_MS}")
-    trace: bool | None = Field(
-        default=None, description="keep for a while what becomes of each message; new: true"
+    trace: TraceMode | bool | None = Field(
+        default=None,
+        description="keep for a while what becomes of messages: of all (on, true), of none (off, "
+        "false), or of a share of them and of all that fail (sampled); new: on",
+    )
+    trace_rate: float | None = Field(
+        default=None,
+        strict=False,
+        gt=0,
+        le=1,
+        description=f"the share that is traced where trace is sampled; new: {DEFAULT_TRACE_RATE}",
     )
 
     @model_validator(mode="after")
@@ -85,6 +96,8 @@ class TopicBody(SettingsBody):
         """What is named, by the names of the settings."""
         given = self.given()
         _in_ms(given, "retention")
+        if isinstance(given.get("trace"), bool):
+            given["trace"] = TraceMode.ON if given["trace"] else TraceMode.OFF
         return given
 
 

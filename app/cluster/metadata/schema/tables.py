@@ -9,6 +9,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -18,7 +19,6 @@ from sqlalchemy import (
     Table,
     Text,
     false,
-    true,
 )
 
 metadata = MetaData(
@@ -49,7 +49,8 @@ topics = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
-    Column("trace", Boolean(create_constraint=False), nullable=False, server_default=true()),
+    Column("trace_mode", String(32), nullable=False, server_default="on"),
+    Column("trace_rate", Float, nullable=False, server_default="0.01"),
     CheckConstraint("queues > 0", name="queues_positive"),
     CheckConstraint("retention_ms > 0", name="retention_positive"),
 )

@@ -41,7 +41,7 @@ class Kept(Protocol[_Settings_co]):
 
 
 View = TypeVar("View", bound=Kept[Any])
-Columns = Mapping[str, str | int | None]
+Columns = Mapping[str, str | int | float | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from app.cluster.metadata.tables.settings_table import SettingsTable
 from app.domain.errors import StateConflict, TopicNotFound
 from app.domain.identity import Kind
 from app.domain.positions import FlushMode, TimestampMs
-from app.domain.settings import TopicSettings, TopicType
+from app.domain.settings import TopicSettings, TopicType, TraceMode
 
 
 def _made(
@@ -29,6 +29,7 @@ def _made(
         settings.flush,
         settings.retention_ms,
         settings.trace,
+        settings.trace_rate,
         generation=generation,
         created_ms=now_ms,
         updated_ms=now_ms,
@@ -54,18 +55,20 @@ def _altered(
         flush=settings.flush,
         retention_ms=settings.retention_ms,
         trace=settings.trace,
+        trace_rate=settings.trace_rate,
         updated_ms=now_ms,
         version=version,
     )
 
 
-def _columns(view: TopicView) -> dict[str, str | int]:
+def _columns(view: TopicView) -> dict[str, str | int | float]:
     return {
         "queues": view.queues,
         "type": view.type.value,
         "flush": view.flush.value,
         "retention_ms": view.retention_ms,
-        "trace": view.trace,
+        "trace_mode": view.trace.value,
+        "trace_rate": view.trace_rate,
         "generation": view.generation,
         "updated_ms": view.updated_ms,
         "version": view.version,
@@ -79,7 +82,8 @@ def _view(row: Row[*tuple[object, ...]]) -> TopicView:
         type=TopicType(row.type),
         flush=FlushMode(row.flush),
         retention_ms=row.retention_ms,
-        trace=row.trace,
+        trace=TraceMode(row.trace_mode),
+        trace_rate=row.trace_rate,
         generation=row.generation,
         created_ms=row.created_ms,
         updated_ms=row.updated_ms,

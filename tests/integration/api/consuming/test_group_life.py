@@ -74,7 +74,7 @@ def test_failed_messages_are_counted_explained_and_redriven(
 
 def test_a_topic_without_trails(http: httpx.Client, topic: str, group: str) -> None:
     settings = {"queues": 2, "flush": "async", "trace": False}
-    assert http.put(f"/v1/topics/{topic}", json=settings).json()["trace"] is False
+    assert http.put(f"/v1/topics/{topic}", json=settings).json()["trace"] == "off"
     sent = http.post(f"/v1/topics/{topic}/messages", content=b"x").json()
     receive(http, topic, group, 1)
     trail = http.get(f"/v1/topics/{topic}/messages/{sent['message_id']}/trace").json()

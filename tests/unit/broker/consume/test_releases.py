@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.broker.results import Delivery, Extend
-from app.broker.tracing.message_trace import TraceKind
+from app.broker.tracing.trace_notes import TraceKind
 from app.domain.errors import (
     CurlewError,
     DiskFull,

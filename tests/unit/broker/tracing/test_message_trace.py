@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.broker.tracing.message_trace import MessageTrace, TraceKind, _runs
+from app.broker.tracing.message_trace import MessageTrace
+from app.broker.tracing.trace_notes import TraceKind
+from app.broker.tracing.trace_notes import runs_of as _runs
 from app.domain.errors import DiskFull
 from app.domain.limits import Limits
 from app.domain.names import TRACE_TOPIC
 from app.domain.positions import FlushMode
-from app.domain.settings import TopicSettings
+from app.domain.settings import TopicSettings, TraceMode
 from app.store import ColdRead
 from tests.support.nodes.brokers import GROUP, TOPIC, World, running
 from tests.support.nodes.waiting import until
@@ -135,7 +137,7 @@ async def test_many_messages_at_once_cost_one_record_a_page() -> None:
 
 async def test_a_topic_without_trails_costs_nothing() -> None:
     async with running() as world:
-        settings = TopicSettings(queues=1, flush=FlushMode.ASYNC, trace=False)
+        settings = TopicSettings(queues=1, flush=FlushMode.ASYNC, trace=TraceMode.OFF)
         await world.metadata.put_topic(TOPIC, settings)
         trails(world).note(TraceKind.DELIVERED, TOPIC, (TOPIC, 0), [1], group=GROUP)
         trails(world).note(TraceKind.DELIVERED, "deleted", ("deleted", 0), [1], group=GROUP)

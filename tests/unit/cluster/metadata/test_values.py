@@ -22,12 +22,14 @@ from app.domain.settings import (
     RetryPolicy,
     StartPosition,
     TopicType,
+    TraceMode,
     WhenExhausted,
 )
 
 NOW = TimestampMs(7)
 TOPIC = TopicView(
-    "orders", 4, TopicType.FIFO, FlushMode.ASYNC, 60_000, True, 1, NOW, NOW, version=1
+    *("orders", 4, TopicType.FIFO, FlushMode.ASYNC, 60_000, TraceMode.SAMPLED, 0.5, 1, NOW, NOW),
+    version=1,
 )
 GROUP = GroupView(
     *("billing", 16, CustomizedRetry((1,)), DeliveryOrder.FIFO, 30_000, "latest", 9),

@@ -30,6 +30,7 @@ from app.domain.settings import (
     GroupSettings,
     TopicSettings,
     TopicType,
+    TraceMode,
     WhenExhausted,
 )
 
@@ -38,7 +39,8 @@ TOPIC_VALUES: dict[str, st.SearchStrategy[object]] = {
     "type": st.sampled_from(TopicType),
     "flush": st.sampled_from(FlushMode),
     "retention_ms": st.integers(1, 9),
-    "trace": st.booleans(),
+    "trace": st.sampled_from(TraceMode),
+    "trace_rate": st.floats(0.001, 1),
 }
 POLICIES = st.builds(CustomizedRetry, st.tuples(st.integers(0, 9))) | st.builds(
     ExponentialRetry, st.integers(1, 9), st.floats(1, 9), st.integers(9, 99)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.support.nodes.node import run_node
@@ -22,4 +23,5 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_block(number: int, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CURLEW_URL", url)
     block = BLOCKS[number].replace("http://127.0.0.1:8710", url)
+    httpx.put(f"{url}/v1/topics/orders", json={"queues": 4})
     exec(compile(block, f"{PAGE.name}, block {number}", "exec"), {"__name__": "page"})

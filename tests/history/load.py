@@ -86,6 +86,11 @@ class Load:
         }
         assert self._client.call("PUT", f"/v1/groups/{GROUP}", group).status == 201
 
+    @property
+    def url(self) -> str:
+        """Of the node, in all its lives."""
+        return f"http://127.0.0.1:{self._port}"
+
     # --- workers
 
     def work(self, role: str, name: str, module: str = "tests.history.worker") -> None:

@@ -39,7 +39,7 @@ class Client:
     """HTTP to the node, with a new connection after each failure."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self.port = port
         self._connection: http.client.HTTPConnection | None = None
 
     def call(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
@@ -52,7 +52,7 @@ class Client:
         try:
             if self._connection is None:
                 self._connection = http.client.HTTPConnection(
-                    "127.0.0.1", self._port, timeout=REQUEST_SECONDS
+                    "127.0.0.1", self.port, timeout=REQUEST_SECONDS
                 )
             self._connection.request(method, path, encoded, named)
             response = self._connection.getresponse()
@@ -196,7 +196,7 @@ def delivered_of(answer: Answer) -> list[Delivered]:
     return [
         Delivered(
             str(each["text"]),
-            str(each["sharding_key"]),
+            str(each.get("sharding_key", "")),
             as_int(each["queue_id"]),
             as_int(each["queue_offset"]),
             as_int(each["delivery_attempt"]),

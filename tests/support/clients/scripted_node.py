@@ -35,6 +35,8 @@ class ScriptedNode:
     steps: list[Step] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
+    otherwise: Step | None = None
+    """What is done behind the last step; None: answer as to a send that was stored."""
 
     @property
     def sends(self) -> list[Asked]:
@@ -93,7 +95,7 @@ def scripted(*steps: Step) -> Iterator[ScriptedNode]:
         with connection, suppress(OSError):
             for asked in _requests(connection):
                 node.asked.append(asked)
-                step = node.steps.pop(0) if node.steps else stored()
+                step = node.steps.pop(0) if node.steps else node.otherwise or stored()
                 step(connection)
 
     def accept() -> None:

@@ -8,6 +8,7 @@ with Client("http://127.0.0.1:8710") as curlew:
 
 from curlew_client.async_client import AsyncClient
 from curlew_client.client import Client
+from curlew_client.consuming.messages import Received
 from curlew_client.errors import (
     ClientClosed,
     ConnectionFailed,
@@ -23,6 +24,7 @@ from curlew_client.options import Options
 from curlew_client.producing.batches import SendFuture
 from curlew_client.producing.messages import Message
 from curlew_client.results import SendResult
+from curlew_client.worker import Worker
 
 __all__ = [
     "AsyncClient",
@@ -34,10 +36,12 @@ __all__ = [
     "Message",
     "NotCurlew",
     "Options",
+    "Received",
     "Retry",
     "SendFuture",
     "SendResult",
     "ServiceError",
     "TimedOut",
     "TooMuchUnderWay",
+    "Worker",
 ]

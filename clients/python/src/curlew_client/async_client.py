@@ -1,47 +1,21 @@
 """The client for asyncio."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
 
-from curlew_client.aio.batching import AsyncBatcher
-from curlew_client.aio.pool import AsyncPool
-from curlew_client.aio.sending import AsyncSender
+from curlew_client.consuming.calls import ReceiveOptions
+from curlew_client.consuming.loops import AsyncMessageLoop, batch_asked
+from curlew_client.consuming.messages import Received
+from curlew_client.engine import AsyncEngine
 from curlew_client.errors import CurlewError
-from curlew_client.face import ProducerFace, called_back
+from curlew_client.face import ConsumerFace, ProducerFace, called_back
 from curlew_client.producing.batches import SendFuture
 from curlew_client.producing.messages import Message, SendRequest
 from curlew_client.results import SendResult, result_of, results_of
-from curlew_client.session import Session
-
-_LOG = logging.getLogger("curlew_client")
 
 Callback = Callable[[SendResult | None, CurlewError | None], object]
-
-
-class AsyncEngine:
-    """The connections of a client on one event loop, and what sends over them."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.pool = AsyncPool(session.options.tls, session.connect_timeout_s)
-        self.sender = AsyncSender(session, self.pool)
-        self.batcher = AsyncBatcher(session, self.sender)
-
-    async def close(self) -> None:
-        """Send what is left, let the node forget the lanes, and close the connections."""
-        session = self.session
-        await self.batcher.drain()
-        if session.lanes.made_count:
-            target = f"/v1/producers/{quote(session.lanes.family, safe='')}"
-            try:
-                await self.sender.call("DELETE", target, timeout_s=session.connect_timeout_s)
-            except CurlewError as error:  # the node forgets them by itself, later
-                _LOG.debug("the node was not told that %s is over: %s", session.client_id, error)
-        self.pool.close()
 
 
 class AsyncClient(
@@ -50,7 +24,8 @@ class AsyncClient(
         Coroutine[Any, Any, list[SendResult]],
         Coroutine[Any, Any, SendFuture],
         Coroutine[Any, Any, None],
-    ]
+    ],
+    ConsumerFace[AsyncMessageLoop, Coroutine[Any, Any, list[Received[Coroutine[Any, Any, None]]]]],
 ):
     """A client for asyncio: the calls of `Client`, with `await`. Belongs to one event loop."""
 
@@ -111,6 +86,19 @@ class AsyncClient(
 
     async def _send_oneway(self, topic: str, message: Message) -> None:
         _ = await self._running().batcher.put(topic, message)
+
+    # --- receiving
+
+    def _receive(
+        self, options: ReceiveOptions, limit: int | None, idle_s: float | None
+    ) -> AsyncMessageLoop:
+        return AsyncMessageLoop(self._running, options, limit, idle_s)
+
+    async def _receive_batch(
+        self, options: ReceiveOptions, max_messages: int, wait_s: float
+    ) -> list[Received[Coroutine[Any, Any, None]]]:
+        asked = batch_asked(self._running(), options, max_messages, wait_s)
+        return await asked.receive(asked.settle)
 
 
 def batch_results(request: SendRequest, reply: Any) -> list[SendResult]:

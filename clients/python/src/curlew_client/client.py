@@ -10,11 +10,15 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-from curlew_client.async_client import AsyncEngine, batch_results
+from curlew_client.async_client import batch_results
 from curlew_client.blocking.pool import BlockingPool
 from curlew_client.blocking.sending import BlockingSender
+from curlew_client.consuming.calls import ReceiveOptions
+from curlew_client.consuming.loops import MessageLoop, batch_asked
+from curlew_client.consuming.messages import Received
+from curlew_client.engine import AsyncEngine
 from curlew_client.errors import CurlewError, TooMuchUnderWay
-from curlew_client.face import ProducerFace, called_back
+from curlew_client.face import ConsumerFace, ProducerFace, called_back
 from curlew_client.loop_thread import LoopThread
 from curlew_client.producing.batches import SendFuture
 from curlew_client.producing.messages import Message, SendRequest
@@ -23,7 +27,10 @@ from curlew_client.results import SendResult, result_of
 Callback = Callable[[SendResult | None, CurlewError | None], object]
 
 
-class Client(ProducerFace[SendResult, list[SendResult], SendFuture, None]):
+class Client(
+    ProducerFace[SendResult, list[SendResult], SendFuture, None],
+    ConsumerFace[MessageLoop, list[Received[None]]],
+):
     """A client that blocks. Any number of threads may share it.
 
     `url`: the node, or several of one cluster; without it `CURLEW_URL`, else 127.0.0.1:8710.
@@ -116,6 +123,25 @@ class Client(ProducerFace[SendResult, list[SendResult], SendFuture, None]):
             "the client holds as many messages as it may, and none of them was answered in time; "
             "raise under_way_messages and under_way_bytes, or send less at once"
         )
+
+    # --- receiving
+
+    def _receive(
+        self, options: ReceiveOptions, limit: int | None, idle_s: float | None
+    ) -> MessageLoop:
+        return MessageLoop(self._with_thread, options, limit, idle_s)
+
+    def _receive_batch(
+        self, options: ReceiveOptions, max_messages: int, wait_s: float
+    ) -> list[Received[None]]:
+        engine, thread = self._with_thread()
+        asked = batch_asked(engine, options, max_messages, wait_s)
+        return thread.run(asked.receive(lambda decision: thread.run(asked.settle(decision))))
+
+    def _with_thread(self) -> tuple[AsyncEngine, LoopThread]:
+        engine = self._running()
+        assert self._thread is not None
+        return engine, self._thread
 
     def _send_oneway(self, topic: str, message: Message) -> None:
         _ = self._send_later(topic, message, None)

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack
 
+from curlew_client.consuming.calls import ReceiveOptions
 from curlew_client.errors import CurlewError
 from curlew_client.options import Options
 from curlew_client.producing.batches import SendFuture
@@ -30,6 +31,76 @@ Later = TypeVar("Later")
 Nothing = TypeVar("Nothing")
 
 BATCH_MESSAGES_MAX: Final = 10_000
+
+
+Loop = TypeVar("Loop")
+Batch = TypeVar("Batch")
+
+
+class ConsumerFace(ABC, Generic[Loop, Batch]):
+    """The calls of a consumer without a worker, checked here once."""
+
+    def receive(
+        self,
+        topic: str,
+        *,
+        group: str,
+        filter: str | None = None,
+        invisible: Duration = 30.0,
+        consume_timeout: Duration = 900.0,
+        limit: int | None = None,
+        idle: Duration | None = None,
+    ) -> Loop:
+        """A block (`with`, `async with`) with a loop over the messages of a group.
+
+        The next turn acks the message before, and so does leaving the block well: at its end, by
+        `break`, by `return`. An exception hands the message back with its text. What was fetched
+        and not begun is released. Whoever calls `message.ack()`, `nack()`, `dead_letter()` or
+        `release()` decides about that message himself.
+
+        Endless, unless `limit` messages or `idle` without one end it. `filter` chooses messages;
+        `invisible` is the length of a lease, which is extended for up to `consume_timeout`.
+        """
+        options = ReceiveOptions.of(topic, group, filter, invisible, consume_timeout)
+        if limit is not None:
+            check_count("limit", limit)
+        return self._receive(options, limit, None if idle is None else seconds_of("idle", idle))
+
+    def receive_batch(
+        self,
+        topic: str,
+        *,
+        group: str,
+        max_messages: int = 16,
+        wait: Duration = 0.0,
+        filter: str | None = None,
+        invisible: Duration = 30.0,
+    ) -> Batch:
+        """The messages that are there, or the first that come within `wait`.
+
+        Settle each yourself within `invisible`: nothing extends their leases.
+        """
+        options = ReceiveOptions.of(topic, group, filter, invisible, invisible)
+        check_count("max_messages", max_messages)
+        return self._receive_batch(options, max_messages, seconds_of("wait", wait))
+
+    @abstractmethod
+    def _receive(
+        self, options: ReceiveOptions, limit: int | None, idle_s: float | None
+    ) -> Loop: ...
+
+    @abstractmethod
+    def _receive_batch(
+        self, options: ReceiveOptions, max_messages: int, wait_s: float
+    ) -> Batch: ...
+
+
+def check_count(name: str, value: object) -> None:
+    """Raise unless it is an int from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is an int, not {type(value).__name__}")
+    if value < 1:
+        raise ValueError(f"{name} is {value}; it must be 1 or more")
 
 
 class MessageOptions(TypedDict, total=False):
@@ -63,6 +134,11 @@ class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._session!r})"
+
+    @property
+    def session(self) -> Session:
+        """For the other parts of this package."""
+        return self._session
 
     @property
     def client_id(self) -> str:

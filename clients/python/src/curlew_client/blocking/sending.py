@@ -107,8 +107,12 @@ class BlockingSender:
         lines: str = "",
         timeout_s: float,
         retries: int = 0,
+        is_long: bool = False,
     ) -> Reply:
-        """Another request, which may be repeated whatever happened. Takes no slot."""
+        """Another request, which may be repeated whatever happened. Takes no slot.
+
+        `is_long`: it waits by intention, and says nothing about how fast the node is.
+        """
         session = self._session
         deadline_s = monotonic() + timeout_s
         attempts = Attempts(deadline_s, retries, may_repeat=True)
@@ -116,7 +120,7 @@ class BlockingSender:
         def rendered(node: Node) -> bytes:
             return session.render(node, method, target, lines, body)
 
-        return self._attempt(attempts, deadline_s, rendered, _never)
+        return self._attempt(attempts, deadline_s, rendered, _never, is_long=is_long)
 
     def _attempt(
         self,
@@ -124,6 +128,8 @@ class BlockingSender:
         deadline_s: float,
         rendered: Callable[[Node], bytes],
         recovers: Callable[[CurlewError], bool],
+        *,
+        is_long: bool = False,
     ) -> Reply:
         session = self._session
         failed: str | None = None
@@ -138,9 +144,10 @@ class BlockingSender:
                 error = caught
             now_s = monotonic()
             is_of_the_node = isinstance(error, _OF_THE_NODE)
-            session.faults.report(
-                node.url, (now_s - began_s) * 1_000, now_s * 1_000, has_failed=is_of_the_node
-            )
+            if is_of_the_node or not is_long:
+                session.faults.report(
+                    node.url, (now_s - began_s) * 1_000, now_s * 1_000, has_failed=is_of_the_node
+                )
             if answer is not None and error is None:
                 return answer, node.url
             assert error is not None

@@ -1,0 +1,301 @@
+"""Receive, settle and extend for one group in one topic, over asyncio; what extends leases."""
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final
+
+from curlew_client.aio.sending import AsyncSender
+from curlew_client.consuming.decisions import (
+    GONE,
+    Decision,
+    Settled,
+    settle_body,
+    settled_of,
+)
+from curlew_client.consuming.leases import Leases
+from curlew_client.consuming.messages import Received
+from curlew_client.errors import CurlewError, NotFound, ServiceError
+from curlew_client.producing.messages import check_name
+from curlew_client.session import Session
+from curlew_client.wire.durations import Duration, seconds_of
+from curlew_client.wire.http1 import path_part
+from curlew_client.wire.problems import error_of, error_of_problem
+
+LOG: Final = logging.getLogger("curlew_client")
+WAIT_S: Final = 20.0
+"""Of one long poll."""
+SETTLE_MAX: Final = 1_000
+"""Messages of one settle."""
+RETRY_S: Final = 5.0
+"""After which what could not be settled is settled again."""
+EXTEND_CHECK_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveOptions:
+    """What a consumer asks for, checked."""
+
+    topic: str
+    group: str
+    filter: str | None = None
+    invisible_s: float = 30.0
+    hold_s: float = 900.0
+
+    @classmethod
+    def of(
+        cls,
+        topic: str,
+        group: str,
+        filter_text: str | None,
+        invisible: Duration,
+        consume_timeout: Duration,
+    ) -> "ReceiveOptions":
+        """Raises `TypeError` or `ValueError` with the right name."""
+        check_name("topic", topic)
+        check_name("group", group)
+        if filter_text is not None and not isinstance(filter_text, str):
+            raise TypeError(f"filter is a str, not {type(filter_text).__name__}")
+        invisible_s = seconds_of("invisible", invisible)
+        if invisible_s < 1:
+            raise ValueError(f"invisible is {invisible_s:g} s; a lease has 1 s or more")
+        hold_s = seconds_of("consume_timeout", consume_timeout)
+        return cls(topic, group, filter_text, invisible_s, hold_s)
+
+
+class GroupCalls:
+    """The requests of one consumer. On the event loop of its sender."""
+
+    def __init__(self, session: Session, sender: AsyncSender, options: ReceiveOptions) -> None:
+        self._session = session
+        self._sender = sender
+        self.options = options
+        self._target = (
+            f"/v1/topics/{path_part(options.topic)}/groups/{path_part(options.group)}/messages:"
+        )
+        self._can_release = True
+        self._open: dict[str, Any] | None = None
+        """A receive that was given up before its answer was read."""
+
+    async def receive(
+        self,
+        max_messages: int,
+        wait_s: float,
+        settle: Callable[[Decision], Any],
+        max_bytes: int | None = None,
+    ) -> list[Received[Any]]:
+        """Lease messages, waiting for the first one. A repeated request gives the same ones."""
+        options = self.options
+        asked: dict[str, Any] = {
+            "max_messages": max_messages,
+            "wait": round(wait_s, 3),
+            "invisible_ms": round(options.invisible_s * 1_000),
+            "attempt_id": uuid.uuid4().hex,
+            "client_id": self._session.client_id[-127:],
+        }
+        if options.filter is not None:
+            asked["filter"] = options.filter
+        if max_bytes is not None:
+            asked["max_bytes"] = max_bytes
+        return await self._receive(asked, wait_s, settle)
+
+    async def _receive(
+        self, asked: dict[str, Any], wait_s: float, settle: Callable[[Decision], Any]
+    ) -> list[Received[Any]]:
+        self._open = asked
+        answer, url = await self._sender.call(
+            "POST",
+            f"{self._target}receive?body=base64",
+            json.dumps(asked).encode(),
+            lines="content-type: application/json\r\n",
+            timeout_s=wait_s + self._session.timeout_s,
+            retries=self._session.options.retries,
+            is_long=True,
+        )
+        try:
+            shown = json.loads(answer.body)["messages"]
+            self._open = None
+            return [Received(each, settle) for each in shown]
+        except (ValueError, KeyError, TypeError):
+            raise error_of(answer, url) from None
+
+    async def recovered(self, settle: Callable[[Decision], Any]) -> list[Received[Any]]:
+        """The messages of a receive that was given up, which nobody would have until their leases
+        are over; none when it had leased none, or the node cannot be asked."""
+        asked, self._open = self._open, None
+        if asked is None:
+            return []
+        try:
+            return await self._receive({**asked, "wait": 0}, 0, settle)
+        except CurlewError as error:
+            LOG.debug("a receive that was given up is left to its leases: %s", error)
+            return []
+
+    async def settle(self, decisions: Sequence[Decision]) -> list[Settled]:
+        """Say what became of messages, at most `SETTLE_MAX` at once; the result of each."""
+        if not self._can_release:
+            decisions = [_without_release(each) for each in decisions]
+        body, ordered = settle_body(decisions)
+        try:
+            shown = await self._post("settle", body)
+        except ServiceError as error:
+            if "results" in error.fields:
+                return settled_of(error.fields, ordered)
+            if self._can_release and "releases" in str(error) and error.status == 400:
+                self._can_release = False  # an older node
+                return await self.settle(decisions)
+            raise
+        return settled_of(shown, ordered)
+
+    async def extend(self, messages: Sequence[Received[Any]]) -> list[tuple[int, str | None]]:
+        """Hold leases for longer: the status of each, and its new handle."""
+        handles = [message.receipt_handle for message in messages]
+        asked = {
+            "receipt_handles": handles,
+            "invisible_ms": round(self.options.invisible_s * 1_000),
+        }
+        try:
+            shown = await self._post("extend", json.dumps(asked).encode())
+        except ServiceError as error:
+            if "results" not in error.fields:
+                raise
+            shown = error.fields
+        return [(each["status"], each.get("new_receipt_handle")) for each in shown["results"]]
+
+    async def _post(self, what: str, body: bytes) -> Any:
+        answer, _ = await self._sender.call(
+            "POST",
+            self._target + what,
+            body,
+            lines="content-type: application/json\r\n",
+            timeout_s=self._session.timeout_s,
+            retries=self._session.options.retries,
+        )
+        return json.loads(answer.body)
+
+
+class LeasedGroup:
+    """A consumer at work: its calls, its leases, and the task that extends them."""
+
+    def __init__(self, calls: GroupCalls) -> None:
+        self.calls = calls
+        self.leases = Leases(calls.options.invisible_s, calls.options.hold_s)
+        self._extender: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        """Held while handles change or are used, so that none is used that an extension voids."""
+
+    def start(self) -> None:
+        """Begin to extend leases."""
+        self._extender = asyncio.get_running_loop().create_task(self._extend_on())
+
+    async def stop(self) -> None:
+        """End it."""
+        if self._extender is not None:
+            self._extender.cancel()
+            await asyncio.gather(self._extender, return_exceptions=True)
+            self._extender = None
+
+    async def receive(
+        self,
+        max_messages: int,
+        wait_s: float,
+        settle: Callable[[Decision], Any],
+        max_bytes: int | None = None,
+    ) -> list[Received[Any]]:
+        """As `GroupCalls.receive`; their leases are extended from now on."""
+        messages = await self.calls.receive(max_messages, wait_s, settle, max_bytes)
+        now_s = monotonic()
+        for message in messages:
+            self.leases.add(message, now_s)
+        return messages
+
+    async def recovered(self, settle: Callable[[Decision], Any]) -> list[Received[Any]]:
+        """As `GroupCalls.recovered`."""
+        return await self.calls.recovered(settle)
+
+    async def settle(self, decisions: Sequence[Decision]) -> list[Decision]:
+        """Settle; those that were not, because the node could not be asked or had no time."""
+        if not decisions:
+            return []
+        try:
+            async with self._turn:
+                results = await self.calls.settle(decisions)
+        except CurlewError as error:
+            LOG.warning(
+                "%d messages of group %s cannot be settled now: %s",
+                len(decisions),
+                self.calls.options.group,
+                error,
+            )
+            return list(decisions)
+        left: list[Decision] = []
+        for decision, status, problem in results:
+            if problem is not None and status >= 500:
+                left.append(decision)
+                continue
+            self.leases.drop(decision.message)
+            if problem is not None:
+                self._tell(decision, status, problem)
+        return left
+
+    async def settle_now(self, decision: Decision) -> None:
+        """Settle one message; raises what the node says against it."""
+        async with self._turn:
+            results = await self.calls.settle([decision])
+        self.leases.drop(decision.message)
+        for _, status, problem in results:
+            if problem is not None:
+                raise error_of_problem({"code": "CONFLICT", **problem}, status)
+
+    def _tell(self, decision: Decision, status: int, problem: dict[str, Any]) -> None:
+        what = "its lease was over, so it is delivered again" if status in GONE else "refused"
+        LOG.warning(
+            "%r was not settled (%s): %s: %s",
+            decision.message,
+            decision.kind,
+            what,
+            problem.get("detail"),
+        )
+
+    async def _extend_on(self) -> None:
+        while True:
+            await asyncio.sleep(min(EXTEND_CHECK_S, self.leases.invisible_s / 6))
+            await self.extend_due(monotonic())
+
+    async def extend_due(self, now_s: float) -> None:
+        """Extend what is due."""
+        for message in self.leases.overdue(now_s):
+            LOG.warning(
+                "%r was held for %g s and is delivered again; see consume_timeout",
+                message,
+                self.calls.options.hold_s,
+            )
+        async with self._turn:
+            await self._extend(self.leases.due(now_s))
+
+    async def _extend(self, due: list[Received[Any]]) -> None:
+        for start in range(0, len(due), SETTLE_MAX):
+            some = due[start : start + SETTLE_MAX]
+            try:
+                results = await self.calls.extend(some)
+            except CurlewError as error:
+                LOG.warning("leases cannot be extended now: %s", error)
+                return
+            for message, (status, handle) in zip(some, results, strict=True):
+                if status in GONE:
+                    self.leases.drop(message)
+                else:
+                    self.leases.extended(message, handle, monotonic())
+
+
+def is_passing(error: CurlewError) -> bool:
+    """Whether a consumer goes on after this error of a receive."""
+    return error.retryable and not isinstance(error, NotFound)
+
+
+def _without_release(decision: Decision) -> Decision:
+    return decision._replace(kind="nack", delay_ms=0) if decision.kind == "release" else decision

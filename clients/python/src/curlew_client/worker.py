@@ -1,0 +1,245 @@
+"""A worker: handlers for groups, run until SIGTERM, or started and stopped by an application.
+
+worker = Worker("http://127.0.0.1:8710")
+
+@worker.consumer("orders", group="billing", concurrency=8)
+def bill(message): ...
+
+worker.run()
+"""
+
+import asyncio
+import inspect
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from curlew_client.async_client import AsyncClient
+from curlew_client.client import Client
+from curlew_client.consuming.calls import GroupCalls, LeasedGroup, ReceiveOptions
+from curlew_client.consuming.running import Handler, RunningConsumer
+from curlew_client.engine import AsyncEngine
+from curlew_client.face import check_count
+from curlew_client.loop_thread import LoopThread
+from curlew_client.options import Options
+from curlew_client.session import Session
+from curlew_client.wire.durations import Duration, seconds_of
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+MIB = 1024 * 1024
+
+
+class Worker:
+    """Consumers that work until they are stopped.
+
+    Give it a `Client` or `AsyncClient`, whose address and identity it shares, or an address and a
+    key; without either `CURLEW_URL` and `CURLEW_KEY` count. `drain`: how long handlers may go on
+    after a stop.
+    """
+
+    def __init__(
+        self,
+        client: "Client | AsyncClient | str | Sequence[str] | None" = None,
+        *,
+        key: str | None = None,
+        drain: Duration = 30.0,
+        **options: Any,
+    ) -> None:
+        if isinstance(client, Client | AsyncClient):
+            if key is not None or options:
+                raise TypeError("the client has its key and options already")
+            self._session = client.session
+            self._owns_session = False
+        else:
+            client_id = options.pop("client_id", None)
+            self._session = Session(
+                client, key=key, client_id=client_id, options=Options.of(options)
+            )
+            self._owns_session = True
+        self._drain_s = seconds_of("drain", drain)
+        self._handlers: list[tuple[ReceiveOptions, Handler]] = []
+        self._thread: LoopThread | None = None
+        self._at_work: _AtWork | None = None
+
+    def __repr__(self) -> str:
+        groups = [options.group for options, _ in self._handlers]
+        return f"Worker({self._session!r}, groups={groups!r})"
+
+    def consumer(
+        self,
+        topic: str,
+        *,
+        group: str,
+        filter: str | None = None,
+        concurrency: int = 8,
+        batch: int | None = None,
+        invisible: Duration = 30.0,
+        consume_timeout: Duration = 900.0,
+        max_messages: int = 1_000,
+        max_bytes: int = 100 * MIB,
+        max_span: int = 2_000,
+    ) -> Callable[[Function], Function]:
+        """Register a handler: a function, which runs in a thread, or a coroutine function.
+
+        It takes a `Received`, or with `batch` a list of up to so many. `concurrency` of them run
+        at once. Returning acks, an exception hands back; raise or return `Retry` or `DeadLetter`
+        to say more. A handler of batches may return the index of the last message that is done,
+        or a dict from messages to `Retry` or `DeadLetter`. In a group with `order: fifo` the node
+        gives the messages of a key one at a time. `max_messages`, `max_bytes` and `max_span`
+        bound what is held.
+        """
+        options = ReceiveOptions.of(topic, group, filter, invisible, consume_timeout)
+        bounds = {"max_messages": max_messages, "max_bytes": max_bytes, "max_span": max_span}
+        for name, value in {"concurrency": concurrency, **bounds}.items():
+            check_count(name, value)
+        if batch is not None:
+            check_count("batch", batch)
+        if any((each.topic, each.group) == (topic, group) for each, _ in self._handlers):
+            raise ValueError(f"this worker has a consumer of group {group!r} in {topic!r} already")
+
+        def register(function: Function) -> Function:
+            if not callable(function):
+                raise TypeError("a handler is a function of a message")
+            is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+                type(function).__call__
+            )
+            handler = Handler(
+                function, is_async, concurrency, batch, max_messages, max_bytes, max_span
+            )
+            self._handlers.append((options, handler))
+            return function
+
+        return register
+
+    # --- running
+
+    def run(self) -> None:
+        """Work until SIGTERM or SIGINT, then drain. Only in the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError(
+                "run() takes the signals of the main thread; elsewhere use start() and stop()"
+            )
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        stopping = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
+        async with self:
+            assert self._at_work is not None
+            waiting = loop.create_task(stopping.wait())
+            try:
+                ends: list[asyncio.Future[Any]] = [waiting, *self._at_work.failures]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                self._at_work.check()
+            finally:
+                waiting.cancel()
+
+    def start(self) -> None:
+        """Work in the background, on a thread of its own."""
+        if self._thread is not None or self._at_work is not None:
+            raise RuntimeError("the worker is started already")
+        thread = LoopThread(f"curlew-worker-{self._session.client_id}")
+        try:
+            thread.run(self.__aenter__())
+        except BaseException:
+            thread.stop()
+            raise
+        self._thread = thread
+
+    def stop(self) -> None:
+        """Drain, and end. Raises what ended a consumer before. May be called again."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        at_work = self._at_work
+        try:
+            thread.run(self.__aexit__(None, None, None))
+        finally:
+            thread.stop()
+        if at_work is not None:
+            at_work.check()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        if self._at_work is not None:
+            raise RuntimeError("the worker is started already")
+        if not self._handlers:
+            raise ValueError("the worker has no consumer; register one with @worker.consumer(…)")
+        self._session.check_usable()
+        at_work = _AtWork(self._session)
+        at_work.start(self._handlers)
+        self._at_work = at_work
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        at_work, self._at_work = self._at_work, None
+        if at_work is not None:
+            await at_work.stop(self._drain_s)
+        if self._owns_session:
+            self._session.closed()
+
+
+class _AtWork:
+    """The consumers while they run, on one event loop."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._engine = AsyncEngine(session)
+        self._claimed: list[tuple[str, str]] = []
+        self._consumers: list[RunningConsumer] = []
+
+    @property
+    def failures(self) -> list[asyncio.Future[None]]:
+        """One for each consumer, done when it can go on no longer."""
+        return [each.failure for each in self._consumers]
+
+    def start(self, handlers: Sequence[tuple[ReceiveOptions, Handler]]) -> None:
+        """Start all, or none when a group is taken."""
+        places = [(options.topic, options.group) for options, _ in handlers]
+        for topic, group in places:
+            if (topic, group) in self._session.groups:
+                raise ValueError(
+                    f"this client has a consumer of group {group!r} in {topic!r} already"
+                )
+        self._session.groups.update(places)
+        self._claimed = places
+        for options, handler in handlers:
+            calls = GroupCalls(self._session, self._engine.sender, options)
+            consumer = RunningConsumer(LeasedGroup(calls), handler)
+            consumer.start()
+            self._consumers.append(consumer)
+
+    async def stop(self, within_s: float) -> None:
+        """Drain all at once."""
+        try:
+            await asyncio.gather(*(each.drain(within_s) for each in self._consumers))
+        finally:
+            self._session.groups.difference_update(self._claimed)
+            self._engine.pool.close()
+
+    def check(self) -> None:
+        """Raise what ended a consumer."""
+        for failure in self.failures:
+            if failure.done() and not failure.cancelled():
+                failure.result()

@@ -50,6 +50,8 @@ LONGEST_FIRST: Final = (
     "tests/crash/node/test_exchange_kills.py",
     "tests/integration/test_descriptors.py",
     "tests/acceptance/test_pages.py",
+    "tests/property/replication/test_controls.py",
+    "tests/property/replication/test_simulation.py",
     "tests/property/test_membership_model.py",
     "tests/crash/store/test_full_start.py",
     "tests/property/test_failing_calls.py",

@@ -1,0 +1,138 @@
+"""A replica that stands for election (R1, R7); it takes nothing of the former leader. Pure."""
+
+from enum import Enum, auto
+
+from app.cluster.replication.events import ChangeRow, ReadRow, RowChanged, RowSeen, Send
+from app.cluster.replication.messages import AskEnds, EndsAnswer
+from app.cluster.replication.replica_state import METADATA_REGRESSED, ReplicaState
+from app.cluster.replication.shard_row import Elect, ElectAfterLoss, RowChange, ShardRow
+from app.cluster.replication.terms import Term
+
+
+class Outcome(Enum):
+    """What became of standing for election."""
+
+    WAITING = auto()
+    GIVEN_UP = auto()
+    """Another one is to go first, or the row does not allow it; follow, and look again later."""
+    WON = auto()
+
+
+class Candidate:
+    """One per attempt. The attempt is over when an outcome other than `WAITING` is returned."""
+
+    def __init__(self, state: ReplicaState, question: int) -> None:
+        self._state = state
+        self._question = question
+        self._since_ms = state.now_ms
+        self._answers: dict[str, EndsAnswer] = {}
+        self._change: RowChange | None = None
+        self.term: Term | None = None
+        """The term that was asked for."""
+        for node in state.peers:
+            state.actions.append(Send(node, AskEnds(question)))
+        state.actions.append(ReadRow())
+
+    def answer(self, node: str, message: EndsAnswer) -> Outcome:
+        """Another replica says what it has."""
+        if message.question == self._question and self._change is None:
+            self._answers[node] = message
+            if len(self._answers) == len(self._state.peers):
+                return self._stand()
+        return Outcome.WAITING
+
+    def tick(self) -> Outcome:
+        """Stand with the answers that have come in time."""
+        waited = self._state.now_ms - self._since_ms
+        if self._change is None and waited >= self._state.timing.ask_ms:
+            return self._stand()
+        if waited >= self._state.timing.lease_ms:
+            return Outcome.GIVEN_UP  # the database says nothing; the row will tell later
+        return Outcome.WAITING
+
+    def row_seen(self, event: RowSeen) -> Outcome:
+        """A row of before the attempt began says nothing."""
+        del event
+        is_complete = len(self._answers) == len(self._state.peers)
+        return self._stand() if is_complete and self._change is None else Outcome.WAITING
+
+    def row_changed(self, event: RowChanged) -> Outcome:
+        """The database has decided."""
+        if event.change is not self._change:
+            return Outcome.WAITING
+        return Outcome.WON if event.is_done else Outcome.GIVEN_UP
+
+    def database_away(self, change: RowChange | None) -> Outcome:
+        """Whether it was carried out is seen in the row: then this replica is its leader, and
+        stands once more under a new term."""
+        return Outcome.GIVEN_UP if change is self._change else Outcome.WAITING
+
+    def _stand(self) -> Outcome:
+        state, row = self._state, self._state.row
+        if row is None or state.lease_seen_ms < self._since_ms:
+            return Outcome.WAITING  # the row is asked for, and not seen yet
+        if self._is_row_behind(row):
+            return Outcome.GIVEN_UP
+        promised = [each.promise.term.epoch for each in self._answers.values()]
+        epoch = max(row.term.epoch, state.promise.term.epoch, *promised, 0) + 1
+        self.term = Term(epoch, state.new_grant())
+        if state.me in row.in_sync:
+            if not self._may_stand(row) or self._another_has_more(row):
+                return Outcome.GIVEN_UP
+            self._change = Elect(row.term, self.term, state.me, state.timing.lease_ms)
+        elif self._all_lost_their_incarnation(row):
+            self._change = ElectAfterLoss(
+                row.term, row.in_sync_version, self.term, state.me, state.timing.lease_ms
+            )
+        else:
+            return Outcome.GIVEN_UP
+        state.actions.append(ChangeRow(self._change))
+        return Outcome.WAITING
+
+    def _is_row_behind(self, row: ShardRow) -> bool:
+        """R9: what anybody who answers has promised, the database must know."""
+        state = self._state
+        is_behind = state.is_row_behind() or any(
+            each.promise.term.epoch > row.term.epoch
+            or each.promise.in_sync_version > row.in_sync_version
+            for each in self._answers.values()
+        )
+        if not is_behind:
+            state.row_behind_since_ms = None
+        elif state.row_behind_since_ms is None:
+            state.row_behind_since_ms = state.now_ms  # or another one was elected just now
+        elif state.now_ms - state.row_behind_since_ms >= state.timing.lease_ms:
+            state.alarm(METADATA_REGRESSED, "the database knows less than replicas have promised")
+        return is_behind
+
+    def _may_stand(self, row: ShardRow) -> bool:
+        state = self._state
+        is_named = row.handed_to == state.me.node or row.leader == state.me
+        return is_named or state.is_lease_over()
+
+    def _another_has_more(self, row: ShardRow) -> bool:
+        """A member of the set with a longer log goes first; of equal ones it does not matter."""
+        return any(
+            each.member in row.in_sync
+            and (each.last_term.epoch, each.end) > self._state.log_position
+            and row.handed_to != self._state.me.node
+            for each in self._answers.values()
+        )
+
+    def _all_lost_their_incarnation(self, row: ShardRow) -> bool:
+        """R7: whether every member of the set has come back without proof that it kept everything,
+        and this replica has the most of all that answer, also of those outside of the set."""
+        state = self._state
+        is_complete = len(self._answers) == len(state.peers)
+        if not state.is_lease_over() or (not state.end.written and not is_complete):
+            return False  # who has nothing leads only where nobody has anything
+        for member in row.in_sync:
+            answer = self._answers.get(member.node)
+            is_back = answer is not None and answer.member != member
+            if member.node != state.me.node and not is_back:
+                return False
+        mine = (*state.log_position, state.me.node)
+        return all(
+            (each.last_term.epoch, each.end, each.member.node) <= mine
+            for each in self._answers.values()
+        )

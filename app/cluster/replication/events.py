@@ -1,0 +1,230 @@
+"""Events that a replica is given and actions that it returns. Pure values.
+
+Times are milliseconds of one clock of the node that never goes back.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from app.cluster.replication.messages import Message
+from app.cluster.replication.shard_row import RowChange, ShardRow
+from app.cluster.replication.terms import Promise, Term, TermStart
+
+# --- events
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed. Given at least every `Timing.tick_ms`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message of another replica has come."""
+
+    node: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The connection with another replica has ended; what was on its way may be lost."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowSeen:
+    """The database has answered `ReadRow`."""
+
+    row: ShardRow
+    lease_left_ms: int
+    """By the database's clock; 0 or less: the lease is over."""
+    asked_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanged:
+    """The database has answered a `ChangeRow`: the row now, and whether it was changed."""
+
+    change: RowChange
+    row: ShardRow
+    is_done: bool
+    asked_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseAway:
+    """A question was not answered; `change` may have been carried out all the same."""
+
+    change: RowChange | None
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The leader's own appender has given a block its place; it will be written."""
+
+    end: int
+    wants_sync: bool
+    term_start: TermStart | None = None
+    """Set for the block that begins a term."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """How far this replica's own log is written and synced by now; both end a block."""
+
+    written: int
+    flushed: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncFailed:
+    """The medium has failed. The node takes no more writes until it starts again (R8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferAsked:
+    """R10: an operator, or a stop of the node: another replica is to lead."""
+
+
+Event: TypeAlias = (
+    Tick
+    | Received
+    | Disconnected
+    | RowSeen
+    | RowChanged
+    | DatabaseAway
+    | Appended
+    | LogEnds
+    | SyncFailed
+    | TransferAsked
+)
+
+# --- actions
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Say something to another replica."""
+
+    node: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class SendBlocks:
+    """Read whole blocks of the own log from `start` up to at most `end`, and send them."""
+
+    node: str
+    session: int
+    start: int
+    end: int
+    sync_to: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRow:
+    """Ask the database for the shard's row."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """Carry a change of the row out."""
+
+    change: RowChange
+
+
+@dataclass(frozen=True, slots=True)
+class KeepPromise:
+    """Write the promise and sync it, before any further action."""
+
+    promise: Promise
+
+
+@dataclass(frozen=True, slots=True)
+class KeepHistory:
+    """Write the history and sync it, before any further action."""
+
+    history: tuple[TermStart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBlocks:
+    """Write what came with `blocks` at its place; `LogEnds` follows."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncLog:
+    """Sync the log; `LogEnds` follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutLog:
+    """Keep a copy of what stands behind `end`, then cut it."""
+
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendTermStart:
+    """R3: append and sync the block that begins the term; `Appended` follows."""
+
+    term: Term
+
+
+@dataclass(frozen=True, slots=True)
+class MoveWatermark:
+    """All below `high_watermark` is confirmed: dispatch it, show it, answer who waits."""
+
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """R3: everything is dispatched; the broker of this term begins."""
+
+    term: Term
+
+
+@dataclass(frozen=True, slots=True)
+class TakeNoMore:
+    """R10: answer new work with `NOT_LEADER`; what is under way goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepDown:
+    """R5: throw the broker of the term away; whoever waits gets `unknown`."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Something that an operator has to know. Repeated while it lasts."""
+
+    code: str
+    detail: str
+
+
+Action: TypeAlias = (
+    Send
+    | SendBlocks
+    | ReadRow
+    | ChangeRow
+    | KeepPromise
+    | KeepHistory
+    | WriteBlocks
+    | SyncLog
+    | CutLog
+    | AppendTermStart
+    | MoveWatermark
+    | Serve
+    | TakeNoMore
+    | StepDown
+    | Alarm
+)

@@ -1,0 +1,93 @@
+"""What a leader knows of those that follow it: their connections, ends, and who is slow. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from app.cluster.replication.confirmation import LogEnd
+from app.cluster.replication.terms import Member
+
+NOTHING = LogEnd(-1, -1)
+
+
+@dataclass(slots=True)
+class FollowerView:
+    """One node that has greeted this leader, or that the in-sync set names."""
+
+    node: str
+    member: Member | None = None
+    """None: it has not greeted this leader yet."""
+    session: int = 0
+    is_connected: bool = False
+    sent: int = 0
+    """The end of what was sent on this connection."""
+    ends: LogEnd = NOTHING
+    noted_version: int = -1
+    mark_end: int = 0
+    mark_ms: int = 0
+    """At this time it had all of the log as it was some time before; see `caught_up`."""
+
+    def caught_up(self, end: int, now_ms: int) -> None:
+        """It has written as far as the log went when `mark_end` was set: set it anew.
+
+        As Kafka's lastCaughtUpTimeMs: who is always a little behind a busy log is not slow.
+        """
+        if self.is_connected and self.ends.written >= self.mark_end:
+            self.mark_end, self.mark_ms = end, now_ms
+
+
+class Followers:
+    """All of one leadership."""
+
+    def __init__(self, nodes: Iterable[str], now_ms: int) -> None:
+        self._views = {node: FollowerView(node, mark_ms=now_ms) for node in nodes}
+
+    def __iter__(self) -> Iterator[FollowerView]:
+        return iter(self._views.values())
+
+    def of(self, node: str, now_ms: int) -> FollowerView:
+        """The view of a node; made when there is none."""
+        view = self._views.get(node)
+        if view is None:
+            view = self._views[node] = FollowerView(node, mark_ms=now_ms)
+        return view
+
+    def connected(self) -> list[FollowerView]:
+        return [view for view in self._views.values() if view.is_connected]
+
+    def current(self, node: str, session: int) -> FollowerView | None:
+        """The view whose newest connection this is."""
+        view = self._views.get(node)
+        if view is None or not view.is_connected or view.session != session:
+            return None
+        return view
+
+    def ends_of(self, member: Member) -> LogEnd:
+        """How far a member is safe; `NOTHING` when it has not greeted this leader."""
+        view = self._views.get(member.node)
+        return NOTHING if view is None or view.member != member else view.ends
+
+    def noted(self) -> dict[Member, int]:
+        """Member → the newest in-sync set that it keeps."""
+        return {
+            view.member: view.noted_version
+            for view in self._views.values()
+            if view.member is not None
+        }
+
+    def was_paused(self, gap_ms: int) -> None:
+        """This node itself stood still: nobody was slow in that time."""
+        for view in self._views.values():
+            view.mark_ms += gap_ms
+
+    def slow(self, members: Iterable[Member], before_ms: int) -> list[Member]:
+        """Those that had all of the log before `before_ms` for the last time; the slowest first."""
+        late: list[tuple[int, Member]] = []
+        for member in members:
+            view = self._views.get(member.node)
+            if view is None or view.member != member:
+                known_ms = 0 if view is None or view.member is not None else view.mark_ms
+                if known_ms <= before_ms:
+                    late.append((known_ms, member))
+            elif view.mark_ms <= before_ms:
+                late.append((view.mark_ms, member))
+        return [member for _, member in sorted(late)]

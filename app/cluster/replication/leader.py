@@ -1,0 +1,391 @@
+"""The replica that leads: it fences, takes over, sends blocks, confirms, and changes the set. Pure.
+
+R2 fence, R3 take over, R4 acknowledge, R8 leases, R9 write back, R10 hand over.
+"""
+
+from enum import Enum, auto
+
+from app.cluster.replication.confirmation import Confirmation, LogEnd
+from app.cluster.replication.events import (
+    Appended,
+    AppendTermStart,
+    ChangeRow,
+    MoveWatermark,
+    Send,
+    SendBlocks,
+    Serve,
+    TakeNoMore,
+)
+from app.cluster.replication.followers import NOTHING, Followers, FollowerView
+from app.cluster.replication.in_sync_set import InSyncSet
+from app.cluster.replication.messages import (
+    AskPromise,
+    Ends,
+    Hello,
+    PromiseAnswer,
+    Watermark,
+    Welcome,
+)
+from app.cluster.replication.replica_state import ReplicaState
+from app.cluster.replication.shard_row import (
+    ChangeInSync,
+    HandOver,
+    Renew,
+    RowChange,
+    ShardRow,
+    TellRegressed,
+    WriteBack,
+)
+from app.cluster.replication.terms import Member, Term, common_end, cut_history
+
+
+class Phase(Enum):
+    """How far the take-over has come (R3)."""
+
+    FENCING = auto()
+    TAKING_OVER = auto()
+    SERVING = auto()
+
+
+class Leader:
+    """One per term. It is over when `is_over` gives a reason."""
+
+    def __init__(self, state: ReplicaState, term: Term, row: ShardRow, asked_ms: int) -> None:
+        """`row` is the row behind the election, which was asked for at `asked_ms`."""
+        self._state = state
+        self.term = term
+        self.phase = Phase.FENCING
+        self.over: str | None = None
+        """Why this leadership has ended; the replica follows then."""
+        self._in_sync = InSyncSet(row.in_sync, row.in_sync_version)
+        self._settled_version = row.settled_version
+        self._min_in_sync = row.min_in_sync
+        self._possible_loss = row.possible_loss
+        self._followers = Followers(state.peers, state.now_ms)
+        self._confirmation = Confirmation(state.high_watermark)
+        if state.end.written > state.high_watermark:
+            self._confirmation.append(state.end.written, wants_sync=True)
+        self._promised = {state.me}
+        self._since_ms = state.now_ms
+        self._lease_end_ms = asked_ms + state.timing.lease_ms
+        self._renewed_ms = asked_ms
+        self._signed_ms = state.now_ms
+        self._change: ChangeInSync | None = None
+        self._change_asked_ms = 0
+        self._write_back: WriteBack | None = None
+        self._is_leaving = False
+        self._hand_over: HandOver | None = None
+        state.promise_term(term)
+        ask = AskPromise(term, state.me, row.settled_version)
+        for node in state.peers:
+            state.actions.append(Send(node, ask))
+        self._try_to_end_fence()
+
+    # --- R2, R3
+
+    def promise_answer(self, message: PromiseAnswer) -> None:
+        """A replica takes nothing of older terms any more, or knows better."""
+        if message.term != self.term:
+            return
+        settled, me = self._settled_version, self._state.me
+        if not message.is_given or message.former.knows_better(me, settled):
+            self._give_back(message.member.node)
+            return
+        self._promised.add(message.member)
+        self._try_to_end_fence()
+
+    def _give_back(self, node: str) -> None:
+        """R2: the election rested on a row that had forgotten; the row says so from now on."""
+        self._state.actions.append(ChangeRow(TellRegressed(self.term)))
+        self.over = f"{node} has promised something newer"
+
+    def _try_to_end_fence(self) -> None:
+        state = self._state
+        if self.phase is not Phase.FENCING:
+            return
+        is_late = state.now_ms - self._since_ms >= state.timing.fence_ms
+        if self._in_sync.in_sync <= self._promised or is_late:
+            self.phase = Phase.TAKING_OVER
+            state.actions.append(AppendTermStart(self.term))
+            silent = sorted(self._in_sync.in_sync - self._promised)
+            self._shrink(silent)
+
+    # --- the own log
+
+    def appended(self, event: Appended) -> None:
+        """The appender of this node has given a block its place."""
+        self._confirmation.append(event.end, event.wants_sync)
+        if event.term_start is not None:
+            self._state.keep_history((*self._state.history, event.term_start))
+
+    def log_ends(self) -> None:
+        """The own log is written or synced further: it can be sent, and counts."""
+        self._offer()
+        self._confirm()
+
+    def _offer(self) -> None:
+        state, end = self._state, self._state.end.written
+        for view in self._followers.connected():
+            if view.sent < end:
+                state.actions.append(
+                    SendBlocks(
+                        view.node,
+                        view.session,
+                        view.sent,
+                        end,
+                        min(self._confirmation.sync_to, end),
+                        self._confirmation.high_watermark,
+                    )
+                )
+                view.sent = end
+
+    def _confirm(self) -> None:
+        state = self._state
+        ends = [
+            state.end if member == state.me else self._followers.ends_of(member)
+            for member in self._in_sync.required
+        ]
+        if not self._confirmation.confirm(ends):
+            return
+        state.high_watermark = self._confirmation.high_watermark
+        state.actions.append(MoveWatermark(state.high_watermark))
+        self._sign()
+        starts = [entry.start for entry in state.history if entry.term == self.term]
+        if self.phase is Phase.TAKING_OVER and starts and state.high_watermark > starts[-1]:
+            self.phase = Phase.SERVING
+            self._settled_version = self._in_sync.version
+            state.note_in_sync(self._in_sync.version, self._in_sync.in_sync)
+            state.actions.append(Serve(self.term))
+
+    # --- followers
+
+    def hello(self, node: str, message: Hello) -> None:
+        """A follower connects: compare the histories, say where it goes on."""
+        state = self._state
+        if message.promise.term.epoch > self.term.epoch:
+            self.over = f"{node} has promised epoch {message.promise.term.epoch}"
+            return
+        if message.promise.knows_better(state.me, self._settled_version):
+            self._give_back(node)
+            return
+        if self.phase is Phase.FENCING:
+            return  # it greets again
+        view = self._followers.of(node, state.now_ms)
+        if view.is_connected and view.member == message.member and message.session <= view.session:
+            return  # an older connection of the same process
+        history = cut_history(state.history, state.end.written)
+        cut_to = common_end(history, state.end.written, message.history, message.end)
+        if view.member != message.member:
+            view.ends = NOTHING
+            view.mark_end, view.mark_ms = state.end.written, state.now_ms
+        elif message.end < view.ends.written:
+            state.alarm("REPLICA_LOST_BLOCKS", f"{node} had {view.ends.written}: {message.end}")
+            return
+        view.member, view.session, view.is_connected = message.member, message.session, True
+        view.sent, view.noted_version = cut_to, message.promise.in_sync_version
+        state.actions.append(
+            Send(
+                node,
+                Welcome(
+                    message.session,
+                    self.term,
+                    self._in_sync.version,
+                    self._in_sync.in_sync,
+                    cut_to,
+                    min(self._confirmation.high_watermark, cut_to),
+                ),
+            )
+        )
+
+    def ends(self, node: str, message: Ends) -> None:
+        """A follower has written or synced further, or has noted a set."""
+        view, state = self._followers.current(node, message.session), self._state
+        if view is None or message.term != self.term or view.member is None:
+            return
+        first = view.ends.written < 0 or view.ends.written > message.written
+        view.ends = LogEnd(message.written, message.flushed)
+        view.noted_version = message.noted_version
+        view.caught_up(state.end.written, state.now_ms)
+        self._in_sync.noted(self._noted())
+        self._offer()
+        self._confirm()
+        if first:
+            self._sign_to(view)
+        self._grow()
+
+    def _noted(self) -> dict[Member, int]:
+        return {**self._followers.noted(), self._state.me: self._state.promise.in_sync_version}
+
+    def disconnected(self, node: str) -> None:
+        """Its ends stay: what it has written it has."""
+        self._followers.of(node, self._state.now_ms).is_connected = False
+
+    def _sign(self) -> None:
+        self._signed_ms = self._state.now_ms
+        for view in self._followers.connected():
+            self._sign_to(view)
+
+    def _sign_to(self, view: FollowerView) -> None:
+        sign = Watermark(
+            view.session,
+            self.term,
+            self._confirmation.high_watermark,
+            min(self._confirmation.sync_to, view.sent),
+            self._in_sync.version,
+            self._in_sync.in_sync,
+        )
+        self._state.actions.append(Send(view.node, sign))
+
+    # --- R4: the in-sync set
+
+    def _grow(self) -> None:
+        """Take in who has all that is confirmed, one change of the row at a time."""
+        if self.phase is Phase.FENCING or not self._in_sync.is_settled:
+            return
+        confirmation = self._confirmation
+        for view in self._followers.connected():
+            member = view.member
+            if member is None or member in self._in_sync.in_sync:
+                continue
+            has_all = view.ends.written >= confirmation.high_watermark
+            if has_all and view.ends.flushed >= confirmation.synced_below:
+                others = {each for each in self._in_sync.in_sync if each.node != member.node}
+                self._ask(frozenset(others | {member}))
+                return
+
+    def _shrink(self, slow: list[Member]) -> None:
+        """Let go of who is slow, the slowest first, never below `min_in_sync`."""
+        if not slow or not self._in_sync.is_settled or self._is_leaving:
+            return
+        left = set(self._in_sync.in_sync)
+        for member in slow:
+            if len(left) > self._min_in_sync and member != self._state.me:
+                left.discard(member)
+        if left != self._in_sync.in_sync:
+            self._ask(frozenset(left))
+
+    def _ask(self, in_sync: frozenset[Member]) -> None:
+        self._in_sync.ask(in_sync)
+        is_serving = self.phase is Phase.SERVING
+        self._change = ChangeInSync(self.term, self._in_sync.version, in_sync, is_serving)
+        self._repeat_change()
+
+    def _repeat_change(self) -> None:
+        """A change without an answer may be carried out later: only its own repetition tells."""
+        if self._change is not None:
+            self._change_asked_ms = self._state.now_ms
+            self._state.actions.append(ChangeRow(self._change))
+
+    # --- the row
+
+    def row_changed(self, change: RowChange, row: ShardRow, is_done: bool, asked_ms: int) -> None:
+        """The database has answered a change of this term."""
+        if change is self._hand_over:
+            self.over = "handed over"
+            return
+        if change is self._write_back:
+            self._write_back = None
+        if isinstance(change, Renew) and is_done:
+            self._lease_end_ms = asked_ms + self._state.timing.lease_ms
+        self.row_seen(row)
+        if change is self._change and self.over is None:
+            self._change = None
+            if not is_done and row.in_sync_version <= self._in_sync.version:
+                self._in_sync.refused()
+            self._confirm()
+
+    def row_seen(self, row: ShardRow) -> None:
+        """Compare the row with what this leader knows (R2, R9)."""
+        state = self._state
+        if row.term.epoch > self.term.epoch or (
+            row.term.epoch == self.term.epoch and row.term != self.term
+        ):
+            self.over = "the row names another term"
+            return
+        if row.term != self.term or row.in_sync_version < self._in_sync.version:
+            self._restore(row)
+            return
+        if row.in_sync_version > self._in_sync.version:
+            self._in_sync.seen(row.in_sync, row.in_sync_version)
+            state.note_in_sync(row.in_sync_version, row.in_sync)
+            self._in_sync.noted(self._noted())
+            self._sign()
+        if row.handed_to is not None and row.handed_to != state.me.node:
+            self.over = "handed over"
+
+    def _restore(self, row: ShardRow) -> None:
+        """The database has forgotten: write back what this living leader knows. The set that is
+        written must be one that the leader requires, under a version that nobody has seen."""
+        if self._write_back is not None:
+            return
+        version = max(self._in_sync.version, row.in_sync_version) + 1
+        known = ShardRow(
+            self.term,
+            self._state.me,
+            self._in_sync.in_sync,
+            version,
+            version,
+            min_in_sync=self._min_in_sync,
+            possible_loss=self._possible_loss,
+        )
+        self._write_back = WriteBack(row, known, self._state.timing.lease_ms)
+        self._state.actions.append(ChangeRow(self._write_back))
+
+    def database_away(self, change: RowChange | None) -> None:
+        """Nothing is concluded; `tick` asks again."""
+        if change is self._write_back:
+            self._write_back = None
+
+    # --- R8, R10 and time
+
+    def tick(self, gap_ms: int) -> None:
+        """Renew, repeat, give signs, look who is slow. `gap_ms`: since the last tick."""
+        state, timing = self._state, self._state.timing
+        if gap_ms > timing.pause_ms:
+            self._followers.was_paused(gap_ms)
+        if state.now_ms - self._renewed_ms >= timing.row_ms:
+            self._renewed_ms = state.now_ms
+            state.actions.append(ChangeRow(Renew(self.term, timing.lease_ms)))
+            self._repeat_lost_changes()
+        if state.now_ms - self._signed_ms >= timing.sign_ms:
+            self._sign()
+        self._try_to_end_fence()
+        for view in self._followers:
+            view.caught_up(state.end.written, state.now_ms)
+        members = self._in_sync.in_sync - {state.me}
+        before_ms = state.now_ms - timing.replica_timeout_ms
+        if self.phase is not Phase.FENCING:
+            self._shrink(self._followers.slow(members, before_ms))
+            self._grow()
+        if self._is_leaving:
+            self._hand_over_if_possible()
+
+    def _repeat_lost_changes(self) -> None:
+        state = self._state
+        if state.now_ms - self._change_asked_ms >= state.timing.row_ms:
+            self._repeat_change()
+        if self._hand_over is not None:
+            state.actions.append(ChangeRow(self._hand_over))
+
+    def leave(self) -> None:
+        """Hand the shard over to an in-sync member as soon as one has everything."""
+        if not self._is_leaving:
+            self._is_leaving = True
+            self._state.actions.append(TakeNoMore())
+            self._hand_over_if_possible()
+
+    def _hand_over_if_possible(self) -> None:
+        state, end = self._state, self._confirmation.end
+        if self._hand_over is not None or (
+            self._confirmation.high_watermark < end and not state.is_broken
+        ):
+            return
+        have_all = [
+            member
+            for member in sorted(self._in_sync.in_sync - {state.me})
+            if state.is_broken or self._followers.ends_of(member).written >= end
+        ]
+        if have_all:
+            best = max(have_all, key=self._followers.ends_of)
+            self._hand_over = HandOver(self.term, best.node)
+            state.actions.append(ChangeRow(self._hand_over))

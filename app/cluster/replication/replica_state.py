@@ -1,0 +1,120 @@
+"""What a replica knows whatever its role: what it keeps, what it has seen of the row. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from app.cluster.replication.confirmation import LogEnd
+from app.cluster.replication.events import Action, Alarm, KeepHistory, KeepPromise
+from app.cluster.replication.shard_row import ShardRow
+from app.cluster.replication.terms import (
+    Member,
+    Promise,
+    Term,
+    TermStart,
+    cut_history,
+    last_term,
+)
+
+METADATA_REGRESSED = "METADATA_REGRESSED"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long replicas of a shard wait for each other, in milliseconds. The same on all."""
+
+    lease_ms: int = 5_000
+    """A leader that is not heard for so long may be replaced."""
+    replica_timeout_ms: int = 3_000
+    """A member that has not taken what was offered to it for so long leaves the set."""
+    fence_ms: int = 1_000
+    """An elected leader waits so long for promises."""
+    ask_ms: int = 300
+    """A candidate waits so long for answers, and so long before it stands again."""
+    row_ms: int = 1_000
+    """Between two looks at the row; a leader renews its lease as often."""
+    sign_ms: int = 500
+    """Between two signs of life of a leader to its followers."""
+    pause_ms: int = 400
+    """A gap between two ticks that is longer than this was a pause of this node itself."""
+    tick_ms: int = 50
+
+
+@dataclass(slots=True)
+class ReplicaState:
+    """Shared by the roles of one replica, which are made anew with each change of role."""
+
+    me: Member
+    timing: Timing
+    new_grant: Callable[[], int]
+    peers: tuple[str, ...]
+    """The other nodes that have a replica of the shard."""
+    promise: Promise
+    history: tuple[TermStart, ...]
+    end: LogEnd
+    high_watermark: int
+    """The highest that was heard, or that the checkpoint has."""
+    now_ms: int = 0
+    promised_ms: int = -1
+    """When the promise was last renewed; an answer to an older question cannot know it."""
+    row: ShardRow | None = None
+    lease_left_ms: int = 0
+    lease_seen_ms: int = 0
+    """When the question was asked that `row` and `lease_left_ms` answer."""
+    database_since_ms: int | None = None
+    """Since when the database has answered without a break."""
+    heard_leader_ms: int = -(10**9)
+    leader_heard: tuple[str, Term] | None = None
+    """The node to which the last promise was given, which may be newer than `row`."""
+    row_behind_since_ms: int | None = None
+    is_broken: bool = False
+    """A sync failed: nothing is written any more, so it neither follows nor leads."""
+    actions: list[Action] = field(default_factory=list)
+
+    def promise_term(self, term: Term) -> None:
+        """Take nothing of older terms any more."""
+        if term.epoch > self.promise.term.epoch:
+            self._keep(replace(self.promise, term=term))
+
+    def note_in_sync(self, version: int, in_sync: frozenset[Member]) -> None:
+        """Keep a set that a leader has, whose fence has not found a newer one."""
+        if version > self.promise.in_sync_version:
+            self._keep(replace(self.promise, in_sync_version=version, in_sync=in_sync))
+
+    def _keep(self, promise: Promise) -> None:
+        self.promise = promise
+        self.promised_ms = self.now_ms
+        self.actions.append(KeepPromise(promise))
+
+    def keep_history(self, history: tuple[TermStart, ...]) -> None:
+        if history != self.history:
+            self.history = history
+            self.actions.append(KeepHistory(history))
+
+    @property
+    def log_term(self) -> Term:
+        """In which the last block of the log was made."""
+        return last_term(cut_history(self.history, self.end.written))
+
+    @property
+    def log_position(self) -> tuple[int, int]:
+        """(epoch, end) of the log: of two that may be elected, the larger has more."""
+        return self.log_term.epoch, self.end.written
+
+    def is_lease_over(self) -> bool:
+        """By the database's clock, as of the last look at the row."""
+        return self.now_ms - self.lease_seen_ms >= self.lease_left_ms
+
+    def is_row_behind(self) -> bool:
+        """R9: whether the row knows less than this replica has promised."""
+        row = self.row
+        if row is None or self.lease_seen_ms <= self.promised_ms:
+            return False
+        if row.term.epoch == self.promise.term.epoch and row.term != self.promise.term:
+            return self.promise.term.epoch > 0
+        return (
+            row.term.epoch < self.promise.term.epoch
+            or row.in_sync_version < self.promise.in_sync_version
+        )
+
+    def alarm(self, code: str, detail: str) -> None:
+        self.actions.append(Alarm(code, detail))

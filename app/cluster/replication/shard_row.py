@@ -1,0 +1,185 @@
+"""The row of a shard in SQL, and the changes of it: each a comparison and an assignment. Pure.
+
+The repository runs each change as one UPDATE with the conditions of `apply` in its WHERE; the tests
+hold the two to the same answers. Times are those of the database's clock, epoch milliseconds.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from app.cluster.replication.terms import NO_TERM, Member, Term
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRow:
+    """One shard. `in_sync_version` rises with each change of `in_sync`, over all terms."""
+
+    term: Term = NO_TERM
+    leader: Member | None = None
+    in_sync: frozenset[Member] = frozenset()
+    in_sync_version: int = 0
+    settled_version: int = 0
+    """The version of the last set that a serving leader has made. Elections that came to nothing
+    raise `in_sync_version` and not this."""
+    lease_until_ms: int = 0
+    handed_to: str | None = None
+    """The node that may stand before the lease is over."""
+    min_in_sync: int = 1
+    """The set never becomes smaller than this."""
+    possible_loss: bool = False
+    """All members had come back in new incarnations: what was not synced may be lost."""
+    is_regressed: bool = False
+    """The database has forgotten something (R9): nobody is elected before it is restored."""
+
+
+class RowChange(Protocol):
+    """One conditional change. A member that repeats it finds it refused, never done twice."""
+
+    def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
+        """The row behind the change, or None when the row is not what the change expects."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Elect:
+    """R1: `candidate` leads from now on. The former leader leaves the set, if that may be."""
+
+    seen: Term
+    term: Term
+    candidate: Member
+    lease_ms: int
+
+    def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
+        """Granted to a member of the set, when the lease is over or was its own, or by name."""
+        may_stand = (
+            now_ms >= row.lease_until_ms
+            or row.handed_to == self.candidate.node
+            or row.leader == self.candidate
+        )
+        is_member = self.candidate in row.in_sync and not row.is_regressed
+        if row.term != self.seen or not is_member or not may_stand:
+            return None
+        return replace(
+            row,
+            term=self.term,
+            leader=self.candidate,
+            in_sync=without_former_leader(row, self.candidate),
+            in_sync_version=row.in_sync_version + 1,
+            lease_until_ms=now_ms + self.lease_ms,
+            handed_to=None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ElectAfterLoss:
+    """R7: all members of the set came back in new incarnations; the one with most leads."""
+
+    seen: Term
+    seen_version: int
+    term: Term
+    candidate: Member
+    lease_ms: int
+
+    def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
+        """Granted when the lease is over and the set is the one that was seen."""
+        is_same = row.term == self.seen and row.in_sync_version == self.seen_version
+        if not is_same or now_ms < row.lease_until_ms or row.is_regressed:
+            return None
+        return replace(
+            row,
+            term=self.term,
+            leader=self.candidate,
+            in_sync=frozenset({self.candidate}),
+            in_sync_version=row.in_sync_version + 1,
+            settled_version=row.in_sync_version + 1,
+            lease_until_ms=now_ms + self.lease_ms,
+            handed_to=None,
+            possible_loss=True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """The leader's lease begins anew."""
+
+    term: Term
+    lease_ms: int
+
+    def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
+        """Granted to the leader, unless the shard is handed over."""
+        if row.term != self.term or row.handed_to is not None:
+            return None
+        return replace(row, lease_until_ms=now_ms + self.lease_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeInSync:
+    """R4: the leader changes the set."""
+
+    term: Term
+    seen_version: int
+    in_sync: frozenset[Member]
+    is_serving: bool
+    """Whether the leader has taken over: then every member of the set before has followed it."""
+
+    def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
+        """Granted to the leader that saw the newest set, and never below `min_in_sync`."""
+        del now_ms
+        is_seen = row.term == self.term and row.in_sync_version == self.seen_version
+        is_shrunk = self.in_sync < row.in_sync
+        if not is_seen or (is_shrunk and len(self.in_sync) < row.min_in_sync):
+            return None
+        version = row.in_sync_version + 1
+        settled = version if self.is_serving else row.settled_version
+        return replace(row, in_sync=self.in_sync, in_sync_version=version, settled_version=settled)
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """R10: the leader names who follows it, and its lease is over."""
+
+    term: Term
+    to: str
+
+    def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
+        """Granted to the leader."""
+        if row.term != self.term:
+            return None
+        return replace(row, handed_to=self.to, lease_until_ms=now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class TellRegressed:
+    """R2: who was elected has heard of a newer set or term, and leads no more."""
+
+    term: Term
+
+    def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
+        """Granted to who was elected."""
+        if row.term != self.term:
+            return None
+        return replace(row, leader=None, is_regressed=True, lease_until_ms=now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBack:
+    """R9: a living leader restores what the database has forgotten."""
+
+    seen: ShardRow
+    row: ShardRow
+    lease_ms: int
+
+    def apply(self, row: ShardRow, now_ms: int) -> ShardRow | None:
+        """Granted when nothing has changed since it was seen."""
+        if (row.term, row.in_sync_version) != (self.seen.term, self.seen.in_sync_version):
+            return None
+        return replace(self.row, lease_until_ms=now_ms + self.lease_ms, handed_to=None)
+
+
+def without_former_leader(row: ShardRow, candidate: Member) -> frozenset[Member]:
+    """The set of the next term. The former leader stays named where the set would be too small:
+    nothing is confirmed without it then, so it stays fit to be elected."""
+    if row.leader is None or row.leader == candidate:
+        return row.in_sync
+    left = row.in_sync - {row.leader}
+    return left if len(left) >= row.min_in_sync else row.in_sync

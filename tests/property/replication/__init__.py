@@ -1,0 +1,1 @@
+"""Shards of several replicas in a simulated world: one seed, one history."""

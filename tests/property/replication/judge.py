@@ -1,0 +1,46 @@
+"""What replicas may show: what was confirmed anywhere stays, on all of them."""
+
+from dataclasses import dataclass, field
+
+from app.cluster.replication.terms import Term
+from tests.property.replication.simulated_parts import SimBlock
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass
+class Judge:
+    """What has been confirmed anywhere: start → block. Nothing of it may change or go away."""
+
+    confirmed: dict[int, SimBlock] = field(default_factory=dict)
+    end: int = 0
+    served: dict[int, str] = field(default_factory=dict)
+    """Epoch → who served in it."""
+
+    def shown(self, node: str, block: SimBlock) -> None:
+        known = self.confirmed.get(block.start)
+        if known is None:
+            if block.start != self.end:
+                raise Violation(f"{node} shows {block}, but the confirmed log ends at {self.end}")
+            self.confirmed[block.start] = block
+            self.end = block.end
+        elif known != block:
+            raise Violation(f"{node} shows {block} where {known} was confirmed")
+
+    def serves(self, node: str, term: Term) -> None:
+        other = self.served.setdefault(term.epoch, node)
+        if other != node:
+            raise Violation(f"{node} serves in epoch {term.epoch} of {other}")
+
+    def may_lose(self, end: int) -> None:
+        """R7: what was not synced and lies behind `end` is told to be lost."""
+        for start in sorted(start for start in self.confirmed if start >= end):
+            block = self.confirmed[start]
+            if any(
+                each.wants_sync for each in self.confirmed.values() if each.start >= block.start
+            ):
+                raise Violation(f"{block} was synced, or is before what was, and is lost")
+            del self.confirmed[start]
+        self.end = min(self.end, end)

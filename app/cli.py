@@ -114,6 +114,11 @@ def _set_up_logging(config: Config) -> None:
             logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
+def _set_level(config: Config) -> None:
+    """The level may change while the node runs."""
+    logging.getLogger().setLevel(config.log_level.upper())
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="curlew", description="A message service over HTTP.")
     parser.add_argument("--version", action="version", version=f"curlew {program_version()}")
@@ -193,6 +198,7 @@ async def _release_store(config: Config) -> str:
 async def _serve(config: Config, announce: Callable[[Node, int], str]) -> None:
     """Run a node until it is told to stop; `announce` makes what is printed once it is up."""
     node = await Node.open(config, limits=fitted(config.limits, allow_open_files(config.limits)))
+    node.running.listen(_set_level)
     try:
         listener = bind(config)
         server = NodeServer(node)

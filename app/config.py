@@ -246,6 +246,11 @@ NAMES: Final = tuple(SETTINGS)
 """Every setting, as in the file; CURLEW_NAME in the environment, --na-me as a flag."""
 
 
+def parsed_setting(name: str, text: str) -> object:
+    """The value of a setting, a limit under its name with `limit_`. Raises `ValueError`."""
+    return _ALL_PARSERS[name](text)
+
+
 def load_config(
     environment: Mapping[str, str],
     flags: Mapping[str, str],

@@ -6,7 +6,6 @@ import logging
 import signal
 import socket
 from collections.abc import Iterator
-from dataclasses import fields
 from ipaddress import ip_address
 from typing import Final
 
@@ -15,11 +14,8 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from app.api import Credentials, build_api
-from app.api.ports import SettingInUse
 from app.api.server import Connections, guarded
-from app.cluster import shown_database
-from app.config import LIMIT_PREFIX, NAMES, Config
-from app.domain.limits import Limits
+from app.config import Config
 from app.node import Node
 from app.web import build_web
 
@@ -40,7 +36,7 @@ class PortInUse(Exception):
 
 def create_app(node: Node, connections: Connections | None = None) -> ASGIApp:
     """The whole HTTP face of a node; `connections` are those of the server, for its metrics."""
-    return build_api(
+    gateway = build_api(
         node.broker,
         node.metadata,
         node.limits,
@@ -49,30 +45,15 @@ def create_app(node: Node, connections: Connections | None = None) -> ASGIApp:
         connections=connections,
         access_log=node.config.access_log,
         trusted_proxies=node.config.trusted_proxies,
-        settings=settings_in_use(node.config, node.limits),
+        configuration=node.running,
         credentials=Credentials(node.metadata.principals, node.clock),
     )
 
+    def follow(config: Config) -> None:
+        gateway.logs_access = config.access_log
 
-def settings_in_use(config: Config, limits: Limits) -> list[SettingInUse]:
-    """All settings of a node by name, bounds too. `limits` are what those have come to."""
-    standard = Config()
-    values = {name: (getattr(config, name), getattr(standard, name)) for name in NAMES}
-    values["database_url"] = (shown_database(config.database), "")
-    values |= {
-        f"{LIMIT_PREFIX}{each.name}": (getattr(limits, each.name), each.default)
-        for each in fields(Limits)
-    }
-    return [
-        SettingInUse(name, _as_json(value), _as_json(default), config.sources.get(name, "default"))
-        for name, (value, default) in sorted(values.items())
-    ]
-
-
-def _as_json(value: object) -> str | int | bool | list[str] | None:
-    if isinstance(value, tuple):
-        return [str(each) for each in value]
-    return value if value is None or isinstance(value, int) else str(value)
+    node.running.listen(follow)
+    return gateway
 
 
 def bind(config: Config) -> socket.socket:

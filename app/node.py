@@ -9,6 +9,7 @@ Tests start a `Node`, not a server.
 import asyncio
 import logging
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Final, Self
 
 from app.broker import Broker, BrokerConfig
@@ -19,6 +20,7 @@ from app.domain.errors import CurlewError
 from app.domain.limits import DEFAULT_RETENTION_MS, MIB, Limits
 from app.domain.names import TRACE_TOPIC, dead_letter_topic, retry_topic
 from app.domain.shortages import HINTS, shortage_of
+from app.running_config import RunningConfig
 from app.runtime.closed_marker import is_closed_here, remember_closed
 from app.runtime.machine import gives_free_memory_back, memory_bytes
 from app.runtime.private_files import (
@@ -45,8 +47,8 @@ RETENTION_SECONDS: Final = 10.0
 KEYS_SECONDS: Final = 1.0
 """How late, with what the look-up takes, a key that was made or revoked elsewhere is known."""
 
-REFRESH_SECONDS: Final = 2.0
-"""How late a change that was made on another node is seen."""
+REFRESH_SECONDS: Final = 1.0
+"""How late, with what the look-up takes, a change that was made on another node is seen."""
 
 HEARTBEAT_SECONDS: Final = 10.0
 
@@ -78,9 +80,11 @@ class Node:
         self.store = store
         self.metadata = metadata
         self.broker = broker
+        self.running = RunningConfig(config, limits, metadata)
         self.node_id = store.store_id.hex()
         self._stack = stack
         self._disk_was_low = False
+        self._flushing = Service("flush", config.flush_interval_ms / 1_000, self._flush)
         self._has_deletions = False
         """Perhaps: a change was seen, and deletions could not be looked for since."""
 
@@ -93,7 +97,7 @@ class Node:
         Raises `DataDirectoryUnusable`, `StoreLocked`, `StoreUnusable` or `MetadataUnavailable`; the
         last one also when the metadata belongs to another store.
         """
-        limits = limits or config.limits
+        limits = replace(limits or config.limits)  # of this node alone: they may change
         clock = clock or SystemClock()
         narrow_files(config)
         async with AsyncExitStack() as stack:
@@ -119,6 +123,7 @@ class Node:
             )
             stack.push_async_callback(broker.stop)
             node = cls(config, limits, clock, store, metadata, broker, stack)
+            node.running.listen(node._follow)
             await node._register_if_there_is_room()
             for service in node._services():
                 broker.health.watch(service)
@@ -138,13 +143,19 @@ class Node:
 
     def _services(self) -> list[Service]:
         return [
-            Service("flush", self.config.flush_interval_ms / 1_000, self._flush),
+            self._flushing,
             Service("checkpoint", CHECKPOINT_SECONDS, self._checkpoint),
             Service("retention", RETENTION_SECONDS, self.apply_retention),
             Service("metadata refresh", REFRESH_SECONDS, self._refresh),
             Service("keys", KEYS_SECONDS, self._refresh_keys),
             Service("heartbeat", HEARTBEAT_SECONDS, self._heartbeat),
         ]
+
+    def _follow(self, config: Config) -> None:
+        """Settings have changed."""
+        by_use = self.broker.made_by_use
+        by_use.topics, by_use.groups = config.auto_create_topics, config.auto_create_groups
+        self._flushing.set_interval(config.flush_interval_ms / 1_000)
 
     async def _flush(self) -> None:
         """Bring to the medium what async topics have written."""
@@ -175,7 +186,7 @@ class Node:
             by_topic_ms={topic.name: topic.retention_ms for topic in topics}
             | self.broker.failed_deliveries.retention_ms()
             | self._hidden()
-            | {TRACE_TOPIC: self.config.trace_hours * 3_600_000},
+            | {TRACE_TOPIC: self.running.config.trace_hours * 3_600_000},
         )
         loop = asyncio.get_running_loop()
         renewed = asyncio.Event()
@@ -225,6 +236,7 @@ class Node:
             lifecycle = self.broker.lifecycle
             if await self.metadata.refresh() or self._has_deletions or lifecycle.is_behind:
                 self._has_deletions = True
+                self.running.look()
                 await lifecycle.carry_out_deletions()
                 self._has_deletions = False
         except CurlewError as error:

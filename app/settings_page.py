@@ -16,6 +16,9 @@ from app.config import (
     Config,
 )
 from app.domain.limits import FIXED_LIMITS, KIB, MIB, ORDERED, Limits
+from app.running_config import CHANGEABLE
+
+CHANGEABLE_MARK: Final = "↻"
 
 _HEAD: Final = f"""<!-- `make settings` makes it from app/config.py and app/domain/limits.py -->
 # Settings
@@ -26,8 +29,10 @@ A setting is given in one of three places. A later one wins:
 2. a TOML file named with `--config`: `port = 8711`,
 3. a flag of `curlew dev`, `curlew serve` and `curlew migrate`: `--port 8711`.
 
-The node reads settings once, at its start. It names every setting that it does not know, and every
-value that it cannot use, and does not start.
+The node names every setting that it does not know, and every value that it cannot use, and does not
+start. Settings are read at the start; those with {CHANGEABLE_MARK} can be
+[changed while nodes run](index.md#change-settings-while-nodes-run), where none of the three places
+names them.
 
 | Setting | Environment | Default | Values | Meaning |
 |---|---|---|---|---|
@@ -212,8 +217,12 @@ def _settings() -> Iterator[str]:
             f"`{ENVIRONMENT_PREFIX}{name.upper()}`",
             _default(value),
             setting.kind.values,
-            setting.meaning,
+            _marked(name, setting.meaning),
         )
+
+
+def _marked(name: str, meaning: str) -> str:
+    return f"{meaning} {CHANGEABLE_MARK}" if name in CHANGEABLE else meaning
 
 
 def _default(value: object) -> str:
@@ -225,7 +234,8 @@ def _default(value: object) -> str:
 def _limits() -> Iterator[str]:
     for item in fields(Limits):
         assert isinstance(item.default, int)
-        yield _row(f"`{item.name}`", amount(item.name, item.default), _LIMITS[item.name])
+        meaning = _marked(LIMIT_PREFIX + item.name, _LIMITS[item.name])
+        yield _row(f"`{item.name}`", amount(item.name, item.default), meaning)
 
 
 def _orders() -> Iterator[str]:

@@ -27,7 +27,7 @@ from app.api.http.credentials import Credentials
 from app.api.http.forwarded import Forwarded
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import RequestContext
-from app.api.ports import Metadata, SettingInUse
+from app.api.ports import Configuration, Metadata
 from app.api.telemetry.callers import note_send_failed
 from app.api.telemetry.metrics import ConnectionCounts
 from app.api.telemetry.request_metrics import RequestMetrics
@@ -45,7 +45,7 @@ def build_api(
     connections: ConnectionCounts | None = None,
     access_log: bool = False,
     trusted_proxies: Sequence[str] = (),
-    settings: Sequence[SettingInUse] = (),
+    configuration: Configuration | None = None,
     credentials: Credentials | None = None,
 ) -> Gateway:
     """The ASGI application.
@@ -54,7 +54,8 @@ def build_api(
     on loopback, and off when authentication or the operator's `--insecure-anonymous` takes its
     place. `web` is mounted at `/ui`, behind the same shell. `connections` are those of the server,
     for the metrics. `trusted_proxies` are addresses and networks whose `X-Forwarded-*` headers
-    count. `credentials` ask for a key once the node is closed; without them it is open.
+    count. `configuration` has the node's settings. `credentials` ask for a key once the node is
+    closed; without them it is open.
     """
     traffic = RequestMetrics()
     pressure = MemoryBudget(limits) if connections is None else connections.pressure
@@ -64,7 +65,7 @@ def build_api(
         note_send_failed(broker.clients, exchange, topic)
 
     control_plane = build_control_plane(
-        Services(broker, metadata, limits, traffic, connections, pressure, settings)
+        Services(broker, metadata, limits, traffic, connections, pressure, configuration)
     )
     control_plane.router.routes += _documentation_routes()
     if web is not None:

@@ -99,7 +99,8 @@ class Gateway:
         self._header_bytes_max = header_block_bytes_max
         self._local_only = local_only
         self._traffic = traffic or RequestMetrics()
-        self._log_access = access_log
+        self.logs_access = access_log
+        """Whether each request is a line of the log; may change at any time."""
         self._forwarded = forwarded
         self._credentials = credentials
         self._open_paths = frozenset(open_paths)
@@ -144,7 +145,7 @@ class Gateway:
                 self._pressure.release(exchange.held_bytes)
             seconds = perf_counter() - exchange.began_s
             self._traffic.answered(operation_id, exchange.status, seconds)
-            if self._log_access:
+            if self.logs_access:
                 log_access(exchange, operation_id, seconds)
 
     def _of_send(self, exchange: RequestContext, error: CurlewError, topic: str) -> CurlewError:

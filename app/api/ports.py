@@ -12,6 +12,8 @@ from app.broker import ports as broker_ports
 from app.broker.ports import Group, Topic
 from app.domain.changes.conditions import Changed, Terms
 
+SettingValue = str | int | bool | list[str] | None
+
 _Item_co = TypeVar("_Item_co", covariant=True)
 
 
@@ -19,9 +21,36 @@ class SettingInUse(NamedTuple):
     """A setting as the node runs with it. Values as JSON has them; secrets are left out of them."""
 
     name: str
-    value: str | int | bool | list[str] | None
-    default: str | int | bool | list[str] | None
+    value: SettingValue
+    default: SettingValue
     source: str
+    changeable: bool
+
+
+class SettingsPatch(NamedTuple):
+    """What a change of settings did on this node, or would do."""
+
+    settings: Sequence[SettingInUse]
+    """All, after it."""
+    changed: dict[str, tuple[SettingValue, SettingValue]]
+    """Before and after, of those whose value is another one now."""
+    overruled: list[str]
+    """What is stored and does not count here: the node's own sources outweigh it."""
+
+
+class Configuration(Protocol):
+    """The settings of the node, and those that change while it runs."""
+
+    @property
+    def version(self) -> int:
+        """Of what is stored."""
+
+    def settings(self) -> Sequence[SettingInUse]: ...
+
+    async def change(self, named: Mapping[str, object], terms: Terms) -> SettingsPatch:
+        """Store and apply; None: no stored value. Raises `IllegalSetting`, `SettingFixed` and
+        `PreconditionFailed`."""
+        ...
 
 
 class Page(Protocol[_Item_co]):

@@ -90,6 +90,7 @@ class Broker:
         self._clock = context.clock
         self._config = config
         self._gate = context.gate
+        self.made_by_use = context.made_by_use
         self.statistics = context.statistics
         self.clients = Clients(context.metadata, context.clock, limits)
         self._readers = context.readers

@@ -38,6 +38,14 @@ class Gate:
             )
 
 
+@dataclass(slots=True)
+class MadeByUse:
+    """What is made when it is named for the first time. Changes while the broker runs."""
+
+    topics: bool
+    groups: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """One per broker; each part takes from it what it needs."""
@@ -51,7 +59,11 @@ class Context:
     """Threads for reads that wait for the disk."""
     gate: Gate = field(default_factory=Gate)
     statistics: Statistics = field(init=False)
+    made_by_use: MadeByUse = field(init=False)
 
     def __post_init__(self) -> None:
+        config = self.config
+        by_use = MadeByUse(topics=config.auto_create_topics, groups=config.auto_create_groups)
+        object.__setattr__(self, "made_by_use", by_use)
         made = Statistics(self.metadata, self.clock, self.limits)
         object.__setattr__(self, "statistics", made)

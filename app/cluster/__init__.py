@@ -8,9 +8,9 @@ from app.cluster.metadata.database.config import ClusterConfig
 from app.cluster.metadata.database.failures import DatabaseFull
 from app.cluster.metadata.listing import Page
 from app.cluster.metadata.metadata import Metadata
+from app.cluster.metadata.nodes.store_claim import ForeignStore
 from app.cluster.metadata.schema.migration import Migrated, migrate
 from app.cluster.metadata.snapshot import ClusterSnapshot, GroupView, NodeView, TopicView
-from app.cluster.metadata.tables.store_claim import ForeignStore
 from app.domain.positions import CommittedOffset
 
 __all__ = [

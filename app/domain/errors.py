@@ -17,7 +17,7 @@
     │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired
     │   ├── TopicTypeConflict · AlreadyDelivered · PreconditionFailed
     │   ├── StaleGeneration · QueueNotOwned · BroadcastGroup · ConsumptionConflict
-    │   ├── TransactionConflict · RequestExpired · NamespaceNotEmpty
+    │   ├── TransactionConflict · RequestExpired · NamespaceNotEmpty · SettingFixed
     │   └── ProducerFenced · ProducerSealed · SequenceOutOfOrder · AlreadyStored
     ├── NoReply                   the request is stored, and no reply came in time
     ├── FlushDiskTimeout          the message is written, and not on the medium in time
@@ -270,13 +270,6 @@ class GroupNotFound(NotFound):
     title = "The consumer group does not exist"
 
 
-class NamespaceNotFound(NotFound):
-    """No such namespace."""
-
-    code = "NAMESPACE_NOT_FOUND"
-    title = "The namespace does not exist"
-
-
 class ScheduleNotFound(NotFound):
     """No such schedule."""
 
@@ -422,13 +415,6 @@ class BroadcastGroup(StateConflict):
 
     code = "BROADCAST_GROUP"
     title = "The group is in broadcast mode"
-
-
-class NamespaceNotEmpty(StateConflict):
-    """A namespace with topics, groups or schedules is not deleted."""
-
-    code = "NAMESPACE_NOT_EMPTY"
-    title = "The namespace is not empty"
 
 
 class ConsumptionConflict(StateConflict):

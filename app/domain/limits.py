@@ -6,7 +6,7 @@ bodies and 32 KiB properties.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 KIB = 1024
@@ -288,6 +288,15 @@ class Limits:
             if getattr(self, name) <= 0:
                 raise ContradictingLimits(f"{name} = {getattr(self, name)}: use 1 or more", (name,))
 
+    def take_over(self, others: "Limits") -> None:
+        """Have the values of `others` from now on, for everybody who has this object.
+
+        For the running configuration alone, which changes bounds that are read at each use
+        (`CHANGEABLE_LIMITS`). Event loop; other threads see each value before or after.
+        """
+        for each in fields(self):
+            object.__setattr__(self, each.name, getattr(others, each.name))
+
 
 class ContradictingLimits(ValueError):
     """Bounds that cannot hold together; `names` are those of the bounds."""
@@ -296,6 +305,27 @@ class ContradictingLimits(ValueError):
         super().__init__(text)
         self.names = names
 
+
+CHANGEABLE_LIMITS: Final = frozenset(
+    {
+        *("topics_max", "groups_max", "queues_max", "queues_per_topic_max", "schedules_max"),
+        *("retention_ms_min", "retention_ms_max", "invisible_ms_min", "invisible_ms_max"),
+        *("attempts_max", "delay_ms_max", "retry_delays_max", "group_in_flight_max"),
+        *("batch_messages_max", "pull_messages_max", "receive_messages_max", "receive_bytes_max"),
+        *("wait_seconds_max", "page_size_max", "topics_per_look_max", "requests_waiting_max"),
+        *("producers_max", "producer_sequences_max", "producer_window_ms"),
+        *("idempotency_keys_max", "idempotency_window_ms"),
+        *("streams_max", "stream_credit_max", "stream_heartbeat_ms", "stream_unread_ms_max"),
+        *("transactions_pending_max", "transaction_check_after_ms"),
+        *("transaction_check_after_ms_min", "transaction_check_after_ms_max"),
+        *("members_max", "members_per_group_max", "subscriptions_per_group_max"),
+        *("subscriptions_per_member_max", "offset_snapshots_per_group_max"),
+        *("operations_running_max", "operations_kept_max", "dead_letters_scanned_max"),
+        *("scheduled_scan_max", "trace_notes_pending_max", "trace_records_read_max"),
+    }
+)
+"""Bounds that may change while a node runs: they are read where they are needed, each time, and
+what is there already stays. A test looks that no code keeps one of them."""
 
 _ENCODED: Final = "properties_encoded_bytes_max"
 ORDERED: Final = (

@@ -63,6 +63,12 @@ class Service:
             self._task = None
         _release(self._waiting)
 
+    def set_interval(self, interval_s: float) -> None:
+        """Another time between two turns, from now on; it begins with a turn."""
+        if interval_s != self._interval_s:
+            self._interval_s = interval_s
+            self._wake.set()
+
     async def run_now(self) -> None:
         """Start a turn without waiting for the interval, and wait until it is over.
 

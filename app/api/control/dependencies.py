@@ -3,7 +3,7 @@
 All `async`, so that nothing hops to a thread. The data plane has no dependency injection.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeVar
 
@@ -19,7 +19,7 @@ from app.api.formats.media import require_json
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.parameters import refuse_unknown
 from app.api.http.request_context import ClientGone, batch_too_large
-from app.api.ports import Metadata, SettingInUse
+from app.api.ports import Configuration, Metadata
 from app.api.telemetry.metrics import ConnectionCounts
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
@@ -41,7 +41,7 @@ class Services:
     traffic: RequestMetrics = field(default_factory=RequestMetrics)
     connections: ConnectionCounts | None = None
     pressure: MemoryBudget = field(default_factory=lambda: MemoryBudget(Limits()))
-    settings: Sequence[SettingInUse] = ()
+    configuration: Configuration | None = None
 
 
 async def services_of(request: Request) -> Services:

@@ -19,14 +19,8 @@ from contextvars import ContextVar
 from typing import Final, NamedTuple
 from urllib.parse import unquote_plus
 
-from app.domain.errors import (
-    CurlewError,
-    Field,
-    IllegalGroup,
-    IllegalTopic,
-    InvalidRequest,
-    NamespaceNotFound,
-)
+from app.domain.cluster_errors import NamespaceNotFound
+from app.domain.errors import CurlewError, Field, IllegalGroup, IllegalTopic, InvalidRequest
 from app.domain.names import (
     DEFAULT_NAMESPACE,
     NAMESPACE_SEPARATOR,

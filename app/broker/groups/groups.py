@@ -58,7 +58,7 @@ class Groups:
         self._lifecycle = lifecycle
         self._name_room = name_room
         self._limits = context.limits
-        self._auto_create = context.config.auto_create_groups
+        self._made_by_use = context.made_by_use
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         """Group → topic → subscription."""
         self._in_flight: dict[str, InFlight] = {}
@@ -96,7 +96,7 @@ class Groups:
     def check_may_make(self, name: str) -> None:
         """Raise `GroupNotFound` when nobody may make the group by using it."""
         check_group(name)
-        if self._auto_create or name in self._metadata.snapshot.groups:
+        if self._made_by_use.groups or name in self._metadata.snapshot.groups:
             return
         similar = nearest(name, self._metadata.snapshot.groups)
         hint = f"did you mean {similar!r}? Or make" if similar else "make"

@@ -69,7 +69,7 @@ class Sender:
         self._store = context.store
         self._metadata = context.metadata
         self._limits = context.limits
-        self._config = context.config
+        self._made_by_use = context.made_by_use
         self._delayed = delayed
         self._lifecycle = lifecycle
         self._gate = context.gate
@@ -502,7 +502,7 @@ class Sender:
         try:
             return find_topic(self._metadata, name)
         except TopicNotFound:
-            if not self._config.auto_create_topics:
+            if not self._made_by_use.topics:
                 raise
         await in_task()  # which drivers of databases need
         return await self._lifecycle.ensure_topic(name)

@@ -7,7 +7,7 @@ when the connection broke at the commit, it is unknown: all changes may be repea
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Self
 
 from app.cluster.metadata.consumers import committed_offsets as offsets
@@ -18,22 +18,17 @@ from app.cluster.metadata.database.config import ClusterConfig
 from app.cluster.metadata.database.database import Database
 from app.cluster.metadata.database.failures import DatabaseFull
 from app.cluster.metadata.listing import Page, Wanted, page_of
+from app.cluster.metadata.nodes import nodes, shared_secrets, store_claim, stored_settings
 from app.cluster.metadata.schema.schema import check_file, check_schema
 from app.cluster.metadata.snapshot import (
     ClusterSnapshot,
     GroupView,
     NamespaceView,
     NodeView,
+    StoredSettings,
     TopicView,
 )
-from app.cluster.metadata.tables import (
-    deletions,
-    namespaces,
-    nodes,
-    shared_secrets,
-    store_claim,
-    versions,
-)
+from app.cluster.metadata.tables import deletions, namespaces, versions
 from app.cluster.metadata.tables.groups import GROUPS
 from app.cluster.metadata.tables.principals import Principals
 from app.cluster.metadata.tables.schedules import Schedules
@@ -385,7 +380,20 @@ class Metadata:
         async with self._database.transaction() as connection:
             return await store_claim.release(connection)
 
-    # Nodes and secrets
+    # Nodes, settings and secrets
+
+    async def change_settings(
+        self, named: Mapping[str, str | None], terms: Terms | None = None
+    ) -> Changed[StoredSettings]:
+        """Keep settings for all nodes, as text; None: their default."""
+        terms = terms or Terms()
+        async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
+            changed = await stored_settings.change(connection, named, terms, self._clock.now_ms())
+        if not terms.is_dry_run and changed.after is not changed.before:
+            after = changed.after
+            version = after.version - 1
+            await self._show(version, lambda now: now.with_settings(after, version))
+        return changed
 
     async def register_node(
         self, node_id: str, address: str, store_id: bytes, started_ms: TimestampMs
@@ -429,6 +437,7 @@ class Metadata:
                 await GROUPS.load(connection),
                 await versions.current(connection),
                 await namespaces.load(connection),
+                await stored_settings.load(connection),
             )
         # While we were reading, a change of our own may have brought a newer one.
         if loaded.version >= self._snapshot.version:

@@ -7,7 +7,7 @@ groups of the same moment. Pure: no SQL here.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Self
+from typing import Final, NamedTuple, Self
 
 from app.domain.positions import FlushMode, TimestampMs
 from app.domain.settings import (
@@ -103,6 +103,16 @@ class NodeView:
     seen_ms: TimestampMs
 
 
+class StoredSettings(NamedTuple):
+    """Settings that were changed while nodes ran: name → text, and the version of all."""
+
+    values: Mapping[str, str]
+    version: int
+
+
+NO_SETTINGS: Final = StoredSettings(MappingProxyType({}), 1)
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
     """Topics, groups and namespaces by name, all of the metadata version `version`."""
@@ -111,6 +121,7 @@ class ClusterSnapshot:
     groups: Mapping[str, GroupView] = field(default_factory=lambda: MappingProxyType({}))
     version: int = 0
     namespaces: Mapping[str, NamespaceView] = field(default_factory=lambda: MappingProxyType({}))
+    settings: StoredSettings = NO_SETTINGS
 
     @classmethod
     def of(
@@ -119,13 +130,19 @@ class ClusterSnapshot:
         groups: Iterable[GroupView],
         version: int,
         namespaces: Iterable[NamespaceView] = (),
+        settings: StoredSettings = NO_SETTINGS,
     ) -> Self:
         return cls(
             MappingProxyType({topic.name: topic for topic in topics}),
             MappingProxyType({group.name: group for group in groups}),
             version,
             MappingProxyType({each.name: each for each in namespaces}),
+            settings,
         )
+
+    def with_settings(self, settings: StoredSettings, version: int) -> Self:
+        """The next snapshot, after settings were changed in `version`."""
+        return replace(self, settings=settings, version=version)
 
     def with_namespace(self, namespace: NamespaceView) -> Self:
         """The next snapshot, after the namespace was made."""

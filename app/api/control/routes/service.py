@@ -2,13 +2,14 @@
 
 import asyncio
 from dataclasses import asdict
+from typing import Annotated
 
-from fastapi import Response
+from fastapi import Depends, Response
 from fastapi.responses import PlainTextResponse
 
-from app.api.control.dependencies import WithServices
+from app.api.control.dependencies import Services, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
-from app.api.control.schemas.config_schemas import ConfigDocument, SettingDocument
+from app.api.control.schemas.config_schemas import ConfigChange, ConfigDocument, ConfigPatch
 from app.api.control.schemas.schemas import (
     ConditionDocument,
     ErrorCodeDocument,
@@ -18,9 +19,12 @@ from app.api.control.schemas.schemas import (
     NodeList,
     Readiness,
 )
+from app.api.formats.media import JSON, MERGE_PATCH, require_merge_patch
+from app.api.http.conditions import WithPatchTerms, etag_of
 from app.api.http.errors import error_codes
-from app.api.operations.answers import NOT_KEPT
-from app.api.operations.operation import Action, Answer
+from app.api.operations.answers import ETAG_HEADER, NOT_KEPT
+from app.api.operations.operation import Action, Answer, Body
+from app.api.ports import Configuration
 from app.api.telemetry.metrics import CONTENT_TYPE, Sources, metric_parts
 from app.domain.limits import FIXED_LIMITS, METRIC_LABELS_MAX
 
@@ -82,11 +86,50 @@ async def get_metrics(services: WithServices) -> PlainTextResponse:
     "GET /v1/config",
     "Every setting of this node",
     needs={"cluster": Action.ADMIN},
+    answers={200: Answer(headers=ETAG_HEADER)},
 )
-async def get_config(services: WithServices) -> ConfigDocument:
-    """What the node runs with, and where each value comes from: environment, file, flag, or none
-    of them. Passwords are left out. All are read at the start: change them and restart."""
-    return ConfigDocument(settings=[SettingDocument.of(each) for each in services.settings])
+async def get_config(services: WithServices, response: Response) -> ConfigDocument:
+    """What the node runs with, and where each value comes from. Passwords are left out. Those that
+    are `changeable` can be changed here; the others are read at the start."""
+    configuration = _configuration_of(services)
+    response.headers["ETag"] = etag_of(configuration.version)
+    return ConfigDocument.of(configuration)
+
+
+@router.serve(
+    "PATCH /v1/config",
+    "Change settings while nodes run",
+    needs={"cluster": Action.ADMIN},
+    body=Body(
+        {MERGE_PATCH: ConfigPatch, JSON: ConfigPatch},
+        required=True,
+        examples={
+            "log more for a while": {"log_level": "debug"},
+            "another bound": {"limit_topics_max": 20_000},
+            "as by default": {"log_level": None},
+        },
+    ),
+    answers={200: Answer("The settings; see `changed`", headers=ETAG_HEADER)},
+    problems=(409, 412),
+)
+async def patch_config(
+    services: WithServices,
+    body: Annotated[ConfigPatch, Depends(json_body(ConfigPatch, require=require_merge_patch))],
+    terms: WithPatchTerms,
+    response: Response,
+) -> ConfigChange:
+    """Kept in the metadata database for all nodes that use it, which follow within two seconds. A
+    stored value outweighs the default only: what a node's environment, file or flags say wins on
+    that node (`overruled`). 409 `SETTING_FIXED`: the setting is read at the start."""
+    configuration = _configuration_of(services)
+    patch = await configuration.change(body.root, terms)
+    response.headers["ETag"] = etag_of(configuration.version)
+    return ConfigChange.of_patch(configuration, patch, is_dry_run=terms.is_dry_run)
+
+
+def _configuration_of(services: Services) -> Configuration:
+    assert services.configuration is not None, "this application serves no node"
+    return services.configuration
 
 
 @router.serve(

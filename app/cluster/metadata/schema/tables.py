@@ -253,6 +253,16 @@ namespaces = Table(
     comment="what is in one is stored as its name, '%' and the own name",
 )
 
+stored_settings = Table(
+    "stored_settings",
+    metadata,
+    Column("name", NAME, primary_key=True),
+    Column("value", Text, nullable=True, comment="null: its default"),
+    Column("updated_ms", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    comment="as text; what a node's environment, file or flags say outweighs it",
+)
+
 principals = Table(
     "principals",
     metadata,

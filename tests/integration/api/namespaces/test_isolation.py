@@ -103,8 +103,8 @@ class World:
         }
 
 
-NO_NAMES = {"nodes", "metadata_version"}
-"""Tables of signs of life, and of the one version of all."""
+NO_NAMES = {"nodes", "metadata_version", "stored_settings"}
+"""Tables of the cluster: signs of life, the one version of all, settings."""
 
 
 @pytest.fixture
@@ -254,7 +254,14 @@ GROUPS = {
     ),
 }
 LAST = ("delete_group", "delete_schedule", "delete_topic", "delete_namespace")
-CLUSTER = {"get_metrics", "list_nodes", "get_config", "list_namespaces", "get_readiness"}
+CLUSTER = {
+    "get_metrics",
+    "list_nodes",
+    "get_config",
+    "patch_config",
+    "list_namespaces",
+    "get_readiness",
+}
 """Operations on the cluster: they tell of all namespaces to whoever may ask."""
 REFUSED = {
     "reply_to_request": 404,  # nobody waits

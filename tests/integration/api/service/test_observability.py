@@ -170,4 +170,6 @@ def test_the_settings_of_the_node_are_told(http: httpx.Client) -> None:
     assert settings["limit_member_lease_ms"]["unit"] == "ms"
     assert settings["limit_topics_max"]["unit"] is None
     assert settings["trace_hours"]["unit"] == "h"
-    assert not any(each["changeable"] for each in settings.values())
+    assert settings["log_level"]["changeable"]
+    assert not settings["log_level"]["restart"]
+    assert settings["segment_mib"]["restart"]

@@ -15,13 +15,8 @@ from app.api.naming.request_namespace import (
     stored_path_names,
     within,
 )
-from app.domain.errors import (
-    IllegalGroup,
-    IllegalTopic,
-    InvalidRequest,
-    NamespaceNotFound,
-    TopicNotFound,
-)
+from app.domain.cluster_errors import NamespaceNotFound
+from app.domain.errors import IllegalGroup, IllegalTopic, InvalidRequest, TopicNotFound
 
 KNOWN = frozenset({"eu", "us"})
 

@@ -9,6 +9,13 @@ import pytest
 
 from app.api import render_document
 from app.api.control.operation_list import OPERATIONS
+from app.api.document.property_meanings import (
+    HEADERS,
+    IN_ONE_SCHEMA,
+    MEANINGS,
+    PARAMETERS,
+    properties_of,
+)
 
 COMMITTED = Path(__file__).parents[2] / "openapi" / "openapi.json"
 
@@ -118,3 +125,102 @@ def test_request_bodies_name_every_form(document: Json) -> None:
     }
     batch = document["paths"]["/v1/topics/{topic}/messages:batch"]["post"]
     assert "application/cloudevents-batch+json" in batch["description"]
+
+
+def properties(document: Json) -> list[tuple[str, str, Json]]:
+    """Schema, name and description of every property of every component, at any depth."""
+    return [
+        (schema, name, described)
+        for schema, content in document["components"]["schemas"].items()
+        for name, described in properties_of(content)
+    ]
+
+
+def undescribed(document: Json) -> list[str]:
+    """Properties, parameters and headers that do not say what they are."""
+    found = [f"{schema}.{name}" for schema, name, each in properties(document) if not said(each)]
+    for _, _, operation in operations(document):
+        named = operation["operationId"]
+        found += [f"{named}: {each['name']}" for each in operation["parameters"] if not said(each)]
+        for status, answer in answers(document, operation).items():
+            headers = answer.get("headers", {}).items()
+            found += [f"{named} {status}: {name}" for name, each in headers if not said(each)]
+    return found
+
+
+def said(described: Json) -> bool:
+    return bool(described.get("description"))
+
+
+def test_every_property_parameter_and_header_is_described(document: Json) -> None:
+    assert undescribed(document) == []
+    assert len(properties(document)) > 900
+
+
+def test_what_is_not_described_is_noticed(document: Json) -> None:
+    broken = json.loads(json.dumps(document))
+    del broken["components"]["schemas"]["TopicDocument"]["properties"]["queues"]["description"]
+    assert undescribed(broken) == ["TopicDocument.queues"]
+
+
+def test_every_meaning_is_needed(document: Json) -> None:
+    names = {name for _, name, _ in properties(document)}
+    places = {f"{schema}.{name}" for schema, name, _ in properties(document)}
+    parameters = {each["name"] for _, _, op in operations(document) for each in op["parameters"]}
+    headers = {
+        name
+        for _, _, operation in operations(document)
+        for answer in answers(document, operation).values()
+        for name in answer.get("headers", {})
+    }
+    assert MEANINGS.keys() - names == set()
+    assert IN_ONE_SCHEMA.keys() - places == set()
+    assert PARAMETERS.keys() - parameters == set()
+    assert HEADERS.keys() - headers == set()
+
+
+def bodies(document: Json) -> list[tuple[str, str, Json]]:
+    """Operation, media type and content of every request body."""
+    return [
+        (operation["operationId"], kind, content)
+        for _, _, operation in operations(document)
+        for kind, content in operation.get("requestBody", {"content": {}})["content"].items()
+    ]
+
+
+def test_every_request_body_has_an_example(document: Json) -> None:
+    assert [each[:2] for each in bodies(document) if not each[2].get("examples")] == []
+    assert len(bodies(document)) > 40
+
+
+def test_examples_are_what_their_schemas_ask_for(document: Json) -> None:
+    for operation_id, kind, content in bodies(document):
+        if not kind.endswith("json"):  # lines and bytes are described in words
+            continue
+        schema = {**content["schema"], "components": document["components"]}
+        validator = jsonschema.Draft202012Validator(schema)
+        for name, example in content["examples"].items():
+            faults = [error.message for error in validator.iter_errors(example["value"])]
+            assert faults == [], f"{operation_id}: {name}"
+
+
+def anonymous(node: object, place: str = "") -> list[str]:
+    """Where an object with properties stands that is no component."""
+    if isinstance(node, list):
+        return [found for each in node for found in anonymous(each, place)]
+    if not isinstance(node, dict):
+        return []
+    own = [place] if "properties" in node and "type" in node else []
+    return own + [
+        found for key, each in node.items() for found in anonymous(each, f"{place}/{key}")
+    ]
+
+
+def test_no_schema_is_anonymous(document: Json) -> None:
+    assert anonymous(document["paths"]) == []
+    schemas = document["components"]["schemas"]
+    for name, schema in schemas.items():
+        assert name.isidentifier()
+        assert "__" not in name, f"two classes are called {name}"
+        assert anonymous({key: each for key, each in schema.items() if key != "type"}, name) == []
+        assert said(schema) or "enum" in schema, f"{name} does not say what it is"

@@ -27,6 +27,7 @@ from app.api.operations.answers import (
     NOT_KEPT,
     QUOTA_HEADERS,
     RAW_MESSAGE_HEADERS,
+    STREAM_EVENT,
 )
 from app.api.operations.operation import Action, Answer, Body, Json, Operation, Resource
 from app.api.operations.parameters import (
@@ -108,9 +109,22 @@ _LEASE: Final[Json] = {
 }
 _STREAM: Final[Json] = {"Cache-Control": {"schema": TEXT}, "X-Accel-Buffering": {"schema": TEXT}}
 
+_ENVELOPE: Final[dict[str, Json]] = {
+    "JSON with a tag and a key": {"body": {"id": 17}, "tag": "created", "keys": ["order-17"]},
+    "text of one customer in order": {"text": "paid", "sharding_key": "customer-4"},
+}
+_RAW: Final[dict[str, object]] = {"the message byte for byte": '{"id":17}'}
 _MESSAGE: Final = Body(
     {media.OCTETS: BINARY, media.ENVELOPE: wire.Envelope, "*/*": BINARY},
+    examples=_ENVELOPE,
+    examples_by_kind={media.OCTETS: _RAW, "*/*": _RAW},
 )
+_HANDLES: Final[Json] = {"receipt_handles": ["AgYHb3JkZXJzYmlsbGluZwAAAAA"]}
+_HANDLE: Final = "AgYHb3JkZXJzYmlsbGluZwAAAAA"
+_ENTRIES: Final[list[Json]] = [
+    {"id": "a", "body": {"id": 17}, "tag": "created"},
+    {"id": "b", "text": "paid", "sharding_key": "customer-4"},
+]
 
 
 def _lines_of(description: str) -> Json:
@@ -118,17 +132,7 @@ def _lines_of(description: str) -> Json:
 
 
 def _stream_of(view: str) -> Answer:
-    events = {
-        "type": "object",
-        "description": f"an event; without a name its data is a {view} as JSON",
-        "required": ["data"],
-        "properties": {
-            "event": {"type": "string", "enum": ["message", "gap", "end"]},
-            "id": {"type": "string", "description": "a cursor"},
-            "data": {"type": "string", "contentMediaType": media.JSON},
-        },
-    }
-    content = {media.EVENT_STREAM: events, media.NDJSON: _lines_of(f"one {view}")}
+    content = {media.EVENT_STREAM: STREAM_EVENT, media.NDJSON: _lines_of(f"one {view}")}
     return Answer("Messages as they come", content, _STREAM)
 
 
@@ -160,7 +164,21 @@ SEND_MESSAGE: Final = _send(
             media.ENVELOPE: wire.Envelope,
             EVENT: EVENT_SCHEMA,
             "*/*": BINARY,
-        }
+        },
+        examples=_ENVELOPE,
+        examples_by_kind={
+            media.OCTETS: _RAW,
+            "*/*": _RAW,
+            EVENT: {
+                "a CloudEvent": {
+                    "specversion": "1.0",
+                    "id": "17",
+                    "source": "/shop",
+                    "type": "order.created",
+                    "data": {"id": 17},
+                }
+            },
+        },
     ),
     answers={
         200: Answer(
@@ -201,6 +219,11 @@ SEND_BATCH: Final = _send(
             # generators write Python that does not run (isinstance with list[...]).
         },
         required=True,
+        examples={"two messages": {"messages": _ENTRIES}},
+        examples_by_kind={
+            media.NDJSON: {"a message per line": '{"body":{"id":17}}\n{"text":"paid"}\n'},
+            media.FRAMES: {"a frame as the page of batch frames has it": "CRLW…"},
+        },
     ),
     answers={
         200: Answer(
@@ -317,7 +340,13 @@ RECEIVE_MESSAGES: Final = Operation(
     ),
     headers=(PREFER_WAIT,),
     query=RECEIVE_PARAMETERS,
-    body=Body(wire.ReceiveBody),
+    body=Body(
+        wire.ReceiveBody,
+        examples={
+            "wait for up to ten messages": {"max_messages": 10, "wait": "20s"},
+            "with a filter and longer leases": {"filter": "created || paid", "invisible": "5m"},
+        },
+    ),
     answers={
         200: Answer(
             "Messages, or none; with format=raw the body of one message",
@@ -382,35 +411,58 @@ SETTLE_MESSAGES: Final = _settle(
         "handle that is not live or one message that is not valid nothing is done, and the "
         "problem has the `results` and `sends` that say which. There a handle works once."
     ),
-    body=Body(wire.SettleBody, required=True),
+    body=Body(
+        wire.SettleBody,
+        required=True,
+        examples={
+            "one is done and one comes back": {
+                "acks": [_HANDLE],
+                "nacks": [{"receipt_handle": _HANDLE, "delay": "30s", "reason": "no stock"}],
+            },
+            "done and the next step sent in one": {
+                "acks": [_HANDLE],
+                "sends": [{"topic": "shipments", "body": {"id": 17}}],
+            },
+        },
+    ),
     problems=(409, 410, 429, 507),
 )
 ACK_MESSAGES: Final = _settle(
     operation_id="ack_messages",
     route=f"POST {_GROUP}/messages:ack",
     summary="Acknowledge messages",
-    body=Body(wire.AckBody, required=True),
+    body=Body(wire.AckBody, required=True, examples={"all are done": _HANDLES}),
     problems=(410,),
 )
 NACK_MESSAGES: Final = _settle(
     operation_id="nack_messages",
     route=f"POST {_GROUP}/messages:nack",
     summary="Give messages back",
-    body=Body(wire.NackBody, required=True),
+    body=Body(
+        wire.NackBody,
+        required=True,
+        examples={"again in half a minute": {**_HANDLES, "delay": "30s", "reason": "no stock"}},
+    ),
     problems=(410,),
 )
 EXTEND_MESSAGES: Final = _settle(
     operation_id="extend_messages",
     route=f"POST {_GROUP}/messages:extend",
     summary="Keep messages longer",
-    body=Body(wire.ExtendBody, required=True),
+    body=Body(
+        wire.ExtendBody, required=True, examples={"a minute more": {**_HANDLES, "invisible": "60s"}}
+    ),
     problems=(410,),
 )
 DEAD_LETTER_MESSAGES: Final = _settle(
     operation_id="dead_letter_messages",
     route=f"POST {_GROUP}/messages:dead-letter",
     summary="Give messages up",
-    body=Body(wire.DeadLetterBody, required=True),
+    body=Body(
+        wire.DeadLetterBody,
+        required=True,
+        examples={"nobody can handle these": {**_HANDLES, "reason": "no such customer"}},
+    ),
     problems=(410,),
 )
 ACK_RECEIPT: Final = Operation(
@@ -428,7 +480,13 @@ CHANGE_RECEIPT: Final = Operation(
     needs={"receipt": Action.SUB},
     description="Query parameters win over the body, which may be empty.",
     query=RECEIPT_PARAMETERS,
-    body=Body(wire.ReceiptChange),
+    body=Body(
+        wire.ReceiptChange,
+        examples={
+            "a minute more": {"action": "extend", "invisible": "60s"},
+            "again in half a minute": {"action": "nack", "delay": "30s"},
+        },
+    ),
     answers={200: Answer("Done", wire.ReceiptAnswer)},
     problems=(410,),
 )

@@ -17,10 +17,11 @@ from pydantic.json_schema import models_json_schema
 from app.api.control.control_plane import build_control_plane
 from app.api.control.operation_list import OPERATIONS
 from app.api.dataplane import routes
+from app.api.document.property_meanings import describe, describe_operation
 from app.api.formats import wire
 from app.api.http.errors import STATUS_OF_CODE, EntryProblem, Problem
 from app.api.http.request_context import STATE_PATHS
-from app.api.operations.answers import NOT_KEPT, answers_of, problem_components
+from app.api.operations.answers import NOT_KEPT, SHARED_SCHEMAS, answers_of, problem_components
 from app.api.operations.operation import Json, Operation, models_of, permissions_of
 from app.api.operations.parameters import NAMESPACE, parameters_of
 
@@ -50,11 +51,15 @@ def build_document() -> Json:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
     for operation in OPERATIONS:
         paths[operation.path][operation.method.lower()] |= permissions_of(operation)
+    for methods in paths.values():
+        for described in methods.values():
+            describe_operation(described)
     document["paths"] = dict(sorted(paths.items()))
     document["components"]["responses"] = _share_problems(paths)
     schemas: Json = document["components"]["schemas"] | _model_schemas()
     for name in _OURS_IN_FASTAPI:
         schemas.pop(name, None)
+    describe(schemas)
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     return document
 
@@ -116,7 +121,7 @@ def _model_schemas() -> Json:
         [(model, "validation") for model in dict.fromkeys(models)],
         ref_template="#/components/schemas/{model}",
     )
-    return {**ours["$defs"], **_struct_schemas(structs)}
+    return {**ours["$defs"], **_struct_schemas(structs), **SHARED_SCHEMAS}
 
 
 def _struct_schemas(structs: Sequence[type[Struct]]) -> Json:

@@ -46,11 +46,43 @@ CACHE_HEADERS: Final[Json] = {
 """What `entity_tags` gives."""
 
 BINARY: Final[Json] = {"type": "string", "format": "binary"}
-EVENT_SCHEMA: Final[Json] = {
-    "type": "object",
-    "required": ["specversion", "id", "source", "type"],
-    "description": "a CloudEvent 1.0 in the JSON format",
+EVENT_SCHEMA: Final[Json] = {"$ref": "#/components/schemas/CloudEvent"}
+STREAM_EVENT: Final[Json] = {"$ref": "#/components/schemas/StreamEvent"}
+
+
+def _described(description: str, **schema: object) -> Json:
+    return {"type": "string", **schema, "description": description}
+
+
+SHARED_SCHEMAS: Final[Json] = {
+    "JsonValue": {"description": "Any JSON value"},
+    "CloudEvent": {
+        "type": "object",
+        "description": "A CloudEvent 1.0 in the JSON format; further attributes may be present.",
+        "required": ["specversion", "id", "source", "type"],
+        "properties": {
+            "specversion": _described("The version of the specification", examples=["1.0"]),
+            "id": _described("Names the event within its source"),
+            "source": _described("Where it happened, a URI reference"),
+            "type": _described("What happened"),
+            "datacontenttype": _described("Media type of the data"),
+            "data": {"description": "The data, when it is JSON or text"},
+            "data_base64": _described("The data as Base64"),
+        },
+    },
+    "StreamEvent": {
+        "type": "object",
+        "description": "A server-sent event. Without a name its data is a message: a MessageView "
+        "in a topic's stream, a DeliveredMessage in a group's.",
+        "required": ["data"],
+        "properties": {
+            "event": _described("What it is", enum=["message", "gap", "effects", "end"]),
+            "id": _described("A cursor, to go on from here"),
+            "data": _described("JSON", contentMediaType="application/json"),
+        },
+    },
 }
+"""Of what no model of ours is made of."""
 
 RAW_MESSAGE_HEADERS: Final[Json] = {
     "MQ-Message-Id": _TEXT,

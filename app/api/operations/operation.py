@@ -45,17 +45,20 @@ class Body(NamedTuple):
     content: Content
     required: bool = False
     examples: Mapping[str, Json] = {}
-    """Bodies by what they do."""
+    """Bodies by what they do, in JSON."""
+    examples_by_kind: Mapping[str, Mapping[str, object]] = {}
+    """The same for media types that have others."""
 
     def rendered(self) -> Json:
         """As OpenAPI has it."""
         content = _rendered(self.content)
-        if self.examples:
-            examples = {
-                summary.replace(" ", "_"): {"summary": summary, "value": value}
-                for summary, value in self.examples.items()
-            }
-            content = {kind: {**shape, "examples": examples} for kind, shape in content.items()}
+        for kind, shape in content.items():
+            given = self.examples_by_kind.get(kind, self.examples)
+            if given:
+                shape["examples"] = {
+                    summary.replace(" ", "_"): {"summary": summary, "value": value}
+                    for summary, value in given.items()
+                }
         return {"required": self.required, "content": content}
 
 

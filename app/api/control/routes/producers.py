@@ -67,7 +67,7 @@ class SequenceDocument(AnswerModel):
     next_seq: int
 
 
-class ProducerDocument(AnswerModel):
+class SequencedProducer(AnswerModel):
     """A producer. `epoch` is null when it has sent nothing, or its epoch was closed."""
 
     producer: str
@@ -92,16 +92,20 @@ class ProducerDocument(AnswerModel):
     "What is known of a producer",
     needs={"producer": Action.GET},
 )
-async def get_producer(producer: str, services: WithServices) -> ProducerDocument:
+async def get_producer(producer: str, services: WithServices) -> SequencedProducer:
     """Its epoch and the next number of each of its sequences: where to go on after a crash."""
-    return ProducerDocument.of(producer, services.broker.deduplicator.state(producer))
+    return SequencedProducer.of(producer, services.broker.deduplicator.state(producer))
 
 
 @router.serve(
     "POST /v1/producers:plan",
     "Fix over how many queues of a topic an epoch spreads",
     needs={"producer": Action.PUB, "topic": Action.PUB},
-    body=Body(PlanBody, required=True),
+    body=Body(
+        PlanBody,
+        required=True,
+        examples={"plan an epoch": {"producer": "loader", "epoch": 7, "topic": "orders"}},
+    ),
     problems=(403, 409, 429, 507),
 )
 async def plan_epoch(
@@ -131,7 +135,11 @@ async def plan_epoch(
     "POST /v1/producers:seal",
     "Close an epoch of a producer and of all whose ids begin with it",
     needs={"producer": Action.PUB},
-    body=Body(SealBody, required=True),
+    body=Body(
+        SealBody,
+        required=True,
+        examples={"close an epoch": {"producer": "loader", "epoch": 7, "messages": 1_000}},
+    ),
     problems=(409, 507),
 )
 async def seal_producer(

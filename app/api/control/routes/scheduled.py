@@ -156,7 +156,7 @@ async def _as_it_is(services: Services, topic: str, recall_handle: str) -> Respo
     "PATCH /v1/topics/{topic}/scheduled/{recall_handle}",
     "Deliver a delayed message at another time",
     needs={"topic": Action.PUB},
-    body=Body(MoveBody, required=True),
+    body=Body(MoveBody, required=True, examples={"in two hours": {"delay": "2h"}}),
     problems=(409, 507),
 )
 async def move_scheduled_message(

@@ -165,7 +165,14 @@ async def list_dead_letters(
     "POST /v1/groups/{group}/dlq/messages:redrive",
     "Deliver dead letters again",
     needs={"group": Action.UPDATE},
-    body=Body(RedriveBody, required=True),
+    body=Body(
+        RedriveBody,
+        required=True,
+        examples={
+            "all to the group again": {"all": True, "rate_per_s": 100},
+            "some to another topic": {"offsets": [0, 1], "to_topic": "orders-again"},
+        },
+    ),
     answers={
         200: Answer("With dry_run: what would happen", RedrivePlanDocument),
         202: Answer(
@@ -205,7 +212,11 @@ async def redrive_dead_letters(
     "POST /v1/groups/{group}/dlq/messages:purge",
     "Remove dead letters for ever",
     needs={"group": Action.DELETE},
-    body=Body(PurgeBody, required=True),
+    body=Body(
+        PurgeBody,
+        required=True,
+        examples={"what failed for one reason": {"topic": "orders", "reason": "no such customer"}},
+    ),
 )
 async def purge_dead_letters(
     group: str,

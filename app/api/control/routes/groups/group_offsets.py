@@ -1,6 +1,6 @@
 """Offsets of consumer groups: read, commit, reset, forget, and named snapshots of them."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Query, Response
 
@@ -20,11 +20,18 @@ from app.api.control.schemas.offset_schemas import (
 )
 from app.api.control.schemas.schemas import CommitAnswer, GroupOffsets
 from app.api.http.conditions import WithDryRun, is_dry_run
-from app.api.operations.operation import Action, Body
+from app.api.operations.operation import Action, Body, Json
 from app.broker.results import Committed, QueuePosition
 from app.domain.positions import OffsetSnapshot
 
 router = OperationRouter("offsets")
+
+_TWO: Final = [{"queue_id": 0, "offset": 120}, {"queue_id": 1, "offset": 98}]
+_RESETS: Final[dict[str, Json]] = {
+    "read all again": {"to": "earliest"},
+    "go back to a time": {"to": "timestamp", "timestamp_ms": 1_764_000_000_000},
+    "skip ten messages of each queue": {"to": "shift", "shift": 10},
+}
 
 
 @router.serve(
@@ -52,7 +59,11 @@ async def get_group_offsets(group: str, topic: str, services: WithServices) -> G
     "PUT /v1/groups/{group}/offsets/{topic}",
     "Commit offsets of a group in a topic",
     needs={"group": Action.SUB, "topic": Action.SUB},
-    body=Body(CommitBody, required=True),
+    body=Body(
+        CommitBody,
+        required=True,
+        examples={"commit two queues": {"offsets": _TWO}},
+    ),
     problems=(409, 416),
 )
 async def commit_group_offsets(
@@ -108,7 +119,7 @@ async def delete_group_offsets(
     "POST /v1/groups/{group}/offsets/{topic}:reset",
     "Set a group's offsets in a topic",
     needs={"group": Action.UPDATE, "topic": Action.GET},
-    body=Body(ResetBody, required=True),
+    body=Body(ResetBody, required=True, examples=_RESETS),
     problems=(409,),
 )
 async def reset_group_offsets(
@@ -129,7 +140,7 @@ async def reset_group_offsets(
     "POST /v1/groups/{group}/offsets:reset",
     "Set a group's offsets in all its topics",
     needs={"group": Action.UPDATE},
-    body=Body(ResetBody, required=True),
+    body=Body(ResetBody, required=True, examples=_RESETS),
     problems=(409,),
 )
 async def reset_all_group_offsets(
@@ -200,7 +211,7 @@ async def get_snapshot(group: str, name: str, services: WithServices) -> Snapsho
     "POST /v1/groups/{group}/snapshots/{name}:restore",
     "Set a group's offsets to a snapshot",
     needs={"group": Action.UPDATE},
-    body=Body(RestoreBody),
+    body=Body(RestoreBody, examples={"only show what would be": {"dry_run": True}}),
     problems=(409,),
 )
 async def restore_snapshot(

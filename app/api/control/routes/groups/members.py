@@ -40,7 +40,18 @@ _SOME: Final = Answer("Some of the queues; `refused` has the others")
     "Join a group, or stay in it: the heartbeat of a member",
     needs={"group": Action.SUB},
     makes=("group",),
-    body=Body(HeartbeatBody, required=True),
+    body=Body(
+        HeartbeatBody,
+        required=True,
+        examples={
+            "join": {"subscriptions": [{"topic": "orders"}], "generation": 0},
+            "join with a filter": {
+                "subscriptions": [{"topic": "orders", "filter": "created || paid"}],
+                "strategy": "averagely",
+                "generation": 0,
+            },
+        },
+    ),
     problems=(404, 409, 429),
 )
 async def put_member(
@@ -127,7 +138,17 @@ async def list_rebalances(group: str, services: WithServices) -> RebalanceList:
     "POST /v1/groups/{group}/queues:lock",
     "Lock queues for ordered consumption, or renew the locks",
     needs={"group": Action.SUB},
-    body=Body(LockBody, required=True),
+    body=Body(
+        LockBody,
+        required=True,
+        examples={
+            "lock one": {
+                "client_id": "m1",
+                "generation": 3,
+                "queues": [{"topic": "orders", "queue_id": 0}],
+            }
+        },
+    ),
     answers={207: _SOME},
     problems=(409,),
 )
@@ -150,7 +171,16 @@ async def lock_queues(
     "POST /v1/groups/{group}/queues:unlock",
     "Unlock queues",
     needs={"group": Action.SUB},
-    body=Body(UnlockBody, required=True),
+    body=Body(
+        UnlockBody,
+        required=True,
+        examples={
+            "unlock one": {
+                "client_id": "m1",
+                "queues": [{"topic": "orders", "queue_id": 0}],
+            }
+        },
+    ),
     answers={207: _SOME},
     problems=(409,),
 )

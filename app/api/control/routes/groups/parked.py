@@ -79,7 +79,18 @@ async def list_parked(group: str, services: WithServices) -> ParkedList:
     "POST /v1/groups/{group}/parked:release",
     "Unblock a key of a group in order",
     needs={"group": Action.UPDATE, "topic": Action.GET},
-    body=Body(ReleaseBody, required=True),
+    body=Body(
+        ReleaseBody,
+        required=True,
+        examples={
+            "try it again": {
+                "topic": "orders",
+                "queue_id": 0,
+                "queue_offset": 41,
+                "action": "retry",
+            }
+        },
+    ),
 )
 async def release_parked(
     group: str,

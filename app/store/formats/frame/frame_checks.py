@@ -124,7 +124,8 @@ def check_rest(table: RecordTable, topic: bytes, body_lengths: Ints, limits: Lim
     sizes = table.sizes
     topics_at = same_or_each(body_lengths) + FIXED_BYTES
     part = bytes((len(topic),)) + topic
-    _is_each(table.column(topics_at, len(part)), part, "it names another topic")
+    in_namespace = "; in a namespace write namespace%topic" if b"%" in topic else ""
+    _is_each(table.column(topics_at, len(part)), part, "it names another topic" + in_namespace)
     lengths = table.column(topics_at + len(part), 2).view(">u2")[:, 0].astype(np.int64)
     _bad(lengths != sizes - FIXED_BYTES - 3 - len(topic) - body_lengths, "the lengths differ")
     most = min(limits.properties_bytes_max, MESSAGE_PROPERTIES_BYTES_MAX)

@@ -4,6 +4,7 @@ Three namespaces have one of everything under the same names: the default one, `
 operation of the document is asked for in `eu`, with the ids of `eu` and with those of `us`.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,9 @@ from sqlalchemy import select
 from app.api.document.openapi import build_document
 from app.cluster.metadata.schema.tables import metadata as tables
 from app.domain.limits import Limits
+from app.domain.message import Message
 from app.domain.names import namespace_of, stored_name
+from tests.support.clients.frames import read_frame, request_frame
 from tests.support.clients.wire import Served, served_node
 from tests.support.nodes.waiting import until
 
@@ -263,6 +266,8 @@ CLUSTER = {
     "get_readiness",
 }
 """Operations on the cluster: they tell of all namespaces to whoever may ask."""
+OF_THE_CLUSTER = ("/v1/principals", "/v1/policies", "/v1/roles", "/v1/audit")
+"""Paths of what is of no namespace: who may do what."""
 REFUSED = {
     "reply_to_request": 404,  # nobody waits
     "request_reply": 504,  # nobody replies
@@ -282,6 +287,7 @@ def operations() -> Iterator[tuple[str, str, str]]:
         (operation["operationId"], method.upper(), path)
         for path, methods in PATHS.items()
         for method, operation in methods.items()
+        if not path.startswith(OF_THE_CLUSTER)
     ]
     return iter(sorted(found, key=lambda each: (_turn(each[0]), each[2])))
 
@@ -441,3 +447,66 @@ async def test_namespaces_are_made_read_and_deleted_when_empty(world: World) -> 
     assert (await world.http.delete("/v1/namespaces/asia")).status_code == 204
     sent = await world.http.post(SEND, content=b"x", headers={"MQ-Namespace": "asia"})
     assert sent.status_code == 404
+
+
+async def test_what_a_body_names_is_of_the_namespace_too(world: World) -> None:
+    """Targets of a redrive and of sends with acks, and what a frame says."""
+    before = await world.foreign_state()
+    redrive = "/v1/groups/billing/dlq/messages:redrive"
+    await world.call(OWN, "PUT", "/v1/topics/again", {"queues": 1})
+    moved = {"offsets": [2], "to_topic": "again"}
+    plan = await world.call(OWN, "POST", redrive + "?dry_run=true", moved)
+    assert plan["by_target"] == {"again": 1}
+    for to_topic, status in (("again", 404), ("eu%again", 400)):
+        refused = await world.http.post(
+            redrive, json={**moved, "to_topic": to_topic}, headers={"MQ-Namespace": FOREIGN}
+        )
+        assert refused.status_code == status, refused.text
+    handle = world.seen[OWN]["handles"].split(" ")[0]
+    settled = await world.call(
+        OWN,
+        "POST",
+        "/v1/topics/orders/groups/billing/messages:settle",
+        {"acks": [handle], "sends": [{"topic": "again", "text": "next"}]},
+    )
+    assert settled["sends"][0]["status"] == 201
+    view = await world.call(OWN, "GET", "/v1/topics/again/queues/0/messages?offset=0")
+    assert [each["topic"] for each in view["messages"]] == ["again"]
+    assert await world.foreign_state() == before
+
+
+async def test_records_of_a_frame_name_the_topic_as_it_is_stored(world: World) -> None:
+    headers = {"MQ-Namespace": OWN, "content-type": "application/vnd.curlew.batch"}
+    batch = f"{SEND}:batch?queue_id=1"
+    plain = request_frame([Message(b"x")], "orders")
+    refused = await world.http.post(batch, content=plain, headers=headers)
+    assert (refused.status_code, refused.json()["code"]) == (400, "MALFORMED_FRAME")
+    sent = await world.http.post(
+        batch, content=request_frame([Message(b"framed")], f"{OWN}%orders"), headers=headers
+    )
+    assert sent.status_code == 200, sent.text
+    assert sent.json()["topic"] == "orders"
+    pulled = await world.http.get(
+        "/v1/topics/orders/queues/1/messages?tail=1",
+        headers={"MQ-Namespace": OWN, "accept": "application/vnd.curlew.batch"},
+    )
+    [message] = read_frame(pulled.content)
+    assert (message.topic, message.body) == (f"{OWN}%orders", b"framed")
+
+
+async def test_a_reply_goes_to_a_request_of_its_namespace(world: World) -> None:
+    own = {"MQ-Namespace": OWN}
+    await world.call(OWN, "PUT", "/v1/topics/asked", {"queues": 1})
+    request = "/v1/topics/asked/messages:request?wait=30"
+    async with asyncio.TaskGroup() as asking:
+        asked = asking.create_task(world.http.post(request, content=b"question", headers=own))
+        received = await world.call(
+            OWN, "POST", "/v1/topics/asked/groups/answerers/messages:receive", {"wait": "30s"}
+        )
+        reply = f"/v1/replies/{received['messages'][0]['correlation_id']}"
+        for namespace in ("", FOREIGN):
+            stray = await world.http.post(reply, content=b"no", headers={"MQ-Namespace": namespace})
+            assert stray.status_code in {404, 410}, stray.text
+        assert (await world.http.post(reply, content=b"yes", headers=own)).status_code == 200
+    answer = asked.result().json()
+    assert (answer["topic"], answer["reply"]["text"]) == ("asked", "yes")

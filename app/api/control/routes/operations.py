@@ -16,7 +16,6 @@ class OperationDocument(AnswerModel):
 
     operation_id: str
     kind: str
-    namespace: str
     state: OperationState
     total: int
     done: int
@@ -24,6 +23,7 @@ class OperationDocument(AnswerModel):
     started_ms: int
     ended_ms: int | None
     problem: str | None
+    namespace: str
 
 
 class CancelDocument(DryRunMember, OperationDocument):

@@ -71,10 +71,10 @@ class SequencedProducer(AnswerModel):
     """A producer. `epoch` is null when it has sent nothing, or its epoch was closed."""
 
     producer: str
-    namespace: str
     epoch: int | None
     sealed_epoch: int | None
     sequences: list[SequenceDocument]
+    namespace: str
 
     @classmethod
     def of(cls, producer: str, state: ProducerState) -> Self:

@@ -32,7 +32,6 @@ class TransactionDocument(AnswerModel):
     message_id: str
     state: TransactionState
     producer_group: str
-    namespace: str
     topic: str
     queue_id: int
     queue_offset: int | None
@@ -41,6 +40,7 @@ class TransactionDocument(AnswerModel):
     checks: int
     decided_ms: int | None
     reason: str | None
+    namespace: str
 
     @classmethod
     def of(cls, transaction: Transaction) -> Self:

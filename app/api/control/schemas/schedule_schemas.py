@@ -194,7 +194,6 @@ class ScheduleDocument(AnswerModel):
     """A schedule. `next_due_times_ms` is empty while it is paused; `version` is also its ETag."""
 
     name: str
-    namespace: str
     cron: str
     timezone: str
     topic: str
@@ -202,6 +201,7 @@ class ScheduleDocument(AnswerModel):
     paused: bool
     message: ScheduledMessageDocument
     next_due_times_ms: list[int]
+    namespace: str
     created_ms: int
     updated_ms: int
     version: int

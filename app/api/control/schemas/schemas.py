@@ -120,7 +120,6 @@ class TopicDocument(AnswerModel):
     """A topic. `version` is also its ETag."""
 
     name: str
-    namespace: str
     queues: int
     type: TopicType
     flush: FlushMode
@@ -128,6 +127,7 @@ class TopicDocument(AnswerModel):
     retention_ms: int
     trace: TraceMode
     trace_rate: float
+    namespace: str
     created_ms: int
     updated_ms: int
     version: int
@@ -249,7 +249,6 @@ class GroupDocument(AnswerModel):
     """A consumer group. `version` is also its ETag."""
 
     name: str
-    namespace: str
     max_attempts: int
     retry_policy: RetryDocument
     order: DeliveryOrder
@@ -261,6 +260,7 @@ class GroupDocument(AnswerModel):
     on_exhausted: WhenExhausted
     max_in_flight_per_member: int | None
     paused: bool
+    namespace: str
     created_ms: int
     updated_ms: int
     version: int

@@ -288,7 +288,7 @@ def _check_properties(properties: Mapping[str, str], limits: Limits) -> int:
         if name in RESERVED_PROPERTIES:
             raise IllegalProperty(
                 f"property name {name!r} is reserved",
-                hint="use another name; tag, keys, sharding_key and content_type are fields",
+                hint="tag, keys, sharding_key, content_type, unique_id have fields of their own",
                 pointer=f"/properties/{name}",
             )
         if not _is_storable(name) or not _is_storable(value):

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark_curlew.client import (
-    PULL_BYTES_MAX,
-    PULL_MESSAGES_MAX,
     CurlewClient,
     OutOfRange,
     Pull,
@@ -23,6 +21,7 @@ from pyspark_curlew.errors import (
 from pyspark_curlew.http_options import HttpOptions
 from pyspark_curlew.retry import RetryPolicy, TryLater
 
+from spark_connector.tests.support.clock import Clock
 from spark_connector.tests.support.fake_node import (
     FakeNode,
     Fault,
@@ -52,13 +51,19 @@ def client(node: FakeNode, pauses: list[float]) -> CurlewClient:
     return client_of(node.base_url, pauses)
 
 
-def client_of(base_url: str, pauses: list[float], retries: int = 3) -> CurlewClient:
-    policy = RetryPolicy(retries, 50, 5000, sleep=pauses.append, fraction=lambda: 1.0)
-    return CurlewClient(HttpOptions((base_url,), 2000, 5000, retries, 50, 5000), policy)
+def client_of(base_url: str, pauses: list[float], timeout_ms: int = 350) -> CurlewClient:
+    clock = Clock()
+    clock.pauses = pauses
+    policy = RetryPolicy(timeout_ms, clock.sleep, clock.now, fraction=lambda: 1.0)
+    return CurlewClient(HttpOptions((base_url,), 2000, 5000, timeout_ms, timeout_ms), policy)
 
 
 def pull(client: CurlewClient, offset: int = 0) -> Pulled | OutOfRange:
     return client.pull(Pull("orders", 0, offset, end_offset=3, max_messages=10, max_bytes=10_000))
+
+
+def checksum_of(request: str) -> str:
+    return request.rpartition("checksum=")[2]
 
 
 def test_offsets_of_all_queues(client: CurlewClient, node: FakeNode) -> None:
@@ -106,22 +111,12 @@ def test_a_damaged_answer_is_asked_for_anew_with_a_look_at_each_message(
     answer = pull(client)
     assert isinstance(answer, Pulled)
     assert answer.frame.records == 3
-    assert ["checksum=crc32" in request for request in node.requests] == [True, False]
+    assert [checksum_of(request) for request in node.requests] == ["crc32", "crc32-verified"]
     assert pauses == []
     node.faults = [fault, fault, fault]
     assert isinstance(pull(client), Pulled)
-    assert ["checksum=crc32" in request for request in node.requests[2:]] == [True, False] * 2
+    assert [checksum_of(each) for each in node.requests[2:]] == ["crc32", "crc32-verified"] * 2
     assert len(pauses) == 1
-
-
-def test_messages_that_are_looked_at_have_bounds_of_their_own(
-    client: CurlewClient, node: FakeNode
-) -> None:
-    node.faults = [damage()]
-    client.pull(Pull("orders", 0, 0, 3, 2 * PULL_MESSAGES_MAX, 2 * PULL_BYTES_MAX))
-    unseen, seen = node.requests
-    assert f"&max_messages={2 * PULL_MESSAGES_MAX}&max_bytes={2 * PULL_BYTES_MAX}&" in unseen
-    assert f"&max_messages={PULL_MESSAGES_MAX}&max_bytes={PULL_BYTES_MAX}&" in seen
 
 
 def test_an_answer_that_is_cut_short_is_fetched_again(
@@ -133,17 +128,8 @@ def test_an_answer_that_is_cut_short_is_fetched_again(
     assert len(pauses) == 1
 
 
-def test_without_isal_the_other_checksum_is_asked_for(
-    client: CurlewClient, node: FakeNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pyspark_curlew.client.IS_FAST", False)
-    assert isinstance(pull(client), Pulled)
-    assert "checksum" not in node.requests[0]
-
-
-def test_the_service_may_say_how_long_to_wait(
-    client: CurlewClient, node: FakeNode, pauses: list[float]
-) -> None:
+def test_the_service_may_say_how_long_to_wait(node: FakeNode, pauses: list[float]) -> None:
+    client = client_of(node.base_url, pauses, 120_000)
     node.faults = [refusal(503, **{"Retry-After": "2"}), refusal(429, **{"Retry-After": "9999"})]
     pull(client)
     assert pauses == [2.0, 60.0]
@@ -156,8 +142,8 @@ def test_after_the_last_attempt_the_reason_is_told(
     with pytest.raises(ServiceUnavailable) as failure:
         pull(client)
     assert str(failure.value) == (
-        "CURLEW_UNAVAILABLE: pulling topic 'orders' queue 0 from offset 0 failed 4 times; at last:"
-        " HTTP 503; NO; not now; request r-7"
+        "CURLEW_UNAVAILABLE: pulling topic 'orders' queue 0 from offset 0 failed 4 times within"
+        " 0.35 s (option retryTimeoutMs); at last: HTTP 503; NO; not now; request r-7"
     )
     assert len(pauses) == 3
 
@@ -166,7 +152,7 @@ def test_nobody_listening_is_tried_again_too(pauses: list[float]) -> None:
     with run_fake_node() as gone:
         base_url = gone.base_url
     with pytest.raises(ServiceUnavailable, match="Connection refused"):
-        client_of(base_url, pauses, retries=2).offsets("orders", "latest")
+        client_of(base_url, pauses, 100).offsets("orders", "latest")
     assert len(pauses) == 2
 
 
@@ -230,8 +216,8 @@ def test_offsets_that_cannot_be_read(client: CurlewClient, node: FakeNode, body:
 
 
 def test_pauses_grow_to_the_maximum_and_vary() -> None:
-    slow = RetryPolicy(9, 50, 5000, fraction=lambda: 1.0)
-    fast = RetryPolicy(9, 50, 5000, fraction=lambda: 0.0)
+    slow = RetryPolicy(9, fraction=lambda: 1.0)
+    fast = RetryPolicy(9, fraction=lambda: 0.0)
     assert [slow.pause_s(failures, None) for failures in (0, 1, 2, 9)] == [0.05, 0.1, 0.2, 5.0]
     assert [fast.pause_s(failures, None) for failures in (0, 1, 2, 9)] == [0.025, 0.05, 0.1, 2.5]
     assert slow.pause_s(100_000, None) == 5.0, "who never gives up has no largest number"
@@ -242,9 +228,9 @@ def test_other_errors_pass_through_a_retry() -> None:
         raise KeyError("a bug")
 
     with pytest.raises(KeyError):
-        RetryPolicy(3, 0, 0).run("trying", attempt)
+        RetryPolicy(3).run("trying", attempt)
     with pytest.raises(ServiceUnavailable):
-        RetryPolicy(0, 0, 0).run("trying", lambda: (_ for _ in ()).throw(TryLater("no")))
+        RetryPolicy(0).run("trying", lambda: (_ for _ in ()).throw(TryLater("no")))
 
 
 def test_a_connection_is_kept_but_not_beyond_a_fork(
@@ -262,3 +248,30 @@ def test_a_connection_is_kept_but_not_beyond_a_fork(
 def test_errors_survive_the_way_from_executor_to_driver() -> None:
     error = pickle.loads(pickle.dumps(ServiceUnavailable("down")))
     assert str(error) == "CURLEW_UNAVAILABLE: down"
+
+
+@pytest.mark.parametrize(("away_s", "timeout_ms"), [(20, 120_000), (60, 120_000), (5, 10_000)])
+def test_a_node_that_is_away_for_a_while_ends_nothing(away_s: int, timeout_ms: int) -> None:
+    clock = Clock()
+    back_s = clock.now_s + away_s
+
+    def attempt() -> str:
+        if clock.now_s < back_s:
+            raise TryLater("connection refused")
+        return "there"
+
+    assert RetryPolicy(timeout_ms, clock.sleep, clock.now).run("asking", attempt) == "there"
+    assert clock.now_s - back_s <= 5, "it is noticed soon"
+
+
+def test_a_node_that_stays_away_is_given_up_in_time() -> None:
+    clock = Clock()
+    began_s = clock.now_s
+
+    def attempt() -> None:
+        raise TryLater("connection refused", after_s=50.0)
+
+    with pytest.raises(ServiceUnavailable, match=r"failed 4 times within 120 s .*connection refus"):
+        RetryPolicy(120_000, clock.sleep, clock.now).run("asking", attempt)
+    assert clock.now_s - began_s == 120
+    assert clock.pauses == [50.0, 50.0, 20.0]

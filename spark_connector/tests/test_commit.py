@@ -40,7 +40,7 @@ class RefusedSeal:
 
 
 def copying(spark: SparkSession, endpoint: str, folder: Path) -> StreamingQuery:
-    address = {"endpoint": endpoint, "retryBackoffMs": "10"}
+    address = {"endpoint": endpoint}
     return (
         spark.readStream.format("curlew")
         .options(**address, topic="orders", startingOffsets="earliest")
@@ -48,7 +48,7 @@ def copying(spark: SparkSession, endpoint: str, folder: Path) -> StreamingQuery:
         .select("key", "value")
         .writeStream.format("curlew")
         .options(**address, topic="copy", checkpointLocation=str(folder / "checkpoint"))
-        .options(sendMaxMessages="20", retries="0")
+        .options(sendMaxMessages="20", retryTimeoutMs="0")
         .trigger(availableNow=True)
         .start()
     )

@@ -1,6 +1,5 @@
-"""Reading less and sending less: tags, Spark's filters, compression, and several addresses."""
+"""Reading less and sending less: tags, compression, and several addresses."""
 
-import datetime
 import gc
 import os
 import sys
@@ -10,29 +9,20 @@ from types import ModuleType
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-    StringContains,
-)
 from pyspark_curlew import freezing
-from pyspark_curlew.batch import CurlewBatchReader, FilteringBatchReader
+from pyspark_curlew.batch import CurlewBatchReader
 from pyspark_curlew.client import CurlewClient
-from pyspark_curlew.errors import OptionConflict, OptionInvalid, RequestRefused
+from pyspark_curlew.errors import OptionInvalid, RequestRefused
 from pyspark_curlew.freezing import freeze_loaded
-from pyspark_curlew.options import parse_batch_options, parse_stream_options
-from pyspark_curlew.planning import QueueRange
+from pyspark_curlew.options import parse_batch_options
 from pyspark_curlew.retry import RetryPolicy
 from pyspark_curlew.sending import Sender, send_all
 from pyspark_curlew.sink_options import parse_sink_options
 
+from spark_connector.tests.support.clock import Clock
 from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node
 from spark_connector.tests.support.real_node import RealNode, run_real_node
+from spark_connector.tests.support.sized import sized_options
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +45,8 @@ def node() -> Iterator[FakeNode]:
 
 
 def reader_of(endpoint: str, **given: str) -> CurlewBatchReader:
-    options = parse_batch_options({"endpoint": endpoint, "topic": "orders", **given})
-    kind = FilteringBatchReader if options.push_down_filters else CurlewBatchReader
-    return kind(options)
+    given = {"endpoint": endpoint, "topic": "orders", **given}
+    return CurlewBatchReader(sized_options(given, parse_batch_options))
 
 
 def values(reader: CurlewBatchReader) -> list[bytes]:
@@ -100,99 +89,38 @@ def test_an_address_that_failed_is_not_tried_first_again(node: FakeNode) -> None
     options = parse_batch_options(
         {"endpoint": f"http://127.0.0.1:9, {node.base_url}", "topic": "orders"}
     )
-    pauses: list[float] = []
+    clock = Clock()
     for _ in range(3):
-        policy = RetryPolicy(3, 1, 1, sleep=pauses.append)
+        policy = RetryPolicy(1_000, clock.sleep, clock.now)
         assert CurlewClient(options.http, policy).queue_count("orders") == 2
-    assert len(pauses) == 1
+    assert len(clock.pauses) == 1
 
 
-@pytest.mark.parametrize("compression", ["zstd", "gzip"])
-def test_frames_are_compressed_both_ways(tmp_path: Path, compression: str) -> None:
+def test_frames_are_compressed_both_ways(tmp_path: Path) -> None:
     with run_real_node(tmp_path) as node:
         node.add_topic("orders", 1)
-        given = {"endpoint": node.base_url, "compression": compression}
+        given = {"endpoint": node.base_url, "compression": "zstd"}
         options = parse_sink_options({**given, "topic": "orders"})
         rows = pa.RecordBatch.from_pydict({"value": [b"x" * 1000] * 100})
         sender = Sender(options, CurlewClient(options.http), 0, None)
         assert send_all(sender, iter([rows])) == 100
-        assert values(reader_of(node.base_url, compression=compression)) == [b"x" * 1000] * 100
+        assert values(reader_of(node.base_url, compression="zstd")) == [b"x" * 1000] * 100
 
 
 def test_compression_is_asked_for(node: FakeNode) -> None:
     values(reader_of(node.base_url, compression="zstd"))
     assert {headers.get("Accept-Encoding") for headers in node.headers} == {"zstd"}
-    with pytest.raises(OptionInvalid, match="not one of none, zstd, gzip"):
+    with pytest.raises(OptionInvalid, match="not one of none, zstd"):
         reader_of(node.base_url, compression="lz4")
 
 
 def test_another_address_when_the_first_is_not_there(node: FakeNode) -> None:
     endpoint = f"http://127.0.0.1:9, {node.base_url}/"
-    assert len(values(reader_of(endpoint, retryBackoffMs="0"))) == 5
+    assert len(values(reader_of(endpoint))) == 5
     node.faults = [refusal(503)]
-    assert len(values(reader_of(endpoint, retryBackoffMs="0"))) == 5
+    assert len(values(reader_of(endpoint))) == 5
     with pytest.raises(OptionInvalid, match="'orders:8710' is not a base address"):
         reader_of("http://localhost:8710,orders:8710")
-
-
-OFFSET, QUEUE, TIME = ("offset",), ("queue",), ("timestamp",)
-STORED = datetime.datetime.fromtimestamp(1_752_600_000, datetime.UTC)
-
-
-@pytest.mark.parametrize(
-    ("filters", "expected"),
-    [
-        ([], [(0, 0, 3), (1, 0, 2)]),
-        ([EqualTo(QUEUE, 1)], [(1, 0, 2)]),
-        ([In(QUEUE, (0, 5))], [(0, 0, 3)]),
-        ([In(("topic",), ("other",))], []),
-        ([EqualTo(("topic",), "orders"), EqualTo(QUEUE, 0), In(QUEUE, (1,))], []),
-        ([GreaterThan(OFFSET, 0)], [(0, 1, 3), (1, 1, 2)]),
-        ([GreaterThanOrEqual(OFFSET, 1), LessThan(OFFSET, 2)], [(0, 1, 2), (1, 1, 2)]),
-        ([LessThanOrEqual(OFFSET, 1)], [(0, 0, 2), (1, 0, 2)]),
-        ([EqualTo(OFFSET, 2)], [(0, 2, 3)]),
-        ([GreaterThan(OFFSET, 99)], []),
-        ([LessThan(TIME, datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))], []),
-        ([GreaterThan(TIME, datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC))], []),
-        ([StringContains(("tag",), "x"), EqualTo(("a", "b"), 1)], [(0, 0, 3), (1, 0, 2)]),
-    ],
-)
-def test_filters_make_the_range_smaller(
-    node: FakeNode, filters: list[Filter], expected: list[tuple[int, int, int]]
-) -> None:
-    reader = reader_of(node.base_url, pushDownFilters="true")
-    assert isinstance(reader, FilteringBatchReader)
-    assert list(reader.pushFilters(filters)) == filters, "Spark applies them all the same"
-    found = [whole for task in reader.partitions() for whole in task.ranges]
-    assert found == [QueueRange("orders", *bounds) for bounds in expected]
-
-
-def test_times_are_rounded_outwards(real: RealNode) -> None:
-    """A store time is whole milliseconds; a filter's are microseconds."""
-    moments = [
-        moment
-        for task in reader_of(real.base_url).partitions()
-        for batch in reader_of(real.base_url).read(task)
-        for moment in batch.column("timestamp").to_pylist()
-    ]
-    middle = moments[len(moments) // 2]
-    for kind, wanted in (
-        (EqualTo, lambda moment: moment == middle),
-        (GreaterThan, lambda moment: moment > middle),
-        (LessThanOrEqual, lambda moment: moment <= middle),
-    ):
-        reader = reader_of(real.base_url, pushDownFilters="true")
-        assert isinstance(reader, FilteringBatchReader)
-        reader.pushFilters([kind(TIME, middle)])
-        covered = sum(whole.size for task in reader.partitions() for whole in task.ranges)
-        assert covered >= sum(map(wanted, moments))
-        assert covered < len(moments) or kind is not EqualTo
-
-
-def test_a_stream_gets_no_filters() -> None:
-    given = {"endpoint": "http://127.0.0.1:9", "topic": "t", "pushDownFilters": "true"}
-    with pytest.raises(OptionConflict, match="for batch reads"):
-        parse_stream_options(given)
 
 
 def test_a_worker_freezes_again_when_more_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,13 +137,3 @@ def test_a_worker_freezes_again_when_more_is_loaded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "getpid", lambda: 0)
     freeze_loaded()
     assert len(frozen) == 3
-
-
-def test_freezing_can_be_switched_off(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    frozen: list[int] = []
-    monkeypatch.setattr(freezing, "_modules_frozen", {})
-    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
-    values(reader_of(node.base_url, gcFreeze="false"))
-    assert frozen == []
-    values(reader_of(node.base_url))
-    assert frozen == [1]

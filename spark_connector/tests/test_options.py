@@ -1,15 +1,22 @@
 """Options: defaults, refusals, and the words of the refusals."""
 
+import re
+from collections.abc import Callable, Mapping
+
 import pytest
 from pyspark_curlew.bounds import EARLIEST, LATEST, Bound
 from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing, OptionUnknown
 from pyspark_curlew.http_options import TlsOptions
+from pyspark_curlew.kafka_names import HINTS
 from pyspark_curlew.options import (
+    KNOWN,
+    SINK_NAMES,
     TopicChoice,
     TriggerLimits,
     parse_batch_options,
     parse_stream_options,
 )
+from pyspark_curlew.sink_options import parse_sink_options
 
 REQUIRED = {"endpoint": "http://127.0.0.1:8710", "topic": "orders"}
 
@@ -20,20 +27,21 @@ def test_defaults_are_the_documented_ones() -> None:
     assert options.http.endpoints == ("http://127.0.0.1:8710",)
     assert options.starting == Bound("latest", too_new="error")
     assert options.trigger == TriggerLimits(None, None, 0, 900_000)
-    assert (options.tasks.min_tasks, options.prefetch) == (1, 1)
+    assert options.tasks.min_tasks == 1
     assert (options.consumer_group, options.commit_offsets) == (None, False)
     assert (options.tasks.max_records, options.tasks.min_records) == (250_000, 32)
     assert options.fail_on_data_loss is True
     assert options.include_properties is False
     assert (options.pull_max_messages, options.pull_max_bytes) == (16_384, 16 * 1024 * 1024)
     assert options.poll_wait_ms == 1000
-    assert options.http.retries == 8
+    assert options.http.retry_timeout_ms == 120_000
+    assert options.http.for_load.retry_timeout_ms == 10_000
 
 
 def test_names_are_compared_without_regard_to_case() -> None:
-    options = parse_stream_options({**REQUIRED, "MAXOFFSETSPERTRIGGER": "7", "retries": "0"})
+    options = parse_stream_options({**REQUIRED, "MAXOFFSETSPERTRIGGER": "7", "retryTimeoutMs": "0"})
     assert options.trigger.max_offsets == 7
-    assert options.http.retries == 0
+    assert options.http.retry_timeout_ms == options.http.for_load.retry_timeout_ms == 0
 
 
 def test_a_slash_at_the_end_of_the_endpoint_does_not_matter() -> None:
@@ -70,15 +78,12 @@ def test_a_missing_required_option_is_named(name: str) -> None:
         ("maxOffsetsPerTrigger", "1" * 40),
         ("maxRecordsPerPartition", "-1"),
         ("minRecordsPerPartition", "few"),
-        ("pullMaxMessages", "0"),
-        ("pullMaxBytes", "12"),
-        ("retries", "many"),
+        ("retryTimeoutMs", "many"),
         ("failOnDataLoss", "yes"),
         ("includeProperties", ""),
         ("maxBytesPerTrigger", "0"),
         ("maxTriggerDelay", "15"),
         ("minPartitions", "0"),
-        ("prefetch", "-1"),
         ("consumerGroup", "a b"),
         ("startingTimestamp", "yesterday"),
         ("startingTimestamp", "-1"),
@@ -101,7 +106,7 @@ def test_a_missing_required_option_is_named(name: str) -> None:
         ("endpoint", "http://mq/\r\nX: 1"),
         ("readTimeoutMs", "9" * 18),
         ("connectTimeoutMs", "86400001"),
-        ("retryMaxBackoffMs", "9" * 18),
+        ("retryTimeoutMs", "9" * 18),
         ("startingOffsets", "newest"),
         ("startingOffsets", "[]"),
         ("startingOffsets", '{"orders":{}}'),
@@ -278,3 +283,85 @@ def test_secrets_are_not_in_the_text_of_options() -> None:
 def test_durations(text: str, expected: int) -> None:
     options = parse_stream_options({**REQUIRED, "maxTriggerDelay": text})
     assert options.trigger.max_delay_ms == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("kafka.bootstrap.servers", "'endpoint' is the address"),
+        ("subscribe", "'topic' names one topic, 'topics' several"),
+        ("subscribePattern", "'topicsPattern'"),
+        ("assign", "'queues' chooses queues"),
+        ("groupId", "'consumerGroup' commits progress"),
+        ("groupIdPrefix", "'consumerGroup' commits progress"),
+        ("kafka.group.id", "'consumerGroup' commits progress"),
+        ("kafkaConsumer.pollTimeoutMs", "'readTimeoutMs'"),
+        ("fetchOffset.numRetries", "'retryTimeoutMs'"),
+        ("kafka.security.protocol", "begins with https:"),
+        ("kafka.sasl.jaas.config", "'token'"),
+        ("kafka.linger.ms", "there is no Kafka client"),
+        ("caFile", "'tls.ca'"),
+        ("retries", "'retryTimeoutMs'"),
+    ],
+)
+def test_names_of_kafkas_source_are_answered_with_ours(name: str, words: str) -> None:
+    for parse in (parse_stream_options, parse_batch_options, parse_sink_options):
+        with pytest.raises(OptionUnknown, match=words) as failure:
+            parse({**REQUIRED, name: "secret"})
+        assert "secret" not in str(failure.value)
+
+
+def test_every_hint_names_options_that_there_are() -> None:
+    known = {name.lower() for name in (*KNOWN, *SINK_NAMES)}
+    for name, hint in HINTS.items():
+        assert name not in known
+        named = [word for word in re.findall(r"'([^' ]+)'", hint) if word != "flush"]
+        assert {word.lower() for word in named} <= known, hint
+
+
+def test_what_spark_puts_beside_the_options_is_passed_over() -> None:
+    own = {"provider": "curlew", "owner": "me", "option.topic": "orders", "queryName": "q"}
+    own |= {"checkpointLocation": "/c"}
+    for parse in (parse_stream_options, parse_batch_options, parse_sink_options):
+        parse({**REQUIRED, **own})
+
+
+def test_a_path_is_the_topic() -> None:
+    given = {"endpoint": "http://127.0.0.1:8710", "path": "orders"}
+    assert parse_batch_options(given).topics == TopicChoice(("orders",))
+    assert parse_sink_options(given).topic == "orders"
+    for parse in (parse_stream_options, parse_sink_options):
+        with pytest.raises(OptionConflict, match="'topic' and 'path' exclude each other"):
+            parse({**given, "topic": "other"})
+
+
+def test_several_topics_in_one_name_are_answered_with_the_option_for_them() -> None:
+    with pytest.raises(OptionInvalid, match="several topics are given by 'topics'"):
+        parse_batch_options({**REQUIRED, "topic": "orders,invoices"})
+
+
+def test_the_case_of_a_point_does_not_matter() -> None:
+    assert parse_batch_options({**REQUIRED, "startingOffsets": "Earliest"}).starting.default == (
+        "earliest"
+    )
+
+
+@pytest.mark.parametrize(
+    ("parse", "name", "value", "words"),
+    [
+        (parse_batch_options, "maxOffsetsPerTrigger", "5", "is for streams"),
+        (parse_batch_options, "minOffsetsPerTrigger", "5", "is for streams"),
+        (parse_batch_options, "maxTriggerDelay", "5s", "is for streams"),
+        (parse_batch_options, "pollWaitMs", "5", "is for streams"),
+        (parse_stream_options, "endingOffsets", "latest", "is for batch reads"),
+        (parse_stream_options, "sendMaxMessages", "5", "is for writing"),
+        (parse_batch_options, "idempotence", "true", "is for writing"),
+        (parse_sink_options, "startingOffsets", "latest", "is for reading"),
+        (parse_sink_options, "includeHeaders", "true", "is for reading"),
+    ],
+)
+def test_an_option_that_means_nothing_here_is_refused_everywhere(
+    parse: Callable[[Mapping[str, str]], object], name: str, value: str, words: str
+) -> None:
+    with pytest.raises(OptionConflict, match=f"'{name}' {words}"):
+        parse({**REQUIRED, name: value})

@@ -28,7 +28,6 @@ from pyspark_curlew.errors import (
     ConnectorError,
     OptionConflict,
     OptionInvalid,
-    OptionUnknown,
     ProducerFenced,
     ProtocolViolation,
     RowRefused,
@@ -78,7 +77,7 @@ def schema_of(text: str) -> StructType:
 
 
 def source_of(endpoint: str, **given: str) -> CurlewDataSource:
-    options = {"endpoint": endpoint, "retryBackoffMs": "0", **given}
+    options = {"endpoint": endpoint, **given}
     return CurlewDataSource(CaseInsensitiveDict(options))
 
 
@@ -194,8 +193,8 @@ def test_a_topic_that_is_not_there(node: FakeNode) -> None:
             {"topic": "t", "startingOffsets": "earliest"},
             "value string",
             False,
-            OptionUnknown,
-            "not known",
+            OptionConflict,
+            "'startingOffsets' is for reading",
         ),
         (
             {"topic": "t"},
@@ -341,7 +340,7 @@ def test_two_attempts_of_a_task_at_once(tmp_path: Path) -> None:
     with run_real_node(tmp_path) as node:
         node.add_topic("orders", 2)
         with ThreadPoolExecutor(2) as attempts:
-            given = {"sendMaxMessages": "3", "retries": "100", "retryBackoffMs": "1"}
+            given = {"sendMaxMessages": "3", "retryTimeoutMs": "60000"}
             runs = [
                 attempts.submit(lambda: task(node.base_url, rows, 0, **given)) for _ in range(2)
             ]
@@ -352,10 +351,10 @@ def test_two_attempts_of_a_task_at_once(tmp_path: Path) -> None:
 def test_a_commit_of_the_sink_that_fails_and_is_repeated(node: FakeNode) -> None:
     """The query ends with the error; the batch is repeated, and what it sends is known already."""
     options = parse_sink_options(
-        {"endpoint": node.base_url, "topic": "orders", "retries": "1", "retryBackoffMs": "0"}
+        {"endpoint": node.base_url, "topic": "orders", "retryTimeoutMs": "0"}
     )
     writer = CurlewStreamWriter(options)
-    node.faults = [refusal(503), refusal(503)]
+    node.faults = [refusal(503)]
     with pytest.raises(ServiceUnavailable, match="closing batch 3"):
         writer.commit([Sent(1, "spark:q1")], 3)
     writer.commit([Sent(1, "spark:q1")], 3)
@@ -428,7 +427,7 @@ def test_a_request_whose_answer_was_lost_is_stored_once(tmp_path: Path) -> None:
         rule = Dropping(every=3)
         with run_proxy(node.base_url, rule) as endpoint:
             rows = [b"%d" % number for number in range(50)]
-            task(endpoint, rows, 0, sendMaxMessages="2", retryBackoffMs="0")
+            task(endpoint, rows, 0, sendMaxMessages="2")
         assert rule.dropped.is_set()
         assert values_at(node.base_url) == list(range(50))
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark_curlew.listener import GroupCommitListener
 
 from spark_connector.tests.support.fake_node import FakeNode, run_fake_node
 from spark_connector.tests.support.real_node import RealNode, run_real_node
@@ -225,17 +224,37 @@ def test_a_batch_read(spark: SparkSession, node: RealNode, topic: str) -> None:
     assert spark.read.format("curlew").options(**given).load().count() == 0
 
 
-def test_the_listener_commits_the_last_batch_too(
+def test_a_group_is_told_of_the_last_batch_too(
     spark: SparkSession, node: RealNode, read_all: Callable[..., None], topic: str
 ) -> None:
     node.send(topic, 0, *bodies("a", 5))
-    listener = GroupCommitListener("etl", {"endpoint": node.base_url})
-    spark.streams.addListener(listener)
-    try:
-        read_all(node.base_url, topic, consumerGroup="etl", maxOffsetsPerTrigger="2")
-        wait_until(lambda: node.committed("etl", topic).get(0) == 5)
-    finally:
-        spark.streams.removeListener(listener)
+    for count in (5, 12):
+        read_all(node.base_url, topic, consumerGroup="etl", maxOffsetsPerTrigger="5")
+        assert node.committed("etl", topic).get(0) == count, "one batch, or several"
+        node.send(topic, 0, *bodies("b", 7))
+
+
+def test_code_that_was_written_for_kafka(
+    spark: SparkSession, node: RealNode, topic: str, tmp_path: Path
+) -> None:
+    """`.load(topic)`, `partition` and `headers` both ways, a view, and what Spark's tables add."""
+    node.send(topic, 1, *bodies("a", 3))
+    copy = f"{topic}-copy"
+    node.add_topic(copy, 2)
+    reader = spark.read.format("curlew").option("endpoint", node.base_url)
+    read = reader.option("includeHeaders", "true").load(topic)
+    assert {row.partition for row in read.collect()} == {1}
+    changed = read.selectExpr("concat('x-', string(key)) AS key", "value", "partition", "headers")
+    writer = changed.write.format("curlew").option("endpoint", node.base_url).mode("append")
+    writer.save(copy)
+    copied = reader.load(copy).collect()
+    assert {(row.partition, row.tag, bytes(row.key)) for row in copied} == {
+        (1, "t", f"x-k-a{number:04}".encode()) for number in range(3)
+    }
+    options = f"endpoint '{node.base_url}', topic '{topic}'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW orders USING curlew OPTIONS ({options})")
+    assert spark.sql("SELECT count(*) FROM orders").first()[0] == 3
+    spark.sql("DROP VIEW orders")
 
 
 def test_what_a_stream_writes_is_read_again(

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark_curlew.errors import DataLoss, OptionInvalid, TopicNotFound
-from pyspark_curlew.listener import GroupCommitListener
 from pyspark_curlew.options import parse_stream_options
 from pyspark_curlew.planning import QueueRange
 from pyspark_curlew.stream import CurlewStreamReader
@@ -42,7 +41,7 @@ def time() -> Time:
 
 
 def reader_of(node: FakeNode, time: Time, **given: str) -> CurlewStreamReader:
-    defaults = {"startingOffsets": "earliest", "pollWaitMs": "0", "retries": "0"}
+    defaults = {"startingOffsets": "earliest", "pollWaitMs": "0", "retryTimeoutMs": "0"}
     if not {"topics", "topicsPattern"} & given.keys():
         defaults["topic"] = "orders"
     options = parse_stream_options({"endpoint": node.base_url, **defaults, **given})
@@ -241,7 +240,7 @@ def test_starting_at_a_time(node: FakeNode, time: Time) -> None:
 def test_a_group_is_told_the_next_offsets(node: FakeNode, time: Time) -> None:
     node.send("orders", 0, b"a", b"b")
     reader = reader_of(node, time, consumerGroup="etl")
-    reader.commit(first_end(reader))
+    reader.latestOffset(first_end(reader), ALL)
     assert node.committed == {("etl", "orders"): {0: 2, 1: 0}}
     again = reader_of(node, time, consumerGroup="etl", startingOffsets="committed")
     assert again.initialOffset()["topics"] == {"orders": {"0": 2, "1": 0}}
@@ -250,7 +249,7 @@ def test_a_group_is_told_the_next_offsets(node: FakeNode, time: Time) -> None:
 def test_nothing_is_committed_without_a_wish(node: FakeNode, time: Time) -> None:
     for given in ({}, {"consumerGroup": "etl", "commitOffsets": "false"}):
         reader = reader_of(node, time, **given)
-        reader.commit(first_end(reader))
+        reader.latestOffset(first_end(reader), ALL)
     assert node.committed == {}
 
 
@@ -265,12 +264,12 @@ def test_a_group_that_has_committed_nothing(node: FakeNode, time: Time) -> None:
 def test_a_commit_that_fails_is_one_warning(
     node: FakeNode, time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reader = reader_of(node, time, consumerGroup="etl", retries="8")
+    reader = reader_of(node, time, consumerGroup="etl", retryTimeoutMs="8000")
     end = first_end(reader)
     asked = len(node.requests)
     node.faults = [refusal(503)]
-    reader.commit(end)
-    assert len(node.requests) == asked + 1
+    reader.latestOffset(end, ALL)
+    assert len(node.requests) == asked + 2, "the commit is not tried again"
     assert "offsets of topic 'orders' are not committed: CURLEW_UNAVAILABLE" in caplog.text
 
 
@@ -282,14 +281,5 @@ def test_a_queue_that_is_gone_does_not_keep_the_others_from_being_committed(
     del node.topics["orders"][1]
     node.send("orders", 0, b"a")
     following = reader.latestOffset(end, ALL)
-    reader.commit(following)
+    reader.latestOffset(following, ALL)
     assert node.committed == {("etl", "orders"): {0: 1}}
-
-
-def test_the_listener_commits_our_sources_only(node: FakeNode, time: Time) -> None:
-    listener = GroupCommitListener("etl", {"endpoint": node.base_url})
-    for other in (None, "", "null", "17", '{"logOffset":3}', "not json"):
-        listener.commit(other)
-    assert node.requests == []
-    listener.commit(json.dumps({"fmt": "curlew", "v": 1, "topics": {"orders": {"1": 7}}}))
-    assert node.committed == {("etl", "orders"): {1: 7}}

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 from pyspark_curlew.client import CurlewClient, Pull
 from pyspark_curlew.errors import AccessDenied, DataLoss, ProtocolViolation
-from pyspark_curlew.options import SourceOptions, parse_stream_options
+from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.planning import QueueRange, QueueRanges, Task
 from pyspark_curlew.pulling import read_range
 from pyspark_curlew.retry import RetryPolicy, TryLater
 from pyspark_curlew.transport import Transport
 
+from spark_connector.tests.support.clock import Clock
 from spark_connector.tests.support.fake_node import (
     FakeNode,
     Fault,
@@ -27,6 +28,7 @@ from spark_connector.tests.support.fake_node import (
     truncation,
 )
 from spark_connector.tests.support.real_node import run_real_node
+from spark_connector.tests.support.sized import sized_options
 
 ORDERS_1 = QueueRange("orders", 1, 17, 20)
 ORDERS_0 = QueueRange("orders", 0, 1, 3)
@@ -47,12 +49,17 @@ def node() -> Iterator[FakeNode]:
 
 
 def options_of(url: str, **given: str) -> SourceOptions:
-    return parse_stream_options({"endpoint": url, "topics": "orders,trips", **given})
+    return sized_options({"endpoint": url, "topics": "orders,trips", **given})
 
 
 def read(node: FakeNode, task: Task = TASK, **given: str) -> list[pa.RecordBatch]:
     options = options_of(node.base_url, **given)
-    return list(read_range(task, options, CurlewClient(options.http, RetryPolicy(2, 0, 0))))
+    clock = Clock()
+    return list(
+        read_range(
+            task, options, CurlewClient(options.http, RetryPolicy(1_000, clock.sleep, clock.now))
+        )
+    )
 
 
 def rows(batches: list[pa.RecordBatch]) -> list[dict[str, object]]:

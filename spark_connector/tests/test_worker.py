@@ -1,5 +1,6 @@
 """What pyspark does with the connector in its worker processes, without a JVM."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict, DataSource
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
 from pyspark.sql.worker.plan_data_source_read import records_to_arrow_batches
-from pyspark_curlew import CurlewDataSource, DefaultSource
+from pyspark_curlew import CurlewDataSource, DefaultSource, lag_of
 from pyspark_curlew.errors import OptionMissing, OptionUnknown, SchemaMismatch
 
 from spark_connector.tests.support.fake_node import FakeNode, run_fake_node
@@ -56,7 +57,7 @@ def test_the_batches_have_the_schema_that_spark_derives(
 def test_the_schema_is_the_documented_one(node: FakeNode) -> None:
     assert source_of(node, includeProperties="true").schema().simpleString() == (
         "struct<key:binary,value:binary,topic:string,queue:int,offset:bigint,timestamp:timestamp,"
-        "born_timestamp:timestamp,message_id:string,tag:string,properties:map<string,string>>"
+        "born_timestamp:timestamp,message_id:string,tag:string,partition:int,properties:map<string,string>>"
     )
 
 
@@ -76,6 +77,28 @@ def test_options_are_checked_when_the_schema_is_asked_for() -> None:
 def test_discovery_finds_the_source_under_its_name() -> None:
     assert issubclass(DefaultSource, DataSource)
     assert DefaultSource.name() == "curlew"
+
+
+def test_the_lag_is_told_by_kafkas_names(node: FakeNode) -> None:
+    node.add_topic("more", queues=1)
+    reader = source_of(node, topic="more").streamReader(source_of(node).schema())
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    node.send("more", 0, b"a", b"b")
+    assert reader.latestOffset(end, ReadAllAvailable()) != end
+    progress = {
+        "sources": [
+            {"endOffset": '{"logOffset": 3}', "latestOffset": None},
+            {"endOffset": json.dumps(end), "latestOffset": json.dumps(reader.reportLatestOffset())},
+        ]
+    }
+    average = node.topics["more"][0].state(0)["average_bytes"]
+    assert average is not None
+    expected = dict.fromkeys(("min", "max", "avg"), 2)
+    assert lag_of(progress) == {
+        **{f"{name}OffsetsBehindLatest": count for name, count in expected.items()},
+        "estimatedTotalBytesBehindLatest": 2 * average,
+    }
+    assert lag_of({"sources": []}) == {}
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+import google_crc32c
 import httpx
 import numpy as np
 import pytest
@@ -57,6 +58,12 @@ def reader() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def with_crc32(frame: bytes) -> bytes:
+    """The frame with the other checksum, which is the one that the Spark connector asks for."""
+    flags = bytes([frame[5] | FLAG_CRC32])
+    return frame[:5] + flags + frame[6:12] + struct.pack(">I", zlib.crc32(frame[32:])) + frame[16:]
 
 
 def decoded(frame: bytes, store_id: bytes = bytes(4)) -> Decoded:
@@ -175,7 +182,7 @@ def test_the_server_takes_and_gives_back(
     records = reader.read_frame(frame.content)
     assert [record["queue_offset"] for record in records] == [v["queue_offset"] for v in views]
     assert [record["body"] for record in records] == [body_of(v) for v in vector["records"]]
-    batch, _ = decoded(frame.content, bytes.fromhex(frame.headers["mq-store-id"]))
+    batch, _ = decoded(with_crc32(frame.content), bytes.fromhex(frame.headers["mq-store-id"]))
     rows = batch.to_pylist()
     assert [row["message_id"] for row in rows] == [view["message_id"] for view in views]
     assert [row["value"] for row in rows] == [body_of(v) for v in vector["records"]]
@@ -229,7 +236,11 @@ def test_the_server_answers_in_these_bytes(reader: ModuleType, vector: Vector) -
 
 @pytest.mark.parametrize("vector", ANSWERS, ids=name_of)
 def test_spark_decodes(vector: Vector) -> None:
-    batch, offsets = decoded(raw_of(vector))
+    raw = raw_of(vector)
+    if not raw[5] & FLAG_CRC32:
+        with pytest.raises(ProtocolViolation, match="not asked for"):
+            decoded(raw)
+    batch, offsets = decoded(with_crc32(raw))
     meant = vector["records"]
     assert offsets.tolist() == [each["queue_offset"] for each in meant]
     for row, each in zip(batch.to_pylist(), meant, strict=True):
@@ -246,7 +257,9 @@ def test_spark_decodes(vector: Vector) -> None:
 )
 def test_spark_refuses_what_is_damaged(vector: Vector) -> None:
     raw = bytearray(raw_of(vector))
+    is_sound = len(raw) >= 32 and not raw[5] & FLAG_CRC32
+    is_sound = is_sound and google_crc32c.value(bytes(raw[32:])) == int.from_bytes(raw[12:16])
     if len(raw) > 5:
         raw[5] |= 1  # it looks at answers only
     with pytest.raises((FrameDamaged, ProtocolViolation, Unsupported)):
-        decoded(bytes(raw))
+        decoded(with_crc32(bytes(raw)) if is_sound else bytes(raw))

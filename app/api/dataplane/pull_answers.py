@@ -32,11 +32,13 @@ class Form:
     force_base64: bool
     with_crc32: bool
     """Frames with CRC-32: the client checks what the node then need not look at."""
+    is_verified: bool
+    """The node is to look at each record all the same."""
     packing: bytes | None
 
     @property
     def may_be_in_place(self) -> bool:
-        return self.with_crc32 and self.packing is None
+        return self.with_crc32 and not self.is_verified and self.packing is None
 
 
 class Answer(Protocol):

@@ -51,11 +51,12 @@ class Pulling:
         query = Query(exchange.query, PULL_PARAMETERS)
         wait_seconds_max = self._limits.wait_seconds_max
         wait_s, headers = wait_of(exchange, query.wait_s(wait_seconds_max), wait_seconds_max)
-        checksum = query.choice("checksum", ("crc32c", "crc32"))
+        checksum = query.choice("checksum", ("crc32c", "crc32", "crc32-verified"))
         form = Form(
             kind=kind,
             force_base64=query.choice("body", ("auto", "base64")) == "base64",
-            with_crc32=kind == "frames" and checksum == "crc32",
+            with_crc32=kind == "frames" and checksum != "crc32c",
+            is_verified=checksum == "crc32-verified",
             packing=wanted_packing(exchange.headers.get(b"accept-encoding")),
         )
         in_place = form.may_be_in_place and exchange.can_send_files

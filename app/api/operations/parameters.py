@@ -55,8 +55,9 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
     ),
     "born_time_ms": (INTEGER, "when the message was made, by the producer's clock"),
     "checksum": (
-        {"type": "string", "enum": ["crc32c", "crc32"], "default": "crc32c"},
-        "of frames; crc32: what was found good before may come without another look, so check it",
+        {"type": "string", "enum": ["crc32c", "crc32", "crc32-verified"], "default": "crc32c"},
+        "of frames; crc32: what was found good before may come without another look, so check it;"
+        " crc32-verified: the node looks at each record",
     ),
     "clamp": (FLAG, "move an offset outside the bounds to the nearest one, and say so"),
     "credit": (POSITIVE, "at most so many unsettled messages at a time; default 16"),

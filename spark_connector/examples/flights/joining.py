@@ -31,7 +31,7 @@ def main() -> None:
         joined = _joined(session, flights_of(session, endpoint, topic, int(messages)))
         query = (
             joined.writeStream.format("curlew")
-            .options(endpoint=endpoint, topic=target, retries="30")
+            .options(endpoint=endpoint, topic=target)
             .option("checkpointLocation", f"{folder}/checkpoint-of-the-join")
             .trigger(availableNow=True)
             .start()

@@ -97,7 +97,7 @@ def flights_of(session: SparkSession, endpoint: str, topic: str, messages: int) 
     """The topic as a stream with one column, `flight`; a few batches for all of it."""
     stream = (
         session.readStream.format("curlew")
-        .options(endpoint=endpoint, topic=topic, startingOffsets="earliest", retries="30")
+        .options(endpoint=endpoint, topic=topic, startingOffsets="earliest")
         .option("maxOffsetsPerTrigger", str(batch_size(messages)))
         .load()
     )

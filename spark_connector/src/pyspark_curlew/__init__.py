@@ -7,13 +7,14 @@ Spark's discovery, which looks for `DefaultSource`, and by applications, which m
 
 from typing import TYPE_CHECKING
 
+from pyspark_curlew.progress import lag_of
 from pyspark_curlew.source import CurlewDataSource
 from pyspark_curlew.worker_python import warn_of_other_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CurlewDataSource", "DefaultSource", "register"]
+__all__ = ["CurlewDataSource", "DefaultSource", "lag_of", "register"]
 
 
 class DefaultSource(CurlewDataSource):

@@ -3,7 +3,7 @@
 The range is cut into windows; the first pulls of the next windows are under way while the current
 one is decoded and handed to Spark. A window that needs more than one pull (its messages are large)
 gets the rest when it is its turn, and the windows after it are cut smaller, so that no more than
-`prefetch` answers of `pullMaxBytes` wait. Windows end at multiples of their size, which is itself a
+`AHEAD` answers of `pull_max_bytes` wait. Windows end at multiples of their size, which is itself a
 multiple of `BLOCK_RECORDS` where it can be: such pulls cost the service least. Called by `pulling`;
 not for several threads.
 """
@@ -18,6 +18,10 @@ from pyspark_curlew.planning import QueueRange
 
 BLOCK_RECORDS: Final = 128
 """Messages of which the service knows a checksum, from multiples on (the batch frame's page)."""
+
+
+AHEAD: Final = 1
+"""Requests under way ahead of their turn."""
 
 
 class _Window(NamedTuple):
@@ -46,8 +50,8 @@ class ReadAhead:
         """Where the next window begins."""
         self._size = options.pull_max_messages
         self._threads: ThreadPoolExecutor | None = None
-        if options.prefetch and wanted.size > self._size:
-            self._threads = ThreadPoolExecutor(options.prefetch, "curlew-pull")
+        if wanted.size > self._size:
+            self._threads = ThreadPoolExecutor(AHEAD, "curlew-pull")
 
     def pull(self, position: int, wait_s: int = 0) -> Pulled | OutOfRange:
         """The messages from `position` on; perhaps only those up to the next window."""
@@ -78,7 +82,7 @@ class ReadAhead:
         if self._threads is None:
             return
         self._planned = max(self._planned, reached)
-        while len(self._windows) < self._options.prefetch and self._planned < self._wanted.end:
+        while len(self._windows) < AHEAD and self._planned < self._wanted.end:
             start = self._planned
             end = self._end_of_window(start, self._wanted.end)
             answer = self._threads.submit(self._pull, start, end, 0)

@@ -4,17 +4,16 @@ The range does not grow while the query runs, however often Spark asks for the t
 Spark: `partitions` on the driver, `read` on the executors.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_curlew.catalog import Catalog
 from pyspark_curlew.client import CurlewClient
 from pyspark_curlew.loss import report_loss
 from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.planning import Task, clamp, plan_tasks, ranges_between
-from pyspark_curlew.pushdown import Restriction, restriction_of
 from pyspark_curlew.resolving import resolve
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ class CurlewBatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._tasks: list[Task] | None = None
-        self._restriction = Restriction()
 
     def partitions(self) -> Sequence[Task]:
         if self._tasks is None:
@@ -43,23 +41,11 @@ class CurlewBatchReader(DataSourceReader):
 
     def _plan(self) -> list[Task]:
         options = self._options
-        found = Catalog(options, CurlewClient(options.http)).lookups()
+        found = Catalog(options, CurlewClient(options.http.for_load)).lookups()
         start = resolve(options.starting, found, "startingOffsets")
         end = resolve(options.ending, found, "endingOffsets")
         for key in start:
-            start[key], end[key] = self._restriction.between(
-                key, start[key], max(start[key], end[key]), found.at_time
-            )
+            end[key] = max(start[key], end[key])
         readable, lost = clamp(ranges_between(start, end), found.earliest, found.latest)
         report_loss([str(part) for part in lost], fail=options.fail_on_data_loss)
         return plan_tasks(readable, options.tasks)
-
-
-class FilteringBatchReader(CurlewBatchReader):
-    """Reads less where Spark's filters say so. A class of its own: Spark refuses a reader that
-    takes filters unless `spark.sql.python.filterPushdown.enabled` is on."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take note, and give all of them back, for Spark to apply to the rows."""
-        self._restriction = restriction_of(filters)
-        return filters

@@ -106,7 +106,7 @@ def _offsets(
 ) -> tuple[Point, ByQueue]:
     """The point, or the JSON with the point for queues that it does not name."""
     value = reader.text(name, default)
-    point = _POINTS.get(value)
+    point = _POINTS.get(value.lower())
     if point is not None:
         return point, {}
     like = '{"orders":{"0":23,"1":-2}} (-2 earliest, -1 latest), nor earliest or latest'

@@ -7,11 +7,10 @@ and `commits` on the driver and by `pulling` and `sending` on the executors.
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, quote_plus
 
-from pyspark_curlew.crc32 import IS_FAST
 from pyspark_curlew.errors import (
     ConnectorError,
     EpochSealed,
@@ -29,9 +28,6 @@ from pyspark_curlew.transport import Answer, Call, Request, Transport, describe,
 
 _JSON: Final = {"Accept": "application/json"}
 _PAGE: Final = 1000
-PULL_MESSAGES_MAX: Final = 10_000
-PULL_BYTES_MAX: Final = 8 * 1024 * 1024
-"""The service's `pull_messages_max` and `pull_bytes_max`, for pulls without CRC-32."""
 TOPICS_MAX: Final = 256
 """Topics that one call for positions takes: the service's `topics_per_look_max`."""
 NAMES_BYTES_MAX: Final = 30 * 1024
@@ -115,7 +111,7 @@ class CurlewClient:
 
     def __init__(self, options: HttpOptions, policy: RetryPolicy | None = None) -> None:
         self._transport = Transport(options, policy)
-        self._once = Transport(replace(options, retries=0), RetryPolicy(0, 0, 0))
+        self._once = Transport(options, RetryPolicy(0))
 
     def topic_names(self) -> list[str]:
         """All topics of the service, by name."""
@@ -216,16 +212,14 @@ class CurlewClient:
     def pull(self, wanted: Pull, wait_s: int = 0) -> Pulled | OutOfRange:
         """Messages of one queue; the service may wait for the first one.
 
-        Asks for CRC-32 first, with which the service need not look at the messages. Where that does
-        not fit, it is asked to look.
+        The service need not look at the messages, for the frame is checked here. Where it is
+        damaged, the service is asked to look.
         """
 
         def attempt() -> Pulled | OutOfRange:
-            if IS_FAST:
-                unseen = _pull_request(wanted, wait_s, is_checked_here=True)
-                with suppress(FrameDamaged):
-                    return self._found(wanted, self._transport.once(unseen))
-            seen = _pull_request(wanted, wait_s, is_checked_here=False)
+            with suppress(FrameDamaged):
+                return self._found(wanted, self._transport.once(_pull_request(wanted, wait_s)))
+            seen = _pull_request(wanted, wait_s, checksum="crc32-verified")
             try:
                 return self._found(wanted, self._transport.once(seen))
             except FrameDamaged as damage:
@@ -243,7 +237,7 @@ class CurlewClient:
         with suppress(TryLater), ExitStack() as stack:
             calls = []
             for each in wanted:
-                call = self._transport.begin(_pull_request(each, 0, is_checked_here=IS_FAST))
+                call = self._transport.begin(_pull_request(each, 0))
                 stack.callback(call.close)
                 calls.append(call)
             return [self._found_at_once(*each) for each in zip(wanted, calls, strict=True)]
@@ -281,20 +275,6 @@ class CurlewClient:
                 _require_answer(document.get("status") == "SEND_OK", answer)
 
         self._transport.run(f"sending to topic {topic!r} queue {queue}", request, read)
-
-    def send_lines(self, topic: str, lines: bytes, claim: Claim | None) -> None:
-        """Store messages given as JSON, one on a line, all or none; as `send` in all else."""
-        headers = {**_JSON, "Content-Type": "application/x-ndjson"}
-        headers |= {"Prefer": "handling=strict"} if claim is None else claim.headers
-        path = f"/v1/topics/{_quoted(topic)}/messages:batch"
-        request = Request("POST", path, {"spread": "true"}, headers, lines)
-
-        def read(answer: Answer) -> None:
-            if claim is None or not _is_stored(answer, claim.producer):
-                document = self._document(answer, f"topic {topic!r}")
-                _require_answer(isinstance(document.get("results"), list), answer)
-
-        self._transport.run(f"sending to topic {topic!r} for later", request, read)
 
     def plan(self, topic: str, producer: Producer, messages_per_turn: int) -> Plan:
         """How the producer's epoch fills the topic: as it has now and as is given, the first time;
@@ -432,22 +412,17 @@ def _positions_of(body: Buffer) -> Positions:
         raise ProtocolViolation(f"the positions cannot be read: {_shown(body)}") from None
 
 
-def _pull_request(wanted: Pull, wait_s: int, *, is_checked_here: bool) -> Request:
-    """With `is_checked_here` the service need not look at the messages: they come with CRC-32."""
-    messages, size = wanted.max_messages, wanted.max_bytes
-    if not is_checked_here:
-        messages, size = min(messages, PULL_MESSAGES_MAX), min(size, PULL_BYTES_MAX)
+def _pull_request(wanted: Pull, wait_s: int, *, checksum: str = "crc32") -> Request:
     query: dict[str, str | int] = {
         "offset": wanted.offset,
         "until_offset": wanted.end_offset,
-        "max_messages": messages,
-        "max_bytes": size,
+        "max_messages": wanted.max_messages,
+        "max_bytes": wanted.max_bytes,
         "wait": wait_s,
+        "checksum": checksum,
     }
     if wanted.filter_tags is not None:
         query["filter"] = wanted.filter_tags
-    if is_checked_here:
-        query["checksum"] = "crc32"
     path = f"/v1/topics/{_quoted(wanted.topic)}/queues/{wanted.queue}/messages"
     return Request("GET", path, query, {"Accept": CONTENT_TYPE}, wait_s=wait_s, may_be_frame=True)
 

@@ -40,9 +40,10 @@ _COLUMNS: Final = [
     pa.field("born_timestamp", _TIMESTAMP),
     pa.field("message_id", pa.string()),
     pa.field("tag", pa.string()),
+    pa.field("partition", pa.int32()),
 ]
-_SCHEMA: Final = pa.schema(_COLUMNS)
-_SCHEMA_WITH_PROPERTIES: Final = pa.schema([*_COLUMNS, pa.field("properties", _MAP)])
+_HEADER: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_HEADERS: Final = pa.list_(pa.field("element", _HEADER))
 
 
 class Origin(NamedTuple):
@@ -61,7 +62,12 @@ class Decoded(NamedTuple):
 
 
 def decode(
-    frame: Frame, origins: Sequence[Origin], store_id: bytes, *, include_properties: bool
+    frame: Frame,
+    origins: Sequence[Origin],
+    store_id: bytes,
+    *,
+    include_properties: bool,
+    include_headers: bool = False,
 ) -> Decoded:
     """Turn all records of `frame` into rows; `origins` are those of all, in their order.
 
@@ -73,20 +79,29 @@ def decode(
     tag = properties.find(TAG)
     keys = properties.first_words(properties.find(KEYS))
     key = either(properties.find(SHARDING_KEY), keys)
+    queues = fixed(pa.int32(), _repeated([each.queue for each in origins], origins))
     arrays = [
         gather(pa.binary(), text, key),
         _bodies(fields.bodies),
         _topics(origins),
-        fixed(pa.int32(), _repeated([each.queue for each in origins], origins)),
+        queues,
         fixed(pa.int64(), fields.queue_offset),
         fixed(_TIMESTAMP, fields.store_ms * 1000),
         fixed(_TIMESTAMP, fields.born_ms * 1000),
         _message_ids(properties, text, fields, store_id),
         gather(pa.string(), text, tag),
+        queues,
     ]
-    if include_properties:
-        arrays.append(_properties_map(properties, text))
-    schema = _SCHEMA_WITH_PROPERTIES if include_properties else _SCHEMA
+    shown = list(_COLUMNS)
+    if include_properties or include_headers:
+        pairs = _pairs(properties, text)
+        if include_properties:
+            arrays.append(pairs.as_map())
+            shown.append(pa.field("properties", _MAP))
+        if include_headers:
+            arrays.append(pairs.as_headers())
+            shown.append(pa.field("headers", _HEADERS))
+    schema = pa.schema(shown)
     return Decoded(pa.RecordBatch.from_arrays(arrays, schema=schema), fields.queue_offset)
 
 
@@ -168,16 +183,41 @@ def _derived_ids(fields: Fields, store_id: bytes) -> pa.Array:
     )
 
 
-def _properties_map(properties: PropertyText, text: pa.Buffer) -> pa.Array:
+class _Named(NamedTuple):
+    """Names and values of the properties of all rows; `limits` are where each row's begin."""
+
+    limits: NDArray[np.int32]
+    names: pa.Array
+    values: pa.Array
+
+    def as_map(self) -> pa.Array:
+        entries = pa.Array.from_buffers(
+            _ENTRY, len(self.names), [None], children=[self.names, self.values]
+        )
+        return self._rows_of(_MAP, entries)
+
+    def as_headers(self) -> pa.Array:
+        values = pa.Array.from_buffers(pa.binary(), len(self.values), self.values.buffers())
+        entries = pa.Array.from_buffers(
+            _HEADER, len(self.names), [None], children=[self.names, values]
+        )
+        return self._rows_of(_HEADERS, entries)
+
+    def _rows_of(self, kind: pa.DataType, entries: pa.Array) -> pa.Array:
+        count = len(self.limits) - 1
+        buffers = [None, pa.py_buffer(self.limits)]
+        return pa.Array.from_buffers(kind, count, buffers, children=[entries])
+
+
+def _pairs(properties: PropertyText, text: pa.Buffer) -> _Named:
     """All properties but those of the store and the broker, which are no more the message's than
     its position is. The checksum is left out first: every record has one."""
     pairs = _shown(properties.pairs(without=CHECKSUM), text)
     names = gather(pa.string(), text, all_present(pairs.name_starts, pairs.name_ends))
     values = gather(pa.string(), text, all_present(pairs.name_ends + 1, pairs.value_ends))
-    entries = pa.Array.from_buffers(_ENTRY, len(names), [None], children=[names, values])
     count = len(properties.bounds) - 1
     limits = np.searchsorted(pairs.rows, np.arange(count + 1)).astype(np.int32)
-    return pa.Array.from_buffers(_MAP, count, [None, pa.py_buffer(limits)], children=[entries])
+    return _Named(limits, names, values)
 
 
 _ENTRY: Final = pa.struct(

@@ -1,7 +1,7 @@
 """Offsets committed to a consumer group, so that the service's own tools show a query's progress.
 
 Never what decides where a query goes on: the checkpoint does. A commit that fails is logged and
-passed over, for an exception here would end the query. Called by `stream` and `listener`.
+passed over, for an exception here would end the query. Called by `stream`.
 """
 
 import logging

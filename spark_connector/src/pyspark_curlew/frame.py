@@ -1,28 +1,38 @@
 """The batch frame `application/vnd.curlew.batch`: header, sizes, checksum. Version 1, answers only.
 
-    0  magic "CRLW" · 4 version · 5 flags · 6 zero (2) · 8 record count (4) · 12 checksum of all
-    that follows the header (4): CRC-32C, or CRC-32 with flag 8 · 16 first queue offset (8) · 24
-    bytes of records (8) · 32 sizes (4 each) · tag hashes (8 each, with flag 4) · the records, back
-    to back. All big-endian.
+    0  magic "CRLW" · 4 version · 5 flags · 6 zero (2) · 8 record count (4) · 12 CRC-32 of all that
+    follows the header (4), with flag 8 · 16 first queue offset (8) · 24 bytes of records (8) · 32
+    sizes (4 each) · tag hashes (8 each, with flag 4) · the records, back to back. All big-endian.
 
 Of what is inside a record `records` and `parting` know. Invariant of a frame: the checksum held,
 and the sizes add up to all of it. The layout is the server's; the constants stand here again
-because the connector shares no code with it. Called by `exchange`, while a frame comes, and by
+because the connector shares no code with it. Called by `reply`, while a frame comes, and by
 `client` and `together`.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_curlew.crc32 import crc32
-from pyspark_curlew.crc32c import Checksum, crc32c
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation
 from pyspark_curlew.parting import Parted, pieces_of, read_parted
 from pyspark_curlew.sources import Buffer, InMemory, Source
+
+
+def _crc32() -> Callable[[Any, int], int]:
+    """CRC-32, as of gzip: from ISA-L, or from zlib, which every Python has and which is slower."""
+    try:
+        from isal.isal_zlib import crc32
+    except ImportError:
+        return zlib.crc32
+    return crc32
+
+
+crc32: Final = _crc32()
 
 CONTENT_TYPE: Final = "application/vnd.curlew.batch"
 
@@ -30,7 +40,6 @@ _HEADER: Final = struct.Struct(">4sBBHIIqq")
 _MAGIC: Final = b"CRLW"
 _VERSION: Final = 1
 _FLAG_ANSWER: Final = 1
-_FLAG_ZSTD: Final = 2
 _FLAG_TAG_HASHES: Final = 4
 FLAG_CRC32: Final = 8
 
@@ -80,7 +89,7 @@ def read_frame(source: Source, size: int) -> Frame:
             f"the answer is not a batch frame of version {_VERSION}"
             f" (it begins with {magic!r}, version {version})"
         )
-    if not flags & _FLAG_ANSWER or flags & _FLAG_ZSTD:
+    if flags & ~_FLAG_TAG_HASHES != _FLAG_ANSWER | FLAG_CRC32:
         raise ProtocolViolation(f"the batch frame has flags {flags:#x}, which were not asked for")
     index_bytes = count * (12 if flags & _FLAG_TAG_HASHES else 4)
     if record_bytes < 0 or size - _HEADER.size != index_bytes + record_bytes:
@@ -88,23 +97,20 @@ def read_frame(source: Source, size: int) -> Frame:
             f"the batch frame has {size - _HEADER.size} bytes after its header;"
             f" {index_bytes + record_bytes} were announced"
         )
-    function: Checksum = crc32 if flags & FLAG_CRC32 else crc32c
     index = np.frombuffer(source.take(index_bytes), dtype=np.uint8)
     sizes = index[: 4 * count].view(">u4").astype(np.int64)
     if int(sizes.sum()) != record_bytes:
         raise FrameDamaged("the record sizes of the batch frame do not add up")
-    frame, found = _records(source, sizes, function, function(index))
+    frame, found = _records(source, sizes, crc32(index, 0))
     if found != checksum:
         raise FrameDamaged("the checksum of the batch frame does not match")
     return frame
 
 
-def _records(
-    source: Source, sizes: NDArray[np.int64], checksum: Checksum, before: int
-) -> tuple[Frame, int]:
+def _records(source: Source, sizes: NDArray[np.int64], before: int) -> tuple[Frame, int]:
     """The frame, and the checksum of all of it behind the header."""
     pieces = pieces_of(sizes)
     if pieces is None:
         data = np.frombuffer(source.take(int(sizes.sum())), dtype=np.uint8)
-        return Block(data, np.cumsum(sizes) - sizes, sizes), checksum(data, before)
-    return read_parted(source, sizes, pieces, checksum, before)
+        return Block(data, np.cumsum(sizes) - sizes, sizes), crc32(data, before)
+    return read_parted(source, sizes, pieces, crc32, before)

@@ -6,7 +6,7 @@ the request. Invariant: no secret is in the `repr` of the options nor in an erro
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -27,12 +27,14 @@ HTTP_NAMES: Final = (
     HEADER_PREFIX,
     "connectTimeoutMs",
     "readTimeoutMs",
-    "retries",
-    "retryBackoffMs",
-    "retryMaxBackoffMs",
+    "retryTimeoutMs",
     "compression",
 )
-Compression = Literal["none", "zstd", "gzip"]
+Compression = Literal["none", "zstd"]
+RETRY_TIMEOUT_MS: Final = 120_000
+"""As Kafka's clients: a node that restarts, or moves to another machine, ends no query."""
+LOAD_TIMEOUT_MS: Final = 10_000
+"""Where somebody waits for the plan of a batch read: a wrong address shows soon."""
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 TIME_MS_MAX: Final = 24 * 3_600_000
 """No request waits for longer than a day; the system's calls do not take any number."""
@@ -74,20 +76,26 @@ class TlsOptions:
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """How to reach the service. Times in milliseconds; `retries` does not count the first try."""
+    """How to reach the service. Times in milliseconds."""
 
     endpoints: tuple[str, ...]
     """Base addresses of one service, tried in turn."""
     connect_timeout_ms: int
     read_timeout_ms: int
-    retries: int
-    retry_backoff_ms: int
-    retry_max_backoff_ms: int
+    retry_timeout_ms: int
+    """Attempts go on for so long after the first failure; 0: there is one attempt."""
+    load_timeout_ms: int
+    """The same while a batch read is planned."""
     credentials: Credentials = Credentials()
     tls: TlsOptions = TlsOptions()
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     compression: Compression = "none"
     """Of frames, in both directions."""
+
+    @property
+    def for_load(self) -> "HttpOptions":
+        """These, for planning a batch read."""
+        return replace(self, retry_timeout_ms=self.load_timeout_ms)
 
 
 def read_http_options(reader: OptionReader) -> HttpOptions:
@@ -97,16 +105,17 @@ def read_http_options(reader: OptionReader) -> HttpOptions:
         endpoints=endpoints,
         connect_timeout_ms=reader.whole("connectTimeoutMs", 5000, minimum=1, maximum=TIME_MS_MAX),
         read_timeout_ms=reader.whole("readTimeoutMs", 30_000, minimum=1, maximum=TIME_MS_MAX),
-        retries=reader.whole("retries", 8, minimum=0),
-        retry_backoff_ms=reader.whole("retryBackoffMs", 50, minimum=0, maximum=TIME_MS_MAX),
-        retry_max_backoff_ms=reader.whole(
-            "retryMaxBackoffMs", 5000, minimum=0, maximum=TIME_MS_MAX
-        ),
+        retry_timeout_ms=_retry_timeout_ms(reader, RETRY_TIMEOUT_MS),
+        load_timeout_ms=_retry_timeout_ms(reader, LOAD_TIMEOUT_MS),
         credentials=_credentials(reader),
         tls=_tls(reader, endpoints),
         headers=_headers(reader),
         compression=_compression(reader),
     )
+
+
+def _retry_timeout_ms(reader: OptionReader, default: int) -> int:
+    return reader.whole("retryTimeoutMs", default, minimum=0, maximum=TIME_MS_MAX)
 
 
 def _endpoints(reader: OptionReader) -> tuple[str, ...]:
@@ -138,8 +147,7 @@ def _is_address(endpoint: str) -> bool:
 
 
 def _compression(reader: OptionReader) -> Compression:
-    value = reader.choice("compression", "none", "none", "zstd", "gzip")
-    return "zstd" if value == "zstd" else "gzip" if value == "gzip" else "none"
+    return "zstd" if reader.choice("compression", "none", "none", "zstd") == "zstd" else "none"
 
 
 def _without_user(address: str) -> str:

@@ -66,9 +66,9 @@ class StreamOffset:
         document: dict[str, object] = {"fmt": FORMAT, "v": VERSION}
         if self.fresh:
             document["fresh"] = True
-        document["topics"] = _nested(self.positions)
+        document["topics"] = nested(self.positions)
         if self.begun_at:
-            document["from"] = _nested(self.begun_at)
+            document["from"] = nested(self.begun_at)
         if self.generations:
             document["generations"] = dict(sorted(self.generations.items()))
         if self.tasks is not None:
@@ -86,15 +86,16 @@ class StreamOffset:
                 f" reads version {VERSION}; use the connector version that wrote it, or a newer one"
             )
         return cls(
-            positions=_flat(document.get("topics")),
-            begun_at=_flat(document.get("from", {})),
+            positions=positions_of(document.get("topics")),
+            begun_at=positions_of(document.get("from", {})),
             fresh=document.get("fresh") is True,
             generations=_numbers(document.get("generations", {})),
             tasks=_tasks(document.get("tasks")),
         )
 
 
-def _nested(positions: Positions) -> dict[str, dict[str, int]]:
+def nested(positions: Positions) -> dict[str, dict[str, int]]:
+    """Topic to queue to number, as JSON has it."""
     topics: dict[str, dict[str, int]] = {}
     for key in sorted(positions):
         topics.setdefault(key.topic, {})[str(key.queue)] = positions[key]
@@ -121,7 +122,8 @@ def _tasks(found: object) -> TaskLimits | None:
         raise OffsetVersionUnknown("the checkpoint's offset has 'tasks' of another form") from None
 
 
-def _flat(topics: object) -> dict[TopicQueue, int]:
+def positions_of(topics: object) -> dict[TopicQueue, int]:
+    """The opposite of `nested`; raises `OffsetVersionUnknown`."""
     if not isinstance(topics, Mapping):
         raise OffsetVersionUnknown("the checkpoint's offset has no 'topics'")
     positions: dict[TopicQueue, int] = {}

@@ -2,6 +2,7 @@
 
 No Spark, no I/O. Names are compared without regard to case, as Spark does. A name that is not
 listed is refused with the nearest one that is: a typing mistake must not silently become a default.
+What Spark itself puts beside a user's options is passed over.
 Values of secret options are never repeated in a message. Called by the modules that hold options.
 """
 
@@ -12,15 +13,28 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing, OptionUnknown
+from pyspark_curlew.kafka_names import hint_for
 
 HEADER_PREFIX: Final = "headers."
+_OF_SPARK: Final = frozenset(
+    {
+        *("checkpointlocation", "queryname"),
+        *("provider", "owner", "external", "location", "comment", "is_managed_location"),
+    }
+)
+"""What Spark's own readers, writers and tables pass on."""
+_OF_SPARK_PREFIX: Final = "option."
 _UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class OptionReader:
     """Options by name, with messages that name the option as documented."""
 
-    def __init__(self, given: Mapping[str, str], known: Sequence[str]) -> None:
+    def __init__(
+        self, given: Mapping[str, str], known: Sequence[str], elsewhere: Mapping[str, str] = {}
+    ) -> None:
+        """`elsewhere`: names that have a meaning in another place, and which place that is."""
+        others = {name.lower(): (name, place) for name, place in elsewhere.items()}
         names = {name.lower(): name for name in known}
         self._values: dict[str, str] = {}
         self.headers: dict[str, str] = {}
@@ -30,7 +44,10 @@ class OptionReader:
                 self._values[found] = value
             elif name.lower().startswith(HEADER_PREFIX) and HEADER_PREFIX in known:
                 self.headers[name[len(HEADER_PREFIX) :]] = value
-            else:
+            elif name.lower() in others:
+                documented, place = others[name.lower()]
+                raise OptionConflict(f"option {documented!r} is for {place}")
+            elif name.lower() not in _OF_SPARK and not name.lower().startswith(_OF_SPARK_PREFIX):
                 raise OptionUnknown(f"option {name!r} is not known{_suggestion(name, known)}")
 
     def given(self, *names: str) -> list[str]:
@@ -112,6 +129,9 @@ class OptionReader:
 
 
 def _suggestion(name: str, known: Sequence[str]) -> str:
+    hint = hint_for(name)
+    if hint is not None:
+        return f"; {hint}"
     lowered = {each.lower(): each for each in known}
     nearest = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
     if nearest:

@@ -23,33 +23,36 @@ from pyspark_curlew.http_options import HTTP_NAMES, HttpOptions, read_http_optio
 from pyspark_curlew.offsets import TaskLimits
 from pyspark_curlew.option_reader import OptionReader
 
-KNOWN: Final = (
-    "topic",
-    "topics",
-    "topicsPattern",
-    "queues",
-    *STARTING_NAMES,
-    *ENDING_NAMES,
+_OF_STREAMS: Final = (
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
+    "commitOffsets",
+    "pollWaitMs",
+)
+KNOWN: Final = (
+    "topic",
+    "topics",
+    "topicsPattern",
+    "path",
+    "queues",
+    *STARTING_NAMES,
+    *ENDING_NAMES,
+    *_OF_STREAMS,
     "minPartitions",
     "maxRecordsPerPartition",
     "minRecordsPerPartition",
     "failOnDataLoss",
     "includeProperties",
+    "includeHeaders",
     "filterTags",
-    "pushDownFilters",
     "consumerGroup",
-    "commitOffsets",
-    "pullMaxMessages",
-    "pullMaxBytes",
-    "prefetch",
-    "pollWaitMs",
-    "gcFreeze",
     *HTTP_NAMES,
 )
+"""`path` is what `.load("orders")` gives."""
+SINK_NAMES: Final = ("sendMaxMessages", "sendMaxBytes", "idempotence", "producerName")
+_OF_WRITING: Final = dict.fromkeys(SINK_NAMES, "writing; this reads")
 
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9_%-]{1,255}")
 
@@ -86,39 +89,38 @@ class SourceOptions:
     tasks: TaskLimits
     fail_on_data_loss: bool
     include_properties: bool
+    include_headers: bool
     filter_tags: str | None
     """The service's filter expression; None: all messages."""
-    push_down_filters: bool
     consumer_group: str | None
     commit_offsets: bool
-    pull_max_messages: int
-    pull_max_bytes: int
-    prefetch: int
     poll_wait_ms: int
-    gc_freeze: bool
-    """Keep what a Python worker has loaded out of its garbage collections."""
+    pull_max_messages: int = 16_384
+    pull_max_bytes: int = 16 * 1024 * 1024
+    """Of one request: not options, for measurements found nothing better."""
 
 
 def parse_stream_options(given: Mapping[str, str]) -> SourceOptions:
     """Check the options of a streaming read; raise an `Option...` error."""
-    reader = OptionReader(given, KNOWN)
+    reader = OptionReader(given, KNOWN, _OF_WRITING)
     for name in reader.given(*ENDING_NAMES):
         raise OptionConflict(f"option {name!r} is for batch reads; a stream has no end")
-    if reader.given("pushDownFilters"):
-        raise OptionConflict("option 'pushDownFilters' is for batch reads; streams get no filters")
     return _parse(reader, "latest")
 
 
 def parse_batch_options(given: Mapping[str, str]) -> SourceOptions:
     """Check the options of a batch read; raise an `Option...` error."""
-    options = _parse(OptionReader(given, KNOWN), "earliest")
+    reader = OptionReader(given, KNOWN, _OF_WRITING)
+    for name in reader.given(*_OF_STREAMS):
+        raise OptionConflict(f"option {name!r} is for streams; a batch read has no triggers")
+    options = _parse(reader, "earliest")
     check_batch_start(options.starting)
     return options
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """Check the options where it is not known yet whether a stream or a batch will be read."""
-    return _parse(OptionReader(given, KNOWN), "latest")
+    return _parse(OptionReader(given, KNOWN, _OF_WRITING), "latest")
 
 
 def _parse(reader: OptionReader, start: Point) -> SourceOptions:
@@ -136,15 +138,11 @@ def _parse(reader: OptionReader, start: Point) -> SourceOptions:
         ),
         fail_on_data_loss=reader.flag("failOnDataLoss", default=True),
         include_properties=reader.flag("includeProperties", default=False),
+        include_headers=reader.flag("includeHeaders", default=False),
         filter_tags=_filter(reader),
-        push_down_filters=reader.flag("pushDownFilters", default=False),
         consumer_group=group,
         commit_offsets=reader.flag("commitOffsets", default=group is not None),
-        pull_max_messages=reader.whole("pullMaxMessages", 16_384, minimum=1),
-        pull_max_bytes=reader.whole("pullMaxBytes", 16 * 1024 * 1024, minimum=1024),
-        prefetch=reader.whole("prefetch", 1, minimum=0),
         poll_wait_ms=reader.whole("pollWaitMs", 1000, minimum=0),
-        gc_freeze=reader.flag("gcFreeze", default=True),
     )
 
 
@@ -184,9 +182,11 @@ def _trigger(reader: OptionReader) -> TriggerLimits:
 
 
 def _topics(reader: OptionReader) -> TopicChoice:
-    choice = reader.at_most_one("topic", "topics", "topicsPattern")
+    choice = reader.at_most_one("topic", "topics", "topicsPattern", "path")
     if choice is None:
-        raise OptionMissing("option 'topic' (or 'topics', or 'topicsPattern') is required")
+        raise OptionMissing(
+            "option 'topic' (or 'topics', or 'topicsPattern', or .load(\"orders\")) is required"
+        )
     queues = _queues(reader)
     value = reader.text(choice)
     if choice == "topicsPattern":
@@ -197,7 +197,7 @@ def _topics(reader: OptionReader) -> TopicChoice:
                 f"option 'topicsPattern' = {value!r} is not a regular expression: {error}"
             ) from None
         return TopicChoice(pattern=value, queues=queues)
-    names = [value] if choice == "topic" else [name.strip() for name in value.split(",")]
+    names = [value] if choice in {"topic", "path"} else [name.strip() for name in value.split(",")]
     for name in names:
         _name(choice, name, value)
     strangers = sorted(set(queues or ()) - set(names))
@@ -208,7 +208,8 @@ def _topics(reader: OptionReader) -> TopicChoice:
 
 def _name(option: str, name: str, value: str) -> str:
     if not TOPIC_NAME.fullmatch(name):
-        raise OptionInvalid(f"option {option!r} = {value!r} is not a name the service takes")
+        hint = "; several topics are given by 'topics'" if "," in value else ""
+        raise OptionInvalid(f"option {option!r} = {value!r} is not a name the service takes{hint}")
     return name
 
 

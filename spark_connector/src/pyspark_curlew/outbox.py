@@ -9,13 +9,19 @@ one request from where they are. Called by `sending`.
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pyspark_curlew.outgoing import fitting, frame_of, total_bytes
 from pyspark_curlew.sources import Buffer
 
 _PARTS_MAX: Final = 64
 """Of one portion; more are joined. One system call takes 1,024 (IOV_MAX of Linux)."""
+
+
+Times = NDArray[np.int64] | None
+"""Delivery times as in a frame; None: all now."""
 
 
 class Portion(NamedTuple):
@@ -33,38 +39,50 @@ class Outbox:
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._waiting: list[pa.Array] = []
+        self._times: list[Times] = []
         self._messages = 0
         self._bytes = 0
         self._seq = 0
 
-    def add(self, records: pa.Array) -> Iterator[Portion]:
-        """Take records; give the portions that are full."""
+    def add(self, records: pa.Array, times: Times = None) -> Iterator[Portion]:
+        """Take records, and when each is delivered; give the portions that are full."""
         while len(records):
             room = self._max_messages - self._messages, self._max_bytes - self._bytes
             count = fitting(records, *room)
             if not self._messages:
                 count = max(count, 1)
             if count:
-                self._put(records.slice(0, count))
+                self._put(records.slice(0, count), None if times is None else times[:count])
             if count == len(records) and self._messages < self._max_messages:
                 return
             yield self._portion()
-            records = records.slice(count)
+            records, times = records.slice(count), None if times is None else times[count:]
 
     def rest(self) -> Iterator[Portion]:
         """What is left, at the end of the task."""
         if self._waiting:
             yield self._portion()
 
-    def _put(self, records: pa.Array) -> None:
+    def _put(self, records: pa.Array, times: Times) -> None:
         self._waiting.append(records)
+        self._times.append(times)
         self._messages += len(records)
         self._bytes += total_bytes(records)
         if len(self._waiting) > _PARTS_MAX:
+            self._times = [_joined(self._times, self._waiting)]
             self._waiting = [pa.concat_arrays(self._waiting)]
 
     def _portion(self) -> Portion:
-        portion = Portion(self._seq, self._messages, frame_of(self._waiting))
+        portion = Portion(self._seq, self._messages, frame_of(self._waiting, self._times))
         self._seq += self._messages
-        self._waiting, self._messages, self._bytes = [], 0, 0
+        self._waiting, self._times, self._messages, self._bytes = [], [], 0, 0
         return portion
+
+
+def _joined(times: list[Times], parts: list[pa.Array]) -> Times:
+    if all(each is None for each in times):
+        return None
+    rows = zip(times, parts, strict=True)
+    return np.concatenate(
+        [np.zeros(len(part), dtype=np.int64) if each is None else each for each, part in rows]
+    )

@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pyspark_curlew.crc32 import IS_FAST, crc32
-from pyspark_curlew.crc32c import crc32c
 from pyspark_curlew.errors import RowRefused
-from pyspark_curlew.frame import FLAG_CRC32
+from pyspark_curlew.frame import FLAG_CRC32, crc32
+from pyspark_curlew.rows import binary_of, text_of
 from pyspark_curlew.sources import Buffer
 
 _HEADER: Final = struct.Struct(">4sBBHIIqq")
@@ -30,6 +29,7 @@ _HEADS: Final = np.dtype(
         "itemsize": 88,
     }
 )
+_FLAG_DELIVERY_TIMES: Final = 32
 _MAGIC: Final = 0xDAA320A7
 _CHECKSUM: Final = b"__CRC32#\x010000000000\x02"
 _PROPERTIES_MAX: Final = 32_767
@@ -46,7 +46,7 @@ def encode_records(
     """One binary value for each row: its record for `topic`."""
     if values.null_count:
         raise RowRefused("a row has no value: column 'value' is null")
-    bodies = _binary(values, "value")
+    bodies = binary_of(values, "value")
     name = bytes([len(topic.encode())]) + topic.encode()
     body_lengths = _lengths(bodies)
     texts = _properties(keys, tags, properties)
@@ -86,22 +86,29 @@ def total_bytes(records: pa.Array) -> int:
     return int(limits[-1] - limits[0])
 
 
-def frame_of(parts: Sequence[pa.Array]) -> tuple[Buffer, ...]:
+def frame_of(
+    parts: Sequence[pa.Array], times: Sequence[NDArray[np.int64] | None] = ()
+) -> tuple[Buffer, ...]:
     """The records of all parts as one request frame: what goes in front of the records, and the
-    records where they are, which are not copied for it."""
+    records where they are, which are not copied for it. `times`: when the records of each part are
+    delivered, as in a frame; None: now."""
     limits = [_limits(part) for part in parts]
     blocks = [
         memoryview(part.buffers()[2])[ends[0] : ends[-1]]
         for part, ends in zip(parts, limits, strict=True)
     ]
     sizes = np.concatenate([np.diff(ends) for ends in limits]).astype(">u4")
-    flags, summed = (FLAG_CRC32, crc32) if IS_FAST else (0, crc32c)
-    checksum = summed(sizes.view(np.uint8))
+    flags, index = FLAG_CRC32, sizes.tobytes()
+    if any(each is not None for each in times):
+        flags |= _FLAG_DELIVERY_TIMES
+        for part, each in zip(parts, times, strict=True):
+            index += (np.zeros(len(part)) if each is None else each).astype(">i8").tobytes()
+    checksum = crc32(index, 0)
     for block in blocks:
-        checksum = summed(np.frombuffer(block, dtype=np.uint8), checksum)
+        checksum = crc32(block, checksum)
     length = sum(map(len, blocks))
     header = _HEADER.pack(b"CRLW", 1, flags, 0, len(sizes), checksum, 0, length)
-    return header + sizes.tobytes(), *blocks
+    return header + index, *blocks
 
 
 def _properties(
@@ -110,9 +117,9 @@ def _properties(
     """What makes up the properties of each row, but for the checksum."""
     parts = []
     if keys is not None:
-        parts.append(_property(b"__SHARDINGKEY", _text(keys, "key")))
+        parts.append(_property(b"__SHARDINGKEY", text_of(keys, "key")))
     if tags is not None:
-        parts.append(_property(b"TAGS", _text(tags, "tag")))
+        parts.append(_property(b"TAGS", text_of(tags, "tag")))
     if properties is not None:
         parts.append(_joined_map(properties))
     return parts
@@ -128,42 +135,13 @@ def _property(name: bytes, values: pa.Array) -> pa.Array:
 def _joined_map(properties: pa.Array) -> pa.Array:
     limits = np.asarray(properties.offsets)
     pairs = slice(int(limits[0]), int(limits[-1]))
-    names = _text(properties.keys[pairs], "properties")
-    values = _text(properties.items[pairs], "properties")
+    names, values = (part[pairs].cast(pa.binary()) for part in (properties.keys, properties.items))
     if values.null_count or not all((_lengths(part) > 0).all() for part in (names, values)):
         raise RowRefused("a property in column 'properties' has an empty name or no value")
     start, end = pa.scalar(b"\x01", pa.binary()), pa.scalar(b"\x02", pa.binary())
     pieces = pc.binary_join_element_wise(names, start, values, end, _NOTHING)
     lists = pa.ListArray.from_arrays(pa.array(limits - limits[0]), pieces)
     return pc.binary_join(lists, _NOTHING)
-
-
-def _text(values: pa.Array, column: str) -> pa.Array:
-    """The column's bytes; they are UTF-8 without the two characters that separate properties."""
-    encoded = _binary(values, column)
-    try:
-        text = encoded.cast(pa.string())
-    except pa.ArrowInvalid:
-        raise RowRefused(f"column {column!r} has bytes that are not UTF-8") from None
-    for separator in ("\x01", "\x02"):
-        if pc.any(pc.match_substring(text, separator)).as_py():
-            raise RowRefused(f"column {column!r} has a character U+0001 or U+0002")
-    return encoded
-
-
-_TEXTS: Final = (
-    pa.types.is_binary,
-    pa.types.is_string,
-    pa.types.is_large_binary,
-    pa.types.is_large_string,
-)
-
-
-def _binary(values: pa.Array, column: str) -> pa.Array:
-    kind = values.type
-    if not any(is_kind(kind) for is_kind in _TEXTS):
-        raise RowRefused(f"column {column!r} is {kind}, neither a string nor binary")
-    return values.cast(pa.binary())
 
 
 def _limits(values: pa.Array) -> NDArray[np.int64]:

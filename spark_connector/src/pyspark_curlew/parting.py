@@ -9,12 +9,12 @@ frame is read whole. Called by `frame`.
 """
 
 import struct
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyspark_curlew.crc32c import Checksum
 from pyspark_curlew.errors import FrameDamaged
 from pyspark_curlew.record_layout import (
     FIXED_BYTES,
@@ -87,7 +87,11 @@ def pieces_of(sizes: Int64s) -> list[range] | None:
 
 
 def read_parted(
-    source: Source, sizes: Int64s, pieces: list[range], checksum: Checksum, before: int
+    source: Source,
+    sizes: Int64s,
+    pieces: list[range],
+    checksum: Callable[[Bytes, int], int],
+    before: int,
 ) -> tuple[Parted, int]:
     """Receive records of `sizes` bytes; `before` is the checksum of what came before them.
 

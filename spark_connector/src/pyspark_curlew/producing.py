@@ -26,12 +26,10 @@ class Producer:
     family: str
     part: int
     epoch: int
-    is_delayed: bool = False
-    """Whether it sends what is delivered later, which has numbers of its own."""
 
     @property
     def id(self) -> str:
-        return f"{self.family}:{self.part}{'-delayed' if self.is_delayed else ''}"
+        return f"{self.family}:{self.part}"
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,7 @@ def read_range(
         for wanted, first in zip(task.ranges, firsts, strict=True):
             with closing(ReadAhead(wanted, options, client, first)) as ahead:
                 yield from _batches(wanted, options, ahead)
-    if options.gc_freeze:
-        freeze_loaded()
+    freeze_loaded()
 
 
 def _batches(
@@ -96,7 +95,11 @@ def _rows(
         return None, [(position, reached)] if reached > position else [], reached
     origin = Origin(wanted.topic, wanted.queue, answer.frame.records)
     batch, offsets = decode(
-        answer.frame, [origin], answer.store_id, include_properties=options.include_properties
+        answer.frame,
+        [origin],
+        answer.store_id,
+        include_properties=options.include_properties,
+        include_headers=options.include_headers,
     )
     if offsets[0] < position or (np.diff(offsets) < 1).any():
         raise ProtocolViolation(

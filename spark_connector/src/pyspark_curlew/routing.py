@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pyspark_curlew.errors import RowRefused
+from pyspark_curlew.rows import not_text
 
 
 def by_queue(
@@ -62,7 +63,7 @@ def _java_hash(key: bytes | None) -> int:
     try:
         units = (key or b"").decode().encode("utf-16-be")
     except UnicodeDecodeError:
-        raise RowRefused("column 'key' has bytes that are not UTF-8") from None
+        raise not_text("key") from None
     value = 0
     for index in range(0, len(units), 2):
         value = (31 * value + int.from_bytes(units[index : index + 2], "big")) & 0xFFFFFFFF

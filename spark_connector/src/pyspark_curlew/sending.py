@@ -8,7 +8,6 @@ while the next portion is made. Called by `sink` on the executors.
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
@@ -21,11 +20,11 @@ from pyspark_curlew.allocating import keep_freed_memory
 from pyspark_curlew.client import CurlewClient, Plan
 from pyspark_curlew.errors import EpochSealed, RowRefused
 from pyspark_curlew.freezing import freeze_loaded
-from pyspark_curlew.later import divided, entries
 from pyspark_curlew.outbox import Outbox, Portion
 from pyspark_curlew.outgoing import encode_records
 from pyspark_curlew.producing import Claim, Producer
 from pyspark_curlew.routing import by_queue
+from pyspark_curlew.rows import TIME, columns_to_send
 from pyspark_curlew.sink_options import SinkOptions
 
 _UNDER_WAY_MAX: Final = 2
@@ -49,10 +48,6 @@ class Sender:
         self._rows: dict[str, int] = {}
         """By topic, how many rows came so far."""
         self._outboxes: dict[tuple[str, int], Outbox] = {}
-        self._later: dict[str, list[bytes]] = {}
-        """By topic, delayed messages that wait to be sent."""
-        self._later_bytes: dict[str, int] = {}
-        self._sent_later: dict[str, int] = {}
         self._thread = ThreadPoolExecutor(1, "curlew-send")
         self._under_way: deque[Future[None]] = deque()
 
@@ -69,48 +64,15 @@ class Sender:
             if error is None:
                 for (topic, queue), outbox in self._outboxes.items():
                     self._start(topic, queue, outbox.rest())
-                for topic in list(self._later):
-                    self._start_later(topic)
                 self._wait_for_all_but(0)
         finally:
             self._thread.shutdown(wait=True, cancel_futures=True)
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Take all rows, and send what makes full portions."""
-        now, later = divided(batch)
-        if later is not None:
-            self._send_later(later)
-        if now.num_rows:
-            for topic, rows in self._by_topic(now):
+        if batch.num_rows:
+            for topic, rows in self._by_topic(columns_to_send(batch)):
                 self._send_to(topic, rows)
-
-    def _send_later(self, batch: pa.RecordBatch) -> None:
-        """Delayed rows, numbered by topic; the service chooses queues where rows do not."""
-        for named, line in entries(batch):
-            topic = self._options.topic or named
-            if topic is None:
-                raise RowRefused("a row has no topic: column 'topic' is null")
-            size = self._later_bytes.get(topic, 0) + len(line) + 1
-            if topic in self._later and size - 1 > self._options.send_max_bytes:
-                self._start_later(topic)
-                size = len(line) + 1
-            waiting = self._later.setdefault(topic, [])
-            waiting.append(line)
-            self._later_bytes[topic] = size
-            if len(waiting) >= self._plan(topic).messages_per_turn:
-                self._start_later(topic)
-
-    def _start_later(self, topic: str) -> None:
-        lines = self._later.pop(topic)
-        self._later_bytes.pop(topic, None)
-        first = self._sent_later.get(topic, 0)
-        self._sent_later[topic] = first + len(lines)
-        claim = None
-        if self._producer is not None:
-            claim = Claim(replace(self._producer, is_delayed=True), first)
-        self._wait_for_all_but(_UNDER_WAY_MAX - 1)
-        body = b"\n".join(lines)
-        self._under_way.append(self._thread.submit(self._client.send_lines, topic, body, claim))
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._options.topic is not None:
@@ -131,8 +93,9 @@ class Sender:
         numbers = np.arange(before, before + batch.num_rows, dtype=np.int64)
         turns = self._turn + numbers // plan.messages_per_turn
         for queue, chosen in by_queue(plan.queues, wanted, keys, turns):
-            records = _encoded(topic, _rows(batch, chosen))
-            self._start(topic, queue, self._outbox(topic, queue).add(records))
+            rows = _rows(batch, chosen)
+            times = np.asarray(rows.column(TIME)) if TIME in rows.schema.names else None
+            self._start(topic, queue, self._outbox(topic, queue).add(_encoded(topic, rows), times))
 
     def _plan(self, topic: str) -> Plan:
         """A batch that is repeated goes to the queues of the first time, in portions of that time,

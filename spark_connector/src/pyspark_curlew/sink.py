@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -40,11 +41,21 @@ _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "key": (BinaryType, StringType),
     "topic": (StringType,),
     "queue": (IntegerType, LongType, ShortType),
+    "partition": (IntegerType, LongType, ShortType),
     "tag": (StringType,),
     "properties": (MapType,),
+    "headers": (ArrayType,),
     "deliverAt": (TimestampType,),
     "delayMs": (LongType, IntegerType),
 }
+_PAIRS: Final = {
+    "properties": ("map<string,string>",),
+    "headers": (
+        "array<struct<key:string,value:binary>>",
+        "array<struct<key:string,value:string>>",
+    ),
+}
+_EITHER: Final = (("deliverAt", "delayMs"), ("queue", "partition"), ("properties", "headers"))
 
 
 @dataclass
@@ -109,19 +120,21 @@ def check_sink(options: SinkOptions, schema: StructType, *, overwrite: bool) -> 
                 f"column {field.name!r} is {field.dataType.simpleString()}, not"
                 f" {' or '.join(kind.typeName() for kind in kinds)}"
             )
-        _check_map(field.name, field.dataType)
+        _check_pairs(field.name, field.dataType)
     names = schema.fieldNames()
-    if {"deliverAt", "delayMs"} <= set(names):
-        raise SchemaMismatch("columns 'deliverAt' and 'delayMs' exclude each other")
+    for first, second in _EITHER:
+        if {first, second} <= set(names):
+            raise SchemaMismatch(f"columns {first!r} and {second!r} exclude each other")
     if "value" not in names:
         raise SchemaMismatch("there is no column 'value' to be sent")
     if options.topic is None and "topic" not in names:
         raise SchemaMismatch("there is neither an option 'topic' nor a column of that name")
 
 
-def _check_map(name: str, kind: DataType) -> None:
-    if isinstance(kind, MapType) and kind.simpleString() != "map<string,string>":
-        raise SchemaMismatch(f"column {name!r} is {kind.simpleString()}, not map<string,string>")
+def _check_pairs(name: str, kind: DataType) -> None:
+    if name in _PAIRS and kind.simpleString() not in _PAIRS[name]:
+        wanted = " or ".join(_PAIRS[name])
+        raise SchemaMismatch(f"column {name!r} is {kind.simpleString()}, not {wanted}")
 
 
 def _send(

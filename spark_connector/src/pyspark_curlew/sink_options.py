@@ -11,19 +11,12 @@ from typing import Final
 from pyspark_curlew.errors import OptionConflict, OptionInvalid
 from pyspark_curlew.http_options import HTTP_NAMES, HttpOptions, read_http_options
 from pyspark_curlew.option_reader import OptionReader
-from pyspark_curlew.options import TOPIC_NAME
+from pyspark_curlew.options import KNOWN as READ_NAMES
+from pyspark_curlew.options import SINK_NAMES, TOPIC_NAME
 
-KNOWN: Final = (
-    "topic",
-    "sendMaxMessages",
-    "sendMaxBytes",
-    "idempotence",
-    "producerName",
-    *HTTP_NAMES,
-)
+KNOWN: Final = ("topic", "path", *SINK_NAMES, *HTTP_NAMES)
+_OF_READING: Final = dict.fromkeys(set(READ_NAMES) - set(KNOWN), "reading; this writes")
 _PRODUCER_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
-"""What Spark's own writer takes and passes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +35,11 @@ class SinkOptions:
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Check the options of a writer; raise an `Option...` error."""
-    ours = {name: value for name, value in given.items() if name.lower() not in _OF_SPARK}
-    reader = OptionReader(ours, KNOWN)
-    topic = reader.text_or_none("topic")
+    reader = OptionReader(given, KNOWN, _OF_READING)
+    choice = reader.at_most_one("topic", "path")
+    topic = None if choice is None else reader.text(choice)
     if topic is not None and not TOPIC_NAME.fullmatch(topic):
-        raise OptionInvalid(f"option 'topic' = {topic!r} is not a name the service takes")
+        raise OptionInvalid(f"option {choice!r} = {topic!r} is not a name the service takes")
     return SinkOptions(
         http=read_http_options(reader),
         topic=topic,

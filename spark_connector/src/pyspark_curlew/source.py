@@ -30,16 +30,17 @@ class CurlewDataSource(DataSource):
         from pyspark_curlew.schema import source_schema
 
         options = parse_options(self.options)
-        return source_schema(include_properties=options.include_properties)
+        return source_schema(
+            include_properties=options.include_properties, include_headers=options.include_headers
+        )
 
     def reader(self, schema: "StructType") -> "CurlewBatchReader":
-        from pyspark_curlew.batch import CurlewBatchReader, FilteringBatchReader
+        from pyspark_curlew.batch import CurlewBatchReader
         from pyspark_curlew.schema import check_user_schema
 
         options = parse_batch_options(self.options)
         check_user_schema(schema, self.schema())
-        kind = FilteringBatchReader if options.push_down_filters else CurlewBatchReader
-        return kind(options)
+        return CurlewBatchReader(options)
 
     def streamReader(self, schema: "StructType") -> "CurlewStreamReader":  # noqa: N802 - Spark's name
         from pyspark_curlew.schema import check_user_schema

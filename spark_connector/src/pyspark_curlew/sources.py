@@ -1,4 +1,4 @@
-"""Where a body's bytes come from: a connection (see `exchange`) or memory. Called by `frame`."""
+"""Where a body's bytes come from: a connection (see `reply`) or memory. Called by `frame`."""
 
 from typing import Protocol
 

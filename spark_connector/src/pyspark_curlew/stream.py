@@ -8,7 +8,7 @@ that messages sent between a first start and a restart are not lost to `starting
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -24,7 +24,7 @@ from pyspark_curlew.client import CurlewClient, calls_for
 from pyspark_curlew.commits import commit_positions
 from pyspark_curlew.errors import Unsupported
 from pyspark_curlew.loss import report_loss
-from pyspark_curlew.offsets import Positions, StreamOffset, TopicQueue
+from pyspark_curlew.offsets import Positions, StreamOffset, TopicQueue, nested
 from pyspark_curlew.options import SourceOptions
 from pyspark_curlew.planning import (
     Task,
@@ -63,6 +63,9 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Positions | None = None
         """With Trigger.AvailableNow: the end that must not be passed."""
         self._newest: Positions | None = None
+        self._averages: Mapping[TopicQueue, int] = {}
+        self._told: Positions | None = None
+        """What the consumer group was told last."""
         self._idle_state: str | None = None
         """The service's state in which there was nothing behind `_idle_at`."""
         self._idle_at: Positions | None = None
@@ -90,6 +93,7 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """The end of the next batch; `start` itself when there is nothing to read."""
         begin = StreamOffset.from_json(start)
+        self._tell_group(begin)
         standing, end = self._available(begin)
         if not begin.fresh and (end == begin.positions or not self._is_enough(begin, end)):
             return start
@@ -105,8 +109,12 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802 - Spark's name
-        """The ends of the queues as last seen; Spark's progress shows them for the lag."""
-        return None if self._newest is None else StreamOffset(self._newest).to_json()
+        """The ends of the queues as last seen, and the bytes of a message; Spark's progress shows
+        them, and `progress` makes metrics of them."""
+        if self._newest is None:
+            return None
+        document = StreamOffset(self._newest).to_json()
+        return {**document, "averageBytes": nested(self._averages)}
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[Task]:
         """The tasks of the batch from `start` to `end`.
@@ -144,16 +152,23 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(partition, self._options, self._client())
 
     def commit(self, end: dict[str, object]) -> None:
-        """The checkpoint holds the position; a group is told for those who look at it.
+        """Nothing to do: Spark says so one batch late, and of the last one not at all."""
+
+    def _tell_group(self, begin: StreamOffset) -> None:
+        """Spark asks for the end of the next batch when the one before it is done: the checkpoint
+        holds that position, and a group is told of it for those who look at it.
 
         Of queues that are there: of a topic the service commits all offsets or none.
         """
-        group = self._options.consumer_group
-        if group is not None and self._options.commit_offsets:
-            positions = StreamOffset.from_json(end).positions
-            if self._newest is not None:
-                positions = {key: positions[key] for key in positions if key in self._newest}
-            commit_positions(self._client(), group, positions)
+        group, positions = self._options.consumer_group, begin.positions
+        if group is None or not self._options.commit_offsets:
+            return
+        if begin.fresh or positions == self._told:
+            return
+        self._told = positions
+        if self._newest is not None:
+            positions = {key: positions[key] for key in positions if key in self._newest}
+        commit_positions(self._client(), group, positions)
 
     def _available(self, begin: StreamOffset) -> tuple[Standing, dict[TopicQueue, int]]:
         """The end of what may be read, never behind `begin`; waits while there is too little.
@@ -171,7 +186,7 @@ class CurlewStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = self._idle_state if begin.positions == self._idle_at else None
         while True:
             standing = catalog.standing(topics, gone, known=known, wait_ms=wait_ms)
-            self._newest = standing.latest
+            self._newest, self._averages = standing.latest, standing.averages
             end = self._reconciled(begin.positions, standing.latest)
             if end == begin.positions:
                 self._idle_state, self._idle_at = standing.state, begin.positions

@@ -24,7 +24,7 @@ def first_answers(
 ) -> Answers:
     """To a pull of each range, where there are several; None where it is still to be asked for.
 
-    All of them together have at most `pullMaxBytes`.
+    All of them together have at most `pull_max_bytes`.
     """
     is_simple = all(0 < each.size <= options.pull_max_messages for each in ranges)
     if len(ranges) == 1 or not is_simple:
@@ -50,7 +50,11 @@ def rows_together(
         return None
     origins = [Origin(wanted.topic, wanted.queue, wanted.size) for wanted in ranges]
     batch, offsets = decode(
-        joined(blocks), origins, stores.pop(), include_properties=options.include_properties
+        joined(blocks),
+        origins,
+        stores.pop(),
+        include_properties=options.include_properties,
+        include_headers=options.include_headers,
     )
     expected = np.concatenate([np.arange(wanted.start, wanted.end) for wanted in ranges])
     return batch if np.array_equal(offsets, expected) else None

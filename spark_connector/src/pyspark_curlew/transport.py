@@ -4,22 +4,21 @@ Connections are kept for each process by `connections`, so a transport is cheap 
 plain values only. Safe to use from several threads. Called by `client`.
 """
 
+import http.client
 import json
+import ssl
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
-from urllib3.connection import HTTPConnection
-from urllib3.exceptions import HTTPError
-
-from pyspark_curlew.connections import Connections, address_of, socket_of
+from pyspark_curlew.connections import Connections
 from pyspark_curlew.credentials import authorization, described
 from pyspark_curlew.errors import AccessDenied, RequestRefused, TopicNotFound
-from pyspark_curlew.exchange import BadAnswer, Reply, read_reply, send_request
 from pyspark_curlew.frame import Frame
 from pyspark_curlew.http_options import HttpOptions
+from pyspark_curlew.reply import BadAnswer, Reply, read_reply
 from pyspark_curlew.retry import RetryPolicy, TryLater
 from pyspark_curlew.sources import Buffer
 
@@ -37,7 +36,7 @@ _turns: dict[tuple[str, ...], int] = {}
 @dataclass(frozen=True, slots=True)
 class Request:
     """What to send; a body may come in pieces, so that large ones are not copied together.
-    `wait_s` is how long the service may wait before it answers; `may_be_frame` as in `exchange`."""
+    `wait_s` is how long the service may wait before it answers; `may_be_frame` as in `reply`."""
 
     method: str
     path: str
@@ -50,7 +49,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Status, headers (names in lower case) and body of one response; `frame` as in `exchange`."""
+    """Status, headers (names in lower case) and body of one response; `frame` as in `reply`."""
 
     status: int
     headers: Mapping[str, str]
@@ -63,7 +62,7 @@ class Transport:
 
     def __init__(self, options: HttpOptions, policy: RetryPolicy | None = None) -> None:
         self._options = options
-        self._policy = policy or RetryPolicy.of(options)
+        self._policy = policy or RetryPolicy(options.retry_timeout_ms)
 
     def run(self, what: str, request: Request, read: Callable[[Answer], Result]) -> Result:
         """Send until `read` makes a result of the answer or the policy gives up."""
@@ -95,20 +94,38 @@ class Transport:
 
     def _begin(self, request: Request, endpoint: str) -> "Call":
         options = self._options
-        pieces = _pieces(self._packed(request.body))
-        head = self._head(request, endpoint, pieces)
         connections = Connections(endpoint, options.tls)
         timeout_s = options.read_timeout_ms / 1000 + request.wait_s
         try:
             connection = connections.take(options.connect_timeout_ms / 1000, timeout_s)
             try:
-                is_sent = send_request(socket_of(connection), head, pieces)
+                is_sent = self._send(connection, request, endpoint)
             except BaseException:
                 connection.close()
                 raise
-        except (HTTPError, OSError) as error:
+        except OSError as error:
             raise _passing(error) from None
         return Call(connections, connection, is_sent=is_sent, may_be_frame=request.may_be_frame)
+
+    def _send(
+        self, connection: http.client.HTTPConnection, request: Request, endpoint: str
+    ) -> bool:
+        """Return whether it was taken: when the other side has ended the connection, its refusal
+        may have come before the end of the body, so the answer should be read all the same."""
+        base = urlsplit(endpoint)
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        target = f"{base.path}{request.path}{query}"
+        connection.putrequest(request.method, target, skip_host=True, skip_accept_encoding=True)
+        for name, value in self._headers(request).items():
+            connection.putheader(name, value.encode("latin-1"))
+        connection.putheader("Host", base.netloc)
+        pieces = _pieces(self._packed(request.body))
+        if request.body is not None:
+            connection.putheader("Content-Length", str(sum(map(len, pieces))))
+        with suppress(BrokenPipeError, ConnectionResetError):
+            connection.endheaders(pieces or None)
+            return True
+        return False
 
     def require_success(self, answer: Answer, subject: str) -> None:
         """Raise what the status means, unless it is a success."""
@@ -120,20 +137,6 @@ class Transport:
         if answer.status == 404 and document_of(answer.body).get("code") in _NO_SUCH_TOPIC:
             raise TopicNotFound(f"{subject}: {describe(answer)}")
         raise RequestRefused(f"{subject}: {describe(answer)}")
-
-    def _head(self, request: Request, endpoint: str, pieces: tuple[Buffer, ...]) -> bytes:
-        """Request line and headers; those of the options were checked there."""
-        address = address_of(endpoint)
-        query = f"?{urlencode(request.query)}" if request.query else ""
-        lines = [f"{request.method} {address.path}{request.path}{query} HTTP/1.1"]
-        lines += [f"{name}: {value}" for name, value in self._headers(request).items()]
-        lines.append(f"Host: {address.named}")
-        if request.body is not None:
-            lines.append(f"Content-Length: {sum(len(piece) for piece in pieces)}")
-        head = "\r\n".join(lines).encode("latin-1")
-        if head.count(b"\n") != len(lines) - 1:
-            raise ValueError("a header of the request has a line break in it")
-        return head + b"\r\n\r\n"
 
     def _headers(self, request: Request) -> dict[str, str]:
         given = dict(self._options.headers)
@@ -166,13 +169,13 @@ class Call:
     def __init__(
         self,
         connections: Connections,
-        connection: HTTPConnection,
+        connection: http.client.HTTPConnection,
         *,
         is_sent: bool,
         may_be_frame: bool,
     ) -> None:
         self._connections = connections
-        self._connection: HTTPConnection | None = connection
+        self._connection: http.client.HTTPConnection | None = connection
         self._is_sent = is_sent
         self._may_be_frame = may_be_frame
 
@@ -186,11 +189,10 @@ class Call:
         connection = self._connection
         assert connection is not None, "the answer was read before"
         try:
-            sock = socket_of(connection)
-            reply = read_reply(sock, is_sent=self._is_sent, may_be_frame=self._may_be_frame)
-        except (HTTPError, OSError, BadAnswer) as error:
+            reply = read_reply(connection, may_be_frame=self._may_be_frame)
+        except (OSError, BadAnswer) as error:
             raise _passing(error) from None
-        if not reply.is_last:
+        if self._is_sent and not reply.is_last:
             self._connections.keep(connection)
             self._connection = None
         answer = Answer(reply.status, reply.headers, _unpacked(reply), reply.frame)
@@ -200,6 +202,12 @@ class Call:
 
 
 def _passing(error: Exception) -> TryLater:
+    """What may pass; a certificate that is not trusted will not."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        raise AccessDenied(
+            f"the service's certificate is not trusted ({error.verify_message}); option 'tls.ca'"
+            " names the file of the authority that signed it"
+        ) from None
     return TryLater(f"{type(error).__name__}: {error}")
 
 
@@ -212,7 +220,7 @@ def _pieces(body: Buffer | tuple[Buffer, ...] | None) -> tuple[Buffer, ...]:
 def _unpacked(reply: Reply) -> Buffer:
     """The body without its content encoding, which only answers have that were asked for it."""
     encoding = reply.headers.get("content-encoding", "identity")
-    if encoding not in {"zstd", "gzip"}:
+    if encoding != "zstd":
         return reply.body
     import pyarrow as pa
 
@@ -220,7 +228,7 @@ def _unpacked(reply: Reply) -> Buffer:
         with pa.CompressedInputStream(pa.BufferReader(reply.body), encoding) as stream:
             unpacked: bytes = stream.read()
     except OSError as error:
-        raise TryLater(f"the {encoding} answer cannot be unpacked: {error}") from None
+        raise TryLater(f"the packed answer cannot be unpacked: {error}") from None
     return unpacked
 
 

@@ -29,7 +29,7 @@ def main() -> None:
     rows = (
         spark.readStream.format("curlew")
         .options(endpoint=endpoint, topic=topic, startingOffsets="earliest")
-        .options(maxOffsetsPerTrigger="1600", retries="40")
+        .options(maxOffsetsPerTrigger="1600", retryTimeoutMs="200000")
         .options(**of_source)
         .load()
     )
@@ -38,7 +38,7 @@ def main() -> None:
         rows.select("key", "value")
         .writeStream.format("curlew")
         .options(endpoint=endpoint, topic=copy, checkpointLocation=f"{folder}/checkpoint")
-        .options(sendMaxMessages="20", retries="40", idempotence=idempotence)
+        .options(sendMaxMessages="20", retryTimeoutMs="200000", idempotence=idempotence)
         .options(**of_sink)
         .trigger(**trigger_of[trigger])
         .start()

@@ -155,9 +155,9 @@ class FakeNode:
         if method == "POST":
             self.sent.append((name, int(query.get("queue_id", -1)), body))
             return _json(200, {"status": "SEND_OK"} if "queue_id" in query else {"results": []})
-        with_crc32 = query.pop("checksum", "crc32c") == "crc32"
+        query.pop("checksum")
         numbers = {key: int(value) for key, value in query.items()}
-        return _pull(topic[int(path[3])], numbers, flags=9 if with_crc32 else 1)
+        return _pull(topic[int(path[3])], numbers)
 
     def _plan(self, wanted: dict[str, Any]) -> Reply:
         topic = self.topics.get(wanted["topic"])
@@ -210,7 +210,7 @@ def _offset_at(queue: Queue, at: str) -> int:
     return queue.first + sum(time < int(at) for time in times)
 
 
-def _pull(queue: Queue, query: dict[str, int], flags: int) -> Reply:
+def _pull(queue: Queue, query: dict[str, int]) -> Reply:
     offset = query["offset"]
     if offset < queue.first or offset > queue.end:
         status, code = (410, "OFFSET_EXPIRED") if offset < queue.first else (416, "OFFSET_OUT")
@@ -227,7 +227,7 @@ def _pull(queue: Queue, query: dict[str, int], flags: int) -> Reply:
             found.append(record)
         next_offset += 1
     records = [record.encode() for record in found]
-    body = frame(records, first_offset=offset, flags=flags, tag_hashes=True)
+    body = frame(records, first_offset=offset, tag_hashes=True)
     headers = {
         "Content-Type": "application/vnd.curlew.batch",
         "MQ-Next-Offset": str(next_offset),

@@ -7,8 +7,6 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-import google_crc32c
-
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
 
@@ -64,11 +62,8 @@ def properties(*pairs: tuple[str, str], closed: bool = True) -> bytes:
     return (text + ("\x02" if closed and pairs else "")).encode()
 
 
-FLAG_CRC32 = 8
-
-
 def frame(
-    records: list[bytes], *, first_offset: int = 0, flags: int = 1, tag_hashes: bool = False
+    records: list[bytes], *, first_offset: int = 0, flags: int = 9, tag_hashes: bool = False
 ) -> bytes:
     """A frame whose checksum is right; with flag 8 it is CRC-32."""
     payload = b"".join(struct.pack(">I", len(record)) for record in records)
@@ -84,7 +79,7 @@ def frame(
         flags,
         0,
         len(records),
-        zlib.crc32(payload) if flags & FLAG_CRC32 else google_crc32c.value(payload),
+        zlib.crc32(payload),
         first_offset,
         len(block),
     )

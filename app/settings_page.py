@@ -114,6 +114,7 @@ _LIMITS: Final = {
     "topics_per_look_max": "Topics of one `GET /v1/topics:positions`.",
     "producers_max": "Producers that number their messages, and their plans and sealed epochs.",
     "producer_sequences_max": "Sequences of these producers, one for each queue.",
+    "producer_idle_ms_min": "How long a producer is idle before it is forgotten for want of room.",
     "producer_window_ms": "How long a producer is remembered after its last message.",
     "producer_results_max": "Results of each sequence that are given again.",
     "idempotency_keys_max": "Values of `Idempotency-Key` that are remembered.",

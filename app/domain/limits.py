@@ -227,6 +227,7 @@ class Limits:
     producers_max: int = 100_000
     producer_sequences_max: int = 400_000
     producer_window_ms: int = 7 * 86_400_000
+    producer_idle_ms_min: int = 600_000
     producer_results_max: int = 64
     idempotency_keys_max: int = 250_000
     idempotency_window_ms: int = 600_000

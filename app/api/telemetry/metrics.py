@@ -143,6 +143,7 @@ def _state(sources: Sources) -> Iterator[Family]:
         "Notes of traces that were not written: they came too fast, or the disk was full.",
         broker.message_trace.dropped,
     )
+    yield from _remembered(sources)
     yield from _waiting(sources.dead_letters)
     yield from _as_rocketmq(sources)
     yield Family(
@@ -208,6 +209,17 @@ def _permission(sources: Sources) -> int:
     if broker.health.obstacles():
         return 0
     return 4 if broker.store.status().refusal is not None else 6
+
+
+def _remembered(sources: Sources) -> Iterator[Family]:
+    """What is kept for repeated sends, and how much of it may be."""
+    producers, keys = sources.broker.deduplicator.remembered
+    for name, (count, limit), text in (
+        ("producers", producers, "Producers that number their messages"),
+        ("idempotency_keys", keys, "Idempotency keys"),
+    ):
+        yield one(f"curlew_{name}", "gauge", f"{text}, as remembered.", count)
+        yield one(f"curlew_{name}_max", "gauge", f"{text}: how many may be.", limit)
 
 
 def _waiting(dead_letters: int) -> Iterator[Family]:

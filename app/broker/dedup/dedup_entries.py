@@ -5,10 +5,11 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from app.broker.dedup.dedup_refusals import in_progress, stored_before
-from app.broker.dedup.tokens import Placed, ProducerToken, with_generation
+from app.broker.dedup.tokens import Placed, ProducerToken, read_topic_key, with_generation
 from app.domain.limits import KIB, STORE_TIME_LEAD_MS_MAX
 
 PRODUCER: Final = "p"
@@ -18,6 +19,7 @@ SEQUENCE: Final = "q"
 PLAN: Final = "n"
 EPOCH: Final = "e"
 DELETED: Final = "d"
+FORGOTTEN: Final = "f"
 """Kinds of entries: the first field of each."""
 
 _KEY_BYTES_AT_ONCE: Final = 64 * KIB
@@ -66,6 +68,42 @@ class ProducerState(NamedTuple):
     epoch: int | None
     sealed_epoch: int | None
     sequences: list[SequenceState]
+
+
+def idle_producer(producers: dict[str, KnownProducer], oldest_ms: int, at_most: int) -> str | None:
+    """The first of so many producers, in the order of their last use, that was not used since then
+    and has one sequence at most."""
+    for producer_id, producer in islice(producers.items(), at_most):
+        if producer.used_ms > oldest_ms:
+            return None
+        if len(producer.sequences) <= 1:
+            return producer_id
+    return None
+
+
+def kept_count(placed: Placed, end_of: Callable[[int], int]) -> int:
+    """How many messages of a request its queues still have; only a frame, which lies in one queue,
+    is cut short."""
+    if len(placed.firsts) != 1:
+        return placed.size
+    queue, first = placed.firsts[0]
+    return min(max(end_of(queue) - first, 0), placed.size)
+
+
+def state_of(
+    producer: KnownProducer | None, sealed: tuple[int, int] | None, gone: Container[str]
+) -> ProducerState:
+    """What is known of a producer, without its sequences in topics that are `gone`."""
+    sequences = [] if producer is None else sorted(producer.sequences.items())
+    return ProducerState(
+        None if producer is None else producer.epoch,
+        None if sealed is None else sealed[0],
+        [
+            SequenceState(read_topic_key(topic)[0], queue if queue >= 0 else None, each.next_seq)
+            for (topic, queue), each in sequences
+            if topic not in gone
+        ],
+    )
 
 
 def sequence_entry(

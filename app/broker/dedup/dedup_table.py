@@ -11,9 +11,9 @@ A topic is named by `topic_key`, name and generation, throughout.
 
 Bounds: `producers_max` producers and seals for `producer_window_ms` after their last use, with the
 last `producer_results_max` results of each sequence; `idempotency_keys_max` keys for
-`idempotency_window_ms`. Over a bound, new ones are refused: to forget one early would break the
-promise silently. What a seal or a deletion ends, or time, is forgotten in slices of
-`FORGOTTEN_AT_ONCE`, and counts for nobody from the entry on.
+`idempotency_window_ms`. Over a bound the least recently used is forgotten that is idle for
+`producer_idle_ms_min`, with one sequence or sealed; else new ones are refused. What a seal, a
+deletion or time ends is forgotten in slices of `FORGOTTEN_AT_ONCE`, and counts from then on.
 """
 
 import json
@@ -26,6 +26,7 @@ from typing import Any, Final
 from app.broker.dedup.dedup_entries import (
     DELETED,
     EPOCH,
+    FORGOTTEN,
     KEY,
     PLAN,
     PRODUCER,
@@ -34,7 +35,6 @@ from app.broker.dedup.dedup_entries import (
     KnownProducer,
     ProducerState,
     SequenceNumbers,
-    SequenceState,
     adopted,
     chunks_of,
     digest_of,
@@ -43,9 +43,12 @@ from app.broker.dedup.dedup_entries import (
     expire_keys,
     expire_seals,
     first_result,
+    idle_producer,
     kept,
+    kept_count,
     placed_of,
     sequence_entry,
+    state_of,
     take_back,
 )
 from app.broker.dedup.dedup_refusals import closed, fenced, full, in_progress, reused, too_far
@@ -152,6 +155,9 @@ class DedupTable:
         if family not in self._seals and len(self._seals) >= self._limits.producers_max:
             self._expire_producers(now_ms)
             if len(self._seals) >= self._limits.producers_max:
+                idle_ms = now_ms - self._limits.producer_idle_ms_min
+                expire_seals(self._seals, idle_ms, now_ms, FORGOTTEN_AT_ONCE)
+            if len(self._seals) >= self._limits.producers_max:
                 raise full("producers with closed epochs", self._limits.producers_max)
 
     def _check_open(self, family: str, epoch: int, producer_id: str) -> None:
@@ -196,19 +202,16 @@ class DedupTable:
     def state(self, producer_id: str) -> ProducerState:
         """What is known of a producer."""
         sealed = self._seals.get(family_of(producer_id)) or self._seals.get(producer_id)
-        producer = self._find(producer_id)
-        sequences = [] if producer is None else sorted(producer.sequences.items())
-        return ProducerState(
-            None if producer is None else producer.epoch,
-            None if sealed is None else sealed[0],
-            [
-                SequenceState(
-                    read_topic_key(topic)[0], queue if queue >= 0 else None, each.next_seq
-                )
-                for (topic, queue), each in sequences
-                if topic not in self._gone
-            ],
-        )
+        return state_of(self._find(producer_id), sealed, self._gone)
+
+    @property
+    def counts(self) -> tuple[int, int]:  # producers and idempotency keys
+        return len(self._producers), len(self._keys)
+
+    def last_epoch(self, family: str) -> int:
+        """The highest epoch that the family has sent in; -1 for none."""
+        members = map(self._find, list(self._families.get(family, ())))
+        return max((each.epoch for each in members if each is not None), default=-1)
 
     def sealed_epoch(self, family: str) -> int:
         """The highest closed epoch; -1 when none is."""
@@ -250,6 +253,14 @@ class DedupTable:
         """The entry of a plan."""
         return encode(PLAN, *plan)
 
+    def forgetting_entry(self, producer_id: str, now_ms: int) -> bytes | None:
+        """The entry that makes room for this producer; None: there is room, or no idle one."""
+        if len(self._producers) < self._limits.producers_max or producer_id in self._producers:
+            return None
+        idle_ms = now_ms - self._limits.producer_idle_ms_min
+        idle = idle_producer(self._producers, idle_ms, FORGOTTEN_AT_ONCE)
+        return None if idle is None else encode(FORGOTTEN, idle)
+
     def deleted_entry(self, topic: str) -> bytes:
         """The entry of a topic's deletion."""
         return encode(DELETED, topic)
@@ -269,12 +280,15 @@ class DedupTable:
             return self._apply_claim(claim, topic, scope, now_ms, placed_of(placed))
         if kind == KEY:
             return self._apply_key(fields, entry)
+        self._last = None
         if kind == SEAL:
             return self._apply_seal(*fields[1:])
         if kind == PLAN:
             return self._apply_plan(Plan(*fields[1:]))
-        self._last = None
-        if kind == DELETED:
+        if kind == FORGOTTEN:
+            if fields[1] in self._producers:
+                self._forget(fields[1])
+        elif kind == DELETED:
             self._forget_topic(fields[1])
         elif kind == EPOCH:
             self._known(*fields[1:])
@@ -350,13 +364,11 @@ class DedupTable:
         return settle
 
     def _apply_plan(self, plan: Plan) -> Callable[[bool], None]:
-        self._last = None
         self._plans.add(plan)
         return lambda is_safe: None if is_safe else self._plans.take_back(plan)
 
     def _apply_seal(self, family: str, epoch: int, now_ms: int) -> Callable[[bool], None]:
         """What it forgets cannot come back; so it holds also when it is not written."""
-        self._last = None
         self._unsafe_seals[family] = max(epoch, self._unsafe_seals.get(family, epoch))
 
         def settle(is_safe: bool) -> None:
@@ -570,14 +582,8 @@ class DedupTable:
         if self._last is None:
             return None
         claim, topic, scope, placed = self._last
-        kept = min(
-            [
-                min(max(end_of(read_topic_key(topic)[0], queue) - first, 0), placed.size)
-                for queue, first in placed.firsts
-            ]
-            if len(placed.firsts) == 1
-            else [placed.size]
-        )
+        name = read_topic_key(topic)[0]
+        kept = kept_count(placed, lambda queue_id: end_of(name, queue_id))
         if kept == placed.size:
             return None
         short = placed._replace(size=kept)

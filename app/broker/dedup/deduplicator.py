@@ -288,9 +288,18 @@ class Deduplicator:
     def _check(self, claim: Claim) -> None:
         if isinstance(claim, ProducerToken):
             check_producer(claim.producer_id)
+            self._make_room(claim.producer_id)
         elif not 0 < len(claim.key) <= self._limits.idempotency_key_chars_max:
             limit = self._limits.idempotency_key_chars_max
             raise InvalidRequest(f"an idempotency key has 1 to {limit} characters")
+
+    def _make_room(self, producer_id: str) -> None:
+        """When no more producers can be remembered, forget the one that is idle for longest. Not
+        synced: in the log it stands before what is sent in the room that it makes."""
+        entry = self._table.forgetting_entry(producer_id, self._clock.now_ms())
+        if entry is not None:
+            self._store.append_step((self.journal.entry(entry),), FlushMode.ASYNC, _ignore)
+            self._table.taken(entry)
 
     def _parts(
         self,
@@ -463,10 +472,7 @@ class Deduplicator:
         """What is known of a producer, or `ProducerNotFound`."""
         state = self._table.state(check_producer(producer_id))
         if state.epoch is None and state.sealed_epoch is None and not state.sequences:
-            raise ProducerNotFound(
-                f"nothing is known of producer {producer_id!r}",
-                hint="one is known from its first numbered send, until it has long been idle",
-            )
+            raise _not_found(producer_id)
         return state
 
     async def plan(
@@ -486,6 +492,25 @@ class Deduplicator:
             plan = Plan(family, epoch, key, topic.queues, now_ms, messages_per_turn)
             await self._write(self._table.plan_entry(plan), FlushMode.ASYNC)
         return plan
+
+    async def forget(self, family: str) -> int:
+        """The producers of a family send no more: close their epochs. Return the highest one.
+
+        Raises `ProducerNotFound` when nothing is known of them. Repeating is harmless.
+        """
+        check_producer(family)
+        sealed = self._table.sealed_epoch(family)
+        epoch = max(self._table.last_epoch(family), sealed)
+        if epoch < 0:
+            raise _not_found(family)
+        return await self.seal(family, epoch)
+
+    @property
+    def remembered(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Producers, and idempotency keys: how many are known, and how many may be."""
+        producers, keys = self._table.counts
+        limits = self._limits
+        return (producers, limits.producers_max), (keys, limits.idempotency_keys_max)
 
     async def seal(self, family: str, epoch: int, messages: int = 0) -> int:
         """Close an epoch and all before it, for the producer `family` and for all whose id is
@@ -533,6 +558,13 @@ class Deduplicator:
         self._store.append_step((self.journal.entry(entry),), flush, pending.done)
         pending.settle = self._table.taken(entry)
         await pending.confirmation.wait()
+
+
+def _not_found(producer_id: str) -> ProducerNotFound:
+    return ProducerNotFound(
+        f"nothing is known of producer {producer_id!r}",
+        hint="one is known from its first numbered send, until it has long been idle",
+    )
 
 
 def _ignore(_error: CurlewError | None) -> None:

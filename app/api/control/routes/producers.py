@@ -2,7 +2,7 @@
 
 from typing import Annotated, Self
 
-from fastapi import Depends
+from fastapi import Depends, Response
 from pydantic import Field
 
 from app.api.control.dependencies import WithServices, json_body
@@ -95,6 +95,23 @@ class SequencedProducer(AnswerModel):
 async def get_producer(producer: str, services: WithServices) -> SequencedProducer:
     """Its epoch and the next number of each of its sequences: where to go on after a crash."""
     return SequencedProducer.of(producer, services.broker.deduplicator.state(producer))
+
+
+@router.serve(
+    "DELETE /v1/producers/{producer}",
+    "Forget a producer and all whose ids begin with it",
+    needs={"producer": Action.PUB},
+    status=204,
+    problems=(429, 507),
+)
+async def delete_producer(producer: str, services: WithServices) -> Response:
+    """It sends no more: its numbers are forgotten, and so are those of every `<producer>:<part>`.
+
+    What it sent is stored, and its epoch stays closed: a request of it that is still on its way is
+    refused. It may begin again with a higher epoch. Repeating is harmless.
+    """
+    await services.broker.deduplicator.forget(producer)
+    return Response(status_code=204)
 
 
 @router.serve(

@@ -25,7 +25,7 @@ DATA_PLANE = {
     *("dead_letter_messages", "ack_receipt", "change_receipt"),
     # What producers and members say in the course of their work, again and again:
     *("put_member", "lock_queues", "unlock_queues"),
-    *("plan_epoch", "seal_producer", "receive_transactions"),
+    *("delete_producer", "plan_epoch", "seal_producer", "receive_transactions"),
 }
 """Operations that have no dry run."""
 
@@ -455,6 +455,7 @@ REFUSED: list[tuple[str, str, str, object]] = [
     ),
     ("plan_epoch", "POST", "/v1/producers:plan", {"prefix": "a", "epoch": -1}),
     ("seal_producer", "POST", "/v1/producers:seal", {"prefix": "", "epoch": -1}),
+    ("delete_producer", "DELETE", "/v1/producers/nobody", None),
     (
         "receive_transactions",
         "POST",

@@ -300,10 +300,14 @@ def _limits(given: Mapping[str, int], problems: list[str]) -> Limits:
         return Limits()
 
 
+OF_CLIENTS: Final = frozenset({"CURLEW_URL", "CURLEW_KEY", "CURLEW_COMMAND"})
+"""Variables of the Python client and its fixtures, which a node that is started beside it sees."""
+
+
 def _from_environment(environment: Mapping[str, str], problems: list[str]) -> dict[str, str]:
     values = {}
     for variable, text in environment.items():
-        if variable.startswith(ENVIRONMENT_PREFIX):
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in OF_CLIENTS:
             name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
             if _is_known(name, variable, problems):
                 values[name] = text

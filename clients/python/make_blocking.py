@@ -1,4 +1,4 @@
-"""Makes `curlew_client/blocking/pool.py` and `sending.py` from those in `aio`, by unasync.
+"""Makes most modules of `curlew_client/blocking` from those in `aio`, by unasync.
 
     python clients/python/make_blocking.py           writes them
     python clients/python/make_blocking.py --check   says whether they are fresh
@@ -14,13 +14,17 @@ from pathlib import Path
 import unasync
 
 SOURCE = Path(__file__).parent / "src" / "curlew_client"
-MADE = ("pool.py", "sending.py")
+MADE = ("admin.py", "pool.py", "sending.py", "transactions.py")
 NOTE = "# Made from aio/{name} by make_blocking.py. Change that, and run it.\n"
 RENAMED = {
+    "AsyncAdmin": "Admin",
+    "AsyncClient": "Client",
     "AsyncConnection": "BlockingConnection",
     "AsyncPool": "BlockingPool",
     "AsyncSender": "BlockingSender",
     "AsyncSlots": "BlockingSlots",
+    "AsyncTransaction": "Transaction",
+    "aclose": "close",
     "aio": "blocking",
 }
 
@@ -35,9 +39,6 @@ def make(directory: Path) -> None:
     ruff = [sys.executable, "-m", "ruff"]
     config = ["--config", str(SOURCE.parents[3] / "pyproject.toml")]
     files = [str(directory / name) for name in MADE]
-    subprocess.run(
-        [*ruff, "check", "--quiet", "--fix", "--select", "I", *config, *files], check=True
-    )
     subprocess.run([*ruff, "format", "--quiet", *config, *files], check=True)
 
 

@@ -134,6 +134,15 @@ def test_closing_sends_what_waits(node: RunningNode) -> None:
     assert len(read(node, "oneway")) == 2
 
 
+def test_a_closed_client_is_forgotten(node: RunningNode) -> None:
+    with Client(node.url) as curlew:
+        curlew.send("orders", b"x")
+        lane = f"{node.url}/v1/producers/{curlew.client_id}:1"
+        assert httpx.get(lane).json()["epoch"] is not None
+    shown = httpx.get(lane).json()
+    assert (shown["epoch"], shown["sealed_epoch"] is not None) == (None, True)
+
+
 def test_what_is_under_way_holds_the_caller_back(node: RunningNode) -> None:
     with Client(node.url, under_way_messages=10, batch_messages=3) as curlew:
         futures = [curlew.send_async("orders", b"x") for _ in range(200)]

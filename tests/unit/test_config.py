@@ -90,3 +90,8 @@ def test_limits_in_the_file_are_a_table(tmp_path: Path) -> None:
     file.write_text("limits = 3\n")
     with pytest.raises(ConfigError, match=r"write \[limits\]"):
         load_config({}, {}, file)
+
+
+def test_what_belongs_to_clients_is_let_be() -> None:
+    theirs = {"CURLEW_URL": "http://a:1", "CURLEW_KEY": "curlew_x", "CURLEW_COMMAND": "curlew"}
+    assert load_config(theirs, {}) == load_config({}, {})

@@ -8,6 +8,7 @@ with Client("http://127.0.0.1:8710") as curlew:
 
 from curlew_client.async_client import AsyncClient
 from curlew_client.client import Client
+from curlew_client.consuming.checks import HalfMessage
 from curlew_client.consuming.messages import Received
 from curlew_client.errors import (
     ClientClosed,
@@ -33,6 +34,7 @@ __all__ = [
     "ConnectionFailed",
     "CurlewError",
     "DeadLetter",
+    "HalfMessage",
     "Message",
     "NotCurlew",
     "Options",

@@ -5,12 +5,14 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
+from curlew_client.aio.admin import AsyncAdmin
+from curlew_client.aio.transactions import AsyncTransaction
 from curlew_client.consuming.calls import ReceiveOptions
 from curlew_client.consuming.loops import AsyncMessageLoop, batch_asked
 from curlew_client.consuming.messages import Received
 from curlew_client.engine import AsyncEngine
 from curlew_client.errors import CurlewError
-from curlew_client.face import ConsumerFace, ProducerFace, called_back
+from curlew_client.face import ConsumerFace, OtherFace, ProducerFace, called_back
 from curlew_client.producing.batches import SendFuture
 from curlew_client.producing.messages import Message, SendRequest
 from curlew_client.results import SendResult, result_of, results_of
@@ -26,11 +28,13 @@ class AsyncClient(
         Coroutine[Any, Any, None],
     ],
     ConsumerFace[AsyncMessageLoop, Coroutine[Any, Any, list[Received[Coroutine[Any, Any, None]]]]],
+    OtherFace[AsyncTransaction, AsyncAdmin],
 ):
     """A client for asyncio: the calls of `Client`, with `await`. Belongs to one event loop."""
 
     _engine: AsyncEngine | None = None
     _loop: asyncio.AbstractEventLoop | None = None
+    _admin: AsyncAdmin | None = None
 
     async def __aenter__(self) -> Self:
         self._running()
@@ -62,6 +66,8 @@ class AsyncClient(
             return
         session.state = "closing" if session.is_of_this_process else "closed"
         try:
+            if self._admin is not None and session.is_of_this_process:
+                await self._admin.close()
             if self._engine is not None and session.is_of_this_process:
                 await self._engine.close()
         finally:
@@ -85,7 +91,7 @@ class AsyncClient(
         return called_back(await self._running().batcher.put(topic, message), callback)
 
     async def _send_oneway(self, topic: str, message: Message) -> None:
-        _ = await self._running().batcher.put(topic, message)
+        _ = await self._running().batcher.put(topic, message, is_one_way=True)
 
     # --- receiving
 
@@ -99,6 +105,19 @@ class AsyncClient(
     ) -> list[Received[Coroutine[Any, Any, None]]]:
         asked = batch_asked(self._running(), options, max_messages, wait_s)
         return await asked.receive(asked.settle)
+
+    # --- the rest
+
+    @property
+    def admin(self) -> AsyncAdmin:
+        """The control plane: topics, groups, offsets, dead letters."""
+        if self._admin is None:
+            self._admin = AsyncAdmin(self._session)
+        return self._admin
+
+    def _transaction(self, topic: str, group: str, check_after_ms: int | None) -> AsyncTransaction:
+        sender = self._running().sender
+        return AsyncTransaction(self._session, sender, topic, group, check_after_ms)
 
 
 def batch_results(request: SendRequest, reply: Any) -> list[SendResult]:

@@ -11,14 +11,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from curlew_client.async_client import batch_results
+from curlew_client.blocking.admin import Admin
 from curlew_client.blocking.pool import BlockingPool
 from curlew_client.blocking.sending import BlockingSender
+from curlew_client.blocking.transactions import Transaction
 from curlew_client.consuming.calls import ReceiveOptions
 from curlew_client.consuming.loops import MessageLoop, batch_asked
 from curlew_client.consuming.messages import Received
 from curlew_client.engine import AsyncEngine
 from curlew_client.errors import CurlewError, TooMuchUnderWay
-from curlew_client.face import ConsumerFace, ProducerFace, called_back
+from curlew_client.face import ConsumerFace, OtherFace, ProducerFace, called_back
 from curlew_client.loop_thread import LoopThread
 from curlew_client.producing.batches import SendFuture
 from curlew_client.producing.messages import Message, SendRequest
@@ -30,6 +32,7 @@ Callback = Callable[[SendResult | None, CurlewError | None], object]
 class Client(
     ProducerFace[SendResult, list[SendResult], SendFuture, None],
     ConsumerFace[MessageLoop, list[Received[None]]],
+    OtherFace[Transaction, Admin],
 ):
     """A client that blocks. Any number of threads may share it.
 
@@ -43,6 +46,7 @@ class Client(
         session = self._session
         self._pool = BlockingPool(session.options.tls, session.connect_timeout_s)
         self._sender = BlockingSender(session, self._pool)
+        self._admin = Admin(session)
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
         self._engine: AsyncEngine | None = None
@@ -88,6 +92,7 @@ class Client(
                 finally:
                     thread.stop()
             self._pool.close()
+            self._admin.close()
         finally:
             session.closed()
 
@@ -138,10 +143,20 @@ class Client(
         asked = batch_asked(engine, options, max_messages, wait_s)
         return thread.run(asked.receive(lambda decision: thread.run(asked.settle(decision))))
 
+    @property
+    def admin(self) -> Admin:
+        """The control plane: topics, groups, offsets, dead letters."""
+        return self._admin
+
+    def _transaction(self, topic: str, group: str, check_after_ms: int | None) -> Transaction:
+        return Transaction(self._session, self._sender, topic, group, check_after_ms)
+
     def _with_thread(self) -> tuple[AsyncEngine, LoopThread]:
         engine = self._running()
         assert self._thread is not None
         return engine, self._thread
 
     def _send_oneway(self, topic: str, message: Message) -> None:
-        _ = self._send_later(topic, message, None)
+        engine = self._running()
+        if engine.batcher.add(topic, message, is_one_way=True) is None:
+            _ = self._when_there_is_room(engine, topic, message)

@@ -23,7 +23,7 @@ from curlew_client.producing.messages import (
 from curlew_client.results import SendResult
 from curlew_client.session import Session
 from curlew_client.wire.bodies import Body
-from curlew_client.wire.durations import Duration, seconds_of
+from curlew_client.wire.durations import Duration, milliseconds_of, seconds_of
 
 One = TypeVar("One")
 Many = TypeVar("Many")
@@ -35,6 +35,33 @@ BATCH_MESSAGES_MAX: Final = 10_000
 
 Loop = TypeVar("Loop")
 Batch = TypeVar("Batch")
+
+
+Tx = TypeVar("Tx")
+AdminOf = TypeVar("AdminOf")
+
+
+class OtherFace(ABC, Generic[Tx, AdminOf]):
+    """Transactions and the control plane."""
+
+    def transaction(self, topic: str, *, group: str, check_after: Duration | None = None) -> Tx:
+        """A block in which one message is prepared, by `tx.send(body, …)`, and local work is done.
+
+        `group` is the producer group, whose checker decides when no decision comes through;
+        `check_after` is how long the local work may take before anybody asks.
+        """
+        check_name("topic", topic)
+        check_name("group", group)
+        after_ms = None if check_after is None else milliseconds_of("check_after", check_after)
+        return self._transaction(topic, group, after_ms)
+
+    @property
+    @abstractmethod
+    def admin(self) -> AdminOf:
+        """The control plane: topics, groups, offsets, dead letters."""
+
+    @abstractmethod
+    def _transaction(self, topic: str, group: str, check_after_ms: int | None) -> Tx: ...
 
 
 class ConsumerFace(ABC, Generic[Loop, Batch]):
@@ -114,6 +141,8 @@ class MessageOptions(TypedDict, total=False):
     content_type: str | None
     delay: Duration | None
     deliver_at_ms: int | None
+    unique_id: str | None
+    flag: int
 
 
 _NAMES: Final = frozenset(MessageOptions.__annotations__)

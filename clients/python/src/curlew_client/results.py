@@ -29,6 +29,7 @@ class SendResult:
     recall_handle: str | None = None
     deliver_time_ms: int | None = None
     transaction_id: str | None = None
+    unique_id: str | None = None
 
 
 def result_of(answer: Answer, topic: str, url: str) -> SendResult:
@@ -46,6 +47,8 @@ def results_of(answer: Answer, topic: str, count: int, url: str) -> list[SendRes
     """One result, or error, for each of `count` messages of a batch."""
     if answer.status not in {200, 201, 202, 207}:
         raise error_of(answer, url)
+    if answer.status == 202 and not answer.body:  # one-way
+        return [SendResult(topic, is_safe=False)] * count
     try:
         shown = json.loads(answer.body)
     except ValueError:
@@ -76,6 +79,7 @@ def _result(shown: dict[str, Any], topic: str, status: int) -> SendResult:
         get("recall_handle"),
         get("deliver_time_ms"),
         get("transaction_id"),
+        get("unique_id"),
     )
 
 

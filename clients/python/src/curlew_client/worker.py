@@ -12,18 +12,20 @@ import asyncio
 import inspect
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from curlew_client.async_client import AsyncClient
 from curlew_client.client import Client
 from curlew_client.consuming.calls import GroupCalls, LeasedGroup, ReceiveOptions
+from curlew_client.consuming.checks import RunningChecker
 from curlew_client.consuming.running import Handler, RunningConsumer
 from curlew_client.engine import AsyncEngine
 from curlew_client.face import check_count
 from curlew_client.loop_thread import LoopThread
 from curlew_client.options import Options
+from curlew_client.producing.messages import check_name
 from curlew_client.session import Session
 from curlew_client.wire.durations import Duration, seconds_of
 
@@ -61,6 +63,7 @@ class Worker:
             self._owns_session = True
         self._drain_s = seconds_of("drain", drain)
         self._handlers: list[tuple[ReceiveOptions, Handler]] = []
+        self._checkers: dict[str, Callable[..., Any]] = {}
         self._thread: LoopThread | None = None
         self._at_work: _AtWork | None = None
 
@@ -110,6 +113,25 @@ class Worker:
                 function, is_async, concurrency, batch, max_messages, max_bytes, max_span
             )
             self._handlers.append((options, handler))
+            return function
+
+        return register
+
+    def checker(self, group: str) -> Callable[[Function], Function]:
+        """Register who decides about transactions of a producer group that no decision came for.
+
+        A function, which runs in a thread, or a coroutine function. It takes a `HalfMessage`, looks
+        into the program's own database, and returns True to commit, False to roll back, or None
+        when it cannot tell yet, and is asked again.
+        """
+        check_name("group", group)
+        if group in self._checkers:
+            raise ValueError(f"this worker has a checker of group {group!r} already")
+
+        def register(function: Function) -> Function:
+            if not callable(function):
+                raise TypeError("a checker is a function of a half message")
+            self._checkers[group] = function
             return function
 
         return register
@@ -179,11 +201,11 @@ class Worker:
     async def __aenter__(self) -> Self:
         if self._at_work is not None:
             raise RuntimeError("the worker is started already")
-        if not self._handlers:
+        if not self._handlers and not self._checkers:
             raise ValueError("the worker has no consumer; register one with @worker.consumer(…)")
         self._session.check_usable()
         at_work = _AtWork(self._session)
-        at_work.start(self._handlers)
+        at_work.start(self._handlers, self._checkers)
         self._at_work = at_work
         return self
 
@@ -207,14 +229,18 @@ class _AtWork:
         self._session = session
         self._engine = AsyncEngine(session)
         self._claimed: list[tuple[str, str]] = []
-        self._consumers: list[RunningConsumer] = []
+        self._consumers: list[RunningConsumer | RunningChecker] = []
 
     @property
     def failures(self) -> list[asyncio.Future[None]]:
         """One for each consumer, done when it can go on no longer."""
         return [each.failure for each in self._consumers]
 
-    def start(self, handlers: Sequence[tuple[ReceiveOptions, Handler]]) -> None:
+    def start(
+        self,
+        handlers: Sequence[tuple[ReceiveOptions, Handler]],
+        checkers: Mapping[str, Callable[..., Any]],
+    ) -> None:
         """Start all, or none when a group is taken."""
         places = [(options.topic, options.group) for options, _ in handlers]
         for topic, group in places:
@@ -229,6 +255,11 @@ class _AtWork:
             consumer = RunningConsumer(LeasedGroup(calls), handler)
             consumer.start()
             self._consumers.append(consumer)
+        for group, function in checkers.items():
+            is_async = inspect.iscoroutinefunction(function)
+            checker = RunningChecker(self._session, self._engine.sender, group, function, is_async)
+            checker.start()
+            self._consumers.append(checker)
 
     async def stop(self, within_s: float) -> None:
         """Drain all at once."""

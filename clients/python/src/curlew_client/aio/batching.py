@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 from curlew_client.aio.sending import AsyncSender
 from curlew_client.errors import CurlewError
@@ -11,6 +11,8 @@ from curlew_client.producing.batches import Batch, Batches, SendFuture
 from curlew_client.producing.messages import Message, batch_request, send_request
 from curlew_client.results import SendResult, result_of, results_of
 from curlew_client.session import Session
+
+ONE_WAY: Final = "mq-one-way: true\r\n"
 
 
 class AsyncBatcher:
@@ -33,19 +35,19 @@ class AsyncBatcher:
         self._waiters: list[asyncio.Future[None]] = []
         """Coroutines that wait for room."""
 
-    def add(self, topic: str, message: Message) -> SendFuture | None:
+    def add(self, topic: str, message: Message, *, is_one_way: bool = False) -> SendFuture | None:
         """From another thread: add a message; None: there is no room."""
-        added = self.batches.add(topic, message, monotonic())
+        added = self.batches.add(topic, message, monotonic(), is_one_way=is_one_way)
         if added is None:
             return None
         if added.wakes:
             self._loop.call_soon_threadsafe(self.wake)
         return added.future
 
-    async def put(self, topic: str, message: Message) -> SendFuture:
+    async def put(self, topic: str, message: Message, *, is_one_way: bool = False) -> SendFuture:
         """On the event loop: add a message, after waiting for room."""
         while True:
-            added = self.batches.add(topic, message, monotonic())
+            added = self.batches.add(topic, message, monotonic(), is_one_way=is_one_way)
             if added is not None:
                 break
             waiter: asyncio.Future[None] = self._loop.create_future()
@@ -94,13 +96,16 @@ class AsyncBatcher:
         messages, topic = batch.messages, batch.key.topic
         timeout_s, retries = session.timeout_s, session.options.async_retries
         try:
-            if len(messages) == 1:
+            if batch.key.is_one_way:
+                request = batch_request(topic, messages, batch.key.queue_id).also(ONE_WAY)
+            elif len(messages) == 1:
                 request = send_request(topic, messages[0], session.options.compress_from)
                 reply = await self._sender.send(request, timeout_s, retries)
                 if reply is None:
                     return [SendResult(topic, is_duplicate=True)]
                 return [result_of(reply[0], topic, reply[1])]
-            request = batch_request(topic, messages, batch.key.queue_id)
+            else:
+                request = batch_request(topic, messages, batch.key.queue_id)
             reply = await self._sender.send(request, timeout_s, retries)
             if reply is None:
                 return [SendResult(topic, is_duplicate=True)] * len(messages)

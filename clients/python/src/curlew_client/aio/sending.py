@@ -7,7 +7,6 @@ from time import monotonic
 from curlew_client.aio.connection import AsyncSlots, pause
 from curlew_client.aio.pool import AsyncPool
 from curlew_client.errors import (
-    AlreadyStored,
     ConnectionFailed,
     CurlewError,
     NodeFault,
@@ -15,6 +14,7 @@ from curlew_client.errors import (
     ProducerFenced,
     ProducerSealed,
     SequenceOutOfOrder,
+    ServiceError,
     TimedOut,
 )
 from curlew_client.options import Node
@@ -50,11 +50,13 @@ class AsyncSender:
         deadline_s = monotonic() + timeout_s
         await self._slots.acquire(deadline_s)
         try:
-            if not session.options.idempotent:
+            if not (session.options.idempotent and request.is_numbered):
                 return await self._send_in(None, request, deadline_s, retries)
             return await self._send_numbered(request, deadline_s, retries)
-        except AlreadyStored:
-            return None
+        except ServiceError as error:
+            if error.outcome == "stored":  # before, and where is not known any more
+                return None
+            raise
         finally:
             self._slots.release()
 

@@ -8,7 +8,6 @@ from time import monotonic
 from curlew_client.blocking.connection import BlockingSlots, pause
 from curlew_client.blocking.pool import BlockingPool
 from curlew_client.errors import (
-    AlreadyStored,
     ConnectionFailed,
     CurlewError,
     NodeFault,
@@ -16,6 +15,7 @@ from curlew_client.errors import (
     ProducerFenced,
     ProducerSealed,
     SequenceOutOfOrder,
+    ServiceError,
     TimedOut,
 )
 from curlew_client.options import Node
@@ -51,11 +51,13 @@ class BlockingSender:
         deadline_s = monotonic() + timeout_s
         self._slots.acquire(deadline_s)
         try:
-            if not session.options.idempotent:
+            if not (session.options.idempotent and request.is_numbered):
                 return self._send_in(None, request, deadline_s, retries)
             return self._send_numbered(request, deadline_s, retries)
-        except AlreadyStored:
-            return None
+        except ServiceError as error:
+            if error.outcome == "stored":  # before, and where is not known any more
+                return None
+            raise
         finally:
             self._slots.release()
 

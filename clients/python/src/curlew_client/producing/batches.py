@@ -26,6 +26,7 @@ class BatchKey(NamedTuple):
     topic: str
     queue_id: int | None
     is_framed: bool
+    is_one_way: bool = False
 
     @property
     def is_ordered(self) -> bool:
@@ -168,10 +169,12 @@ class Batches:
         self._lock = threading.Lock()
         self.room = threading.Condition(self._lock)
 
-    def add(self, topic: str, message: Message, now_s: float) -> Added | None:
+    def add(
+        self, topic: str, message: Message, now_s: float, *, is_one_way: bool = False
+    ) -> Added | None:
         """Add a message; None: there is no room."""
         size = message.size
-        key = BatchKey(topic, message.queue_id, message.is_framed)
+        key = BatchKey(topic, message.queue_id, message.is_framed, is_one_way)
         with self._lock:
             is_alone = self._room_bytes == self._bytes_limit  # any one message fits
             if self._room_messages <= 0 or (self._room_bytes < size and not is_alone):

@@ -23,12 +23,12 @@ class Message:
     `tag`: one label that consumers filter by. `keys`: values to find it by. `sharding_key`:
     messages of the same one go to the same queue, in order. `queue_id`: this queue. `properties`:
     texts by name. `delay` (a duration) or `deliver_at_ms` (epoch milliseconds): when it becomes
-    visible.
+    visible. `unique_id`: an id of yours, to find it by. `flag`: a number that nobody looks at.
     """
 
     __slots__ = (
-        *("body", "content_type", "deliver_at_ms", "delay_ms", "keys"),
-        *("properties", "queue_id", "sharding_key", "tag"),
+        *("body", "content_type", "deliver_at_ms", "delay_ms", "flag", "keys"),
+        *("properties", "queue_id", "sharding_key", "tag", "unique_id"),
     )
 
     def __init__(
@@ -43,6 +43,8 @@ class Message:
         content_type: str | None = None,
         delay: Duration | None = None,
         deliver_at_ms: int | None = None,
+        unique_id: str | None = None,
+        flag: int = 0,
     ) -> None:
         self.body, implied = encode_body(body)
         self.content_type = _text("content_type", content_type) or implied
@@ -53,6 +55,8 @@ class Message:
         self.properties = _properties_of(properties) if properties else None
         self.deliver_at_ms = _count("deliver_at_ms", deliver_at_ms)
         self.delay_ms = None if delay is None else milliseconds_of("delay", delay)
+        self.unique_id = _unique(unique_id)
+        self.flag = _flag(flag)
         if delay is not None and deliver_at_ms is not None:
             raise ValueError("give delay or deliver_at_ms, not both")
 
@@ -70,12 +74,12 @@ class Message:
 
     def record(self, maker: frames.RecordMaker) -> bytes:
         """The record of a frame."""
-        if not (self.tag or self.keys or self.properties or self.content_type):
-            return maker.make(self.body, b"")
+        if not (self.tag or self.keys or self.properties or self.content_type or self.unique_id):
+            return maker.make(self.body, b"", self.flag)
         properties = frames.encode_properties(
-            self.tag, self.keys, self.properties, self.content_type
+            self.tag, self.keys, self.properties, self.content_type, self.unique_id
         )
-        return maker.make(self.body, properties)
+        return maker.make(self.body, properties, self.flag)
 
     def envelope(self) -> dict[str, Any]:
         """The message as JSON, as a single send or an entry of a batch."""
@@ -86,11 +90,14 @@ class Message:
             from base64 import b64encode
 
             shown["body_base64"] = b64encode(self.body).decode("ascii")
-        for name in ("tag", "sharding_key", "queue_id", "properties", "deliver_at_ms"):
+        names = "tag", "sharding_key", "queue_id", "properties", "deliver_at_ms", "unique_id"
+        for name in names:
             if (value := getattr(self, name)) is not None:
                 shown[name] = value
         if self.content_type is not None:
             shown["content_type"] = self.content_type
+        if self.flag:
+            shown["flag"] = self.flag
         if self.keys:
             shown["keys"] = list(self.keys)
         if self.delay_ms is not None:
@@ -101,10 +108,10 @@ class Message:
 class SendRequest:
     """The request of one message or of many: header lines and body, without what an attempt adds.
 
-    `scope`: of its numbers. `is_pinned`: it goes to the same queue at every attempt.
+    `scope`: of its numbers.
     """
 
-    __slots__ = ("body", "count", "lines", "scope", "target", "topic")
+    __slots__ = ("body", "count", "is_numbered", "lines", "scope", "target", "topic")
 
     def __init__(
         self, topic: str, target: str, lines: str, body: bytes, scope: tuple[str, int], count: int
@@ -115,6 +122,14 @@ class SendRequest:
         self.body = body
         self.scope = scope
         self.count = count
+        self.is_numbered = True
+        """Whether it may have numbers: not the first half of a transaction, nor what is one-way."""
+
+    def also(self, lines: str) -> "SendRequest":
+        """The same with more header lines, and without numbers."""
+        self.lines += lines
+        self.is_numbered = False
+        return self
 
 
 ANY_QUEUE: Final = -1
@@ -177,6 +192,10 @@ def _lines_of(message: Message) -> str:
         lines += f"mq-delay: {message.delay_ms}ms\r\n"
     if message.deliver_at_ms is not None:
         lines += f"mq-deliver-at: {message.deliver_at_ms}\r\n"
+    if message.unique_id is not None:
+        lines += f"mq-unique-id: {header_value(message.unique_id)}\r\n"
+    if message.flag:
+        lines += f"mq-flag: {message.flag}\r\n"
     if message.properties:
         text = json.dumps(message.properties, ensure_ascii=False, separators=(",", ":"))
         lines += f"mq-properties: {quote(text, safe='')}\r\n"
@@ -202,6 +221,21 @@ def _count(name: str, value: object) -> int | None:
         raise TypeError(f"{name} is an int, not {type(value).__name__}")
     if value < 0:
         raise ValueError(f"{name} is {value}; it begins at 0")
+    return value
+
+
+def _unique(value: object) -> str | None:
+    found = _text("unique_id", value)
+    if found is not None and not (found.isascii() and found.isprintable() and " " not in found):
+        raise ValueError(f"unique_id is {found!r}; it has visible ASCII characters only")
+    return found
+
+
+def _flag(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"flag is an int, not {type(value).__name__}")
+    if value not in _INT32:
+        raise ValueError(f"flag is {value}; it has 32 bits, signed")
     return value
 
 

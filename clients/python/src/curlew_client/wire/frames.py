@@ -46,6 +46,7 @@ def encode_properties(
     keys: Sequence[str],
     properties: dict[str, str] | None,
     content_type: str | None,
+    unique_id: str | None = None,
 ) -> bytes:
     """The properties of a message as they stand in a record."""
     pairs = []
@@ -53,6 +54,8 @@ def encode_properties(
         pairs.append(f"TAGS\x01{tag}\x02")
     if keys:
         pairs.append(f"KEYS\x01{' '.join(keys)}\x02")
+    if unique_id:
+        pairs.append(f"UNIQ_KEY\x01{unique_id}\x02")
     if content_type:
         pairs.append(f"MQ_CONTENT_TYPE\x01{content_type}\x02")
     if properties:

@@ -176,7 +176,7 @@ def batches(messages_max: int = 3, under_way: int = 100, size: int = 10**6) -> B
 def test_a_full_batch_goes_at_once_and_an_open_one_after_its_linger() -> None:
     box = batches()
     added = [box.add("orders", Message(b"x"), 0.0) for _ in range(4)]
-    assert [each is not None and each.wakes for each in added] == [True, False, True, True]
+    assert [each is not None and each[1] for each in added] == [True, False, True, True]
     assert [len(batch.messages) for batch in box.ready(0.5)] == [3]
     assert box.next_due_s() == 1.0
     assert [len(batch.messages) for batch in box.ready(1.0)] == [1]
@@ -214,7 +214,7 @@ def test_futures_have_the_result_of_their_message() -> None:
     added = [box.add("orders", Message(b"x"), 0.0) for _ in range(2)]
     (batch,) = box.ready(9.0)
     told: list[SendResult | None] = []
-    futures = [each.future for each in added if each is not None]
+    futures = [each[0] for each in added if each is not None]
     futures[0].add_done_callback(lambda done: told.append(done.result()))
     with pytest.raises(TimeoutError):
         futures[0].result(0.001)

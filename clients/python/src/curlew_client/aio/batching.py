@@ -40,9 +40,10 @@ class AsyncBatcher:
         added = self.batches.add(topic, message, monotonic(), is_one_way=is_one_way)
         if added is None:
             return None
-        if added.wakes:
+        future, wakes = added
+        if wakes:
             self._loop.call_soon_threadsafe(self.wake)
-        return added.future
+        return future
 
     async def put(self, topic: str, message: Message, *, is_one_way: bool = False) -> SendFuture:
         """On the event loop: add a message, after waiting for room."""
@@ -53,9 +54,10 @@ class AsyncBatcher:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
             await waiter
-        if added.wakes:
+        future, wakes = added
+        if wakes:
             self.wake()
-        return added.future
+        return future
 
     def wake(self) -> None:
         """Send what is ready, and look again when the next linger is over."""

@@ -136,11 +136,8 @@ async def _until_done(batch: Batch) -> None:
     await waiter
 
 
-class Added(NamedTuple):
-    """A message was added. `wakes`: the sending loop has to look."""
-
-    future: SendFuture
-    wakes: bool
+Added = tuple[SendFuture, bool]
+"""A message was added; whether the sending loop has to look."""
 
 
 class Batches:
@@ -161,7 +158,7 @@ class Batches:
         self._room_bytes = under_way_bytes
         self._bytes_limit = under_way_bytes
         self._linger_s = linger_s
-        self._open: dict[BatchKey, Batch] = {}
+        self._open: dict[tuple[str, int | None, bool, bool], Batch] = {}
         self._full: deque[Batch] = deque()
         self._busy: set[BatchKey] = set()
         self._held: dict[BatchKey, deque[Batch]] = {}
@@ -174,7 +171,8 @@ class Batches:
     ) -> Added | None:
         """Add a message; None: there is no room."""
         size = message.size
-        key = BatchKey(topic, message.queue_id, message.is_framed, is_one_way)
+        is_framed = message.is_framed
+        key = (topic, message.queue_id, is_framed, is_one_way)
         with self._lock:
             is_alone = self._room_bytes == self._bytes_limit  # any one message fits
             if self._room_messages <= 0 or (self._room_bytes < size and not is_alone):
@@ -184,14 +182,16 @@ class Batches:
             batch = self._open.get(key)
             wakes = batch is None
             if batch is None:
-                batch = self._open[key] = Batch(key, now_s)
-            batch.messages.append(message)
+                batch = self._open[key] = Batch(BatchKey(*key), now_s)
+            messages = batch.messages
+            messages.append(message)
             batch.size += size
-            if len(batch.messages) >= self._messages_max or batch.size >= self._bytes_max:
+            count = len(messages)
+            if count >= self._messages_max or batch.size >= self._bytes_max:
                 del self._open[key]
                 self._full.append(batch)
                 wakes = True
-            return Added(SendFuture(batch, len(batch.messages) - 1), wakes)
+            return SendFuture(batch, count - 1), wakes
 
     def ready(self, now_s: float, *, all_of_them: bool = False) -> list[Batch]:
         """Batches to send now; each must be given to `over` afterwards."""

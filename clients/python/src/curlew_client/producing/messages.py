@@ -69,7 +69,9 @@ class Message:
     def size(self) -> int:
         """About its bytes, for bounds."""
         properties = self.properties
-        more = sum(map(len, properties)) + sum(map(len, properties.values())) if properties else 0
+        if properties is None:
+            return len(self.body) + 64
+        more = sum(map(len, properties)) + sum(map(len, properties.values()))
         return len(self.body) + more + 64
 
     def record(self, maker: frames.RecordMaker) -> bytes:

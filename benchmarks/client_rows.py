@@ -1,0 +1,267 @@
+"""The rows of the Python client: its calls beside the same requests written by hand, and httpx.
+
+By hand means over what the client uses, sockets or an `asyncio.Protocol`, with requests that have
+the same headers and numbers; the load is one process, as for all rows.
+"""
+
+import asyncio
+import json
+import os
+from base64 import b64decode
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from time import monotonic
+
+import httpx
+from curlew_client import AsyncClient, Client, Worker
+from curlew_client.aio.connection import AsyncConnection
+from curlew_client.options import node_of
+from curlew_client.producing.batches import SendFuture
+from curlew_client.wire.frames import RecordMaker, encode_frame
+
+from benchmarks.load import Connection, generate
+from benchmarks.row import Row
+from benchmarks.rows import FRAME, TOPIC, send_path
+from benchmarks.servers import node
+
+BODY = b"x" * 200
+AT_ONCE = 32
+FRAME_MESSAGES = 1_000
+LEASED = 256
+STORED_FRAMES = 300
+"""What the consumers' rows read: 300,000 messages, more than they get through."""
+
+Work = Callable[[str, int], Iterator[int]]
+Measure = Callable[[float], tuple[float, float]]
+
+
+def beside(baseline: Work, ours: Work, *, stored_frames: int = 0) -> Measure:
+    """Messages a second of both, each on a node of its own."""
+
+    def measure(seconds: float) -> tuple[float, float]:
+        rates = []
+        for work in (baseline, ours):
+            with node() as (url, _):
+                _prepare(url, stored_frames)
+                rates.append(generate(work, url, 1, seconds).per_second)
+        return rates[0], rates[1]
+
+    return measure
+
+
+def _prepare(url: str, frames: int) -> None:
+    httpx.put(f"{url}/v1/topics/{TOPIC}", json={"queues": 4, "flush": "async"}).raise_for_status()
+    frame = encode_frame([RecordMaker(TOPIC).make(BODY, b"")] * FRAME_MESSAGES)
+    for _ in range(frames):
+        headers = {"content-type": FRAME}
+        httpx.post(f"{url}{send_path()}:batch", content=frame, headers=headers).raise_for_status()
+
+
+def _numbers(seq: int) -> list[str]:
+    return [
+        f"MQ-Producer-Id: bench@{os.getpid()}:1",
+        "MQ-Producer-Epoch: 1",
+        f"MQ-Producer-Seq: {seq}",
+    ]
+
+
+# --- one at a time
+
+
+def sends_by_hand(url: str, _number: int) -> Iterator[int]:
+    """Numbered sends over a socket."""
+    connection = Connection(url)
+    yield 0
+    seq = 0
+    while True:
+        status, _, answer = connection.exchange(
+            connection.build("POST", send_path(), BODY, *_numbers(seq))
+        )
+        assert status == 201, answer
+        seq += 1
+        yield 1
+
+
+def sends(url: str, _number: int) -> Iterator[int]:
+    """`Client.send`."""
+    with Client(url) as curlew:
+        curlew.send(TOPIC, BODY)
+        yield 0
+        while True:
+            curlew.send(TOPIC, BODY)
+            yield 1
+
+
+def sends_by_httpx(url: str, _number: int) -> Iterator[int]:
+    """Numbered sends by httpx."""
+    with httpx.Client() as http:
+        yield 0
+        seq = 0
+        while True:
+            headers = dict(line.split(": ") for line in _numbers(seq))
+            answer = http.post(f"{url}{send_path()}", content=BODY, headers=headers)
+            assert answer.status_code == 201, answer.text
+            seq += 1
+            yield 1
+
+
+# --- 32 under way
+
+
+def _gathering(make: Callable[[str], Awaitable[Callable[[int], Awaitable[None]]]]) -> Work:
+    """A step is ten sends in each of 32 tasks. `make` gives what sends for a numbered task."""
+
+    def work(url: str, _number: int) -> Iterator[int]:
+        with asyncio.Runner() as runner:
+
+            async def prepared() -> Callable[[int], Awaitable[None]]:
+                return await make(url)
+
+            send = runner.run(prepared())
+
+            async def one(number: int) -> None:
+                for _ in range(10):
+                    await send(number)
+
+            async def step() -> None:
+                await asyncio.gather(*(one(number) for number in range(AT_ONCE)))
+
+            yield 0
+            while True:
+                runner.run(step())
+                yield 10 * AT_ONCE
+
+    return work
+
+
+async def _by_hand(url: str) -> Callable[[int], Awaitable[None]]:
+    address = node_of(url)
+    connections = [await AsyncConnection.open(address, None, 5) for _ in range(AT_ONCE)]
+    seqs = [0] * AT_ONCE
+    head = f"POST {send_path()} HTTP/1.1\r\nhost: {address.authority}\r\n"
+
+    async def send(number: int) -> None:
+        lines = (
+            f"content-length: {len(BODY)}\r\nmq-producer-id: hand@{os.getpid()}:{number}\r\n"
+            f"mq-producer-epoch: 1\r\nmq-producer-seq: {seqs[number]}\r\n\r\n"
+        )
+        request = f"{head}{lines}".encode() + BODY
+        answer = await connections[number].exchange(request, monotonic() + 10)
+        assert answer.status == 201, answer.body
+        json.loads(answer.body)
+        seqs[number] += 1
+
+    return send
+
+
+async def _by_client(url: str) -> Callable[[int], Awaitable[None]]:
+    curlew = AsyncClient(url)
+
+    async def send(_number: int) -> None:
+        await curlew.send(TOPIC, BODY)
+
+    return send
+
+
+async def _by_httpx(url: str) -> Callable[[int], Awaitable[None]]:
+    http = httpx.AsyncClient(limits=httpx.Limits(max_connections=AT_ONCE))
+
+    async def send(_number: int) -> None:
+        answer = await http.post(f"{url}{send_path()}", content=BODY)
+        assert answer.status_code == 201, answer.text
+
+    return send
+
+
+# --- batches
+
+
+def frames_by_hand(url: str, _number: int) -> Iterator[int]:
+    """Frames of 1,000 messages, each encoded as it is sent."""
+    connection = Connection(url)
+    yield 0
+    seq = 0
+    maker = RecordMaker(TOPIC)
+    while True:
+        frame = encode_frame([maker.make(BODY, b"") for _ in range(FRAME_MESSAGES)])
+        headers = [f"Content-Type: {FRAME}", *_numbers(seq)]
+        status, _, answer = connection.exchange(
+            connection.build("POST", f"{send_path()}:batch", frame, *headers)
+        )
+        assert status == 200, answer
+        seq += FRAME_MESSAGES
+        yield FRAME_MESSAGES
+
+
+def batched_sends(url: str, _number: int) -> Iterator[int]:
+    """`send_async`, with two batches under way."""
+    with Client(url) as curlew:
+        under_way: deque[SendFuture] = deque()
+        yield 0
+        while True:
+            for _ in range(FRAME_MESSAGES - 1):
+                _ = curlew.send_async(TOPIC, BODY)
+            under_way.append(curlew.send_async(TOPIC, BODY))
+            if len(under_way) > 2:
+                under_way.popleft().result(60)
+            yield FRAME_MESSAGES
+
+
+# --- consumers
+
+
+def leases_by_hand(url: str, _number: int) -> Iterator[int]:
+    """Receive, decode, settle."""
+    connection = Connection(url)
+    base = f"/v1/topics/{TOPIC}/groups/hand/messages:"
+    json_type = "Content-Type: application/json"
+    wish = json.dumps({"max_messages": LEASED, "wait": 1, "invisible_ms": 30_000}).encode()
+    receive = connection.build("POST", f"{base}receive?body=base64", wish, json_type)
+    yield 0
+    while True:
+        _, _, answer = connection.exchange(receive)
+        messages = json.loads(answer)["messages"]
+        assert messages, "the topic is read to its end"
+        for each in messages:
+            b64decode(each["body_base64"])
+        acks = json.dumps({"acks": [each["receipt_handle"] for each in messages]}).encode()
+        status, _, answer = connection.exchange(
+            connection.build("POST", f"{base}settle", acks, json_type)
+        )
+        assert status == 200, answer
+        yield len(messages)
+
+
+def worker(url: str, _number: int) -> Iterator[int]:
+    """A worker with coroutines as handlers, counted where they end."""
+    done = 0
+    at_work = Worker(url)
+
+    @at_work.consumer(TOPIC, group="worker", concurrency=AT_ONCE)
+    async def handle(_message: object) -> None:
+        nonlocal done
+        done += 1
+
+    with asyncio.Runner() as runner:
+        runner.run(at_work.__aenter__())
+        yield 0
+        counted = done
+        while True:
+            runner.run(asyncio.sleep(0.01))
+            yield done - counted
+            counted = done
+
+
+CLIENT_ROWS = [
+    Row("Python client, send", "msg/s", "by hand", "≥ 0.6", beside(sends_by_hand, sends)),
+    Row("Python client, send, beside httpx", "msg/s", "httpx", "≥ 2",
+        beside(sends_by_httpx, sends)),
+    Row("Python client, send, asyncio, 32 at once", "msg/s", "by hand", "≥ 0.5",
+        beside(_gathering(_by_hand), _gathering(_by_client))),
+    Row("Python client, the same, beside httpx", "msg/s", "httpx", "≥ 2",
+        beside(_gathering(_by_httpx), _gathering(_by_client))),
+    Row("Python client, send_async", "msg/s", "frames of 1,000 by hand", "≥ 0.5",
+        beside(frames_by_hand, batched_sends)),
+    Row("Python client, worker", "msg/s", f"receive {LEASED}, settle, by hand", "≥ 0.6",
+        beside(leases_by_hand, worker, stored_frames=STORED_FRAMES)),
+]  # fmt: skip

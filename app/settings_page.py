@@ -184,6 +184,7 @@ _FIXED: Final = {
     "key_bytes_max": "Bytes of a key.",
     "sharding_key_bytes_max": "Bytes of a sharding key.",
     "content_type_bytes_max": "Bytes of a content type.",
+    "topic_rate_max": "Messages a second that the `max_rate` of a topic may say.",
     "message_id_bytes_max": "Bytes of an id that a producer gives (`unique_id`).",
     "reason_bytes_max": "Bytes of the reason of a nack or a dead letter. A longer one is cut.",
     "entry_id_chars_max": "Characters of the caller's id of an entry of a batch.",

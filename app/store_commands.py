@@ -203,6 +203,8 @@ async def _take_over(
                 type=topic.type,
                 flush=config.flush,
                 retention_ms=limits.retention_ms_max,
+                permission=topic.permission,
+                write_queues=topic.write_queues,
             )
             await metadata.put_topic(topic.name, settings)
         for group in sorted({row.group for row in plan.offsets}):

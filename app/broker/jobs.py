@@ -13,8 +13,9 @@ from enum import StrEnum
 from typing import Final
 
 from app.broker.context import Context
-from app.domain.errors import CurlewError, OperationNotFound, Quota, TooManyRequests
+from app.domain.errors import CurlewError, OperationNotFound, TooManyRequests
 from app.domain.names import DEFAULT_NAMESPACE
+from app.domain.quotas.quota import Quota
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Finding the topic and queue that a request names, with a helpful error when there is none."""
 
 from app.broker.ports import Group, Metadata, Topic
-from app.domain.errors import GroupNotFound, QueueNotFound, TopicNotFound
+from app.domain.errors import GroupNotFound, NoPermission, QueueNotFound, TopicNotFound
 from app.domain.names import check_topic, nearest
 
 
@@ -34,6 +34,23 @@ def check_current(metadata: Metadata, topic: Topic, group: Group | None = None) 
                 f"consumer group {group.name!r} was deleted while the request was under way",
                 hint="if it was made again since, ask again",
             )
+
+
+def readable_topic(metadata: Metadata, name: str) -> Topic:
+    """As `find_topic`; raises `NoPermission` when its messages may not be read."""
+    topic = find_topic(metadata, name)
+    if not topic.is_readable:
+        raise unreadable(topic)
+    return topic
+
+
+def unreadable(topic: Topic) -> NoPermission:
+    """What to tell who wants to read a topic that gives no messages."""
+    return NoPermission(
+        f"topic {topic.name!r} gives no messages: its permission is {topic.permission.value}",
+        hint="PATCH the topic with permission rw or r",
+        fields={"permission": topic.permission.value},
+    )
 
 
 def check_queue(topic: Topic, queue_id: int) -> None:

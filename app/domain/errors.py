@@ -9,6 +9,7 @@
     │   ├── InvalidReceiptHandle · MalformedBody · MalformedFrame
     │   ├── BodyTooLarge · PropertiesTooLarge · BatchTooLarge
     │   └── UnsupportedContentType · IdempotencyKeyReused
+    ├── NoPermission              a topic takes no messages, or gives none
     ├── NotFound                  TopicNotFound · QueueNotFound · GroupNotFound · MessageNotFound
     │   ├── ScheduleNotFound · ProducerNotFound · TransactionNotFound
     │   ├── OperationNotFound · RequestNotFound · NamespaceNotFound
@@ -22,7 +23,7 @@
     ├── NoReply                   the request is stored, and no reply came in time
     ├── FlushDiskTimeout          the message is written, and not on the medium in time
     ├── TryAgain                  the same request may succeed later
-    │   ├── SystemBusy · TimersNotReady · TooManyRequests · RequestInProgress
+    │   ├── SystemBusy · TimersNotReady · TooManyRequests · TopicFull · RequestInProgress
     │   └── ShuttingDown · MetadataUnavailable
     └── NodeFault                 we are broken: StoreFailed · DiskFull · InternalError
 
@@ -32,23 +33,14 @@ a repetition whose first result is not known any more.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
+
+from app.domain.quotas.quota import Quota
 
 Outcome = Literal["not_stored", "stored", "unknown"]
 
 Field = int | str | bool | list[str] | None
 """An extra member of a problem document."""
-
-QuotaUnit = Literal["concurrent-requests", "content-bytes"]
-
-
-class Quota(NamedTuple):
-    """A bound that a client may run into: its name, how much it is, and how much is left."""
-
-    name: str
-    limit: int
-    unit: QuotaUnit
-    left: int
 
 
 class CurlewError(Exception):
@@ -240,6 +232,13 @@ class PropertiesTooLarge(InvalidRequest):
 
     code = "MESSAGE_PROPERTIES_TOO_LARGE"
     title = "The message properties are too large"
+
+
+class NoPermission(CurlewError):
+    """The topic, or the queue, takes no messages, or gives none: its `permission` says so."""
+
+    code = "NO_PERMISSION"
+    title = "The topic's permission forbids it"
 
 
 class NotFound(CurlewError):
@@ -524,6 +523,13 @@ class TooManyRequests(TryAgain):
 
     code = "TOO_MANY_REQUESTS"
     title = "Too many requests"
+
+
+class TopicFull(TryAgain):
+    """The topic holds as many bytes as its `max_stored_bytes` allows."""
+
+    code = "TOPIC_FULL"
+    title = "The topic is full"
 
 
 class TimersNotReady(TryAgain):

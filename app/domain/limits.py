@@ -136,6 +136,13 @@ METRIC_LABELS_MAX = 500
 """Topics, and groups in topics, that `/metrics` names: those with the most messages. The others are
 one sum, `_other`."""
 
+TOPIC_RATE_MAX = 1_000_000_000
+"""Messages a second that a topic's `max_rate` may say."""
+
+TOPIC_BYTES_FRESH_S = 5
+"""How old the figure of a topic's stored bytes may be to which its `max_stored_bytes` is held; what
+was sent since is added."""
+
 NODES_KEPT_MAX = 256
 """Rows of nodes that registered once; of more, those that were not seen for longest go."""
 
@@ -146,6 +153,7 @@ FIXED_LIMITS: Final[Mapping[str, int]] = {
     "namespace_chars_max": NAMESPACE_CHARS_MAX,
     "namespaces_max": NAMESPACES_MAX,
     "nodes_kept_max": NODES_KEPT_MAX,
+    "topic_rate_max": TOPIC_RATE_MAX,
     "metric_labels_max": METRIC_LABELS_MAX,
     "clients_listed_max": CLIENTS_LISTED_MAX,
     "client_shown_ms": CLIENT_SHOWN_MS,

@@ -45,6 +45,12 @@ TRACE_TOPIC: Final = "rmq_sys_trace"
 FLOORS_TOPIC: Final = "rmq_sys_floors"
 """Which generation of each topic its queues hold, and where it begins."""
 
+RESERVED_TOPICS: Final = frozenset(
+    """TBW102 SELF_TEST_TOPIC BenchmarkTest OFFSET_MOVED_EVENT TRANS_CHECK_MAX_TIME_TOPIC
+    SCHEDULE_TOPIC_XXXX""".split()  # noqa: SIM905
+)
+"""RocketMQ's own, beside those that begin with `RMQ_SYS_`."""
+
 _RULE: Final = f"use 1 to {NAME_CHARS_MAX} letters, digits, '_' or '-'"
 
 
@@ -121,6 +127,23 @@ def check_topic(stored: str) -> str:
             hint=f"choose a name that does not begin with {SYSTEM_TOPIC_PREFIX!r}",
         )
     return stored
+
+
+def check_new_topic(stored: str) -> str:
+    """The same for a topic that is to be made; one that is there keeps its name."""
+    check_topic(stored)
+    name = stored.rpartition(NAMESPACE_SEPARATOR)[2]
+    if is_reserved_topic(name):
+        raise IllegalTopic(
+            f"topic name {name!r} is reserved: RocketMQ keeps a topic of its own under it",
+            hint="choose another name; delays, transactions and trails need no topic here",
+        )
+    return stored
+
+
+def is_reserved_topic(name: str) -> bool:
+    """Whether RocketMQ has a topic of its own of this name, in a broker or in its tools."""
+    return name in RESERVED_TOPICS or name.lower().startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def check_group(stored: str) -> str:

@@ -16,6 +16,7 @@ from app.domain.limits import (
     DEFAULT_MAX_IN_FLIGHT,
     DEFAULT_QUEUES,
     DEFAULT_RETENTION_MS,
+    TOPIC_RATE_MAX,
     Limits,
 )
 from app.domain.positions import FlushMode
@@ -32,6 +33,15 @@ class TopicType(StrEnum):
     FIFO = "fifo"
     DELAY = "delay"
     TRANSACTION = "transaction"
+
+
+class Permission(StrEnum):
+    """What clients may do with a topic or a queue: RocketMQ's perm 6, 4, 2 and 0."""
+
+    READ_WRITE = "rw"
+    READ = "r"
+    WRITE = "w"
+    NONE = "none"
 
 
 class DeliveryOrder(StrEnum):
@@ -115,6 +125,15 @@ class TopicSettings:
     trace: TraceMode = TraceMode.ON
     trace_rate: float = DEFAULT_TRACE_RATE
     """The share of messages that are traced where `trace` is sampled."""
+    permission: Permission = Permission.READ_WRITE
+    write_queues: int | None = None
+    """Queues that take messages, the first ones; None: all. The others are read until empty."""
+    max_body_bytes: int | None = None
+    """Of one message; None: as the node allows."""
+    max_rate: int | None = None
+    """Messages a second that a node takes; None: as many as it can."""
+    max_stored_bytes: int | None = None
+    """Bytes of stored records from which on nothing more is taken; None: no such bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +191,22 @@ def check_topic_settings(settings: TopicSettings, limits: Limits) -> None:
             hint="0.01 is one message of a hundred; trace=off is none",
             pointer="/trace_rate",
         )
+    _check_choice("permission", settings.permission, Permission)
+    _check_bound("write_queues", settings.write_queues, limits.queues_per_topic_max)
+    _check_bound("max_body_bytes", settings.max_body_bytes, limits.body_bytes_max)
+    _check_bound("max_rate", settings.max_rate, TOPIC_RATE_MAX)
+    _check_bound("max_stored_bytes", settings.max_stored_bytes, 2**63 - 1)
+
+
+def check_write_queues(settings: TopicSettings) -> None:
+    """Raise `IllegalSetting` for more queues to write to than there are."""
+    if settings.write_queues is not None and settings.write_queues > settings.queues:
+        raise IllegalSetting(
+            f"write_queues is {settings.write_queues}, and the topic has {settings.queues} queues",
+            hint="name at most as many, or null for all; or raise queues",
+            fields={"min": 1, "max": settings.queues},
+            pointer="/write_queues",
+        )
 
 
 def check_group_settings(settings: GroupSettings, limits: Limits) -> None:
@@ -209,6 +244,11 @@ def _check_range(name: str, value: int, low: int, high: int) -> None:
             fields={"min": low, "max": high},
             pointer="/" + name,
         )
+
+
+def _check_bound(name: str, value: int | None, high: int) -> None:
+    if value is not None:
+        _check_range(name, value, 1, high)
 
 
 def _check_choice(name: str, value: str, choices: type[StrEnum]) -> None:

@@ -7,6 +7,7 @@ from sqlalchemy import select
 
 from app.cluster import Metadata
 from app.cluster.metadata.schema.tables import metadata as tables
+from app.cluster.metadata.schema.tables import topic_queues
 from app.domain.changes.conditions import Conditions, Terms
 from app.domain.changes.merging import DEFAULT, Named
 from app.domain.errors import (
@@ -18,10 +19,11 @@ from app.domain.errors import (
     StateConflict,
     TopicNotFound,
 )
+from app.domain.identity import Kind
 from app.domain.limits import Limits
 from app.domain.positions import FlushMode
 from app.domain.schedules import ScheduleSettings
-from app.domain.settings import GroupSettings, TopicSettings, TraceMode
+from app.domain.settings import GroupSettings, Permission, TopicSettings, TraceMode
 from tests.support.stores.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -190,3 +192,77 @@ async def test_a_version_does_not_come_back_with_the_name_of_a_schedule(metadata
     await metadata.schedules.change("tick", SCHEDULE, due)
     with pytest.raises(PreconditionFailed):
         await metadata.schedules.remove("tick", Terms(Conditions.at(old.version)))
+
+
+async def queues_of(metadata: Metadata, name: str) -> list[tuple[int, int, str]]:
+    async with metadata._database.reading() as connection:
+        rows = await connection.execute(
+            select(topic_queues)
+            .where(topic_queues.c.topic == name)
+            .order_by(topic_queues.c.queue_id)
+        )
+        return [(row.generation, row.queue_id, row.perm) for row in rows]
+
+
+async def test_each_queue_has_a_row_that_says_what_may_be_done_with_it(metadata: Metadata) -> None:
+    made = (await metadata.change_topic("orders", {"queues": 3})).after
+    rows = [(made.generation, queue, "rw") for queue in range(3)]
+    assert await queues_of(metadata, "orders") == rows
+    await metadata.change_topic("orders", {"queues": 4, "write_queues": 2})
+    assert [perm for _, _, perm in await queues_of(metadata, "orders")] == ["rw", "rw", "r", "r"]
+    await metadata.change_topic("orders", {"permission": Permission.WRITE}, DRY)
+    assert [perm for _, _, perm in await queues_of(metadata, "orders")] == ["rw", "rw", "r", "r"]
+    await metadata.change_topic("orders", {"permission": Permission.WRITE})
+    perms = [perm for _, _, perm in await queues_of(metadata, "orders")]
+    assert perms == ["w", "w", "none", "none"]
+    await metadata.set_generation(Kind.TOPIC, "orders", 77)
+    assert [generation for generation, _, _ in await queues_of(metadata, "orders")] == [77] * 4
+    await metadata.ensure_topic("payments")
+    assert len(await queues_of(metadata, "payments")) == 4
+    await metadata.delete_topic("orders")
+    assert await queues_of(metadata, "orders") == []
+
+
+async def test_settings_of_what_a_topic_takes_come_back(metadata: Metadata) -> None:
+    named: Named = {
+        "permission": Permission.READ,
+        "write_queues": 2,
+        "max_body_bytes": 1_000,
+        "max_rate": 5,
+        "max_stored_bytes": 2**40,
+    }
+    made = (await metadata.change_topic("orders", named)).after
+    await metadata._load()
+    found = metadata.snapshot.topics["orders"]
+    assert found == made
+    assert (found.write_queues, found.is_readable, found.is_guarded) == (2, True, True)
+    back = await metadata.change_topic("orders", dict.fromkeys(named, DEFAULT))
+    assert back.after.settings == TopicSettings()
+    assert (back.after.write_queues, back.after.is_guarded) == (4, False)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"write_queues": 0},
+        {"write_queues": 5},
+        {"queues": 8, "write_queues": 9},
+        {"max_rate": 0},
+        {"max_body_bytes": 2**40},
+        {"max_stored_bytes": -1},
+        {"permission": "x"},
+    ],
+)
+async def test_what_no_topic_can_take_is_refused(metadata: Metadata, named: Named) -> None:
+    await metadata.change_topic("orders", {"queues": 4})
+    with pytest.raises(IllegalSetting) as caught:
+        await metadata.change_topic("orders", named)
+    assert caught.value.pointer in {f"/{name}" for name in named}
+    assert metadata.snapshot.topics["orders"].settings == TopicSettings()
+
+
+async def test_more_queues_take_messages_when_nothing_is_said_of_it(metadata: Metadata) -> None:
+    await metadata.change_topic("orders", {"queues": 2})
+    assert (await metadata.change_topic("orders", {"queues": 6})).after.write_queues == 6
+    await metadata.change_topic("orders", {"write_queues": 3})
+    assert (await metadata.change_topic("orders", {"queues": 8})).after.write_queues == 3

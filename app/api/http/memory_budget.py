@@ -13,8 +13,9 @@ refused before they lease or read. Event loop only. One per server.
 
 from typing import Final
 
-from app.domain.errors import Quota, SystemBusy
+from app.domain.errors import SystemBusy
 from app.domain.limits import Limits
+from app.domain.quotas.quota import Quota
 
 _NEAR_NUMERATOR: Final = 4
 _NEAR_DENOMINATOR: Final = 5

@@ -1,15 +1,16 @@
 """How a quota is told to clients. Pure; for refusals, and for answers when a bound is near."""
 
 from app.api.http.memory_budget import is_near
-from app.domain.errors import Quota
+from app.domain.quotas.quota import Quota
 
 
 def quota_headers(quota: Quota) -> list[tuple[bytes, bytes]]:
     """`RateLimit-Policy` and `RateLimit` as in draft-ietf-httpapi-ratelimit-headers-11.
 
-    Our quotas are on what is in flight at a time, so there is no window and no time of reset.
+    Quotas on what is in flight at a time have no window; those on rates have one.
     """
-    policy = f'"{quota.name}";q={quota.limit};qu="{quota.unit}"'
+    window = "" if quota.window_s is None else f";w={quota.window_s}"
+    policy = f'"{quota.name}";q={quota.limit};qu="{quota.unit}"{window}'
     return [
         (b"ratelimit-policy", policy.encode("ascii")),
         (b"ratelimit", f'"{quota.name}";r={quota.left}'.encode("ascii")),

@@ -109,8 +109,7 @@ class AckAndProduce:
             try:
                 if isinstance(item, CurlewError):
                     raise item
-                key = item.message.sharding_key
-                topic, queue_id = await self._sender.place(topic_name, key, item.queue_id)
+                topic, queue_id = await self._sender.place(topic_name, item.message, item.queue_id)
                 error = self._sender.check_item(topic, item)
                 if error is None:
                     due_ms = self._delayed.due_ms(item.due)

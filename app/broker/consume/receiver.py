@@ -27,7 +27,7 @@ from app.broker.ports import Group, Topic
 from app.broker.read.long_polls import LongPolls, Watch
 from app.broker.read.puller import check_wait
 from app.broker.results import Delivery, ReceiveRequest, ReceiveResult
-from app.broker.topic_lookup import find_topic
+from app.broker.topic_lookup import readable_topic, unreadable
 from app.broker.tracing.message_trace import MessageTrace
 from app.domain.consumers.consumption import ConsumptionEffect
 from app.domain.errors import CurlewError, DiskFull, IllegalInvisibleTime, InvalidRequest
@@ -77,7 +77,7 @@ class Receiver:
         """Lease messages to a consumer. `gone` says whether the client has left; `watch` ends a
         wait when it leaves."""
         self._check_open()
-        view = find_topic(self._metadata, topic)
+        view = readable_topic(self._metadata, topic)
         self.check(request)
         settings = await self._groups.find_or_create_group(group)
         subscription, effects = await self.begin(settings, view, force=request.force)
@@ -122,7 +122,7 @@ class Receiver:
                 if gone():
                     break
                 continue
-            group = self._metadata.snapshot.groups.get(group.name, group)
+            group = self._group_now(subscription, group)
             await self._look(fetch, group, request, invisible_ms)
             is_over = self._long_polls.closed or (disk.is_used and not is_waiting)
             if fetch.deliveries or is_over:
@@ -143,6 +143,15 @@ class Receiver:
                 break
         subscription.line.wake_one()
         return ReceiveResult([], 0)
+
+    def _group_now(self, subscription: Subscription, group: Group) -> Group:
+        """The group with its settings of now. Raises `NoPermission` when the topic has ceased to
+        give messages since the receive began."""
+        snapshot = self._metadata.snapshot
+        topic = snapshot.topics.get(subscription.topic)
+        if topic is not None and not topic.is_readable:
+            raise unreadable(topic)
+        return snapshot.groups.get(group.name, group)
 
     async def _replay(self, fetch: Fetch, attempt_id: str | None) -> bool:
         """Whether this receive was answered before, and its messages are leased still."""

@@ -42,6 +42,7 @@ from app.broker.produce.send_deadlines import (
 )
 from app.broker.produce.send_steps import SendStep, encoded_part, made
 from app.broker.produce.sender import Sender
+from app.broker.produce.topic_admission import check_write_queue
 from app.broker.results import BatchItem, FrameResult, SendResult
 from app.domain.delays import Due
 from app.domain.errors import (
@@ -188,6 +189,12 @@ class Deduplicator:
             if found.skip:
                 raise _overlap(claim, found)
             assert parts is not None
+            if isinstance(claim, KeyToken):  # a producer's plan of its queues stays as it is
+                named = {queue_id, *(e.queue_id for e in items if isinstance(e, BatchItem))}
+                for queue in named:
+                    if queue is not None:
+                        check_write_queue(topic, queue)
+            self._sender.admit(topic, items)
             stored = self._append(topic, parts, claim, scope, now_ms, flush)
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from None
@@ -228,6 +235,9 @@ class Deduplicator:
             if found.skip:
                 frame = frame.without(found.skip)
                 claim = _moved(claim, found.skip)
+            elif queue_id is not None and isinstance(claim, KeyToken):
+                check_write_queue(topic, queue_id)
+            self._sender.admit_frame(topic, frame)
             chosen = chosen if found.queue_id is None else found.queue_id
             first = self._store.next_offset(topic_name, chosen)
             placed = Placed.in_one_queue(chosen, first, frame.count)
@@ -269,6 +279,7 @@ class Deduplicator:
             skip = found.skip  # making the step takes a while, in which others may send
             rest = frame.without(skip) if skip else frame
             step = await self._sender.step_of_frame(topic, queue_id, rest)
+        self._sender.admit_frame(topic, frame.without(skip) if skip else frame)
         step.check()
         # Delayed ones have no offsets yet to come back to, and so a repetition gets none of either.
         placed = Placed(frame.count - skip, (), ())
@@ -489,7 +500,7 @@ class Deduplicator:
         key = topic_key(topic.name, topic.generation)
         plan = self._table.plan(family, epoch, key, now_ms)
         if plan is None:
-            plan = Plan(family, epoch, key, topic.queues, now_ms, messages_per_turn)
+            plan = Plan(family, epoch, key, topic.write_queues, now_ms, messages_per_turn)
             await self._write(self._table.plan_entry(plan), FlushMode.ASYNC)
         return plan
 

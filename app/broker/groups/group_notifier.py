@@ -2,7 +2,8 @@
 
 import asyncio
 
-from app.domain.errors import Quota, TooManyRequests
+from app.domain.errors import TooManyRequests
+from app.domain.quotas.quota import Quota
 
 
 class GroupNotifier:

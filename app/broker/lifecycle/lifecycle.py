@@ -26,7 +26,7 @@ from app.domain.changes.conditions import Changed, Terms
 from app.domain.changes.merging import Named
 from app.domain.errors import CurlewError, DiskFull, TopicNotFound
 from app.domain.identity import Deletion, Kind, new_generation
-from app.domain.names import check_group, check_topic, dead_letter_topic
+from app.domain.names import check_group, check_new_topic, check_topic, dead_letter_topic
 
 _LOG: Final = logging.getLogger(__name__)
 _SHOWN: Final = 20
@@ -69,7 +69,10 @@ class Lifecycle:
         `StateConflict` when the store has no room for the name or its queues."""
         check_topic(name)
         async with self._turn_of(Kind.TOPIC, name):
-            if not terms.must_exist or name in self._metadata.snapshot.topics:
+            is_there = name in self._metadata.snapshot.topics
+            if not terms.must_exist and not is_there:
+                check_new_topic(name)
+            if not terms.must_exist or is_there:
                 self._room.check_topic(name, named)
             terms = await self._with_generation(Kind.TOPIC, name, terms)
             changed = await self._metadata.change_topic(name, named, terms)
@@ -81,6 +84,8 @@ class Lifecycle:
         """The topic; made with the defaults when there is none."""
         check_topic(name)
         async with self._turn_of(Kind.TOPIC, name):
+            if name not in self._metadata.snapshot.topics:
+                check_new_topic(name)
             self._room.check_topic(name, {})
             generation = await self._generation_to_take(Kind.TOPIC, name)
             topic = await self._metadata.ensure_topic(name, generation=generation)

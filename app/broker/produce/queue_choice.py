@@ -26,13 +26,13 @@ class QueueChoice:
     def choose(self, topic: Topic, sharding_key: str | None) -> int:
         """The queue of one message."""
         if sharding_key is not None:
-            return queue_for_sharding_key(sharding_key, topic.queues)
+            return queue_for_sharding_key(sharding_key, topic.write_queues)
         turn = self._turns.get(topic.name)
         if turn is None:
             turn = 0
             self._forget_turns()
         self._turns[topic.name] = turn + 1
-        return turn % topic.queues
+        return turn % topic.write_queues
 
     def choose_for_all(
         self,

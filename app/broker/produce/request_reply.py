@@ -20,7 +20,6 @@ from app.broker.results import SendResult
 from app.domain.errors import (
     IllegalWait,
     NoReply,
-    Quota,
     RequestExpired,
     RequestNotFound,
     ShuttingDown,
@@ -37,6 +36,7 @@ from app.domain.message import (
 )
 from app.domain.names import DEFAULT_NAMESPACE, namespace_of
 from app.domain.positions import FlushMode
+from app.domain.quotas.quota import Quota
 
 _RANDOM_BYTES: Final = 16
 """As many as a UUID has, which RocketMQ uses: nobody guesses the id of another's request."""

@@ -32,6 +32,7 @@ from app.broker.produce.send_deadlines import (
     wait_with_place,
 )
 from app.broker.produce.send_steps import Chosen, SendStep, fill_in, made, step_of_frame
+from app.broker.produce.topic_admission import TopicAdmission, check_body, check_write_queue
 from app.broker.results import BatchItem, FrameResult, SendResult
 from app.broker.topic_lookup import check_queue, find_topic
 from app.domain.delays import Due
@@ -39,7 +40,6 @@ from app.domain.errors import BatchTooLarge, CurlewError, InvalidRequest, TopicN
 from app.domain.limits import MIB
 from app.domain.message import Message, check_message
 from app.domain.positions import FlushMode
-from app.domain.settings import TopicType
 from app.runtime.direct import in_task
 from app.store import Appended
 from app.store.formats.frame.batch_frame import RequestFrame, parse_request, promised_count
@@ -73,6 +73,7 @@ class Sender:
         self._delayed = delayed
         self._lifecycle = lifecycle
         self._gate = context.gate
+        self._admit = TopicAdmission(context).admit
         self.one_way = OneWay()
         """The deadline of sends that nobody waits for."""
         self.queues = queues = QueueChoice(context.metadata)
@@ -105,9 +106,11 @@ class Sender:
             if queue_id is None:
                 queue_id = self._choose_queue(topic, message.sharding_key)
             else:
-                check_queue(topic, queue_id)
-            if due is not None or topic.type is not TopicType.NORMAL:
+                check_write_queue(topic, queue_id)
+            if due is not None or topic.is_guarded:
                 check_type(topic, message, is_delayed=due is not None)
+                size = len(message.body)
+                self._admit(topic, 1, size, size)
                 due_ms = self._delayed.due_ms(due)
                 if due_ms is not None:
                     return await self._send_delayed(
@@ -168,7 +171,10 @@ class Sender:
         try:
             topic = await self.find_or_create(topic_name)
             frame = await self.checked_frame(topic_name, body)
+            if queue_id is not None:
+                check_write_queue(topic, queue_id)
             queue_id = self.choose_one(topic, queue_id, frame)
+            self.admit_frame(topic, frame)
             if frame.delivery_times is not None:
                 step = await self.step_of_frame(topic, queue_id, frame)
                 return await self._send_step(topic, queue_id, step, flush, deadline)
@@ -253,7 +259,7 @@ class Sender:
             topic = await self.find_or_create(topic_name)
             self.check_batch(items)
             if queue_id is not None:
-                check_queue(topic, queue_id)
+                check_write_queue(topic, queue_id)
         except CurlewError as error:
             with_outcome(error, "not_stored")
             raise
@@ -261,6 +267,11 @@ class Sender:
         chosen = self._choose_queues(topic, items, results, queue_id, spread)
         if strict and any(error is not None for error in results):
             return _refuse_all(results)
+        try:
+            self.admit(topic, [items[at] for indexes in chosen.values() for at in indexes])
+        except CurlewError as error:
+            with_outcome(error, "not_stored")
+            raise
         if strict:
             return await self._append_together(topic, items, chosen, flush, deadline)
         return await self._append_by_queue(topic, items, chosen, results, flush, deadline)
@@ -268,14 +279,28 @@ class Sender:
     # --- choosing queues
 
     async def place(
-        self, topic_name: str, sharding_key: str | None, queue_id: int | None
+        self, topic_name: str, message: Message, queue_id: int | None
     ) -> tuple[Topic, int]:
         """Topic and queue of a message that becomes visible later; as for a send."""
         topic = await self.find_or_create(topic_name)
+        self._admit(topic, 1, len(message.body), len(message.body))
         if queue_id is None:
-            return topic, self._choose_queue(topic, sharding_key)
-        check_queue(topic, queue_id)
+            return topic, self._choose_queue(topic, message.sharding_key)
+        check_write_queue(topic, queue_id)
         return topic, queue_id
+
+    def admit(self, topic: Topic, items: Sequence[BatchItem | CurlewError]) -> None:
+        """Raise when the topic's permission or limits forbid these messages; count them else."""
+        if topic.is_guarded:
+            sizes = [len(each.message.body) for each in items if isinstance(each, BatchItem)]
+            if sizes:
+                self._admit(topic, len(sizes), sum(sizes), max(sizes))
+
+    def admit_frame(self, topic: Topic, frame: RequestFrame) -> None:
+        """The same for a frame."""
+        if topic.is_guarded:
+            sizes = frame.body_lengths
+            self._admit(topic, frame.count, int(sizes.sum()), int(sizes.max()))
 
     def choose_one(self, topic: Topic, queue_id: int | None, frame: RequestFrame) -> int:
         """The queue of a frame: the one that was asked for, or the one whose turn it is."""
@@ -294,12 +319,13 @@ class Sender:
     ) -> dict[int, list[tuple[int, Message]]]:
         """Queue → the entries that go there, each with its place in the batch.
 
-        Raises when the batch or any entry of it is not valid.
+        Raises when the batch or any entry of it is not valid; what the topic takes now is for
+        `admit`, since it may be a repetition.
         """
         self.check_batch(items)
         if queue_id is not None:
             check_queue(topic, queue_id)
-        errors = await self._check_items(topic, items)
+        errors = await self._check_items(topic, items, is_fresh=False)
         for error in errors:
             if error is not None:
                 raise error
@@ -316,11 +342,11 @@ class Sender:
         }
 
     async def _check_items(
-        self, topic: Topic, items: Sequence[BatchItem | CurlewError]
+        self, topic: Topic, items: Sequence[BatchItem | CurlewError], *, is_fresh: bool = True
     ) -> list[CurlewError | None]:
         """What forbids each entry, if anything does; of a large batch in several turns."""
         if len(items) <= SMALL_MESSAGES_MAX:
-            return [self.check_item(topic, item) for item in items]
+            return [self.check_item(topic, item, is_fresh=is_fresh) for item in items]
         errors: list[CurlewError | None] = []
         weight = 0
         for item in items:
@@ -328,20 +354,24 @@ class Sender:
             if weight > CHECKED_A_TURN_MAX:
                 weight = 0
                 await asyncio.sleep(0)
-            errors.append(self.check_item(topic, item))
+            errors.append(self.check_item(topic, item, is_fresh=is_fresh))
         return errors
 
-    def check_item(self, topic: Topic, item: BatchItem | CurlewError) -> CurlewError | None:
+    def check_item(
+        self, topic: Topic, item: BatchItem | CurlewError, *, is_fresh: bool = True
+    ) -> CurlewError | None:
         """What forbids this entry, if anything does."""
         if isinstance(item, CurlewError):
             return with_outcome(item, "not_stored")
         try:
             check_message(item.message, self._limits)
-            if item.due is not None or topic.type is not TopicType.NORMAL:
+            if item.due is not None or topic.is_guarded:
                 check_type(topic, item.message, is_delayed=item.due is not None)
                 self._delayed.due_ms(item.due)
+                if is_fresh:
+                    check_body(topic, len(item.message.body))
             if item.queue_id is not None:
-                check_queue(topic, item.queue_id)
+                (check_write_queue if is_fresh else check_queue)(topic, item.queue_id)
         except CurlewError as error:
             return with_outcome(error, "not_stored")
         return None

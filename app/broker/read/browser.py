@@ -14,7 +14,7 @@ from app.broker.journal.cold_reads import ColdReads, find_offset_at
 from app.broker.ports import Store
 from app.broker.read.browse_filter import BrowseConditions, BrowseFilter
 from app.broker.read.queue_merge import Item, QueueMerge
-from app.broker.topic_lookup import find_topic
+from app.broker.topic_lookup import readable_topic
 from app.domain.errors import IllegalPage, MessageNotFound
 from app.domain.handles.browse_cursors import (
     BrowseCursor,
@@ -79,7 +79,7 @@ class Browser:
     async def message(self, topic: str, message_id: str) -> StoredMessage:
         """One message by its id, or `MessageNotFound`."""
         self._check_open()
-        find_topic(self._metadata, topic)
+        readable_topic(self._metadata, topic)
         message = await ColdReads(self._readers).run(
             lambda wait: self._store.read_message(message_id, topic=topic, wait_for_disk=wait)
         )
@@ -93,7 +93,7 @@ class Browser:
     async def browse(self, topic: str, request: BrowseRequest) -> BrowseResult:
         """One page. Raises `TopicNotFound`, `IllegalPage`, `IllegalFilter`, `InvalidRequest`."""
         self._check_open()
-        queues = find_topic(self._metadata, topic).queues
+        queues = readable_topic(self._metadata, topic).queues
         cursor = self._cursor_of(request)
         limits = self._limits
         if not 1 <= request.max_messages <= limits.page_size_max:

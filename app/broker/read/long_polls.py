@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
 
-from app.domain.errors import Quota, TooManyRequests
+from app.domain.errors import TooManyRequests
+from app.domain.quotas.quota import Quota
 
 Watch = Callable[[Callable[[], object]], None]
 """Given a function that ends a wait: calls it when the client of the request leaves."""

@@ -20,12 +20,13 @@ from app.broker.delays.delay_delivery import DelayDelivery
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.produce.message_types import check_type
+from app.broker.produce.topic_admission import check_writable
 from app.broker.row_faults import RowFaults, is_of_message
 from app.broker.schedules.cron import due_times, next_due_ms
 from app.broker.topic_lookup import find_topic
 from app.domain.changes.conditions import Changed, Terms
 from app.domain.changes.merging import Named, by_name
-from app.domain.errors import CurlewError, IllegalSetting, TopicNotFound
+from app.domain.errors import CurlewError, IllegalSetting, NoPermission, TopicNotFound
 from app.domain.message import check_message, queue_for_sharding_key
 from app.domain.names import TIMER_TOPIC, check_name
 from app.domain.positions import FlushMode
@@ -147,7 +148,7 @@ class Schedules:
                 if not await self._is_sent(firing):
                     await self._send(firing)
             except Exception as error:
-                if not (is_of_message(error) or isinstance(error, TopicNotFound)):
+                if not (is_of_message(error) or isinstance(error, (TopicNotFound, NoPermission))):
                     raise
                 self.faults.note(firing.schedule, error)
                 continue
@@ -172,10 +173,11 @@ class Schedules:
         if topic is None:
             self._check_deleted(firing)
             return
+        check_writable(topic)
         if settings.sharding_key is not None:
-            queue_id = queue_for_sharding_key(settings.sharding_key, topic.queues)
+            queue_id = queue_for_sharding_key(settings.sharding_key, topic.write_queues)
         else:
-            queue_id = firing.due_ms // 60_000 % topic.queues
+            queue_id = firing.due_ms // 60_000 % topic.write_queues
         message = settings.message(firing.message_id)
         part = self._delays.part(message, topic.name, queue_id, firing.due_ms, topic.generation)
         confirmation = AppendFuture()

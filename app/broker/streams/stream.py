@@ -18,6 +18,7 @@ from app.broker.read.long_polls import LongPolls
 from app.broker.read.puller import Puller
 from app.broker.results import ReceiveRequest, ReceiveResult
 from app.broker.streams.credit import Credits
+from app.broker.topic_lookup import unreadable
 from app.domain.errors import CurlewError
 from app.domain.limits import Limits
 
@@ -145,6 +146,8 @@ class Stream:
         topic = self._shared.metadata.snapshot.topics.get(self._topic.name)
         if topic is None or topic.generation != self._topic.generation:
             raise StreamEnded(StreamEnd.TOPIC_DELETED)
+        if not topic.is_readable:
+            raise StreamEnded(StreamEnd.ERROR, unreadable(topic))
         if self._messages_left == 0:
             raise StreamEnded(StreamEnd.MESSAGE_LIMIT)
         if self._loop.time() >= self._ends_at:

@@ -18,9 +18,10 @@ from app.broker.streams.credit import Credits
 from app.broker.streams.group_stream import GroupStream, GroupStreamRequest
 from app.broker.streams.stream import Stream, StreamEnd, StreamRequest
 from app.broker.streams.topic_stream import TopicStream, TopicStreamRequest
-from app.broker.topic_lookup import check_queue, find_topic
-from app.domain.errors import IllegalOffset, InvalidRequest, Quota, ShuttingDown, TooManyRequests
+from app.broker.topic_lookup import check_queue, readable_topic
+from app.domain.errors import IllegalOffset, InvalidRequest, ShuttingDown, TooManyRequests
 from app.domain.handles.cursors import decode_cursor
+from app.domain.quotas.quota import Quota
 from app.store import QueueBounds
 
 
@@ -58,7 +59,7 @@ class StreamRegistry:
 
     async def open_topic(self, topic_name: str, request: TopicStreamRequest) -> TopicStream:
         """A stream without a group. Raises what a pull raises, and `TooManyRequests`."""
-        topic = find_topic(self.metadata, topic_name)
+        topic = readable_topic(self.metadata, topic_name)
         parse_filter(request.filter)
         self._check(request)
         if request.queue_id is not None:
@@ -73,7 +74,7 @@ class StreamRegistry:
         self, topic_name: str, group_name: str, request: GroupStreamRequest
     ) -> GroupStream:
         """A stream of leased messages. Raises what a receive raises, and `TooManyRequests`."""
-        topic = find_topic(self.metadata, topic_name)
+        topic = readable_topic(self.metadata, topic_name)
         parse_filter(request.filter)
         self._check(request)
         if request.invisible_ms is not None:

@@ -69,7 +69,7 @@ CHECKS_EXHAUSTED: Final = "CHECKS_EXHAUSTED"
 _READ_MESSAGES: Final = 1_024
 
 Decision = TransactionState
-Place = Callable[[str, str | None, int | None], Awaitable[tuple[Topic, int]]]
+Place = Callable[[str, Message, int | None], Awaitable[tuple[Topic, int]]]
 """Gives the topic, made where that is allowed, and the queue: `Sender.place`."""
 
 
@@ -147,7 +147,7 @@ class Transactions:
             check_message(message, self._limits)
             check_group(producer_group)
             after_ms = self._check_after(check_after_ms)
-            view, queue_id = await self._place(topic, message.sharding_key, queue_id)
+            view, queue_id = await self._place(topic, message, queue_id)
             check_type(view, message, is_transactional=True)
             pending = len(self._table.pending) + self._preparing
             if pending >= self._limits.transactions_pending_max:

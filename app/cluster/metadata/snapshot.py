@@ -14,6 +14,7 @@ from app.domain.settings import (
     DeliveryOrder,
     GroupMode,
     GroupSettings,
+    Permission,
     RetryPolicy,
     StartPosition,
     TopicSettings,
@@ -39,12 +40,51 @@ class TopicView:
     created_ms: TimestampMs
     updated_ms: TimestampMs
     version: int
+    permission: Permission = Permission.READ_WRITE
+    write_queues_set: int | None = None
+    """As the setting has it; `write_queues` is what follows of it."""
+    max_body_bytes: int | None = None
+    max_rate: int | None = None
+    max_stored_bytes: int | None = None
+    write_queues: int = field(init=False)
+    is_readable: bool = field(init=False)
+    is_guarded: bool = field(init=False)
+    """Whether there is more to look at before a message is taken than that the topic exists."""
+
+    def __post_init__(self) -> None:
+        bounds = self.max_body_bytes, self.max_rate, self.max_stored_bytes
+        is_guarded = (
+            self.type is not TopicType.NORMAL
+            or self.permission is not Permission.READ_WRITE
+            or any(bound is not None for bound in bounds)
+        )
+        write_queues = self.queues if self.write_queues_set is None else self.write_queues_set
+        is_readable = self.permission in (Permission.READ_WRITE, Permission.READ)
+        object.__setattr__(self, "write_queues", write_queues)
+        object.__setattr__(self, "is_readable", is_readable)
+        object.__setattr__(self, "is_guarded", is_guarded)
 
     @property
     def settings(self) -> TopicSettings:
         return TopicSettings(
-            self.queues, self.type, self.flush, self.retention_ms, self.trace, self.trace_rate
+            self.queues,
+            self.type,
+            self.flush,
+            self.retention_ms,
+            self.trace,
+            self.trace_rate,
+            self.permission,
+            self.write_queues_set,
+            self.max_body_bytes,
+            self.max_rate,
+            self.max_stored_bytes,
         )
+
+    def permission_of(self, queue_id: int) -> Permission:
+        """Of one queue: that of the topic, without writing behind the last queue that takes any."""
+        if queue_id < self.write_queues:
+            return self.permission
+        return Permission.READ if self.is_readable else Permission.NONE
 
 
 @dataclass(frozen=True, slots=True)

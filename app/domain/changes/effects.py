@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from app.domain.settings import GroupMode, GroupSettings, TopicSettings, TopicType
+from app.domain.settings import GroupMode, GroupSettings, Permission, TopicSettings, TopicType
 
 View = TypeVar("View")
 
@@ -89,6 +89,7 @@ def effects_on_topic(
     """Of a change of a topic."""
     effects: list[Effect] = []
     added = after.queues - before.queues
+    writing = _write_queues(before), _write_queues(after)
     if added > 0:
         effects.append(
             Effect(
@@ -97,7 +98,7 @@ def effects_on_topic(
                 added,
             )
         )
-    if added > 0 and facts.messages:
+    if writing[0] != writing[1] and facts.messages:
         effects.append(
             Effect(
                 EffectCode.KEYS_MOVE,
@@ -106,7 +107,7 @@ def effects_on_topic(
                 facts.messages,
             )
         )
-    if added > 0 and before.queues == 1:
+    if writing[0] == 1 and writing[1] > 1:
         effects.append(
             Effect(
                 EffectCode.ORDER_CHANGES,
@@ -124,7 +125,54 @@ def effects_on_topic(
                 None,
             )
         )
+    return [*effects, *_effects_of_refusing(before, after, facts)]
+
+
+def _write_queues(settings: TopicSettings) -> int:
+    return settings.queues if settings.write_queues is None else settings.write_queues
+
+
+def _effects_of_refusing(
+    before: TopicSettings, after: TopicSettings, facts: TopicFacts
+) -> list[Effect]:
+    """Of less permission, fewer queues to write to, and tighter limits."""
+    refused = EffectCode.CLIENTS_REFUSED
+    effects: list[Effect] = []
+    reads, writes = "r", "w"
+    if writes in _letters(before.permission) and writes not in _letters(after.permission):
+        effects.append(
+            Effect(refused, "sends are refused from now on; how many come is not known", None)
+        )
+    if reads in _letters(before.permission) and reads not in _letters(after.permission):
+        effects.append(
+            Effect(
+                refused,
+                "pulls, receives and streams are refused from now on; "
+                f"{_many(facts.groups, 'group')} read the topic",
+                facts.groups,
+            )
+        )
+    closed = _write_queues(before) - _write_queues(after)
+    if closed > 0:
+        effects.append(
+            Effect(
+                refused,
+                f"{_many(closed, 'queue')} fewer take messages, and sends that name one of them "
+                "are refused; they are read until they are empty, and stay",
+                None,
+            )
+        )
+    for name in ("max_body_bytes", "max_rate", "max_stored_bytes"):
+        was, now = getattr(before, name), getattr(after, name)
+        if now is not None and (was is None or now < was):
+            effects.append(
+                Effect(refused, f"sends over {name} of {now} are refused from now on", None)
+            )
     return effects
+
+
+def _letters(permission: Permission) -> str:
+    return "" if permission is Permission.NONE else permission.value
 
 
 def effects_on_group(

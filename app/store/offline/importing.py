@@ -6,7 +6,7 @@ file says up to where records lack our checksum. Queues and key index are made f
 (docs/adr/0013)
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Final
 
@@ -15,7 +15,7 @@ from app.domain.errors import CurlewError
 from app.domain.limits import Limits
 from app.domain.names import DEFAULT_NAMESPACE, check_group, check_topic, namespace_of
 from app.domain.positions import CommittedOffset, QueueOffset
-from app.domain.settings import TopicType
+from app.domain.settings import Permission, TopicType
 from app.store import paths
 from app.store.config import StoreConfig
 from app.store.formats.files.state_file import (
@@ -58,6 +58,8 @@ class ImportedTopic:
     queues: int
     type: TopicType
     messages: int
+    permission: Permission = Permission.READ_WRITE
+    write_queues: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,12 @@ def _topic(
         queues = limits.queues_per_topic_max
     kind = settings.message_type.lower() if settings else ""
     known = kind in {member.value for member in TopicType}
-    return ImportedTopic(name, queues, TopicType(kind) if known else TopicType.NORMAL, messages)
+    topic = ImportedTopic(name, queues, TopicType(kind) if known else TopicType.NORMAL, messages)
+    if settings is None:
+        return topic
+    written = settings.write_queues
+    written = None if written is None or written >= queues else written
+    return replace(topic, permission=settings.permission, write_queues=written)
 
 
 def _why_left(name: str, found: Survey) -> str | None:

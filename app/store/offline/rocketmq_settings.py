@@ -11,15 +11,15 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from app.domain.names import is_reserved_topic
+from app.domain.settings import Permission
+
 PERM_INHERIT: Final = 0x1
 
 _TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[{,])(\s*)(-?\d+)(\s*):')
 
-SYSTEM_TOPICS: Final = frozenset(
-    """TBW102 SELF_TEST_TOPIC BenchmarkTest OFFSET_MOVED_EVENT TRANS_CHECK_MAX_TIME_TOPIC
-    SCHEDULE_TOPIC_XXXX""".split()  # noqa: SIM905
-)
-SYSTEM_PREFIXES: Final = ("RMQ_SYS_", "rmq_sys_")
+_PERM_READ: Final = 0x4
+_PERM_WRITE: Final = 0x2
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -43,6 +43,19 @@ class RocketTopic(msgspec.Struct, rename="camel"):
     @property
     def queues(self) -> int:
         return max(self.read_queue_nums, self.write_queue_nums)
+
+    @property
+    def permission(self) -> Permission:
+        """What `perm` says, and that nothing is written where no queue is for that."""
+        can_write = bool(self.perm & _PERM_WRITE) and self.write_queue_nums > 0
+        if self.perm & _PERM_READ:
+            return Permission.READ_WRITE if can_write else Permission.READ
+        return Permission.WRITE if can_write else Permission.NONE
+
+    @property
+    def write_queues(self) -> int | None:
+        """Queues that take messages; None: all."""
+        return self.write_queue_nums if 0 < self.write_queue_nums < self.queues else None
 
     @property
     def message_type(self) -> str:
@@ -99,7 +112,7 @@ def read_delay_offsets(text: bytes) -> Mapping[int, int]:
 
 def is_system_topic(name: str) -> bool:
     """Whether RocketMQ keeps a topic for itself."""
-    return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIXES) or name.endswith(REPLY_SUFFIX)
+    return is_reserved_topic(name) or name.endswith(REPLY_SUFFIX)
 
 
 _Document = TypeVar("_Document", _Topics, _Offsets, _DelayOffsets)

@@ -20,11 +20,12 @@ import msgspec
 import numpy as np
 
 from app.domain.clock import Clock
-from app.domain.errors import BodyTooLarge, DiskFull, Quota, TooManyRequests
+from app.domain.errors import BodyTooLarge, DiskFull, TooManyRequests
 from app.domain.limits import STORE_TIME_LEAD_MS_MAX, Limits
 from app.domain.message import Message
 from app.domain.names import is_system_topic
 from app.domain.positions import FlushMode
+from app.domain.quotas.quota import Quota
 from app.store.config import StoreConfig
 from app.store.derived_ids import DerivedIds
 from app.store.formats.files.consume_queue import UNIT

@@ -13,7 +13,7 @@ from app.domain.identity import Deletion, Kind, new_generation
 from app.domain.names import is_in
 from app.domain.positions import CommittedOffset, OffsetSnapshot, QueueOffset
 from app.domain.schedules import SCHEDULE_DEFAULTS, Firing, Schedule, ScheduleSettings
-from app.domain.settings import GroupSettings, TopicSettings
+from app.domain.settings import GroupSettings, TopicSettings, check_write_queues
 
 
 class MemoryMetadata:
@@ -51,6 +51,7 @@ class MemoryMetadata:
         terms.conditions.check(f"topic {name!r}", present.version if present else 0)
         was = present.settings if present else None
         settings = merged(TopicSettings, named, was, by_name(TopicSettings()))
+        check_write_queues(settings)
         topic = TopicView(
             name,
             settings.queues,
@@ -63,6 +64,11 @@ class MemoryMetadata:
             created_ms=present.created_ms if present else now,
             updated_ms=now,
             version=version,
+            permission=settings.permission,
+            write_queues_set=settings.write_queues,
+            max_body_bytes=settings.max_body_bytes,
+            max_rate=settings.max_rate,
+            max_stored_bytes=settings.max_stored_bytes,
         )
         if not terms.is_dry_run:
             self.snapshot = self.snapshot.with_topic(topic)

@@ -12,6 +12,7 @@ from app.domain.names import (
     TRACE_TOPIC,
     check_group,
     check_namespace,
+    check_new_topic,
     check_topic,
     dead_letter_topic,
     is_in,
@@ -95,3 +96,21 @@ def test_nobody_is_told_of_names_in_another_namespace() -> None:
     assert nearest("eu%ordres", known) == "eu%orders"
     assert nearest("eu%ordres", ["orders", "us%orders"]) is None
     assert nearest("ordres", ["eu%orders"]) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "OFFSET_MOVED_EVENT"),
+        *("RMQ_SYS_TRACE_TOPIC", "Rmq_Sys_x", "team-a%TBW102"),
+    ],
+)
+def test_names_of_rocketmqs_own_topics_are_not_for_new_ones(name: str) -> None:
+    with pytest.raises(IllegalTopic, match="reserved"):
+        check_new_topic(name)
+    check_topic(name)  # one that is there from before may be changed and deleted
+
+
+@pytest.mark.parametrize("name", ["orders", "TBW1020", "my_RMQ_SYS_x", "tbw102"])
+def test_other_names_are(name: str) -> None:
+    assert check_new_topic(name) == name

@@ -69,6 +69,8 @@ router = OperationRouter("topics")
         examples={
             "make a topic": {"queues": 8, "retention": "3d", "flush": "sync"},
             "keep messages longer": {"retention": "30d"},
+            "take no more messages": {"permission": "r"},
+            "bound what is taken": {"max_rate": 500, "max_body_bytes": 65536},
         },
     ),
     answers={
@@ -87,7 +89,7 @@ async def put_topic(
     """Make the topic; what is left out has its default. Or merge the settings into those that it
     has; what is left out stays. `If-None-Match: *` only makes.
 
-    Queues can grow, never shrink.
+    Queues can grow, never shrink; `write_queues` says how many of them take messages.
     """
     change = await services.broker.settings_changes.change_topic(topic, body.named(), terms)
     return _answer(change, response)

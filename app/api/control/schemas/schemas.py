@@ -25,6 +25,7 @@ from app.domain.settings import (
     CustomizedRetry,
     DeliveryOrder,
     GroupMode,
+    Permission,
     RetryPolicy,
     TopicType,
     TraceMode,
@@ -128,6 +129,15 @@ class TopicDocument(AnswerModel):
     trace: TraceMode
     trace_rate: float
     namespace: str
+    permission: Permission = Field(description="What clients may do: rw, r, w or none")
+    write_queues: int | None = Field(
+        description="So many queues, the first ones, take messages; null: all"
+    )
+    max_body_bytes: int | None = Field(description="Of one message; null: as the node allows")
+    max_rate: int | None = Field(description="Messages a second that a node takes; null: any")
+    max_stored_bytes: int | None = Field(
+        description="Bytes of stored records from which on nothing is taken; null: no bound"
+    )
     created_ms: int
     updated_ms: int
     version: int
@@ -144,6 +154,11 @@ class TopicDocument(AnswerModel):
             retention_ms=topic.retention_ms,
             trace=topic.trace,
             trace_rate=topic.trace_rate,
+            permission=topic.permission,
+            write_queues=topic.settings.write_queues,
+            max_body_bytes=topic.max_body_bytes,
+            max_rate=topic.max_rate,
+            max_stored_bytes=topic.max_stored_bytes,
             created_ms=topic.created_ms,
             updated_ms=topic.updated_ms,
             version=topic.version,

@@ -28,6 +28,7 @@ from app.domain.settings import (
     DeliveryOrder,
     ExponentialRetry,
     GroupMode,
+    Permission,
     RetryPolicy,
     TopicType,
     TraceMode,
@@ -85,6 +86,30 @@ class TopicBody(SettingsBody):
         gt=0,
         le=1,
         description=f"the share that is traced where trace is sampled; new: {DEFAULT_TRACE_RATE}",
+    )
+
+    permission: Permission | None = Field(
+        default=None,
+        description="what clients may do: rw, r (read only), w (write only) or none, RocketMQ's "
+        "perm 6, 4, 2 and 0; new: rw",
+    )
+    write_queues: int | None = Field(
+        default=None,
+        description="how many of the queues, the first ones, take messages; the others are read "
+        "until they are empty. null, and new: all",
+    )
+    max_body_bytes: int | None = Field(
+        default=None, description="of one message; null, and new: `body_bytes_max` of the node"
+    )
+    max_rate: int | None = Field(
+        default=None,
+        description="messages a second that a node takes, as many at once; then 429. null, and "
+        "new: as many as it can",
+    )
+    max_stored_bytes: int | None = Field(
+        default=None,
+        description="of the stored records, about; from there on 507 `TOPIC_FULL` until retention "
+        "has made room. null, and new: no bound",
     )
 
     @model_validator(mode="after")

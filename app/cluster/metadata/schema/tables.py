@@ -51,8 +51,23 @@ topics = Table(
     Column("version", BigInteger, nullable=False),
     Column("trace_mode", String(32), nullable=False, server_default="on"),
     Column("trace_rate", Float, nullable=False, server_default="0.01"),
+    Column("permission", String(32), nullable=False, server_default="rw"),
+    Column("write_queues", Integer, nullable=True, comment="null: all"),
+    Column("max_body_bytes", BigInteger, nullable=True),
+    Column("max_rate", BigInteger, nullable=True, comment="messages a second"),
+    Column("max_stored_bytes", BigInteger, nullable=True),
     CheckConstraint("queues > 0", name="queues_positive"),
     CheckConstraint("retention_ms > 0", name="retention_positive"),
+)
+
+topic_queues = Table(
+    "topic_queues",
+    metadata,
+    Column("topic", NAME, ForeignKey(topics.c.name, ondelete="CASCADE"), primary_key=True),
+    Column("generation", BigInteger, primary_key=True, autoincrement=False),
+    Column("queue_id", Integer, primary_key=True, autoincrement=False),
+    Column("perm", String(32), nullable=False, comment="rw, r, w or none"),
+    comment="each queue of each topic, and what clients may do with it",
 )
 
 consumer_groups = Table(

@@ -78,6 +78,8 @@ class SettingsTable(Generic[View, Settings]):
     than it may."""
     kind: Kind | None = None
     """Of what has generations, whose deletion leaves a tombstone."""
+    follow: Callable[[AsyncConnection, View | None, View], Awaitable[None]] | None = None
+    """Given what was and what is: writes what else there is to write."""
 
     async def load(self, connection: AsyncConnection) -> list[View]:
         """All of them."""
@@ -113,6 +115,7 @@ class SettingsTable(Generic[View, Settings]):
         row = self.table.c
         values = dict(self.columns(altered))
         await connection.execute(update(self.table).where(row.name == name).values(values))
+        await self._follow(connection, present, altered)
         await versions.raise_to(connection, version)
         return Changed(present, altered)
 
@@ -161,15 +164,23 @@ class SettingsTable(Generic[View, Settings]):
     async def set_generation(self, connection: AsyncConnection, name: str, generation: int) -> None:
         """Give it the generation that the store knows it by, if there is one of this name."""
         version = await versions.lock(connection) + 1
+        before = await self.find(connection, name)
         await connection.execute(
             update(self.table)
             .where(self.table.c.name == name)
             .values(generation=generation, version=version)
         )
+        after = await self.find(connection, name)
+        if after is not None:
+            await self._follow(connection, before, after)
         await versions.raise_to(connection, version)
 
     def _check_conditions(self, name: str, present: View | None, conditions: Conditions) -> None:
         conditions.check(f"{self.noun} {name!r}", 0 if present is None else present.version)
+
+    async def _follow(self, connection: AsyncConnection, before: View | None, after: View) -> None:
+        if self.follow is not None:
+            await self.follow(connection, before, after)
 
     async def _make(
         self,
@@ -184,5 +195,6 @@ class SettingsTable(Generic[View, Settings]):
         made = self.made(name, settings, generation or new_generation(), now_ms, version)
         values = {"name": name, "created_ms": now_ms, **self.columns(made)}
         await connection.execute(insert(self.table).values(values))
+        await self._follow(connection, None, made)
         await versions.raise_to(connection, version)
         return made

@@ -3,16 +3,23 @@
 from dataclasses import replace
 from typing import Final
 
-from sqlalchemy import Row
+from sqlalchemy import Row, delete, insert
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.cluster.metadata.schema.tables import topics
+from app.cluster.metadata.schema.tables import topic_queues, topics
 from app.cluster.metadata.snapshot import TopicView
 from app.cluster.metadata.tables import room
 from app.cluster.metadata.tables.settings_table import SettingsTable
 from app.domain.errors import StateConflict, TopicNotFound
 from app.domain.identity import Kind
 from app.domain.positions import FlushMode, TimestampMs
-from app.domain.settings import TopicSettings, TopicType, TraceMode
+from app.domain.settings import (
+    Permission,
+    TopicSettings,
+    TopicType,
+    TraceMode,
+    check_write_queues,
+)
 
 
 def _made(
@@ -22,6 +29,7 @@ def _made(
     now_ms: TimestampMs,
     version: int,
 ) -> TopicView:
+    check_write_queues(settings)
     return TopicView(
         name,
         settings.queues,
@@ -34,6 +42,11 @@ def _made(
         created_ms=now_ms,
         updated_ms=now_ms,
         version=version,
+        permission=settings.permission,
+        write_queues_set=settings.write_queues,
+        max_body_bytes=settings.max_body_bytes,
+        max_rate=settings.max_rate,
+        max_stored_bytes=settings.max_stored_bytes,
     )
 
 
@@ -44,10 +57,11 @@ def _altered(
         raise StateConflict(
             f"topic {present.name!r} has {present.queues} queues and cannot shrink "
             f"to {settings.queues}",
-            hint="queues hold messages and never go away; leave queues out, or use a new topic",
+            hint="queues hold messages and never go away; write_queues says how many take new ones",
             fields={"queues": present.queues},
             pointer="/queues",
         )
+    check_write_queues(settings)
     return replace(
         present,
         queues=settings.queues,
@@ -56,12 +70,17 @@ def _altered(
         retention_ms=settings.retention_ms,
         trace=settings.trace,
         trace_rate=settings.trace_rate,
+        permission=settings.permission,
+        write_queues_set=settings.write_queues,
+        max_body_bytes=settings.max_body_bytes,
+        max_rate=settings.max_rate,
+        max_stored_bytes=settings.max_stored_bytes,
         updated_ms=now_ms,
         version=version,
     )
 
 
-def _columns(view: TopicView) -> dict[str, str | int | float]:
+def _columns(view: TopicView) -> dict[str, str | int | float | None]:
     return {
         "queues": view.queues,
         "type": view.type.value,
@@ -72,6 +91,11 @@ def _columns(view: TopicView) -> dict[str, str | int | float]:
         "generation": view.generation,
         "updated_ms": view.updated_ms,
         "version": view.version,
+        "permission": view.permission.value,
+        "write_queues": view.write_queues_set,
+        "max_body_bytes": view.max_body_bytes,
+        "max_rate": view.max_rate,
+        "max_stored_bytes": view.max_stored_bytes,
     }
 
 
@@ -88,6 +112,11 @@ def _view(row: Row[*tuple[object, ...]]) -> TopicView:
         created_ms=row.created_ms,
         updated_ms=row.updated_ms,
         version=row.version,
+        permission=Permission(row.permission),
+        write_queues_set=row.write_queues,
+        max_body_bytes=row.max_body_bytes,
+        max_rate=row.max_rate,
+        max_stored_bytes=row.max_stored_bytes,
     )
 
 
@@ -95,6 +124,39 @@ def _missing(name: str) -> TopicNotFound:
     return TopicNotFound(f"topic {name!r} does not exist", hint="PUT makes it")
 
 
+async def _write_queues(
+    connection: AsyncConnection, before: TopicView | None, after: TopicView
+) -> None:
+    """Bring the rows of the topic's queues to what the topic says."""
+    found = [] if before is None else _rows(before)
+    wanted = _rows(after)
+    if found == wanted:
+        return
+    await connection.execute(delete(topic_queues).where(topic_queues.c.topic == after.name))
+    await connection.execute(insert(topic_queues), wanted)
+
+
+def _rows(view: TopicView) -> list[dict[str, str | int]]:
+    return [
+        {
+            "topic": view.name,
+            "generation": view.generation,
+            "queue_id": queue_id,
+            "perm": view.permission_of(queue_id).value,
+        }
+        for queue_id in range(view.queues)
+    ]
+
+
 TOPICS: Final[SettingsTable[TopicView, TopicSettings]] = SettingsTable(
-    topics, "topic", _view, _columns, _made, _altered, _missing, room.for_topic, Kind.TOPIC
+    topics,
+    "topic",
+    _view,
+    _columns,
+    _made,
+    _altered,
+    _missing,
+    room.for_topic,
+    Kind.TOPIC,
+    _write_queues,
 )

@@ -9,7 +9,7 @@ import pytest
 
 import app
 from app.api.http.rate_limit_headers import near_quota_headers, quota_headers
-from app.domain.errors import Quota, QuotaUnit
+from app.domain.quotas.quota import Quota, QuotaUnit
 
 APP = Path(app.__file__).parent
 STRING = r'"[ !#-\[\]-~]*"'

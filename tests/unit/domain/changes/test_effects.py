@@ -17,6 +17,7 @@ from app.domain.settings import (
     DeliveryOrder,
     GroupMode,
     GroupSettings,
+    Permission,
     TopicSettings,
     TopicType,
 )
@@ -50,6 +51,28 @@ def counted(effects: list[Effect]) -> dict[str, int | None]:
         (TOPIC, replace(TOPIC, type=TopicType.FIFO), BUSY, {"CLIENTS_REFUSED": None}),
         (TOPIC, replace(TOPIC, type=TopicType.DELAY), BUSY, {"CLIENTS_REFUSED": None}),
         (replace(TOPIC, type=TopicType.DELAY), TOPIC, BUSY, {}),
+        (TOPIC, replace(TOPIC, permission=Permission.READ), BUSY, {"CLIENTS_REFUSED": None}),
+        (TOPIC, replace(TOPIC, permission=Permission.WRITE), BUSY, {"CLIENTS_REFUSED": 3}),
+        (replace(TOPIC, permission=Permission.NONE), TOPIC, BUSY, {}),
+        (replace(TOPIC, permission=Permission.WRITE), TOPIC, BUSY, {}),
+        (
+            TOPIC,
+            replace(TOPIC, write_queues=1),
+            BUSY,
+            {"KEYS_MOVE": 7, "CLIENTS_REFUSED": None},
+        ),
+        (TOPIC, replace(TOPIC, write_queues=2), BUSY, {}),
+        (replace(TOPIC, write_queues=1), TOPIC, BUSY, {"KEYS_MOVE": 7, "ORDER_CHANGES": 3}),
+        (
+            replace(TOPIC, write_queues=2),
+            replace(TOPIC, queues=8, write_queues=2),
+            BUSY,
+            {"QUEUES_GROW_FOR_EVER": 6},
+        ),
+        (TOPIC, replace(TOPIC, max_rate=5), BUSY, {"CLIENTS_REFUSED": None}),
+        (replace(TOPIC, max_rate=5), replace(TOPIC, max_rate=6), BUSY, {}),
+        (replace(TOPIC, max_body_bytes=5), TOPIC, BUSY, {}),
+        (TOPIC, replace(TOPIC, max_stored_bytes=5), BUSY, {"CLIENTS_REFUSED": None}),
     ],
 )
 def test_on_a_topic(
@@ -85,6 +108,15 @@ def test_on_a_group(
     before: GroupSettings, after: GroupSettings, facts: GroupFacts, effects: dict[str, int | None]
 ) -> None:
     assert counted(effects_on_group(before, after, facts)) == effects
+
+
+def test_a_topic_that_is_closed_tells_both_who_sends_and_who_reads() -> None:
+    closed = replace(TOPIC, permission=Permission.NONE)
+    effects = effects_on_topic(TOPIC, closed, BUSY)
+    assert [(each.code.value, each.count) for each in effects] == [
+        ("CLIENTS_REFUSED", None),
+        ("CLIENTS_REFUSED", 3),
+    ]
 
 
 def test_of_a_deletion() -> None:

@@ -28,6 +28,7 @@ from app.domain.settings import (
     ExponentialRetry,
     GroupMode,
     GroupSettings,
+    Permission,
     TopicSettings,
     TopicType,
     TraceMode,
@@ -41,6 +42,11 @@ TOPIC_VALUES: dict[str, st.SearchStrategy[object]] = {
     "retention_ms": st.integers(1, 9),
     "trace": st.sampled_from(TraceMode),
     "trace_rate": st.floats(0.001, 1),
+    "permission": st.sampled_from(Permission),
+    "write_queues": st.none() | st.integers(1, 9),
+    "max_body_bytes": st.none() | st.integers(1, 9),
+    "max_rate": st.none() | st.integers(1, 9),
+    "max_stored_bytes": st.none() | st.integers(1, 9),
 }
 POLICIES = st.builds(CustomizedRetry, st.tuples(st.integers(0, 9))) | st.builds(
     ExponentialRetry, st.integers(1, 9), st.floats(1, 9), st.integers(9, 99)

@@ -1,0 +1,1 @@
+"""How much of something may be done in a time."""

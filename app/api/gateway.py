@@ -22,6 +22,7 @@ from functools import partial
 from time import perf_counter
 from typing import Final
 
+from app.api.bodies.packing import pack_json
 from app.api.dataplane.router import Handler, Router
 from app.api.formats.mq_headers import display_header, refuse_mq_headers
 from app.api.http.credentials import Credentials
@@ -115,7 +116,7 @@ class Gateway:
             await self._fallback(scope, receive, send)
             return
         request_id = b"%b-%x" % (self._id_prefix, next(self._numbers))
-        exchange = RequestContext(scope, receive, send, request_id, self._pressure)
+        exchange = RequestContext(scope, receive, send, request_id, self._pressure, pack_json)
         sends, operation_id, name = False, _ELSEWHERE, ""
         if self._forwarded and not FORWARDED_HEADERS.isdisjoint(exchange.headers):
             await self._forwarded.note(scope)

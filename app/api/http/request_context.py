@@ -19,6 +19,10 @@ Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
+Packer = Callable[[bytes, Headers, bytes], Awaitable[bytes]]
+"""Given `Accept-Encoding`, headers and body of an answer: the body to send, packed or not."""
+PACKED_FROM_BYTES: Final = 1_024
+"""Smaller answers are not packed: it saves no packet."""
 Hold = Callable[[int], None]
 """Counts bytes that a request holds in memory, or raises."""
 
@@ -67,11 +71,13 @@ class RequestContext:
     """
 
     __slots__ = (
+        "_held_start",
         "began_s",
         "headers",
         "held_bytes",
         "mq_headers",
         "namespace",
+        "packer",
         "pressure",
         "receive",
         "request_id",
@@ -82,7 +88,13 @@ class RequestContext:
     )
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, request_id: bytes, pressure: MemoryBudget
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        request_id: bytes,
+        pressure: MemoryBudget,
+        packer: Packer | None = None,
     ) -> None:
         self.scope = scope
         self.receive = receive
@@ -97,6 +109,9 @@ class RequestContext:
         """Of the answer; 0 before it has begun."""
         self.began_s = perf_counter()
         self.pressure = pressure
+        self.packer = packer
+        self._held_start: Event | None = None
+        """Of an answer that waits for its body, to be packed with it."""
         self.held_bytes = 0
         """Of the body, as counted by `MemoryBudget`; the gateway releases them."""
 
@@ -188,6 +203,10 @@ class RequestContext:
         """Send the whole answer. `headers` is taken over; length and request id are added."""
         if self.held_bytes and self.pressure.are_bodies_near:
             headers += quota_headers(self.pressure.bodies)
+        if len(body) >= PACKED_FROM_BYTES and self.packer is not None:
+            accepted = self.headers.get(b"accept-encoding")
+            if accepted is not None:
+                body = await self.packer(accepted, headers, body)
         headers.append((b"content-length", b"%d" % len(body)))
         headers.append((REQUEST_ID, self.request_id))
         self.started = True
@@ -279,13 +298,41 @@ class RequestContext:
             if self._may_be_kept(headers):
                 headers.append(NOT_KEPT)
             event["headers"] = headers
+            is_asked = self.packer is not None and b"accept-encoding" in self.headers
+            if is_asked and _length_of(headers) >= PACKED_FROM_BYTES:
+                self._held_start = event
+                return
+        elif self._held_start is not None:
+            start, self._held_start = self._held_start, None
+            await self._pack_whole(start, event)
+            await self.send(start)
         await self.send(event)
+
+    async def _pack_whole(self, start: Event, event: Event) -> None:
+        """Pack an answer of which all is there; both events are changed."""
+        headers: Headers = start["headers"]
+        body: bytes = event.get("body", b"")
+        if event.get("more_body", False) or len(body) != _length_of(headers):
+            return
+        assert self.packer is not None
+        packed = await self.packer(self.headers[b"accept-encoding"], headers, body)
+        if packed is not body:
+            event["body"] = packed
+            start["headers"] = [
+                (name, b"%d" % len(packed) if name == b"content-length" else value)
+                for name, value in headers
+            ]
 
     def _may_be_kept(self, headers: Headers) -> bool:
         """Whether a shared cache could keep what is another thing in a moment."""
         scope = self.scope
         is_state = scope["method"] in _CACHED_METHODS and scope["path"].startswith(STATE_PATHS)
         return is_state and all(name != CACHE_CONTROL for name, _ in headers)
+
+
+def _length_of(headers: Headers) -> int:
+    """What `Content-Length` says; 0 without one."""
+    return next((int(value) for name, value in headers if name == b"content-length"), 0)
 
 
 def body_too_large(limit: int) -> InvalidRequest:

@@ -14,7 +14,7 @@ from pathlib import Path
 import unasync
 
 SOURCE = Path(__file__).parent / "src" / "curlew_client"
-MADE = ("admin.py", "pool.py", "sending.py", "transactions.py")
+MADE = ("admin.py", "pool.py", "requesting.py", "sending.py", "transactions.py")
 NOTE = "# Made from aio/{name} by make_blocking.py. Change that, and run it.\n"
 RENAMED = {
     "AsyncAdmin": "Admin",

@@ -5,9 +5,17 @@ import threading
 from typing import Any
 
 import pytest
-from curlew_client import AsyncClient, Client, CurlewError, HalfMessage, Message, Worker
+from curlew_client import (
+    AsyncClient,
+    Client,
+    CurlewError,
+    HalfMessage,
+    Message,
+    Received,
+    Worker,
+)
 from curlew_client.consuming.checks import verdict_of
-from curlew_client.errors import TopicNotFound
+from curlew_client.errors import NoReply, TopicNotFound
 from curlew_client.testing import TestNode, node_command
 
 from tests.support.clients.scripted_node import answered, broken, scripted
@@ -174,6 +182,28 @@ def test_batches_carry_ids_and_flags(curlew: Client) -> None:
     for wrong in ({"unique_id": "a b"}, {"flag": 2**31}):
         with pytest.raises(ValueError, match=r"unique_id is|flag is"):
             curlew.send("ids", b"x", **wrong)
+
+
+def test_a_request_gets_its_reply(curlew_node: TestNode, curlew: Client) -> None:
+    curlew.admin.put_topic("questions", queues=1)
+    worker = Worker(curlew)
+
+    @worker.consumer("questions", group="answers")
+    def answer(message: Received[None]) -> None:
+        curlew.reply(message, {"said": message.text}, tag="t")
+
+    with worker:
+        reply = curlew.request("questions", "how much?", wait="30s", keys=["q-1"])
+        assert (reply.json(), reply.tag) == ({"said": "how much?"}, "t")
+
+        async def ask() -> str:
+            async with AsyncClient(curlew_node.url) as client:
+                return (await client.request("questions", "and now?", wait=30)).text
+
+        assert asyncio.run(ask()) == '{"said":"and now?"}'
+    with pytest.raises(NoReply) as caught:
+        curlew.request("questions", "nobody there?", wait="0.1s")
+    assert caught.value.fields["message_id"]
 
 
 def test_a_missing_server_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

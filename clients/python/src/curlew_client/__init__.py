@@ -24,7 +24,7 @@ from curlew_client.errors import (
 from curlew_client.options import Options
 from curlew_client.producing.batches import SendFuture
 from curlew_client.producing.messages import Message
-from curlew_client.results import SendResult
+from curlew_client.results import Reply, SendResult
 from curlew_client.worker import Worker
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "NotCurlew",
     "Options",
     "Received",
+    "Reply",
     "Retry",
     "SendFuture",
     "SendResult",

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from curlew_client.aio.admin import AsyncAdmin
+from curlew_client.aio.requesting import answer, ask
 from curlew_client.aio.transactions import AsyncTransaction
 from curlew_client.consuming.calls import ReceiveOptions
 from curlew_client.consuming.loops import AsyncMessageLoop, batch_asked
@@ -15,7 +16,7 @@ from curlew_client.errors import CurlewError
 from curlew_client.face import ConsumerFace, OtherFace, ProducerFace, called_back
 from curlew_client.producing.batches import SendFuture
 from curlew_client.producing.messages import Message, SendRequest
-from curlew_client.results import SendResult, result_of, results_of
+from curlew_client.results import Reply, SendResult, result_of, results_of
 
 Callback = Callable[[SendResult | None, CurlewError | None], object]
 
@@ -28,7 +29,7 @@ class AsyncClient(
         Coroutine[Any, Any, None],
     ],
     ConsumerFace[AsyncMessageLoop, Coroutine[Any, Any, list[Received[Coroutine[Any, Any, None]]]]],
-    OtherFace[AsyncTransaction, AsyncAdmin],
+    OtherFace[AsyncTransaction, AsyncAdmin, Coroutine[Any, Any, Reply], Coroutine[Any, Any, None]],
 ):
     """A client for asyncio: the calls of `Client`, with `await`. Belongs to one event loop."""
 
@@ -118,6 +119,12 @@ class AsyncClient(
     def _transaction(self, topic: str, group: str, check_after_ms: int | None) -> AsyncTransaction:
         sender = self._running().sender
         return AsyncTransaction(self._session, sender, topic, group, check_after_ms)
+
+    async def _request(self, topic: str, message: Message, wait_ms: int) -> Reply:
+        return await ask(self._session, self._running().sender, topic, message, wait_ms)
+
+    async def _reply(self, correlation_id: str, message: Message) -> None:
+        await answer(self._session, self._running().sender, correlation_id, message)
 
 
 def batch_results(request: SendRequest, reply: Any) -> list[SendResult]:

@@ -13,6 +13,7 @@ from typing import Any, Self
 from curlew_client.async_client import batch_results
 from curlew_client.blocking.admin import Admin
 from curlew_client.blocking.pool import BlockingPool
+from curlew_client.blocking.requesting import answer, ask
 from curlew_client.blocking.sending import BlockingSender
 from curlew_client.blocking.transactions import Transaction
 from curlew_client.consuming.calls import ReceiveOptions
@@ -24,7 +25,7 @@ from curlew_client.face import ConsumerFace, OtherFace, ProducerFace, called_bac
 from curlew_client.loop_thread import LoopThread
 from curlew_client.producing.batches import SendFuture
 from curlew_client.producing.messages import Message, SendRequest
-from curlew_client.results import SendResult, result_of
+from curlew_client.results import Reply, SendResult, result_of
 
 Callback = Callable[[SendResult | None, CurlewError | None], object]
 
@@ -32,7 +33,7 @@ Callback = Callable[[SendResult | None, CurlewError | None], object]
 class Client(
     ProducerFace[SendResult, list[SendResult], SendFuture, None],
     ConsumerFace[MessageLoop, list[Received[None]]],
-    OtherFace[Transaction, Admin],
+    OtherFace[Transaction, Admin, Reply, None],
 ):
     """A client that blocks. Any number of threads may share it.
 
@@ -150,6 +151,12 @@ class Client(
 
     def _transaction(self, topic: str, group: str, check_after_ms: int | None) -> Transaction:
         return Transaction(self._session, self._sender, topic, group, check_after_ms)
+
+    def _request(self, topic: str, message: Message, wait_ms: int) -> Reply:
+        return ask(self._session, self._sender, topic, message, wait_ms)
+
+    def _reply(self, correlation_id: str, message: Message) -> None:
+        answer(self._session, self._sender, correlation_id, message)
 
     def _with_thread(self) -> tuple[AsyncEngine, LoopThread]:
         engine = self._running()

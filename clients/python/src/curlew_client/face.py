@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack
 
 from curlew_client.consuming.calls import ReceiveOptions
+from curlew_client.consuming.messages import Received
 from curlew_client.errors import CurlewError
 from curlew_client.options import Options
 from curlew_client.producing.batches import SendFuture
@@ -37,12 +38,62 @@ Loop = TypeVar("Loop")
 Batch = TypeVar("Batch")
 
 
+class MessageOptions(TypedDict, total=False):
+    """What a message may have beside its body: see `Message`."""
+
+    tag: str | None
+    keys: Iterable[str]
+    sharding_key: str | None
+    queue_id: int | None
+    properties: Mapping[str, str] | None
+    content_type: str | None
+    delay: Duration | None
+    deliver_at_ms: int | None
+    unique_id: str | None
+    flag: int
+
+
+_NAMES: Final = frozenset(MessageOptions.__annotations__)
+
+
 Tx = TypeVar("Tx")
 AdminOf = TypeVar("AdminOf")
 
 
-class OtherFace(ABC, Generic[Tx, AdminOf]):
-    """Transactions and the control plane."""
+ReplyOf = TypeVar("ReplyOf")
+Replied = TypeVar("Replied")
+
+
+class OtherFace(ABC, Generic[Tx, AdminOf, ReplyOf, Replied]):
+    """Transactions, request and reply, and the control plane."""
+
+    def request(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        wait: Duration = 3.0,
+        **message: Unpack[MessageOptions],
+    ) -> ReplyOf:
+        """Send a request, and wait at most `wait` for the `Reply`; `NoReply` when none comes."""
+        wait_ms = milliseconds_of("wait", wait)
+        return self._request(check_name("topic", topic), message_of(body, message), wait_ms)
+
+    def reply(
+        self, to: "Received[Any] | str", body: Body, **message: Unpack[MessageOptions]
+    ) -> Replied:
+        """Reply to a request that was received, or to a correlation id: a body, tag, keys and
+        properties. The request is acked besides."""
+        correlation_id = to if isinstance(to, str) else to.correlation_id
+        if not correlation_id:
+            raise ValueError(f"{to!r} is no request, and waits for no reply")
+        return self._reply(correlation_id, message_of(body, message))
+
+    @abstractmethod
+    def _request(self, topic: str, message: Message, wait_ms: int) -> ReplyOf: ...
+
+    @abstractmethod
+    def _reply(self, correlation_id: str, message: Message) -> Replied: ...
 
     def transaction(self, topic: str, *, group: str, check_after: Duration | None = None) -> Tx:
         """A block in which one message is prepared, by `tx.send(body, …)`, and local work is done.
@@ -128,24 +179,6 @@ def check_count(name: str, value: object) -> None:
         raise TypeError(f"{name} is an int, not {type(value).__name__}")
     if value < 1:
         raise ValueError(f"{name} is {value}; it must be 1 or more")
-
-
-class MessageOptions(TypedDict, total=False):
-    """What a message may have beside its body: see `Message`."""
-
-    tag: str | None
-    keys: Iterable[str]
-    sharding_key: str | None
-    queue_id: int | None
-    properties: Mapping[str, str] | None
-    content_type: str | None
-    delay: Duration | None
-    deliver_at_ms: int | None
-    unique_id: str | None
-    flag: int
-
-
-_NAMES: Final = frozenset(MessageOptions.__annotations__)
 
 
 class ProducerFace(ABC, Generic[One, Many, Later, Nothing]):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from curlew_client.errors import CurlewError
+from curlew_client.wire.bodies import shown_body
 from curlew_client.wire.http1 import Answer
 from curlew_client.wire.problems import error_of, error_of_problem
 
@@ -30,6 +31,46 @@ class SendResult:
     deliver_time_ms: int | None = None
     transaction_id: str | None = None
     unique_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The reply to a request, and where the request is."""
+
+    body: bytes
+    tag: str | None
+    keys: tuple[str, ...]
+    properties: dict[str, str]
+    content_type: str | None
+    message_id: str
+    correlation_id: str
+
+    @property
+    def text(self) -> str:
+        """The body as UTF-8."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+def reply_of(answer: Answer, url: str) -> Reply:
+    """The reply in the answer to a request."""
+    try:
+        shown = json.loads(answer.body)
+        reply = shown["reply"]
+        return Reply(
+            shown_body(reply),
+            reply.get("tag"),
+            tuple(reply.get("keys", ())),
+            dict(reply.get("properties", {})),
+            reply.get("content_type"),
+            shown["message_id"],
+            shown["correlation_id"],
+        )
+    except (ValueError, KeyError, TypeError):
+        raise error_of(answer, url) from None
 
 
 def result_of(answer: Answer, topic: str, url: str) -> SendResult:

@@ -54,7 +54,7 @@ class AsyncSender:
                 return await self._send_in(None, request, deadline_s, retries)
             return await self._send_numbered(request, deadline_s, retries)
         except ServiceError as error:
-            if error.outcome == "stored":  # before, and where is not known any more
+            if error.outcome == "stored" and request.is_numbered:  # before; where is forgotten
                 return None
             raise
         finally:

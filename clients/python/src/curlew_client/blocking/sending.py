@@ -55,7 +55,7 @@ class BlockingSender:
                 return self._send_in(None, request, deadline_s, retries)
             return self._send_numbered(request, deadline_s, retries)
         except ServiceError as error:
-            if error.outcome == "stored":  # before, and where is not known any more
+            if error.outcome == "stored" and request.is_numbered:  # before; where is forgotten
                 return None
             raise
         finally:

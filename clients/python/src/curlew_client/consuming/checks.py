@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from base64 import b64decode
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
@@ -10,6 +9,7 @@ from curlew_client.aio.sending import AsyncSender
 from curlew_client.consuming.calls import LOG, WAIT_S, is_passing
 from curlew_client.errors import CurlewError, StateConflict
 from curlew_client.session import Session
+from curlew_client.wire.bodies import shown_body
 from curlew_client.wire.http1 import path_part
 
 CHECKS_AT_ONCE: Final = 16
@@ -38,12 +38,7 @@ class HalfMessage:
         self.keys: list[str] = list(message.get("keys", ()))
         self.properties: dict[str, str] = dict(message.get("properties", {}))
         self.unique_id: str | None = message.get("unique_id")
-        if "body_base64" in message:
-            self.body = b64decode(message["body_base64"])
-        elif "text" in message:
-            self.body = message["text"].encode()
-        else:
-            self.body = json.dumps(message.get("body"), separators=(",", ":")).encode()
+        self.body = shown_body(message)
 
     @property
     def text(self) -> str:

@@ -4,7 +4,6 @@ RocketMQ's bounds: messages, bytes, and the span of offsets in one queue. Within
 its handlers need, which it learns: the target doubles when they had nothing to do, up to the bound.
 """
 
-from collections import Counter
 from typing import Any, Final
 
 from curlew_client.consuming.messages import Received
@@ -21,29 +20,23 @@ class Flow:
         self._bytes_max = bytes_max
         self._span_max = span_max
         self._target = min(max(2 * handlers, 16), messages_max)
-        self._count = 0
         self._bytes = 0
-        self._offsets: dict[int, Counter[int]] = {}
+        self._held: dict[int, Received[Any]] = {}
 
     @property
     def count(self) -> int:
         """Messages that are held."""
-        return self._count
+        return len(self._held)
 
     def take(self, message: Received[Any]) -> None:
         """A message was received."""
-        self._count += 1
+        self._held[id(message)] = message
         self._bytes += len(message.body)
-        self._offsets.setdefault(message.queue_id, Counter())[message.queue_offset] += 1
 
     def give(self, message: Received[Any]) -> None:
         """A message is settled."""
-        self._count -= 1
+        del self._held[id(message)]
         self._bytes -= len(message.body)
-        offsets = self._offsets[message.queue_id]
-        offsets[message.queue_offset] -= 1
-        if offsets[message.queue_offset] <= 0:
-            del offsets[message.queue_offset]
 
     def starved(self) -> None:
         """The handlers had nothing to do while more was there."""
@@ -51,16 +44,20 @@ class Flow:
 
     @property
     def span(self) -> int:
-        """The widest span of offsets in a queue."""
-        spans = (max(each) - min(each) for each in self._offsets.values() if each)
-        return max(spans, default=0)
+        """The widest span of offsets in a queue. Looks at all that is held: once a fetch."""
+        ends: dict[int, tuple[int, int]] = {}
+        for message in self._held.values():
+            offset = message.queue_offset
+            low, high = ends.get(message.queue_id, (offset, offset))
+            ends[message.queue_id] = min(low, offset), max(high, offset)
+        return max((high - low for low, high in ends.values()), default=0)
 
     def room(self) -> tuple[int, int]:
         """How many messages, and bytes, to fetch now; (0, 0): none."""
-        count = min(self._target - self._count, FETCH_MAX)
+        count = min(self._target - self.count, FETCH_MAX)
         size = min(self._bytes_max - self._bytes, FETCH_BYTES_MAX)
         if count < max(self._target // 4, 1) or size <= 0:
             return 0, 0
-        if self._count > 1 and self.span > self._span_max:
+        if self.count > 1 and self.span > self._span_max:
             return 0, 0
         return count, size

@@ -85,6 +85,15 @@ class Received(Generic[Done]):
         return int(self._shown["store_time_ms"])
 
     @property
+    def unique_id(self) -> str | None:
+        return self._shown.get("unique_id")
+
+    @property
+    def correlation_id(self) -> str | None:
+        """Of a request, which waits for a reply."""
+        return self._shown.get("correlation_id")
+
+    @property
     def attempt(self) -> int:
         """Which delivery of the message this is, from 1 on."""
         return int(self._shown["delivery_attempt"])

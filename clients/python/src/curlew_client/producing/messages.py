@@ -155,6 +155,13 @@ def send_request(topic: str, message: Message, compress_from: int | None) -> Sen
     return SendRequest(topic, target, lines, body, scope, 1)
 
 
+def reply_request(topic: str, message: Message, wait_ms: int) -> SendRequest:
+    """The request of a message that waits for its reply; it has no number."""
+    request = send_request(topic, message, None).also("")
+    request.target += f":request?wait={wait_ms}ms"
+    return request
+
+
 def batch_request(topic: str, messages: list[Message], queue_id: int | None) -> SendRequest:
     """The request of many messages of one topic, to one queue unless they have sharding keys."""
     target = f"/v1/topics/{path_part(topic)}/messages:batch"

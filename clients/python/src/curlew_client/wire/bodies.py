@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from base64 import b64decode
 from contextlib import suppress
 from typing import Any, Final
 
@@ -34,6 +35,16 @@ def encode_body(body: object) -> tuple[bytes, str | None]:
         f"a body is bytes, str (sent as UTF-8) or dict (sent as JSON), not {kind}; "
         "encode it yourself, for instance by json.dumps(…).encode()"
     )
+
+
+def shown_body(shown: dict[str, Any]) -> bytes:
+    """The body in a document of the node; of a JSON body the blanks may differ from what was
+    sent."""
+    if "body_base64" in shown:
+        return b64decode(shown["body_base64"])
+    if "text" in shown:
+        return str(shown["text"]).encode()
+    return json.dumps(shown.get("body"), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def packed(body: bytes) -> tuple[bytes, str | None]:

@@ -118,8 +118,9 @@ def encode(value: object) -> bytes:
 
 
 def encode_line(value: object) -> bytes:
-    """`encode`, and a line feed: in a terminal the prompt comes on a line of its own."""
-    return encode(value) + b"\n"
+    """`encode`, and a line feed: in a terminal the prompt comes on a line of its own. Written out,
+    because each send and each settle ends here."""
+    return _encode(_with_shown_names(value) if current_namespace() else value) + b"\n"
 
 
 def _with_shown_names(value: object) -> object:

@@ -13,7 +13,7 @@ A request of the default namespace costs nothing beyond a look at its headers: n
 they are given, and answers are not looked through. Any thread.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, NamedTuple
@@ -34,6 +34,10 @@ NAMESPACE_PARAMETER: Final = "namespace"
 _PARAMETER_START: Final = NAMESPACE_PARAMETER.encode() + b"="
 
 _current: Final[ContextVar[str]] = ContextVar("namespace", default=DEFAULT_NAMESPACE)
+
+current_namespace: Final[Callable[[], str]] = _current.get
+"""The namespace of the request that is served. The look-up itself: the data plane asks each time
+that it writes an answer."""
 
 _ERRORS: Final[Mapping[str, type[InvalidRequest]]] = {"topic": IllegalTopic, "group": IllegalGroup}
 """Of names that nothing of their kind can have; of other kinds it is `InvalidRequest`."""
@@ -116,11 +120,6 @@ def within(namespace: str) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
-
-
-def current_namespace() -> str:
-    """The namespace of the request that is served."""
-    return _current.get()
 
 
 def is_of_request(name: str) -> bool:

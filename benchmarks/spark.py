@@ -30,12 +30,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 from pyspark_curlew import register
-from pyspark_curlew.client import CurlewClient
-from pyspark_curlew.http_options import HTTP_NAMES, read_http_options
+from pyspark_curlew.http.client import CurlewClient
+from pyspark_curlew.http.http_options import HTTP_NAMES, read_http_options
 from pyspark_curlew.option_reader import OptionReader
-from pyspark_curlew.outgoing import encode_records, frame_of
-from pyspark_curlew.schema import source_schema
+from pyspark_curlew.reading.schema import source_schema
 from pyspark_curlew.source import CurlewDataSource
+from pyspark_curlew.writing.encode import encode_records, frame_of
 from typing_extensions import override
 
 from benchmarks.servers import node

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark_curlew.batch import CurlewBatchReader
 from pyspark_curlew.errors import DataLoss
 from pyspark_curlew.options import parse_batch_options
-from pyspark_curlew.planning import QueueRange
+from pyspark_curlew.reading.batch import CurlewBatchReader
+from pyspark_curlew.reading.planning import QueueRange
 
 from spark_connector.tests.support.fake_node import FakeNode, run_fake_node
 

@@ -4,12 +4,6 @@ import pickle
 from collections.abc import Iterator
 
 import pytest
-from pyspark_curlew.client import (
-    CurlewClient,
-    OutOfRange,
-    Pull,
-    Pulled,
-)
 from pyspark_curlew.errors import (
     AccessDenied,
     ConnectorError,
@@ -18,8 +12,14 @@ from pyspark_curlew.errors import (
     ServiceUnavailable,
     TopicNotFound,
 )
-from pyspark_curlew.http_options import HttpOptions
-from pyspark_curlew.retry import RetryPolicy, TryLater
+from pyspark_curlew.http.client import (
+    CurlewClient,
+    OutOfRange,
+    Pull,
+    Pulled,
+)
+from pyspark_curlew.http.http_options import HttpOptions
+from pyspark_curlew.http.retry import RetryPolicy, TryLater
 
 from spark_connector.tests.support.clock import Clock
 from spark_connector.tests.support.fake_node import (

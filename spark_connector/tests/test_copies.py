@@ -7,14 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark_curlew.batch import CurlewBatchReader
-from pyspark_curlew.client import CurlewClient
 from pyspark_curlew.errors import RowRefused
+from pyspark_curlew.http.client import CurlewClient
 from pyspark_curlew.options import parse_batch_options
-from pyspark_curlew.producing import Producer
-from pyspark_curlew.rows import TIME, columns_to_send
-from pyspark_curlew.sending import Sender, send_all
-from pyspark_curlew.sink_options import parse_sink_options
+from pyspark_curlew.reading.batch import CurlewBatchReader
+from pyspark_curlew.writing.producer_identity import Producer
+from pyspark_curlew.writing.rows import TIME, columns_to_send
+from pyspark_curlew.writing.sink_options import parse_sink_options
+from pyspark_curlew.writing.write_task import Sender, send_all
 
 from app.domain.message import FIELD_PROPERTIES, RESERVED_PROPERTIES, queue_for_sharding_key
 from app.runtime.system_clock import SystemClock

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark_curlew.client import CurlewClient
 from pyspark_curlew.errors import AccessDenied, OptionInvalid
-from pyspark_curlew.http_options import HTTP_NAMES, read_http_options
+from pyspark_curlew.http.client import CurlewClient
+from pyspark_curlew.http.http_options import HTTP_NAMES, read_http_options
 from pyspark_curlew.option_reader import OptionReader
 
 from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node

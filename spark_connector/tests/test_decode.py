@@ -15,12 +15,12 @@ import pytest
 import urllib3
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pyspark_curlew import frame as frame_module
-from pyspark_curlew import parting
-from pyspark_curlew.columns import Decoded, Origin, decode
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation, Unsupported
-from pyspark_curlew.frame import CONTENT_TYPE, crc32, parse_frame
-from pyspark_curlew.reserved import HIDDEN, SHOWN
+from pyspark_curlew.wire import frame as frame_module
+from pyspark_curlew.wire import parting
+from pyspark_curlew.wire.columns import Decoded, Origin, decode
+from pyspark_curlew.wire.frame import CONTENT_TYPE, crc32, parse_frame
+from pyspark_curlew.wire.reserved import HIDDEN, SHOWN
 
 from app.domain.message import RESERVED_PROPERTIES
 from spark_connector.tests.support.real_node import run_real_node

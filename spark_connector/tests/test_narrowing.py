@@ -9,15 +9,15 @@ from types import ModuleType
 
 import pyarrow as pa
 import pytest
-from pyspark_curlew import freezing
-from pyspark_curlew.batch import CurlewBatchReader
-from pyspark_curlew.client import CurlewClient
+from pyspark_curlew import worker_memory as freezing
 from pyspark_curlew.errors import OptionInvalid, RequestRefused
-from pyspark_curlew.freezing import freeze_loaded
+from pyspark_curlew.http.client import CurlewClient
+from pyspark_curlew.http.retry import RetryPolicy
 from pyspark_curlew.options import parse_batch_options
-from pyspark_curlew.retry import RetryPolicy
-from pyspark_curlew.sending import Sender, send_all
-from pyspark_curlew.sink_options import parse_sink_options
+from pyspark_curlew.reading.batch import CurlewBatchReader
+from pyspark_curlew.worker_memory import freeze_loaded
+from pyspark_curlew.writing.sink_options import parse_sink_options
+from pyspark_curlew.writing.write_task import Sender, send_all
 
 from spark_connector.tests.support.clock import Clock
 from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node

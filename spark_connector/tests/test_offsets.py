@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark_curlew.errors import OffsetVersionUnknown
-from pyspark_curlew.offsets import StreamOffset, TaskLimits, TopicQueue
+from pyspark_curlew.reading.offsets import StreamOffset, TaskLimits, TopicQueue
 
 POSITIONS = st.dictionaries(
     st.builds(TopicQueue, st.sampled_from(["a", "b", "c-1"]), st.integers(0, 300)),

@@ -4,9 +4,8 @@ import re
 from collections.abc import Callable, Mapping
 
 import pytest
-from pyspark_curlew.bounds import EARLIEST, LATEST, Bound
 from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing, OptionUnknown
-from pyspark_curlew.http_options import TlsOptions
+from pyspark_curlew.http.http_options import TlsOptions
 from pyspark_curlew.kafka_names import HINTS
 from pyspark_curlew.options import (
     KNOWN,
@@ -16,7 +15,8 @@ from pyspark_curlew.options import (
     parse_batch_options,
     parse_stream_options,
 )
-from pyspark_curlew.sink_options import parse_sink_options
+from pyspark_curlew.reading.positions_wanted import EARLIEST, LATEST, Bound
+from pyspark_curlew.writing.sink_options import parse_sink_options
 
 REQUIRED = {"endpoint": "http://127.0.0.1:8710", "topic": "orders"}
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark_curlew.errors import RowRefused
-from pyspark_curlew.outgoing import encode_records, fitting, frame_of, total_bytes
-from pyspark_curlew.routing import by_queue, java_hashes
+from pyspark_curlew.writing.encode import encode_records, fitting, frame_of, total_bytes
+from pyspark_curlew.writing.routing import by_queue, java_hashes
 
 from app.domain.limits import Limits
 from app.domain.message import RESERVED_PROPERTIES, queue_for_sharding_key

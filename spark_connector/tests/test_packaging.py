@@ -26,7 +26,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 def test_it_holds_the_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     names = [name for name in wheel.namelist() if ".dist-info/" not in name]
-    sources = [path.name for path in (PROJECT / "src" / "pyspark_curlew").iterdir()]
+    root = PROJECT / "src" / "pyspark_curlew"
+    sources = [str(path.relative_to(root)) for path in root.rglob("*")]
     expected = sorted(name for name in sources if name.endswith((".py", ".typed")))
     assert sorted(names) == [f"pyspark_curlew/{name}" for name in expected]
 

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark_curlew import parting
-from pyspark_curlew.columns import Origin, decode
 from pyspark_curlew.errors import FrameDamaged
-from pyspark_curlew.frame import CONTENT_TYPE, Block, Frame, parse_frame
-from pyspark_curlew.http_options import HttpOptions
-from pyspark_curlew.parting import PIECE_BYTES_MAX, PIECE_BYTES_MIN, Parted, pieces_of
-from pyspark_curlew.retry import RetryPolicy, TryLater
-from pyspark_curlew.transport import Answer, Request, Transport
+from pyspark_curlew.http.http_options import HttpOptions
+from pyspark_curlew.http.retry import RetryPolicy, TryLater
+from pyspark_curlew.http.transport import Answer, Request, Transport
+from pyspark_curlew.wire import parting
+from pyspark_curlew.wire.columns import Origin, decode
+from pyspark_curlew.wire.frame import CONTENT_TYPE, Block, Frame, parse_frame
+from pyspark_curlew.wire.parting import PIECE_BYTES_MAX, PIECE_BYTES_MIN, Parted, pieces_of
 
 from spark_connector.tests.support.records import Record, frame, properties
 from spark_connector.tests.support.scripted import Script, run_scripted

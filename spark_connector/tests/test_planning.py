@@ -5,8 +5,8 @@ import pickle
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark_curlew.offsets import TaskLimits, TopicQueue
-from pyspark_curlew.planning import (
+from pyspark_curlew.reading.offsets import TaskLimits, TopicQueue
+from pyspark_curlew.reading.planning import (
     QUEUES_PER_TASK_MAX,
     QueueRange,
     QueueRanges,

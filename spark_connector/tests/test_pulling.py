@@ -7,12 +7,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 import pytest
-from pyspark_curlew.client import CurlewClient
 from pyspark_curlew.errors import DataLoss, ProtocolViolation, RequestRefused, ServiceUnavailable
+from pyspark_curlew.http.client import CurlewClient
+from pyspark_curlew.http.retry import RetryPolicy
 from pyspark_curlew.options import SourceOptions
-from pyspark_curlew.planning import QueueRange
-from pyspark_curlew.pulling import read_range
-from pyspark_curlew.retry import RetryPolicy
+from pyspark_curlew.reading.planning import QueueRange
+from pyspark_curlew.reading.pulling import read_range
 
 from spark_connector.tests.support.clock import Clock
 from spark_connector.tests.support.fake_node import FakeNode, Reply, refusal, run_fake_node

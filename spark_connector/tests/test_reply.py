@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pyspark_curlew import connections
-from pyspark_curlew import reply as module
 from pyspark_curlew.errors import AccessDenied, OptionInvalid
-from pyspark_curlew.http_options import HttpOptions, TlsOptions
-from pyspark_curlew.retry import RetryPolicy, TryLater
-from pyspark_curlew.transport import Answer, Buffer, Request, Transport
+from pyspark_curlew.http import connections
+from pyspark_curlew.http import reply as module
+from pyspark_curlew.http.http_options import HttpOptions, TlsOptions
+from pyspark_curlew.http.retry import RetryPolicy, TryLater
+from pyspark_curlew.http.transport import Answer, Buffer, Request, Transport
 
 from spark_connector.tests.support.scripted import Script, run_scripted
 from tests.support.nodes.waiting import wait_until

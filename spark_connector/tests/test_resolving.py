@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 import pytest
-from pyspark_curlew.bounds import Bound
 from pyspark_curlew.errors import OptionInvalid
-from pyspark_curlew.offsets import TopicQueue
-from pyspark_curlew.resolving import Lookups, resolve
+from pyspark_curlew.reading.offsets import TopicQueue
+from pyspark_curlew.reading.positions_found import Lookups, resolve
+from pyspark_curlew.reading.positions_wanted import Bound
 
 
 def queues(*offsets: int) -> dict[TopicQueue, int]:

@@ -23,7 +23,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 from pyspark_curlew import CurlewDataSource
-from pyspark_curlew.client import CurlewClient
 from pyspark_curlew.errors import (
     ConnectorError,
     OptionConflict,
@@ -37,12 +36,13 @@ from pyspark_curlew.errors import (
     TopicNotFound,
     Unsupported,
 )
-from pyspark_curlew.outbox import Outbox, Portion
-from pyspark_curlew.outgoing import encode_records, frame_of
-from pyspark_curlew.producing import Producer
-from pyspark_curlew.sending import Sender, send_all
-from pyspark_curlew.sink import CurlewStreamWriter, Sent
-from pyspark_curlew.sink_options import parse_sink_options
+from pyspark_curlew.http.client import CurlewClient
+from pyspark_curlew.writing.encode import encode_records, frame_of
+from pyspark_curlew.writing.portions import Outbox, Portion
+from pyspark_curlew.writing.producer_identity import Producer
+from pyspark_curlew.writing.sink import CurlewStreamWriter, Sent
+from pyspark_curlew.writing.sink_options import parse_sink_options
+from pyspark_curlew.writing.write_task import Sender, send_all
 
 from app.domain.message import queue_for_sharding_key
 from app.store.formats.frame.batch_frame import HEADER_BYTES

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark_curlew.errors import DataLoss, OptionInvalid, TopicNotFound
 from pyspark_curlew.options import parse_stream_options
-from pyspark_curlew.planning import QueueRange
-from pyspark_curlew.stream import CurlewStreamReader
+from pyspark_curlew.reading.planning import QueueRange
+from pyspark_curlew.reading.stream import CurlewStreamReader
 
 from spark_connector.tests.support.fake_node import FakeNode, refusal, run_fake_node
 

@@ -9,13 +9,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 import pytest
-from pyspark_curlew.client import CurlewClient, Pull
 from pyspark_curlew.errors import AccessDenied, DataLoss, ProtocolViolation
+from pyspark_curlew.http.client import CurlewClient, Pull
+from pyspark_curlew.http.retry import RetryPolicy, TryLater
+from pyspark_curlew.http.transport import Transport
 from pyspark_curlew.options import SourceOptions
-from pyspark_curlew.planning import QueueRange, QueueRanges, Task
-from pyspark_curlew.pulling import read_range
-from pyspark_curlew.retry import RetryPolicy, TryLater
-from pyspark_curlew.transport import Transport
+from pyspark_curlew.reading.planning import QueueRange, QueueRanges, Task
+from pyspark_curlew.reading.pulling import read_range
 
 from spark_connector.tests.support.clock import Clock
 from spark_connector.tests.support.fake_node import (

@@ -3,8 +3,8 @@
 import threading
 from pathlib import Path
 
-from pyspark_curlew.client import NAMES_BYTES_MAX, TOPICS_MAX, WAIT_MS_MAX, CurlewClient
-from pyspark_curlew.http_options import HTTP_NAMES, read_http_options
+from pyspark_curlew.http.client import NAMES_BYTES_MAX, TOPICS_MAX, WAIT_MS_MAX, CurlewClient
+from pyspark_curlew.http.http_options import HTTP_NAMES, read_http_options
 from pyspark_curlew.option_reader import OptionReader
 
 from app.domain.limits import Limits

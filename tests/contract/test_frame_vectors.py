@@ -15,9 +15,9 @@ import google_crc32c
 import httpx
 import numpy as np
 import pytest
-from pyspark_curlew.columns import Decoded, Origin, decode
 from pyspark_curlew.errors import FrameDamaged, ProtocolViolation, Unsupported
-from pyspark_curlew.frame import parse_frame
+from pyspark_curlew.wire.columns import Decoded, Origin, decode
+from pyspark_curlew.wire.frame import parse_frame
 
 from app.store.formats.frame.batch_frame import FLAG_CRC32, encode_answer, encode_answer_unseen
 from app.store.formats.record.record import decode_message

@@ -9,7 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark_curlew.bounds import (
+from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing
+from pyspark_curlew.http.http_options import HTTP_NAMES, HttpOptions, read_http_options
+from pyspark_curlew.option_reader import OptionReader
+from pyspark_curlew.reading.offsets import TaskLimits
+from pyspark_curlew.reading.positions_wanted import (
     ENDING_NAMES,
     STARTING_NAMES,
     Bound,
@@ -18,10 +22,6 @@ from pyspark_curlew.bounds import (
     read_ending,
     read_starting,
 )
-from pyspark_curlew.errors import OptionConflict, OptionInvalid, OptionMissing
-from pyspark_curlew.http_options import HTTP_NAMES, HttpOptions, read_http_options
-from pyspark_curlew.offsets import TaskLimits
-from pyspark_curlew.option_reader import OptionReader
 
 _OF_STREAMS: Final = (
     "maxOffsetsPerTrigger",

@@ -8,7 +8,7 @@ applications, through the package.
 import json
 from collections.abc import Mapping, Sequence
 
-from pyspark_curlew.offsets import FORMAT, StreamOffset, positions_of
+from pyspark_curlew.reading.offsets import FORMAT, StreamOffset, positions_of
 
 
 def lag_of(progress: object) -> dict[str, float]:

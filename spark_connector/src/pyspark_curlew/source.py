@@ -14,9 +14,9 @@ from pyspark_curlew.options import parse_batch_options, parse_options, parse_str
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_curlew.batch import CurlewBatchReader
-    from pyspark_curlew.sink import CurlewBatchWriter, CurlewStreamWriter
-    from pyspark_curlew.stream import CurlewStreamReader
+    from pyspark_curlew.reading.batch import CurlewBatchReader
+    from pyspark_curlew.reading.stream import CurlewStreamReader
+    from pyspark_curlew.writing.sink import CurlewBatchWriter, CurlewStreamWriter
 
 
 class CurlewDataSource(DataSource):
@@ -27,7 +27,7 @@ class CurlewDataSource(DataSource):
         return "curlew"
 
     def schema(self) -> "StructType":
-        from pyspark_curlew.schema import source_schema
+        from pyspark_curlew.reading.schema import source_schema
 
         options = parse_options(self.options)
         return source_schema(
@@ -35,32 +35,32 @@ class CurlewDataSource(DataSource):
         )
 
     def reader(self, schema: "StructType") -> "CurlewBatchReader":
-        from pyspark_curlew.batch import CurlewBatchReader
-        from pyspark_curlew.schema import check_user_schema
+        from pyspark_curlew.reading.batch import CurlewBatchReader
+        from pyspark_curlew.reading.schema import check_user_schema
 
         options = parse_batch_options(self.options)
         check_user_schema(schema, self.schema())
         return CurlewBatchReader(options)
 
     def streamReader(self, schema: "StructType") -> "CurlewStreamReader":  # noqa: N802 - Spark's name
-        from pyspark_curlew.schema import check_user_schema
-        from pyspark_curlew.stream import CurlewStreamReader
+        from pyspark_curlew.reading.schema import check_user_schema
+        from pyspark_curlew.reading.stream import CurlewStreamReader
 
         options = parse_stream_options(self.options)
         check_user_schema(schema, self.schema())
         return CurlewStreamReader(options)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "CurlewBatchWriter":
-        from pyspark_curlew.sink import CurlewBatchWriter, check_sink
-        from pyspark_curlew.sink_options import parse_sink_options
+        from pyspark_curlew.writing.sink import CurlewBatchWriter, check_sink
+        from pyspark_curlew.writing.sink_options import parse_sink_options
 
         options = parse_sink_options(self.options)
         check_sink(options, schema, overwrite=overwrite)
         return CurlewBatchWriter(options)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "CurlewStreamWriter":  # noqa: N802
-        from pyspark_curlew.sink import CurlewStreamWriter, check_sink
-        from pyspark_curlew.sink_options import parse_sink_options
+        from pyspark_curlew.writing.sink import CurlewStreamWriter, check_sink
+        from pyspark_curlew.writing.sink_options import parse_sink_options
 
         options = parse_sink_options(self.options)
         check_sink(options, schema, overwrite=overwrite)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from pyspark_curlew.batch import CurlewBatchReader
 from pyspark_curlew.options import parse_batch_options
+from pyspark_curlew.reading.batch import CurlewBatchReader
 
 
 def stored_at(endpoint: str, column: str) -> list[Any]:

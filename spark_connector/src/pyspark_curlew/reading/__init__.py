@@ -1,0 +1,1 @@
+"""Reading: which offsets a batch covers (driver), and pulling them (executors)."""

@@ -1,0 +1,1 @@
+"""Writing: rows to requests, each stored once."""

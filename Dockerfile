@@ -2,11 +2,13 @@
 # command of the Makefile, which runs them where no Docker is (tests/unit/test_dockerfile.py).
 #
 #   docker build -t curlew .
-#   docker run -v curlew-data:/data -p 127.0.0.1:8710:8710 -e CURLEW_INSECURE_ANONYMOUS=true curlew
+#   docker run --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges \
+#     -v curlew-data:/data -v ./tls:/tls:ro -p 8710:8710 -e CURLEW_ADMIN_KEY_FILE=/data/admin.key \
+#     -e CURLEW_TLS_CERT_FILE=/tls/cert.pem -e CURLEW_TLS_KEY_FILE=/tls/key.pem curlew
 #
 # The node brings its database to its schema, then serves. It listens on all addresses of the
-# container, so without CURLEW_INSECURE_ANONYMOUS it refuses to start: this version has no
-# authentication. Publish the port on 127.0.0.1 only. compose.yaml adds a PostgreSQL.
+# container, so without a certificate (or CURLEW_PLAINTEXT, where a proxy has one) and a first key
+# it refuses to start. It writes to /data only and needs no shell. compose.yaml adds a PostgreSQL.
 
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /curlew
@@ -29,6 +31,6 @@ USER 10001:10001
 VOLUME /data
 EXPOSE 8710
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=6s --start-period=30s CMD .venv/bin/python -c 'import urllib.request as u; u.urlopen("http://127.0.0.1:8710/healthz", timeout=5)'
+HEALTHCHECK --interval=10s --timeout=6s --start-period=30s CMD [".venv/bin/python", "-m", "app.health_check"]
 ENTRYPOINT [".venv/bin/curlew"]
 CMD ["serve", "--migrate"]

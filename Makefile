@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run serve migrate health venv test test-fast test-long test-crash test-conformance check format bench demo openapi settings docs docs-serve lock clean
+.PHONY: help run serve migrate health venv test test-fast test-long test-crash test-conformance check format bench demo openapi settings docs docs-serve lock sbom clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ migrate: .venv/run.stamp ## bring the metadata database to the newest schema
 	$(BIN)/curlew migrate $(ARGS)
 
 health: ## ask the node on this machine whether it is alive
-	$(BIN)/python -c 'import urllib.request as u; u.urlopen("http://127.0.0.1:8710/healthz", timeout=5)'
+	$(BIN)/python -m app.health_check
 
 test: .venv/test.stamp ## run all tests; ARGS="-k name" narrows, WORKERS=0 stays in one process
 	tests/install_servers.sh
@@ -112,6 +112,11 @@ lock: .venv/test.stamp ## pin requirements/*.txt anew; ARGS=--upgrade takes newe
 		pyproject.toml spark_connector/pyproject.toml requirements/demo.in requirements/test.in
 
 venv: .venv/run.stamp ## make .venv with what a node needs
+
+sbom: .venv/test.stamp ## list what a node is made of in build/sbom.json (CycloneDX)
+	mkdir -p build
+	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application \
+		--output-reproducible --of JSON -o build/sbom.json requirements/run.txt
 
 clean: ## remove what can be made again (data/ stays)
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

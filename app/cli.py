@@ -5,6 +5,8 @@ curlew serve     a production node; --migrate brings the database to this versio
 curlew migrate   bring the metadata database to this version's schema
 curlew init      make the first API key; from then on each request needs one
 curlew key       make, list and revoke API keys; curlew security open forgets all of them
+curlew secret-key accept  take another secret key for the cluster's, when the one before is lost
+curlew audit verify  say whether the audit is as it was written
 curlew release-store  let another store use the metadata database, when its own is gone for good
 curlew openapi   print the OpenAPI document
 curlew settings  print every setting, its default and its range
@@ -22,7 +24,7 @@ from typing import Final
 
 import uvloop
 
-from app import access_commands, store_commands
+from app import access_commands, secret_commands, store_commands
 from app.api.document.openapi import render_document
 from app.cluster import ClusterConfig, Metadata, Migrated, migrate, shown_database
 from app.config import NAMES, SETTINGS, Config, ConfigError, load_config
@@ -32,6 +34,8 @@ from app.node import DataDirectoryUnusable, Node, log_cache_note, narrow_files
 from app.runtime.allocator import keep_freed_memory
 from app.runtime.descriptors import TooFewDescriptors, allow_open_files, fitted
 from app.runtime.private_files import keep_new_files_private, make_private_directory
+from app.runtime.secure.secret_files import UnusableSecretFile
+from app.runtime.secure.tls_files import UnusableCertificate
 from app.runtime.system_clock import SystemClock
 from app.runtime.version import program_version
 from app.settings_page import settings_page
@@ -39,6 +43,8 @@ from app.store import StoreLocked, StoreUnusable
 
 _LOG: Final = logging.getLogger(__name__)
 
+EXIT_FOUND: Final = 1
+"""`curlew audit verify` has found something."""
 EXIT_UNUSABLE: Final = 2
 COLLECTOR_THRESHOLDS: Final = (20_000, 10, 10)
 """Python's own are 700, 10, 10."""
@@ -51,6 +57,8 @@ _STARTUP_FAILURES: Final = (
     StoreLocked,
     StoreUnusable,
     TooFewDescriptors,
+    UnusableCertificate,
+    UnusableSecretFile,
 )
 
 _SWITCHES: Final = ("access_log", "insecure_anonymous", "plaintext")
@@ -72,19 +80,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run_store(options)
         config = _load(options)
         _set_up_logging(config)
-        if options.command == "migrate":
-            sys.stdout.write(f"{_migration_line(_migrate(config))}\n")
-            return 0
-        if options.command in access_commands.COMMANDS:
-            sys.stdout.write(uvloop.run(access_commands.run(options, config)))
+        if options.command in secret_commands.COMMANDS:
+            said, is_well = uvloop.run(secret_commands.run(options, config))
+            sys.stdout.write(said)
+            return 0 if is_well else EXIT_FOUND
+        printed = _without_a_node(options, config)
+        if printed is not None:
+            sys.stdout.write(printed)
             return 0
         if options.command == "dev":
             _migrate(config)
         if options.command == "serve" and options.migrate:
             _LOG.info("%s", _migration_line(_migrate(config)))
-        if options.command == "release-store":
-            sys.stdout.write(uvloop.run(_release_store(config)))
-            return 0
         uvloop.run(_serve(config, _banner if options.command == "dev" else _line))
     except _STARTUP_FAILURES as error:
         hint = getattr(error, "hint", None)
@@ -92,6 +99,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"curlew: {text}{f' ({hint})' if hint else ''}\n")
         return EXIT_UNUSABLE
     return 0
+
+
+def _without_a_node(options: argparse.Namespace, config: Config) -> str | None:
+    """What a command prints that changes the metadata; None for those that start a node."""
+    if options.command == "migrate":
+        return f"{_migration_line(_migrate(config))}\n"
+    if options.command == "release-store":
+        return uvloop.run(_release_store(config))
+    if options.command in access_commands.COMMANDS:
+        return uvloop.run(access_commands.run(options, config))
+    return None
 
 
 def _run_store(options: argparse.Namespace) -> int:
@@ -138,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
                 help="bring the metadata database to this version's schema before the node starts",
             )
     access_commands.add_parsers(commands, _add_settings)
+    secret_commands.add_parsers(commands, _add_settings)
     store_commands.add_parser(commands)
     commands.add_parser("openapi", help="print the OpenAPI document")
     commands.add_parser("settings", help="print every setting with default and range, as Markdown")
@@ -227,7 +246,7 @@ def _quiet_collector() -> None:
 
 def _url(config: Config, port: int) -> str:
     host = f"[{config.host}]" if ":" in config.host else config.host
-    return f"http://{host}:{port}"
+    return f"{'https' if config.has_tls else 'http'}://{host}:{port}"
 
 
 def _line(node: Node, port: int) -> str:

@@ -5,8 +5,9 @@ refused with the nearest known one: a typo must not silently mean the default.
 """
 
 import ipaddress
+import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +16,11 @@ from typing import Any, Final, NamedTuple
 from app.domain.limits import MIB, ContradictingLimits, Limits
 from app.domain.names import nearest
 from app.domain.positions import FlushMode
+from app.runtime.secure.secret_files import UnusableSecretFile, read_secret
 
+_PASSWORD: Final = re.compile(r"://[^/?#]*:[^/?#]*@|[?&]password=")
+"""In a URL of a database."""
+_HIDDEN: Final = "***"
 ENVIRONMENT_PREFIX: Final = "CURLEW_"
 DEFAULT_PORT: Final = 8710
 SEGMENT_MIB_MIN: Final = 5
@@ -24,6 +29,7 @@ FLUSH_INTERVAL_MS_MAX: Final = 60_000
 LOG_CACHE_MIB_MIN: Final = 64
 """A few steps of `cache_bound`, so that who reads at the end of the log finds all in memory."""
 LOG_CACHE_MIB_MAX: Final = 2**30
+QUOTA_MAX: Final = 2**40
 
 
 class AuthMode(StrEnum):
@@ -46,6 +52,8 @@ class Config:
     data_dir: Path = Path("data")
     database_url: str = field(default="", repr=False)
     """Empty: SQLite in the data directory. Not in `repr`: it may hold a password."""
+    database_url_file: Path | None = None
+    """A file that holds `database_url`."""
     flush: FlushMode = FlushMode.SYNC
     """Flush mode of topics that do not name one."""
     flush_interval_ms: int = 500
@@ -64,10 +72,30 @@ class Config:
     auth: AuthMode = AuthMode.AUTO
     plaintext: bool = False
     """Serve other machines over plain HTTP: TLS ends before this node."""
+    tls_cert_file: Path | None = None
+    """PEM, with the certificates between it and the authority. None: plain HTTP."""
+    tls_key_file: Path | None = None
+    tls_client_ca_file: Path | None = None
+    """PEM of the authorities whose clients may show a certificate in place of a key."""
+    secret_key_file: Path | None = None
+    """What signs and encrypts for all nodes; not in the data directory."""
+    admin_key_file: Path | None = None
+    """Where the first administrator's key is, or is put."""
+    quota_requests_per_second: int = 0
+    """Of each principal, as the next three; 0: as many as there are."""
+    quota_bytes_in_per_second: int = 0
+    quota_bytes_out_per_second: int = 0
+    quota_concurrent_requests: int = 0
+    quota_topic_requests_per_second: int = 0
+    """Of each topic, as the next two."""
+    quota_topic_bytes_in_per_second: int = 0
+    quota_topic_bytes_out_per_second: int = 0
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and networks of proxies whose X-Forwarded-For and -Proto are believed."""
     trace_hours: int = 72
     """How long the trails of messages are kept."""
+    audit_days: int = 400
+    """How long entries of the audit are kept."""
     log_level: str = "info"
     access_log: bool = False
     """One JSON line per request."""
@@ -85,6 +113,11 @@ class Config:
     def segment_bytes(self) -> int:
         """Size of a commit-log segment."""
         return self.segment_mib * MIB
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether the node speaks TLS itself."""
+        return self.tls_cert_file is not None
 
     @property
     def is_local(self) -> bool:
@@ -165,8 +198,12 @@ def _addresses(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+_QUOTA: Final = _number(0, QUOTA_MAX)
+_FILE: Final = Kind(Path, "a path of a file")
 _BOOLEAN: Final = Kind(_boolean, "true, false")
 
+_DATABASE_URL: Final = "database_url"
+_DATABASE_URL_FILE: Final = "database_url_file"
 SETTINGS: Final[Mapping[str, Setting]] = {
     "host": Setting(Kind(str, "a name or an address"), "Address to listen on."),
     "port": Setting(_number(0, 65_535), "Port to listen on. 0: a free one."),
@@ -176,6 +213,9 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "database_url": Setting(
         Kind(str, "sqlite:///file or postgresql://user:password@host:port/name"),
         "Metadata database. Empty: the file metadata.db in the data directory.",
+    ),
+    "database_url_file": Setting(
+        _FILE, "The file that holds the URL, in place of `database_url`; for a URL with a password."
     ),
     "flush": Setting(
         _choice("sync", "async", made=FlushMode),
@@ -219,12 +259,48 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "plaintext": Setting(
         _BOOLEAN, "Serve other machines, with keys, over plain HTTP: TLS ends before this node."
     ),
+    "tls_cert_file": Setting(
+        _FILE,
+        "Certificate for HTTPS, with those between it and its authority; read again when replaced.",
+    ),
+    "tls_key_file": Setting(_FILE, "Its private key, which nobody but the node's user may read."),
+    "tls_client_ca_file": Setting(
+        _FILE, "Authorities whose clients may show a certificate where they send no key."
+    ),
+    "secret_key_file": Setting(
+        _FILE,
+        "Secret of all nodes of a cluster, 32 bytes or more: it signs the audit. Keep a copy, and "
+        "not in the data directory.",
+    ),
+    "admin_key_file": Setting(
+        _FILE,
+        "API key of the first administrator. A start makes both where there is no administrator: "
+        "with the key that the file holds, or with a new one that it writes there.",
+    ),
+    "quota_requests_per_second": Setting(_QUOTA, "Requests a second of a principal. 0: any."),
+    "quota_bytes_in_per_second": Setting(
+        _QUOTA, "Bytes of requests' bodies a second of a principal. 0: any."
+    ),
+    "quota_bytes_out_per_second": Setting(
+        _QUOTA, "Bytes of answers' bodies a second of a principal. 0: any."
+    ),
+    "quota_concurrent_requests": Setting(
+        _QUOTA, "Requests of a principal at a time, polls and streams that wait too. 0: any."
+    ),
+    "quota_topic_requests_per_second": Setting(_QUOTA, "Requests a second to a topic. 0: any."),
+    "quota_topic_bytes_in_per_second": Setting(
+        _QUOTA, "Bytes of requests' bodies a second to a topic. 0: any."
+    ),
+    "quota_topic_bytes_out_per_second": Setting(
+        _QUOTA, "Bytes of answers' bodies a second from a topic. 0: any."
+    ),
     "trusted_proxies": Setting(
         Kind(_addresses, "addresses and networks, separated by commas"),
         "Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.",
     ),
     "access_log": Setting(_BOOLEAN, "Log every request as one line of JSON."),
     "trace_hours": Setting(_number(1, 24 * 365), "Hours that the trails of messages are kept."),
+    "audit_days": Setting(_number(1, 36_500), "Days that entries of the audit are kept."),
     "log_level": Setting(
         _choice("debug", "info", "warning", "error"), "Lowest level that is logged, to stderr."
     ),
@@ -274,21 +350,62 @@ def load_config(
         try:
             parsed[name] = _ALL_PARSERS[name](text)
         except ValueError as error:
-            problems.append(f"{name} = {text!r}: {error}")
+            problems.append(f"{name} = {_shown(name, text)!r}: {error}")
     limits = _limits(
         {name: parsed.pop(name) for name in _LIMIT_PARSERS if name in parsed}, problems
     )
-    config = Config() if problems else Config(**parsed, limits=limits, sources=sources)
-    if not problems and not (config.is_local or config.insecure_anonymous or config.plaintext):
+    if _PASSWORD.search(flags.get(_DATABASE_URL, "")):
         problems.append(
-            f"host = {config.host!r} can be reached by other machines, and this version has no "
-            "TLS; make a key with `curlew init` and say --plaintext (CURLEW_PLAINTEXT=true) if a "
-            "proxy before this node has it, or use 127.0.0.1, or say --insecure-anonymous "
-            "(CURLEW_INSECURE_ANONYMOUS=true) if only people you trust reach it"
+            "--database-url with a password is read by everybody on this machine who lists its "
+            "processes; write the URL to a file of mode 0600 and say --database-url-file FILE"
         )
+    _read_url(parsed, sources, problems)
+    config = Config() if problems else Config(**parsed, limits=limits, sources=sources)
+    if not problems:
+        problems += _contradictions(config)
     if problems:
         raise ConfigError("\n".join(problems))
     return config
+
+
+def _read_url(parsed: dict[str, Any], sources: dict[str, str], problems: list[str]) -> None:
+    """Put what `database_url_file` holds in the place of `database_url`."""
+    file = parsed.get(_DATABASE_URL_FILE)
+    if file is None:
+        return
+    if parsed.get(_DATABASE_URL):
+        problems.append("database_url and database_url_file say the same thing: give one of them")
+        return
+    try:
+        parsed[_DATABASE_URL] = read_secret(file, _DATABASE_URL_FILE).decode().strip()
+    except (UnusableSecretFile, UnicodeDecodeError) as error:
+        problems.append(str(error) if isinstance(error, UnusableSecretFile) else f"{file}: no text")
+    sources[_DATABASE_URL] = sources[_DATABASE_URL_FILE]
+
+
+def _shown(name: str, text: str) -> str:
+    """A value that cannot be used, in what an operator is told."""
+    return _HIDDEN if name == _DATABASE_URL else text
+
+
+def _contradictions(config: Config) -> Iterator[str]:
+    """What is wrong with settings that are right one by one."""
+    if (config.tls_cert_file is None) != (config.tls_key_file is None):
+        yield "tls_cert_file and tls_key_file go together: give both, or none"
+    elif config.tls_client_ca_file is not None and not config.has_tls:
+        yield "tls_client_ca_file needs tls_cert_file and tls_key_file: there is no TLS without"
+    elif not (config.is_local or config.has_tls or config.insecure_anonymous or config.plaintext):
+        yield (
+            f"host = {config.host!r} can be reached by other machines, and keys and messages would "
+            "go there in clear. Make a key, and give the node a certificate:\n\n"
+            f"  curlew init --data-dir {config.data_dir}\n"
+            f"  curlew serve --data-dir {config.data_dir} --host {config.host} "
+            "--tls-cert-file cert.pem --tls-key-file key.pem\n\n"
+            "Where a proxy before this node has TLS, say --plaintext (CURLEW_PLAINTEXT=true) "
+            "in place of the files. Where only people you trust reach it and need no key, say "
+            "--insecure-anonymous (CURLEW_INSECURE_ANONYMOUS=true). For this machine alone, "
+            "use 127.0.0.1."
+        )
 
 
 def _limits(given: Mapping[str, int], problems: list[str]) -> Limits:

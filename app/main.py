@@ -14,7 +14,8 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from app.api import Credentials, build_api
-from app.api.server import Connections, guarded
+from app.api.quotas.quotas import Quotas, QuotaSettings
+from app.api.server import Connections, TlsListener, guarded
 from app.config import Config
 from app.node import Node
 from app.web import build_web
@@ -47,6 +48,8 @@ def create_app(node: Node, connections: Connections | None = None) -> ASGIApp:
         trusted_proxies=node.config.trusted_proxies,
         configuration=node.running,
         credentials=Credentials(node.metadata.principals, node.clock),
+        quotas=quotas_of(node),
+        failures=None if connections is None else connections.failures,
     )
 
     def follow(config: Config) -> None:
@@ -54,6 +57,13 @@ def create_app(node: Node, connections: Connections | None = None) -> ASGIApp:
 
     node.running.listen(follow)
     return gateway
+
+
+def quotas_of(node: Node) -> Quotas | None:
+    """The quotas that are set; None when none is, so that no request pays for them."""
+    names = QuotaSettings.__dataclass_fields__
+    settings = QuotaSettings(**{name: getattr(node.config, f"quota_{name}") for name in names})
+    return None if settings == QuotaSettings() else Quotas(settings, node.clock.monotonic_s)
 
 
 def bind(config: Config) -> socket.socket:
@@ -141,6 +151,28 @@ class NodeServer(uvicorn.Server):
         end = loop.time() + LINGER_SECONDS
         while self.server_state.connections and loop.time() < end:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(LINGER_STEP_SECONDS)
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        tls = self._node.tls
+        if tls is None:
+            await super().startup(sockets)
+            return
+
+        def make_protocol() -> asyncio.Protocol:
+            """As uvicorn does."""
+            return self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+            )
+
+        self.servers = []
+        for each in sockets or ():
+            listener = TlsListener(each, make_protocol, self.open_connections, tls.context)
+            listener.start()
+            self.servers.append(listener)  # type: ignore[arg-type]  # has what is asked of it
+        self.started = True
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

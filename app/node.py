@@ -10,13 +10,15 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, Self
 
 from app.broker import Broker, BrokerConfig
 from app.cluster import ClusterConfig, DatabaseFull, Metadata, sqlite_file_of
 from app.config import LOG_CACHE_MIB_MIN, AuthMode, Config, ConfigError
+from app.domain.access.keys import NewKey, key_id_of
 from app.domain.clock import Clock
-from app.domain.errors import CurlewError
+from app.domain.errors import CurlewError, StateConflict
 from app.domain.limits import DEFAULT_RETENTION_MS, MIB, Limits
 from app.domain.names import TRACE_TOPIC, dead_letter_topic, retry_topic
 from app.domain.shortages import HINTS, shortage_of
@@ -29,6 +31,9 @@ from app.runtime.private_files import (
     make_private_directory,
     narrow,
 )
+from app.runtime.secure.secret_files import read_secret, write_secret
+from app.runtime.secure.secret_key import SecretKey
+from app.runtime.secure.tls_files import TlsFiles
 from app.runtime.service import Service
 from app.runtime.system_clock import SystemClock
 from app.store import FOREVER_MS, MessageStore, OsFiles, RetentionPolicy, StoreConfig
@@ -51,6 +56,14 @@ REFRESH_SECONDS: Final = 1.0
 """How late, with what the look-up takes, a change that was made on another node is seen."""
 
 HEARTBEAT_SECONDS: Final = 10.0
+
+DENIALS_SECONDS: Final = 10.0
+
+AUDIT_SECONDS: Final = 86_400.0
+"""The heads of the audit's chains are in the log each day, and old entries go."""
+
+CERTIFICATE_SECONDS: Final = 5.0
+"""How late a certificate that was replaced is used."""
 
 LOG_CACHE_DIVISOR: Final = 16
 """The part of the machine's memory that the newest of the log may fill where new memory is dear;
@@ -81,6 +94,8 @@ class Node:
         self.metadata = metadata
         self.broker = broker
         self.running = RunningConfig(config, limits, metadata)
+        self.tls: TlsFiles | None = None
+        """None: plain HTTP."""
         self.node_id = store.store_id.hex()
         self._stack = stack
         self._disk_was_low = False
@@ -94,23 +109,29 @@ class Node:
     ) -> Self:
         """Open store, metadata and broker, then start the services.
 
-        Raises `DataDirectoryUnusable`, `StoreLocked`, `StoreUnusable` or `MetadataUnavailable`; the
-        last one also when the metadata belongs to another store.
+        Raises `UnusableCertificate`, `DataDirectoryUnusable`, `StoreLocked`, `StoreUnusable` or
+        `MetadataUnavailable`; the last one also when the metadata belongs to another store.
         """
         limits = replace(limits or config.limits)  # of this node alone: they may change
         clock = clock or SystemClock()
         narrow_files(config)
+        tls = TlsFiles.of(config.tls_cert_file, config.tls_key_file, config.tls_client_ca_file)
+        secret_key = SecretKey.of(config.secret_key_file)
         async with AsyncExitStack() as stack:
             # Before the store, which is made where there is none: no metadata, no store.
             metadata = await Metadata.open(
                 ClusterConfig(config.database, config.flush), clock, limits
             )
             stack.push_async_callback(metadata.close)
+            await metadata.claim_secret_key(secret_key)
+            metadata.audit.write_as(None, secret_key)
+            await _admit_administrator(config, metadata)
             _close_if_closed(config, metadata)
             store = _open_store(config, limits, clock)
             stack.callback(store.close)
             address = f"{config.host}:{config.port}"
             await metadata.claim_store(store.store_id, address)
+            metadata.audit.write_as(store.store_id.hex(), secret_key)
             broker = await Broker.open(
                 store,
                 metadata,
@@ -124,6 +145,7 @@ class Node:
             stack.push_async_callback(broker.stop)
             node = cls(config, limits, clock, store, metadata, broker, stack)
             node.running.listen(node._follow)
+            node.tls = tls
             await node._register_if_there_is_room()
             for service in node._services():
                 broker.health.watch(service)
@@ -142,13 +164,18 @@ class Node:
         await self._stack.aclose()
 
     def _services(self) -> list[Service]:
+        tls = self.tls
+        certificate = [] if tls is None else [_certificate_service(tls)]
         return [
+            *certificate,
             self._flushing,
             Service("checkpoint", CHECKPOINT_SECONDS, self._checkpoint),
             Service("retention", RETENTION_SECONDS, self.apply_retention),
             Service("metadata refresh", REFRESH_SECONDS, self._refresh),
             Service("keys", KEYS_SECONDS, self._refresh_keys),
             Service("heartbeat", HEARTBEAT_SECONDS, self._heartbeat),
+            Service("denials", DENIALS_SECONDS, self._write_denials),
+            Service("audit", AUDIT_SECONDS, self._expire_audit),
         ]
 
     def _follow(self, config: Config) -> None:
@@ -260,6 +287,21 @@ class Node:
         if principals.keyring.is_closed and not was_closed:
             remember_closed(self.config.data_dir)
 
+    async def _write_denials(self) -> None:
+        """Without the database they are lost, as they are where there are too many."""
+        try:
+            await self.metadata.audit.flush()
+        except CurlewError as error:
+            _LOG.warning("denials are not in the audit: %s", error.detail)
+
+    async def _expire_audit(self) -> None:
+        try:
+            await self.metadata.audit.expire(self.config.audit_days * 86_400_000)
+            for head in await self.metadata.audit.heads():
+                _LOG.info("audit head %s:%d:%s", head.node, head.seq, head.link.hex())
+        except CurlewError as error:
+            _LOG.warning("old entries of the audit stay for now: %s", error.detail)
+
     async def _register_if_there_is_room(self) -> None:
         """Register, on a full disk later: the heartbeat does it, and readers need not wait."""
         try:
@@ -279,6 +321,50 @@ class Node:
                 await self._register()
         except CurlewError as error:
             _LOG.warning("no heartbeat: %s", error.detail)
+
+
+async def _admit_administrator(config: Config, metadata: Metadata) -> None:
+    """Make the first administrator with the key of `admin_key_file`, or write a new one there.
+
+    Raises `ConfigError`. What an orchestrator starts needs no command before.
+    """
+    file = config.admin_key_file
+    if file is None or metadata.principals.keyring.keys:
+        return
+    given = _key_in(file)
+    try:
+        made = await metadata.principals.make_first(given)
+    except StateConflict:  # there is one, whose keys have all expired, or another node was faster
+        return
+    if given is None:
+        _write_key(file, made)
+    await metadata.principals.refresh()
+    _LOG.info("the key of the first administrator is %s, in %s", made.key_id, file)
+
+
+def _key_in(file: Path) -> NewKey | None:
+    """The key that is in `admin_key_file`; None when there is no file."""
+    if not file.exists():
+        return None
+    text = read_secret(file, "admin_key_file").decode("latin-1").strip()
+    key_id = key_id_of(text)
+    if key_id is None:
+        raise ConfigError(
+            f"admin_key_file = {file} holds no API key; name a file that is not there, and a key "
+            "is made and written to it"
+        )
+    return NewKey(key_id, text)
+
+
+def _write_key(file: Path, key: NewKey) -> None:
+    try:
+        write_secret(file, f"{key.text}\n".encode("ascii"))
+    except OSError as error:
+        raise ConfigError(
+            f"admin_key_file = {file} cannot be made: {error.strerror}; a first administrator was "
+            "made with a key that nobody has: make another with `curlew key create NAME --role "
+            "admin`"
+        ) from error
 
 
 def _close_if_closed(config: Config, metadata: Metadata) -> None:
@@ -358,6 +444,13 @@ def log_cache_note(config: Config) -> str | None:
         "this machine gives free memory back to its host, which makes new memory slow: of the log "
         f"the newest {kept // MIB} MiB stay in memory (setting log_cache_mib)"
     )
+
+
+def _certificate_service(tls: TlsFiles) -> Service:
+    async def refresh() -> None:
+        tls.refresh()
+
+    return Service("certificate", CERTIFICATE_SECONDS, refresh)
 
 
 def _log_failure(error: CurlewError | None) -> None:

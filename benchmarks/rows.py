@@ -11,6 +11,7 @@ from statistics import median
 
 import msgspec
 
+from benchmarks.floods import beside_wrong_keys
 from benchmarks.frames import request_frame, request_record
 from benchmarks.in_process.timers import measure_lateness
 from benchmarks.in_process.waking import Waiting, delays_ms, pulling, receiving
@@ -70,9 +71,14 @@ def batch_frames(seconds: float) -> tuple[float, float]:
     return baseline.per_second, send_frames(seconds)
 
 
-def send_frames(seconds: float) -> float:
+def frames_over_tls(seconds: float) -> tuple[float, float]:
+    """Messages a second in request frames, plain and encrypted."""
+    return send_frames(seconds), send_frames(seconds, tls=True)
+
+
+def send_frames(seconds: float, *, tls: bool = False) -> float:
     """The same, Curlew alone."""
-    with node() as (url, _):
+    with node(tls=tls) as (url, _):
         _make_topic(url)
         return generate(_posting_frames(), url, 1, seconds).per_second
 
@@ -271,6 +277,8 @@ ROWS = [
     Row("single send 1 KiB, sync, 64 connections", "req/s", "the same, async", "≥ 0.5",
         single_send("sync", 64)),
     Row("batch send, frames of 1,000 x 1 KiB", "msg/s", "ASGI sink", "≥ 0.6", batch_frames),
+    Row("batch send, frames of 1,000 x 1 KiB, TLS", "msg/s", "plain HTTP", "≥ 0.5",
+        frames_over_tls),
     Row("batch send, JSON 100 x 1 KiB", "msg/s", "ASGI sink", "≥ 100 k msg/s", batch_json),
     Row("pull, frames of 1,000 x 1 KiB", "msg/s", "ASGI source", "≥ 0.5", pull(FRAME, 1000)),
     Row("pull, frames of 1,024 x 1 KiB, CRC-32", "msg/s", "ASGI source", "≥ 0.5",
@@ -288,5 +296,6 @@ ROWS = [
     Row("delay, lateness of 200 at rest (p99 | p50)", "ms", "p99 ≤ 100", "p50 ≤ 20", lateness,
         runs=1),
     Row("single send beside 1,000 parked polls", "req/s", "without them", "≥ 0.95", parked_polls),
+    Row("send beside wrong keys, p99", "ms", "alone", "≤ 5 times", beside_wrong_keys),
     Row("single send, 10,000 queues", "req/s", "4 queues", "≥ 0.9", many_queues),
 ]  # fmt: skip

@@ -6,8 +6,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-_ADDRESS = re.compile(r"page +(http://\S+)/ui")
+import trustme
+
+_ADDRESS = re.compile(r"page +(https?://\S+)/ui")
 
 
 @contextmanager
@@ -31,12 +34,21 @@ def running(*arguments: str) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def node(flush: str = "async") -> Iterator[tuple[str, int]]:
+def node(flush: str = "async", *, tls: bool = False) -> Iterator[tuple[str, int]]:
     """A fresh node whose topics flush as named."""
-    with (
-        tempfile.TemporaryDirectory(prefix="curlew-bench-") as directory,
-        running(
-            "app.cli", "dev", "--port", "0", "--data-dir", directory, "--flush", flush
-        ) as found,
-    ):
-        yield found
+    with tempfile.TemporaryDirectory(prefix="curlew-bench-") as directory:
+        flags = ["--port", "0", "--data-dir", f"{directory}/data", "--flush", flush]
+        if tls:
+            flags += _certificate(Path(directory))
+        with running("app.cli", "dev", *flags) as found:
+            yield found
+
+
+def _certificate(directory: Path) -> list[str]:
+    """The flags for a certificate of this machine, of an elliptic curve as recommended."""
+    issued = trustme.CA().issue_cert("127.0.0.1")
+    key, chain = directory / "key.pem", directory / "cert.pem"
+    key.write_bytes(issued.private_key_pem.bytes())
+    key.chmod(0o600)
+    chain.write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
+    return ["--tls-cert-file", str(chain), "--tls-key-file", str(key)]

@@ -28,6 +28,8 @@ from app.api.http.forwarded import Forwarded
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import RequestContext
 from app.api.ports import Configuration, Metadata
+from app.api.quotas.failures import Failures
+from app.api.quotas.quotas import Quotas
 from app.api.telemetry.callers import note_send_failed
 from app.api.telemetry.metrics import ConnectionCounts
 from app.api.telemetry.request_metrics import RequestMetrics
@@ -47,6 +49,8 @@ def build_api(
     trusted_proxies: Sequence[str] = (),
     configuration: Configuration | None = None,
     credentials: Credentials | None = None,
+    quotas: Quotas | None = None,
+    failures: Failures | None = None,
 ) -> Gateway:
     """The ASGI application.
 
@@ -55,7 +59,8 @@ def build_api(
     place. `web` is mounted at `/ui`, behind the same shell. `connections` are those of the server,
     for the metrics. `trusted_proxies` are addresses and networks whose `X-Forwarded-*` headers
     count. `configuration` has the node's settings. `credentials` ask for a key once the node is
-    closed; without them it is open.
+    closed; without them it is open. `quotas` bound what one principal or topic may take; `failures`
+    count wrong credentials.
     """
     traffic = RequestMetrics()
     pressure = MemoryBudget(limits) if connections is None else connections.pressure
@@ -81,6 +86,8 @@ def build_api(
         pressure=pressure,
         forwarded=Forwarded(trusted_proxies) if trusted_proxies else None,
         credentials=credentials,
+        quotas=quotas,
+        failures=failures,
         open_paths=[operation.path for operation in OPERATIONS if operation.is_open],
         send_failed=send_failed,
         namespaces=lambda: metadata.snapshot.namespaces,

@@ -29,6 +29,7 @@ from app.api.http.credentials import Credentials
 from app.api.http.errors import (
     HeadersTooLarge,
     MalformedRequest,
+    Unauthorized,
     render_problem,
     with_outcome_of_send,
 )
@@ -50,6 +51,8 @@ from app.api.http.request_context import (
 )
 from app.api.naming.request_namespace import names_one, namespace_of_request, within
 from app.api.operations.operation import Operation
+from app.api.quotas.failures import Failures
+from app.api.quotas.quotas import OverQuota, Quotas
 from app.api.telemetry.access_log import log_access
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.domain.errors import CurlewError, InternalError
@@ -86,6 +89,8 @@ class Gateway:
         pressure: MemoryBudget | None = None,
         forwarded: Forwarded | None = None,
         credentials: Credentials | None = None,
+        quotas: Quotas | None = None,
+        failures: Failures | None = None,
         open_paths: Collection[str] = (),
         send_failed: Callable[[RequestContext, str, str], None] | None = None,
         namespaces: Callable[[], Container[str]] = tuple,
@@ -104,6 +109,8 @@ class Gateway:
         """Whether each request is a line of the log; may change at any time."""
         self._forwarded = forwarded
         self._credentials = credentials
+        self._quotas = quotas
+        self._failures = failures
         self._open_paths = frozenset(open_paths)
         self._id_prefix = secrets.token_hex(4).encode("ascii")
         self._numbers = itertools.count(1)
@@ -131,9 +138,10 @@ class Gateway:
             sends, operation_id, name = operation.sends, operation.operation_id, names[0]
             if not operation.is_direct:
                 await in_task()
-            handler = self._checked(exchange, operation, handler)
+            handler = self._checked(exchange, operation, handler, names)
             await handler(exchange, *names)
         except CurlewError as error:
+            await self._slow_down(exchange, error)
             await _answer_problem(
                 exchange, self._of_send(exchange, error, name) if sends else error
             )
@@ -142,12 +150,20 @@ class Gateway:
         except Exception:  # noqa: BLE001  # the last resort: logged with its traceback
             await _answer_unexpected(exchange, sends=sends)
         finally:
-            if exchange.held_bytes:
-                self._pressure.release(exchange.held_bytes)
+            if exchange.held_bytes or exchange.admission is not None:
+                self._release(exchange)
             seconds = perf_counter() - exchange.began_s
             self._traffic.answered(operation_id, exchange.status, seconds)
             if self.logs_access:
                 log_access(exchange, operation_id, seconds)
+
+    async def _slow_down(self, exchange: RequestContext, error: CurlewError) -> None:
+        """Let the connection of who asks too much, or shows what is no credential, be silent."""
+        if isinstance(error, OverQuota):
+            await exchange.mute(error.mute_s)
+        elif isinstance(error, Unauthorized) and self._failures is not None:
+            client = exchange.scope.get("client")
+            await exchange.mute(self._failures.note(client[0] if client else ""))
 
     def _of_send(self, exchange: RequestContext, error: CurlewError, topic: str) -> CurlewError:
         """Why a send failed, with what is known of the message; counted."""
@@ -155,11 +171,27 @@ class Gateway:
             self._send_failed(exchange, stored_name(exchange.namespace, topic), error.code)
         return with_outcome_of_send(error)
 
-    def _checked(self, exchange: RequestContext, operation: Operation, handler: Handler) -> Handler:
+    def _release(self, exchange: RequestContext) -> None:
+        """Give back what the request held while it was at work."""
+        self._pressure.release(exchange.held_bytes)
+        if exchange.admission is not None:
+            exchange.admission.end()
+
+    def _checked(
+        self,
+        exchange: RequestContext,
+        operation: Operation,
+        handler: Handler,
+        names: tuple[str, ...],
+    ) -> Handler:
         """The handler for this request. Raises when the operation cannot be carried out for it, or
         not now."""
         if exchange.mq_headers or exchange.query:
             self._resolve_namespace(exchange)
+        if self._quotas is not None:
+            is_topic = operation.names[0] == "topic"
+            topic = stored_name(exchange.namespace, names[0]) if is_topic else None
+            self._quotas.admit(exchange, exchange.principal, topic)
         if operation.reads:
             self._pressure.refuse_reads()
         if exchange.mq_headers and not operation.mq_headers:
@@ -172,6 +204,8 @@ class Gateway:
         """Let the control plane answer; the operation that it found."""
         scope = exchange.scope
         self._resolve_namespace(exchange)
+        if self._quotas is not None:
+            self._quotas.admit(exchange, exchange.principal, None)
         if self._pressure.is_clogged and _reads(scope):
             self._pressure.refuse_reads()
         if exchange.mq_headers and scope["path"].startswith(API_PREFIX):
@@ -224,7 +258,7 @@ class Gateway:
         """
         scope = exchange.scope
         if scope["method"] not in _READING or scope["path"] not in self._open_paths:
-            credentials.check(exchange.headers)
+            exchange.principal = credentials.check(exchange.headers).principal
 
     @staticmethod
     def _note_mq_header(exchange: RequestContext, name: bytes, value: bytes) -> None:

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from app.broker import ports as broker_ports
 from app.broker.ports import Group, Topic
+from app.cluster import AuditTrail
 from app.domain.changes.conditions import Changed, Terms
 
 SettingValue = str | int | bool | list[str] | None
@@ -133,3 +134,6 @@ class Metadata(broker_ports.Metadata, Protocol):
         ...
 
     async def list_nodes(self) -> Sequence[Node]: ...
+
+    @property
+    def audit(self) -> AuditTrail: ...

@@ -3,6 +3,9 @@
 Outside this package use what is named here, and nothing deeper.
 """
 
+from app.cluster.metadata.audit.audit_rows import Head, Sought
+from app.cluster.metadata.audit.audit_trail import AuditPage, AuditTrail
+from app.cluster.metadata.audit.chain import AuditEntry, Finding
 from app.cluster.metadata.database.address import shown_database, sqlite_file_of
 from app.cluster.metadata.database.config import ClusterConfig
 from app.cluster.metadata.database.failures import DatabaseFull
@@ -14,16 +17,22 @@ from app.cluster.metadata.snapshot import ClusterSnapshot, GroupView, NodeView, 
 from app.domain.positions import CommittedOffset
 
 __all__ = [
+    "AuditEntry",
+    "AuditPage",
+    "AuditTrail",
     "ClusterConfig",
     "ClusterSnapshot",
     "CommittedOffset",
     "DatabaseFull",
+    "Finding",
     "ForeignStore",
     "GroupView",
+    "Head",
     "Metadata",
     "Migrated",
     "NodeView",
     "Page",
+    "Sought",
     "TopicView",
     "migrate",
     "shown_database",

@@ -46,8 +46,7 @@ Field = int | str | bool | list[str] | None
 class CurlewError(Exception):
     """Root of the tree. `detail` says what is wrong, `hint` what to do about it.
 
-    `fields` are extra members of the problem document (for instance `min_offset`); `pointer` is a
-    JSON pointer into the request body where one applies.
+    `fields` are extra members of the problem document; `pointer` is a JSON pointer into the body.
     """
 
     code: ClassVar[str] = "INTERNAL_SERVER_ERROR"
@@ -466,10 +465,7 @@ class NoReply(CurlewError):
 
 
 class FlushDiskTimeout(CurlewError):
-    """The message is written, and was not on the medium in the time that the sender gave.
-
-    It is synced all the same, unless the node or its disk fails first.
-    """
+    """Written, and not on the medium in the time that the sender gave; synced all the same."""
 
     code = "FLUSH_DISK_TIMEOUT"
     title = "The message is not on the medium yet"

@@ -355,6 +355,16 @@ KEYS_OF_A_PRINCIPAL_MAX = 2
 """One in use and the one that takes its place."""
 KEY_EXPIRES_MS_MAX = 10 * 366 * 86_400_000
 
+AUDIT_TEXT_CHARS_MAX = 4_096
+"""Of what an entry of the audit says of a thing before, and after; more is cut."""
+DENIALS_MAX = 1_024
+"""Denials by who, action and reason that a node adds up until they are written, each 10 seconds."""
+
+QUOTA_ROWS_MAX = 20_000
+"""Principals, and as many topics, that a node keeps buckets of: those that were used last."""
+FAILING_ADDRESSES_MAX = 10_000
+"""Addresses that wrong keys, or failed handshakes, are counted of; of more, the last ones."""
+
 DEFAULT_PULL_MESSAGES = 32
 """RocketMQ's pullBatchSize."""
 

@@ -23,7 +23,7 @@ from app.web.ports import Metadata, TopicEnds
 from app.web.rendering import build_templates
 from app.web.views import topics_page
 
-KEPT_FOR_EVER: Final = "public, max-age=31536000, immutable"
+KEPT_FOR_EVER: Final = "private, max-age=31536000, immutable"
 
 
 def build_web(

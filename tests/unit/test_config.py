@@ -95,3 +95,62 @@ def test_limits_in_the_file_are_a_table(tmp_path: Path) -> None:
 def test_what_belongs_to_clients_is_let_be() -> None:
     theirs = {"CURLEW_URL": "http://a:1", "CURLEW_KEY": "curlew_x", "CURLEW_COMMAND": "curlew"}
     assert load_config(theirs, {}) == load_config({}, {})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://curlew:geheim@db.example/curlew",
+        "postgresql://db.example/curlew?user=curlew&password=geheim",
+    ],
+)
+def test_a_password_in_a_flag_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="--database-url-file") as caught:
+        load_config({}, {"database_url": url})
+    assert "geheim" not in str(caught.value)
+    assert load_config({"CURLEW_DATABASE_URL": url}, {}).database_url == url
+    harmless = "postgresql://curlew@db.example/curlew"
+    assert load_config({}, {"database_url": harmless}).database_url == harmless
+
+
+def test_the_url_of_the_database_comes_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    file.write_text("postgresql://curlew:geheim@db.example/curlew\n")
+    file.chmod(0o600)
+    config = load_config({"CURLEW_DATABASE_URL_FILE": str(file)}, {})
+    assert config.database == "postgresql://curlew:geheim@db.example/curlew"
+    assert config.sources["database_url"] == "environment"
+    assert "geheim" not in repr(config)
+    with pytest.raises(ConfigError, match="give one of them"):
+        load_config({"CURLEW_DATABASE_URL": "sqlite:///x"}, {"database_url_file": str(file)})
+    file.chmod(0o604)
+    with pytest.raises(ConfigError, match="chmod go=") as caught:
+        load_config({}, {"database_url_file": str(file)})
+    assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"tls_cert_file": "c"}, "go together"),
+        ({"tls_client_ca_file": "c"}, "needs tls_cert_file"),
+        ({"host": "10.0.0.1"}, "curlew init --data-dir data\n  curlew serve --data-dir data"),
+    ],
+)
+def test_settings_that_do_not_fit_each_other_say_what_to_do(
+    flags: dict[str, str], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load_config({}, flags)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"plaintext": "true"},
+        {"insecure_anonymous": "true"},
+        {"tls_cert_file": "c", "tls_key_file": "k"},
+    ],
+)
+def test_other_machines_are_served_with_tls_or_where_it_is_said(more: dict[str, str]) -> None:
+    assert load_config({}, {"host": "10.0.0.1", **more}).host == "10.0.0.1"

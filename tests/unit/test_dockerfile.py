@@ -39,7 +39,7 @@ def steps(text: str) -> list[str]:
         if keyword == "RUN":
             found += [part.strip() for part in rest.split("&&")]
         elif keyword == "HEALTHCHECK":
-            found.append(rest.partition("CMD ")[2])
+            found.append(" ".join(json.loads(rest.partition("CMD ")[2])))
         elif keyword in {"ENTRYPOINT", "CMD"}:
             start[keyword] = json.loads(rest)
     return [*found, " ".join([*start["ENTRYPOINT"], *start["CMD"]])]
@@ -118,6 +118,13 @@ def test_the_image_serves_only_when_it_is_told_that_it_is_open(dockerfile: str) 
     assert ("EXPOSE", str(config.port)) in set(instructions(dockerfile))
 
 
+HARDENED: dict[str, object] = {
+    "read_only": True,
+    "tmpfs": ["/tmp"],
+    "cap_drop": ["ALL"],
+    "security_opt": ["no-new-privileges:true"],
+}
+"""Of the node's container: it writes to its volume only."""
 COMPOSE = (REPOSITORY / "compose.yaml").read_text()
 
 
@@ -156,6 +163,9 @@ def faults_of_node(node: dict[str, Any], image: dict[str, str]) -> Iterator[str]
     except ConfigError as error:
         yield str(error)
         return
+    for setting, value in HARDENED.items():
+        if node.get(setting) != value:
+            yield f"{setting} is not {value}"
     if node["ports"] != [f"127.0.0.1:{DEFAULT_PORT}:{config.port}"]:
         yield "its port is not that of the node, or open to other machines"
 
@@ -171,10 +181,12 @@ def test_compose_starts_what_the_image_needs(dockerfile: str) -> None:
         ("healthcheck:", "labels:", "no health check"),
         ("127.0.0.1:8710:8710", "8710:8710", "open to other machines"),
         ("CURLEW_DATABASE_URL", "CURLEW_DATABASE", "is not a setting"),
-        ("CURLEW_INSECURE_ANONYMOUS", "CURLEW_AUTO_CREATE_TOPICS", "by other machines"),
+        ("CURLEW_INSECURE_ANONYMOUS", "CURLEW_AUTO_CREATE_TOPICS", "in clear"),
         ("curlew-data:/data", "curlew-data:/var/data", "on no volume"),
         ("postgres-data:/var", "./postgres:/var", "no named volume"),
         ("service_healthy", "service_started", "does not wait"),
+        ("read_only: true", "read_only: false", "read_only is not True"),
+        ("[ALL]", "[NET_RAW]", "cap_drop is not"),
     ],
 )
 def test_a_fault_of_compose_would_be_noticed(
@@ -196,3 +208,11 @@ def test_the_password_is_the_operators() -> None:
     assert re.fullmatch(r"\$\{POSTGRES_PASSWORD:\?.+\}", given)
     url = services["curlew"]["environment"]["CURLEW_DATABASE_URL"]
     assert url == f"postgresql://curlew:{given}@postgres/curlew"
+
+
+def test_nothing_of_the_image_needs_a_shell(dockerfile: str) -> None:
+    last_stage = dockerfile.rpartition("\nFROM ")[2]
+    for keyword, rest in instructions(last_stage):
+        if keyword in {"ENTRYPOINT", "CMD", "HEALTHCHECK"}:
+            assert json.loads(rest.partition("CMD ")[2] or rest), keyword
+        assert keyword != "RUN"

@@ -71,7 +71,7 @@ def test_each_value_has_its_source_and_the_last_one_counts(tmp_path: Path) -> No
 
 def test_a_password_is_not_shown() -> None:
     url = "postgresql://user:geheim@db:5432/curlew"
-    config = load_config({}, {"database_url": url})
+    config = load_config({"CURLEW_DATABASE_URL": url}, {})
     found = {each.name: each.value for each in running(config)[0].settings()}
     assert "geheim" not in str(found)
     assert "db" in str(found["database_url"])

@@ -15,6 +15,7 @@ from app.api.control.routes import (
     topics,
     transactions,
 )
+from app.api.control.routes.access import audit
 from app.api.control.routes.groups import (
     dead_letters,
     group_flow,
@@ -46,6 +47,7 @@ ROUTERS: Final = (
     operations.router,
     transactions.router,
     traces.router,
+    audit.router,
     service.router,
 )
 

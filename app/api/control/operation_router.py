@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from typing_extensions import override
 
+from app.api.control.log_changes import audited
 from app.api.http.json_line import JsonLine
 from app.api.naming.request_namespace import kinds_of_path, stored_path_names
 from app.api.operations.answers import answers_of
@@ -24,7 +25,8 @@ class _Route(APIRoute):
 
     @override
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle, kinds = super().get_route_handler(), kinds_of_path(self.path)
+        kinds = kinds_of_path(self.path)
+        handle = audited(self.operation_id or "", super().get_route_handler())
 
         async def serve(request: Request) -> Response:
             scope = request.scope

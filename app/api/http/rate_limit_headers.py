@@ -11,10 +11,9 @@ def quota_headers(quota: Quota) -> list[tuple[bytes, bytes]]:
     """
     window = "" if quota.window_s is None else f";w={quota.window_s}"
     policy = f'"{quota.name}";q={quota.limit};qu="{quota.unit}"{window}'
-    return [
-        (b"ratelimit-policy", policy.encode("ascii")),
-        (b"ratelimit", f'"{quota.name}";r={quota.left}'.encode("ascii")),
-    ]
+    reset = "" if quota.reset_s is None else f";t={quota.reset_s}"
+    left = f'"{quota.name}";r={quota.left}{reset}'
+    return [(b"ratelimit-policy", policy.encode("ascii")), (b"ratelimit", left.encode("ascii"))]
 
 
 def near_quota_headers(quota: Quota) -> list[tuple[bytes, bytes]]:

@@ -6,7 +6,7 @@ the gateway, which guarantees that every answer carries `MQ-Request-Id`.
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.rate_limit_headers import quota_headers
@@ -45,8 +45,16 @@ WHOLE_ANSWER: Final = "curlew.whole_answer"
 """An event with `status`, `headers` and the whole `body`; an ASGI extension of our server."""
 FILE_ANSWER: Final = "curlew.file_answer"
 """`WHOLE_ANSWER` with `parts` of files, which follow `body`."""
-OUR_EXTENSIONS: Final[dict[str, dict[object, object]]] = {WHOLE_ANSWER: {}, FILE_ANSWER: {}}
-"""In a scope, that the server knows both."""
+MUTE: Final = "curlew.mute"
+"""An event before the answer, with `seconds`: how long the connection is not read after it."""
+OUR_EXTENSIONS: Final[dict[str, dict[object, object]]] = {
+    WHOLE_ANSWER: {},
+    FILE_ANSWER: {},
+    MUTE: {},
+}
+"""In a scope, that the server knows them."""
+OUR_EXTENSIONS_UNDER_TLS: Final[dict[str, dict[object, object]]] = {WHOLE_ANSWER: {}, MUTE: {}}
+"""Of an encrypted connection: what goes from files past the transport would go in clear."""
 WHOLE_BODY: Final = "curlew.whole_body"
 """In the scope, a body that came with its head. After it is taken out, `receive` gives none."""
 BODY_IN_PLACE: Final = "curlew.body_in_place"
@@ -57,6 +65,12 @@ REQUEST_ID_KEY: Final = "curlew.request_id"
 
 Gather = Callable[[int, Hold], Awaitable[memoryview]]
 """Given the length; the memory is the caller's to write to."""
+
+
+class Admitted(Protocol):
+    """A request that counts as under way."""
+
+    def end(self) -> None: ...
 
 
 class ClientGone(Exception):
@@ -72,6 +86,7 @@ class RequestContext:
 
     __slots__ = (
         "_held_start",
+        "admission",
         "began_s",
         "headers",
         "held_bytes",
@@ -79,6 +94,7 @@ class RequestContext:
         "namespace",
         "packer",
         "pressure",
+        "principal",
         "receive",
         "request_id",
         "scope",
@@ -107,6 +123,10 @@ class RequestContext:
         self.started = False
         self.status = 0
         """Of the answer; 0 before it has begun."""
+        self.admission: Admitted | None = None
+        """Counts the request, to be ended with it; None: there are no quotas."""
+        self.principal: str | None = None
+        """Who asks; None: nobody was asked for a name."""
         self.began_s = perf_counter()
         self.pressure = pressure
         self.packer = packer
@@ -197,6 +217,11 @@ class RequestContext:
         self.pressure.hold(size)
         self.held_bytes += size
 
+    async def mute(self, seconds: float) -> None:
+        """Let the server read nothing more of this connection for so long after the answer."""
+        if seconds > 0 and MUTE in (self.scope.get("extensions") or ()):
+            await self.send({"type": MUTE, "seconds": seconds})
+
     async def answer(
         self, status: int, headers: Headers, body: bytes, *, must_reach: bool = False
     ) -> None:
@@ -211,7 +236,8 @@ class RequestContext:
         headers.append((REQUEST_ID, self.request_id))
         self.started = True
         self.status = status
-        if self.scope.get("extensions") is OUR_EXTENSIONS:
+        extensions = self.scope.get("extensions")
+        if extensions is OUR_EXTENSIONS or extensions is OUR_EXTENSIONS_UNDER_TLS:
             last: Event = {"type": WHOLE_ANSWER, "status": status, "headers": headers, "body": body}
         else:
             await self.send({"type": "http.response.start", "status": status, "headers": headers})

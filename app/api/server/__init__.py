@@ -2,5 +2,6 @@
 
 from app.api.server.connections import Connections
 from app.api.server.protocol import guarded
+from app.api.server.tls_listener import TlsListener
 
-__all__ = ["Connections", "guarded"]
+__all__ = ["Connections", "TlsListener", "guarded"]

@@ -5,11 +5,15 @@ The timer runs only while connections are open. Event loop only.
 """
 
 import asyncio
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from app.api.http.errors import TooManyConnections
 from app.api.http.memory_budget import MemoryBudget
+from app.api.quotas.failures import Failures
 from app.api.server.file_sending import FileAnswers
 from app.domain.errors import CurlewError
 from app.domain.limits import Limits
@@ -40,8 +44,12 @@ class Connections:
         self.pressure = MemoryBudget(limits)
         self.refused_count = 0
         self.late_count = 0
+        self.handshakes_failed_count = 0
+        self.failures = Failures(time.monotonic)
+        """Wrong keys, and handshakes that came to nothing."""
         self.file_answers = FileAnswers(limits.file_answers_max)
         self._open: set[Connection] = set()
+        self._handshakes_count = 0
         self._by_address: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
         shortest_ms = min(
@@ -54,7 +62,34 @@ class Connections:
 
     @property
     def open_count(self) -> int:
-        return len(self._open)
+        """Connections, and TLS handshakes that are not over."""
+        return len(self._open) + self._handshakes_count
+
+    def has_room_for(self, address: str) -> bool:
+        """Whether a handshake may begin; what may not is counted as refused."""
+        if self._refusal(address) is None:
+            return True
+        self.refused_count += 1
+        return False
+
+    @contextmanager
+    def handshake(self, address: str) -> Iterator[Callable[[], None]]:
+        """Counts a handshake like a connection until the block ends, or until it calls."""
+        self._handshakes_count += 1
+        self._by_address[address] += 1
+        is_counted = True
+
+        def is_over() -> None:
+            nonlocal is_counted
+            if is_counted:
+                is_counted = False
+                self._handshakes_count -= 1
+                self._forget(address)
+
+        try:
+            yield is_over
+        finally:
+            is_over()
 
     def enter(self, connection: Connection, address: str) -> CurlewError | None:
         """Count `connection` in; the refusal when it is one too many."""
@@ -76,15 +111,18 @@ class Connections:
     def leave(self, connection: Connection, address: str) -> None:
         """Count `connection` out."""
         self._open.discard(connection)
+        self._forget(address)
+
+    def _forget(self, address: str) -> None:
         self._by_address[address] -= 1
         if self._by_address[address] <= 0:
             del self._by_address[address]
 
     def _refusal(self, address: str) -> CurlewError | None:
         limits = self.limits
-        if len(self._open) >= limits.connections_max:
+        if self.open_count >= limits.connections_max:
             return TooManyConnections(
-                f"the server has {len(self._open)} connections open",
+                f"the server has {self.open_count} connections open",
                 fields={"limit_connections": limits.connections_max},
             )
         if self._by_address[address] >= limits.connections_per_address_max:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Protocol
 
 from typing_extensions import override
 from uvicorn._types import ASGIReceiveEvent, ASGISendEvent, HTTPScope
@@ -22,6 +22,7 @@ from app.api.http.request_context import (
     AT_ONCE,
     FILE_ANSWER,
     MUST_REACH,
+    MUTE,
     WHOLE_ANSWER,
     WHOLE_BODY,
     ClientGone,
@@ -37,6 +38,24 @@ _STATUS_LINES: Final = {
 _BODYLESS: Final = (204, 304)
 _CLOSES: Final = (b"connection", b"close")
 _CLOSE_LINE: Final = b"connection: close\r\n"
+
+
+class Guard(Protocol):
+    """What the connections of a server share."""
+
+    @property
+    def file_answers(self) -> FileAnswers: ...
+
+
+class Connection(Protocol):
+    """Whose request it is."""
+
+    @property
+    def guard(self) -> Guard: ...
+
+    def muted_for(self, seconds: float) -> Callable[[], None]:
+        """What to call when the answer is complete, so that nothing is read for so long."""
+        ...
 
 
 class AnswerCycle(RequestResponseCycle):
@@ -70,7 +89,7 @@ class AnswerCycle(RequestResponseCycle):
         *,
         expects: bool,
         keep_alive: bool,
-        answers: FileAnswers,
+        connection: "Connection",
     ) -> None:
         self.scope = scope
         self.transport = transport
@@ -78,7 +97,7 @@ class AnswerCycle(RequestResponseCycle):
         self.logger = logger
         self.on_response = on_response
         self.keep_alive = keep_alive
-        self._answers = answers
+        self._connection = connection
         self.waiting_for_100_continue = expects
         self.body: bytes | bytearray = b""  # type: ignore[assignment]
 
@@ -180,6 +199,9 @@ class AnswerCycle(RequestResponseCycle):
         if message["type"] == FILE_ANSWER:  # type: ignore[comparison-overlap]
             await self._answer_from_files(message)  # type: ignore[unreachable]
             return
+        if message["type"] == MUTE:  # type: ignore[comparison-overlap]
+            self.on_response = self._connection.muted_for(message["seconds"])  # type: ignore[unreachable]
+            return
         if not self.response_started:
             assert message["type"] == "http.response.start"
             self.response_started = True
@@ -203,7 +225,9 @@ class AnswerCycle(RequestResponseCycle):
     async def _answer_from_files(self, message: Event) -> None:
         """The same, for a body that goes on in files."""
         head = self._whole_head(message)
-        sending = self._sending = FileSending(self.transport, self.message_event, self._answers)
+        sending = self._sending = FileSending(
+            self.transport, self.message_event, self._connection.guard.file_answers
+        )
         try:
             await sending.run(head + message["body"], message["parts"])
         except ClientGone:

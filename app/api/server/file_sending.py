@@ -31,6 +31,7 @@ class FileAnswers:
 
     def second_descriptor(self, transport: asyncio.Transport) -> int | None:
         """Another descriptor of a connection; None when there are too many or no more."""
+        assert transport.get_extra_info("sslcontext") is None, "files would go out in clear"
         if self.count >= self._count_max:
             return None
         try:

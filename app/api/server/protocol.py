@@ -16,6 +16,7 @@ import enum
 import itertools
 import logging
 import secrets
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Final
 from urllib.parse import unquote
@@ -31,6 +32,7 @@ from app.api.http.errors import HeadersTooLarge, MalformedRequest, RequestTooSlo
 from app.api.http.request_context import (
     BODY_IN_PLACE,
     OUR_EXTENSIONS,
+    OUR_EXTENSIONS_UNDER_TLS,
     ClientGone,
     Hold,
     batch_too_large,
@@ -96,6 +98,7 @@ class HttpProtocol(HttpToolsProtocol):
         """The parts of the last target: clients repeat themselves."""
         self._at_work: RequestResponseCycle | None = None
         """The request that is being answered; `cycle` is the one that came last."""
+        self._extensions = OUR_EXTENSIONS
         self._head_bytes = 0
         self._header_bytes = 0
         self._body_bytes = 0
@@ -111,6 +114,8 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
+        if self.scheme == "https":
+            self._extensions = OUR_EXTENSIONS_UNDER_TLS
         refusal = self.guard.enter(self, self._address)
         if refusal is not None:
             if self.guard.is_overrun:  # who is told why keeps a descriptor for a while
@@ -119,6 +124,10 @@ class HttpProtocol(HttpToolsProtocol):
                 self._say_last(refusal)
             return
         self._enter(_IDLE, self.guard.limits.first_byte_ms_max)
+        delay_s = self.guard.failures.delay_s(self._address)
+        if delay_s:  # uvloop begins to read after this
+            self.loop.call_soon(self.flow.pause_reading)
+            self.loop.call_later(delay_s, self.flow.resume_reading)
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
@@ -268,7 +277,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.on_response_complete,
             expects=expects,
             keep_alive=version == "1.1" and self.parser.should_keep_alive(),
-            answers=self.guard.file_answers,
+            connection=self,
         )
         if earlier is None or earlier.response_complete:
             self._came = self.cycle
@@ -287,14 +296,14 @@ class HttpProtocol(HttpToolsProtocol):
             "http_version": version,
             "server": self.server,
             "client": self.client,
-            "scheme": "http",
+            "scheme": self.scheme or "http",
             "method": self.parser.get_method().decode("ascii"),
             "root_path": "",
             "path": path,
             "raw_path": raw_path,
             "query_string": query,
             "headers": self.headers,
-            "extensions": OUR_EXTENSIONS,
+            "extensions": self._extensions,
         }
 
     @override
@@ -363,6 +372,24 @@ class HttpProtocol(HttpToolsProtocol):
         elif self._phase is _BUSY:
             self._enter(_IDLE, self.guard.limits.idle_connection_ms_max)
 
+    def muted_for(self, seconds: float) -> Callable[[], None]:
+        """What a cycle calls when its answer is complete, so that nothing is read for so long."""
+
+        def on_response_complete() -> None:
+            self.server_state.total_requests += 1
+            if self.transport.is_closing():
+                return
+            self.flow.pause_reading()
+            if self._phase is _BUSY:
+                self.deadline = NEVER
+            self.loop.call_later(seconds, self._unmute)
+
+        return on_response_complete
+
+    def _unmute(self) -> None:
+        self.server_state.total_requests -= 1  # counted below
+        self.on_response_complete()
+
     def linger(self) -> None:
         """Close once the client has read what was written, or had the time to."""
         if self._phase is _BUSY:  # the request did come whole in the meantime
@@ -371,8 +398,18 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_gathering()
         self._enter(_LINGERING, self.guard.limits.linger_ms_max)
         self.flow.resume_reading()
-        if self.transport.can_write_eof() and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self.transport.can_write_eof():
             self.transport.write_eof()
+        else:  # TLS says that this is the end, and throws away what comes until the client does
+            self.transport.close()
+
+    @override
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self.transport.is_closing() and not self.transport.get_write_buffer_size():
+            self._enter(_LINGERING, self.guard.limits.linger_ms_max)  # TLS waits for the client
 
     def _refuse(self, refusal: CurlewError) -> None:
         """Answer what came last, unless earlier answers are still to go out; then close."""
@@ -447,8 +484,10 @@ class HttpProtocol(HttpToolsProtocol):
         """The deadline has passed."""
         if self._phase is _LINGERING:
             self.transport.abort()
-        elif self._phase is _IDLE:
+        elif self._phase is _IDLE and self._extensions is OUR_EXTENSIONS:
             self.transport.close()
+        elif self._phase is _IDLE:
+            self.linger()
         elif self.flow.read_paused or self._is_expecting():
             self._body_started = now  # we are the one who is late
             self.deadline = now + self.guard.limits.request_body_ms_max / 1_000

@@ -31,6 +31,7 @@ class ConnectionCounts(Protocol):
 
     refused_count: int
     late_count: int
+    handshakes_failed_count: int
 
     @property
     def open_count(self) -> int: ...
@@ -238,6 +239,12 @@ def _connections(connections: ConnectionCounts) -> Iterator[Family]:
         "counter",
         "Connections and requests refused below the application.",
         connections.refused_count,
+    )
+    yield one(
+        "curlew_tls_handshakes_failed_total",
+        "counter",
+        "TLS handshakes that failed or took too long.",
+        connections.handshakes_failed_count,
     )
     pressure = connections.pressure
     yield one(

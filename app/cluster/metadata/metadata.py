@@ -8,8 +8,12 @@ when the connection broke at the commit, it is unknown: all changes may be repea
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Final, Self
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.cluster.metadata.audit.audit_trail import AuditTrail
 from app.cluster.metadata.consumers import committed_offsets as offsets
 from app.cluster.metadata.consumers import member_numbers
 from app.cluster.metadata.consumers.memberships import Memberships
@@ -34,6 +38,9 @@ from app.cluster.metadata.tables.principals import Principals
 from app.cluster.metadata.tables.schedules import Schedules
 from app.cluster.metadata.tables.settings_table import Change
 from app.cluster.metadata.tables.topics import TOPICS
+from app.domain.access.actions import Action
+from app.domain.access.audit import Change as AuditedChange
+from app.domain.access.audit import Shown
 from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, by_name
 from app.domain.clock import Clock
@@ -50,8 +57,12 @@ from app.domain.settings import (
     default_group_settings,
     default_topic_settings,
 )
+from app.runtime.secure.secret_key import SecretKey
 
 _LOG: Final = logging.getLogger(__name__)
+
+View = TopicView | GroupView | NamespaceView
+"""What a change is shown by in the audit."""
 
 
 class Metadata:
@@ -64,6 +75,8 @@ class Metadata:
         self.offset_snapshots = OffsetSnapshots(database, clock, limits)
         self.schedules = Schedules(database, clock, limits)
         self.principals = Principals(database, clock)
+        self.audit = AuditTrail(database, clock)
+        self.principals.audit = self.schedules.audit = self.audit
         self._database = database
         self._clock = clock
         self._limits = limits
@@ -133,6 +146,7 @@ class Metadata:
         )
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             changed = await TOPICS.change(connection, name, change)
+            await self._note_change(connection, f"topic:{name}", changed.before, changed.after)
         if not terms.is_dry_run:
             after = changed.after
             await self._show(after.version, lambda now: now.with_topic(after))
@@ -160,15 +174,18 @@ class Metadata:
             return present
         check_topic(name)
         settings = default_topic_settings(self._limits, self._default_flush)
+        now_ms = self._clock.now_ms()
         async with self._database.transaction() as connection:
             topic = await TOPICS.ensure(
                 connection,
                 name,
                 settings,
                 generation=generation,
-                now_ms=self._clock.now_ms(),
+                now_ms=now_ms,
                 limits=self._limits,
             )
+            if topic.created_ms == now_ms:  # else another was faster
+                await self._note_change(connection, f"topic:{name}", None, topic)
         await self._show(topic.version, lambda now: now.with_topic(topic))
         return topic
 
@@ -178,6 +195,8 @@ class Metadata:
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             now_ms = self._clock.now_ms()
             removed = await TOPICS.remove(connection, name, terms.conditions, now_ms=now_ms)
+            if removed is not None:
+                await self._note_change(connection, f"topic:{name}", removed[0], None)
         if removed is None:
             hint = _did_you_mean(name, self._snapshot.topics)
             raise TopicNotFound(f"there is no topic {name!r}", hint=hint)
@@ -217,6 +236,7 @@ class Metadata:
         )
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             changed = await GROUPS.change(connection, name, change)
+            await self._note_change(connection, f"group:{name}", changed.before, changed.after)
         if not terms.is_dry_run:
             after = changed.after
             await self._show(after.version, lambda now: now.with_group(after))
@@ -244,15 +264,18 @@ class Metadata:
             return present
         check_group(name)
         settings = default_group_settings(self._limits)
+        now_ms = self._clock.now_ms()
         async with self._database.transaction() as connection:
             group = await GROUPS.ensure(
                 connection,
                 name,
                 settings,
                 generation=generation,
-                now_ms=self._clock.now_ms(),
+                now_ms=now_ms,
                 limits=self._limits,
             )
+            if group.created_ms == now_ms:  # else another was faster
+                await self._note_change(connection, f"group:{name}", None, group)
         await self._show(group.version, lambda now: now.with_group(group))
         return group
 
@@ -262,6 +285,8 @@ class Metadata:
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             now_ms = self._clock.now_ms()
             removed = await GROUPS.remove(connection, name, terms.conditions, now_ms=now_ms)
+            if removed is not None:
+                await self._note_change(connection, f"group:{name}", removed[0], None)
             if removed is not None:
                 await member_numbers.forget_deleted(connection)
         if removed is None:
@@ -293,6 +318,8 @@ class Metadata:
         terms = terms or Terms()
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             changed = await namespaces.put(connection, name, terms, self._clock.now_ms())
+            resource = f"namespace:{name}"
+            await self._note_change(connection, resource, changed.before, changed.after)
         if not terms.is_dry_run:
             after = changed.after
             await self._show(after.version, lambda now: now.with_namespace(after))
@@ -305,6 +332,7 @@ class Metadata:
         terms = terms or Terms()
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             view, version = await namespaces.remove(connection, name, terms)
+            await self._note_change(connection, f"namespace:{name}", view, None)
         if not terms.is_dry_run:
             await self._show(version, lambda now: now.without_namespace(name, version))
         return view
@@ -418,6 +446,30 @@ class Metadata:
         async with self._database.transaction() as connection:
             return await shared_secrets.get_or_create(connection, name, self._clock.now_ms())
 
+    async def claim_secret_key(self, key: SecretKey | None) -> None:
+        """Bind the cluster to its secret key. Raises `OtherSecretKey` when it has another."""
+        fingerprint = None if key is None else key.fingerprint
+        async with self._database.transaction() as connection:
+            await shared_secrets.claim_key(connection, fingerprint, self._clock.now_ms())
+
+    async def accept_secret_key(self, key: SecretKey | None) -> None:
+        """Take a key for the cluster's, in the place of the one before."""
+        fingerprint = None if key is None else key.fingerprint
+        async with self._database.transaction() as connection:
+            await shared_secrets.accept_key(connection, fingerprint, self._clock.now_ms())
+
+    async def _note_change(
+        self, connection: AsyncConnection, resource: str, before: View | None, after: View | None
+    ) -> None:
+        """Tell the audit what was changed; what changes nothing is not told."""
+        if before == after:
+            return
+        action = Action.CREATE if before is None else Action.UPDATE
+        change = AuditedChange(
+            Action.DELETE if after is None else action, resource, _shown(before), _shown(after)
+        )
+        await self.audit.changed(connection, change)
+
     # The snapshot
 
     async def _show(
@@ -442,6 +494,10 @@ class Metadata:
         # While we were reading, a change of our own may have brought a newer one.
         if loaded.version >= self._snapshot.version:
             self._snapshot = loaded
+
+
+def _shown(view: View | None) -> Shown | None:
+    return None if view is None else asdict(view)
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str | None:

@@ -14,3 +14,5 @@ class Quota(NamedTuple):
     left: int
     window_s: int | None = None
     """Of a rate; None: the bound is on what is in flight at a time."""
+    reset_s: int | None = None
+    """Seconds until there is some again, where that is known."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,11 +29,14 @@ class Served:
     port: int
     node: Node
     connections: Connections
+    tls: ssl.SSLContext | None = None
+    """What connections trust; None: they are plain."""
     _made: list["RawConnection"] = field(default_factory=list)
 
     async def connect(self) -> "RawConnection":
         """One that its test closes; if that fails, it ends with the server and harms no other."""
-        made = RawConnection(*await asyncio.open_connection("127.0.0.1", self.port))
+        streams = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls)
+        made = RawConnection(*streams)
         self._made.append(made)
         return made
 

@@ -15,7 +15,7 @@ STOP_SECONDS = 60
 SEGMENT_MIB = "32"
 """Segments of nodes that name no size: their preallocated logs should not fill the disk."""
 _LAST_OF_BANNER = "  curl -X POST"
-_ADDRESS = re.compile(r"page +(http://\S+)/ui")
+_ADDRESS = re.compile(r"page +(https?://\S+)/ui")
 
 
 @dataclass

@@ -76,7 +76,7 @@ def test_static_files_are_named_by_content_and_kept() -> None:
     (stylesheet,) = re.findall(r'rel="stylesheet" href="([^"]+)"', fetch("/ui/").text)
     answer = fetch(stylesheet)
     assert answer.headers["content-type"] == "text/css; charset=utf-8"
-    assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert answer.headers["cache-control"] == "private, max-age=31536000, immutable"
     assert b"light-dark(" in answer.content
 
 

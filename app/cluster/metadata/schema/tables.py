@@ -312,3 +312,32 @@ access_state = Table(
     CheckConstraint("id = 1", name="one_row"),
     comment="one row, raised by every change of who may do what; also their lock",
 )
+
+audit_entries = Table(
+    "audit_entries",
+    metadata,
+    Column("node", NAME, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_ms", BigInteger, nullable=False, index=True),
+    Column("principal", Text, nullable=True),
+    Column("address", Text, nullable=True),
+    Column("request_id", Text, nullable=True),
+    Column("client_request_id", Text, nullable=True),
+    Column("action", Text, nullable=False),
+    Column("resource", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("before", Text, nullable=True, comment="JSON"),
+    Column("after", Text, nullable=True, comment="JSON"),
+    Column("key_id", Text, nullable=True, comment="fingerprint of the secret key"),
+    Column("previous", LargeBinary, nullable=False),
+    Column("link", LargeBinary, nullable=False),
+)
+
+audit_heads = Table(
+    "audit_heads",
+    metadata,
+    Column("node", NAME, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("link", LargeBinary, nullable=False),
+    comment="the newest entry of each chain; also its lock",
+)

@@ -86,8 +86,11 @@ class Principals:
         self._closed_here = self._closed_here or closed_ms is not None
         self.keyring = Keyring(self._closed_here, MappingProxyType(keys), version)
 
-    async def make_first(self) -> NewKey:
-        """The first administrator and its key. Of two at once the second is refused."""
+    async def make_first(self, given: NewKey | None = None) -> NewKey:
+        """The first administrator and its key, a new one unless it is given.
+
+        Of two at once the second is refused.
+        """
         async with self._database.transaction() as connection:
             await _lock(connection)
             if await connection.scalar(select(func.count()).select_from(principals)):
@@ -96,7 +99,7 @@ class Principals:
                     hint="use its key; when it is lost, make another administrator with "
                     "`curlew key create NAME --role admin`, with the settings of the node",
                 )
-            return await self._add(connection, FIRST_ADMINISTRATOR, None)
+            return await self._add(connection, FIRST_ADMINISTRATOR, None, given)
 
     async def create(self, name: str, expires_ms: TimestampMs | None) -> NewKey:
         """A new administrator and its key."""
@@ -202,7 +205,11 @@ class Principals:
             await self.audit.changed(connection, Change(action, resource, before, after))
 
     async def _add(
-        self, connection: AsyncConnection, name: str, expires_ms: TimestampMs | None
+        self,
+        connection: AsyncConnection,
+        name: str,
+        expires_ms: TimestampMs | None,
+        given: NewKey | None = None,
     ) -> NewKey:
         await connection.execute(
             insert(principals).values(
@@ -219,12 +226,16 @@ class Principals:
         )
         shown = {"name": name, "roles": [Role.ADMIN]}
         await self._note(connection, Action.CREATE, f"principal:{name}", None, shown)
-        return await self._insert_key(connection, name, expires_ms)
+        return await self._insert_key(connection, name, expires_ms, given)
 
     async def _insert_key(
-        self, connection: AsyncConnection, name: str, expires_ms: TimestampMs | None
+        self,
+        connection: AsyncConnection,
+        name: str,
+        expires_ms: TimestampMs | None,
+        given: NewKey | None = None,
     ) -> NewKey:
-        key = make_key(token_bytes(KEY_ID_BYTES), token_bytes(KEY_SECRET_BYTES))
+        key = given or make_key(token_bytes(KEY_ID_BYTES), token_bytes(KEY_SECRET_BYTES))
         await connection.execute(
             insert(api_keys).values(
                 key_id=key.key_id,

@@ -16,6 +16,8 @@ from app.cluster.metadata.database.database import Database
 from app.cluster.metadata.database.upserts import upsert
 from app.cluster.metadata.schema.tables import NUL, schedule_firings, schedules
 from app.cluster.metadata.tables import namespaces, room, versions
+from app.domain.access.actions import Action
+from app.domain.access.audit import Change, ChangeLog, Shown
 from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, by_name, merged
 from app.domain.clock import Clock
@@ -35,6 +37,8 @@ class Schedules:
         self._database = database
         self._clock = clock
         self._limits = limits
+        self.audit: ChangeLog[AsyncConnection] | None = None
+        """Told of each change, within its transaction."""
 
     async def change(
         self,
@@ -86,6 +90,7 @@ class Schedules:
                 await connection.execute(insert(schedules).values(name=name, **values))
             else:
                 await connection.execute(update(schedules).where(row.name == name).values(**values))
+            await self._note(connection, name, present, made)
         return Changed(present, made)
 
     async def put(
@@ -149,7 +154,22 @@ class Schedules:
             terms.conditions.check(f"schedule {name!r}", present.version)
             await _raise_version(connection, version, present)
             await connection.execute(delete(schedules).where(schedules.c.name == name))
+            await self._note(connection, name, present, None)
         return present
+
+    async def _note(
+        self,
+        connection: AsyncConnection,
+        name: str,
+        before: Schedule | None,
+        after: Schedule | None,
+    ) -> None:
+        if self.audit is None:
+            return
+        action = Action.CREATE if before is None else Action.UPDATE
+        action = Action.DELETE if after is None else action
+        change = Change(action, f"schedule:{name}", _shown(before), _shown(after))
+        await self.audit.changed(connection, change)
 
     # --- firing
 
@@ -221,6 +241,14 @@ class Schedules:
 
 def _missing(name: str) -> ScheduleNotFound:
     return ScheduleNotFound(f"schedule {name!r} does not exist", hint="PUT makes it")
+
+
+def _shown(schedule: Schedule | None) -> Shown | None:
+    """For the audit: when and where to, and not what is sent."""
+    if schedule is None:
+        return None
+    settings = schedule.settings
+    return {"topic": settings.topic, "cron": settings.cron, "paused": settings.paused}
 
 
 async def _raise_version(

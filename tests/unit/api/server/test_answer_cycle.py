@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +30,17 @@ class Wire:
         self.closed = True
 
 
+class Quiet:
+    """A connection that does as it is told."""
+
+    def __init__(self) -> None:
+        self.guard = SimpleNamespace(file_answers=FileAnswers(1))
+        self.muted_s: list[float] = []
+
+    def muted_for(self, seconds: float) -> Callable[[], None]:
+        return lambda: self.muted_s.append(seconds)
+
+
 def cycle_on(wire: Wire, method: str = "GET", *, keep_alive: bool = True) -> AnswerCycle:
     return AnswerCycle(
         {"method": method},  # type: ignore[typeddict-item]
@@ -37,7 +50,7 @@ def cycle_on(wire: Wire, method: str = "GET", *, keep_alive: bool = True) -> Ans
         lambda: None,
         expects=False,
         keep_alive=keep_alive,
-        answers=FileAnswers(1),
+        connection=Quiet(),
     )
 
 

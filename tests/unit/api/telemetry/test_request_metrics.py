@@ -21,6 +21,7 @@ class Counts:
     open_count = 3
     refused_count = 2
     late_count = 1
+    handshakes_failed_count = 0
     pressure = MemoryBudget(Limits())
 
 

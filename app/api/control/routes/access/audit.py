@@ -1,0 +1,125 @@
+"""`GET /v1/audit`: who changed what, and whom it was denied."""
+
+import base64
+import binascii
+import json
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import Field
+
+from app.api.control.dependencies import WithServices
+from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.schemas import AnswerModel
+from app.api.operations.operation import Action
+from app.cluster import AuditEntry, Sought
+from app.domain.errors import IllegalPage
+from app.domain.limits import DEFAULT_PAGE_SIZE
+
+router = OperationRouter("access")
+
+
+class AuditEntryDocument(AnswerModel):
+    """One entry. Those of one node are a chain."""
+
+    node_id: str = Field(description="Whose chain it is in; `commands` of those that ran offline")
+    seq: int = Field(description="Its number in the chain", examples=[17])
+    at_ms: int = Field(description="When, in epoch milliseconds", examples=[1764000000000])
+    principal: str | None = Field(description="Who; null: nobody was asked for a name")
+    address: str | None = Field(description="From where", examples=["192.0.2.7"])
+    request_id: str | None = Field(description="The node's id of the request")
+    client_request_id: str | None = Field(description="`MQ-Request-Id` as the client gave it")
+    action: str = Field(description="What was done, or asked for", examples=["UPDATE"])
+    resource: str = Field(description="What it was done to", examples=["topic:orders"])
+    outcome: str = Field(
+        description="`done`; `intended` and later `done` or `failed: CODE` of what happens in the"
+        " log; `denied: CODE`",
+        examples=["done"],
+    )
+    before: object | None = Field(description="The thing before; null: it was made")
+    after: object | None = Field(description="The thing after; null: it is gone")
+    signed_with: str | None = Field(description="Fingerprint of the secret key; null: unsigned")
+
+    @classmethod
+    def of(cls, entry: AuditEntry) -> "AuditEntryDocument":
+        given = entry._asdict()
+        return cls(
+            **{name: each for name, each in given.items() if name in _SAME},
+            node_id=entry.node,
+            before=_shown(entry.before),
+            after=_shown(entry.after),
+            signed_with=entry.key_id,
+        )
+
+
+_SAME = AuditEntryDocument.model_fields.keys() - {"before", "after"}
+
+
+class AuditHeadDocument(AnswerModel):
+    """The newest entry of a chain. Who keeps it can tell later whether entries were cut off."""
+
+    node_id: str = Field(description="Whose chain")
+    seq: int = Field(description="Number of its newest entry", examples=[17])
+    link: str = Field(description="Its link, in hexadecimal digits")
+
+
+class AuditDocument(AnswerModel):
+    """Entries by time."""
+
+    entries: list[AuditEntryDocument] = Field(description="The oldest first")
+    next_page_token: str | None = Field(description="Of the next page; null: this is the last")
+    heads: list[AuditHeadDocument] = Field(description="Of all chains")
+
+
+@router.serve(
+    "GET /v1/audit",
+    "Who changed what, and whom it was denied",
+    needs={"cluster": Action.ADMIN},
+)
+async def get_audit(  # noqa: PLR0913, RUF100
+    services: WithServices,
+    since_ms: Annotated[int | None, Query(ge=0, description="From then on")] = None,
+    principal: Annotated[str | None, Query(description="Of that one only")] = None,
+    action: Annotated[str | None, Query(description="That was done or asked for")] = None,
+    resource: Annotated[
+        str | None, Query(description="Done to that; with `*` at its end the beginning of it")
+    ] = None,
+    page_size: Annotated[int, Query(ge=1, description="Most entries")] = DEFAULT_PAGE_SIZE,
+    page_token: Annotated[str | None, Query(description="Of the page before")] = None,
+) -> AuditDocument:
+    """Changes of topics, groups, offsets, principals, policies, schedules and namespaces, each
+    redrive, purge and reset, and what was denied, added up each 10 seconds. Pull it from where
+    the last page ended to keep it elsewhere."""
+    most = services.limits.page_size_max
+    if page_size > most:
+        raise IllegalPage(
+            f"page_size is {page_size}; it must be from 1 to {most}", fields={"min": 1, "max": most}
+        )
+    after = None if page_token is None else _place_in(page_token)
+    sought = Sought(since_ms, principal, action, resource)
+    page = await services.metadata.audit.page(sought, after, page_size)
+    heads = await services.metadata.audit.heads()
+    return AuditDocument(
+        entries=[AuditEntryDocument.of(each) for each in page.entries],
+        next_page_token=None if page.after is None else _token(page.after),
+        heads=[
+            AuditHeadDocument(node_id=each.node, seq=each.seq, link=each.link.hex())
+            for each in heads
+        ],
+    )
+
+
+def _shown(text: str | None) -> object | None:
+    return None if text is None else json.loads(text)
+
+
+def _token(place: tuple[int, str, int]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
+
+
+def _place_in(token: str) -> tuple[int, str, int]:
+    try:
+        at_ms, node, seq = json.loads(base64.urlsafe_b64decode(token.encode()))
+        return int(at_ms), str(node), int(seq)
+    except (ValueError, TypeError, binascii.Error) as error:
+        raise IllegalPage("the page token was not issued by this service") from error

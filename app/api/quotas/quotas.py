@@ -1,0 +1,190 @@
+"""Quotas of principals and topics: requests and bytes a second, and requests at a time.
+
+The first refusal is 429, which says when to come back, and after it the connection is not read
+until then: a client that asks again at once would be as loud as before. Bytes are counted when they
+are known, which may be after the request, and are a debt then. Buckets are of principals that were
+recognised: nobody drains another's by claiming a name. Event loop only.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+from app.api.http.request_context import Event, RequestContext, Send
+from app.domain.errors import TooManyRequests
+from app.domain.limits import QUOTA_ROWS_MAX
+from app.domain.quotas.bucket_table import BucketTable, DebtBucket
+from app.domain.quotas.quota import Quota, QuotaUnit
+
+_REQUESTS: Final[QuotaUnit] = "requests"
+_BYTES: Final[QuotaUnit] = "content-bytes"
+_AT_A_TIME: Final[QuotaUnit] = "concurrent-requests"
+_CONTENT_LENGTH: Final = b"content-length"
+_CLIENTS_HINT: Final = "send at a lower rate, or more in one request; Retry-After says when"
+
+
+class OverQuota(TooManyRequests):
+    """A quota is used up; the connection is not read for `mute_s`."""
+
+    def __init__(self, detail: str, *, hint: str, quota: Quota, wait_s: float) -> None:
+        super().__init__(detail, hint=hint, retry_after_s=ceil(wait_s) or 1, quota=quota)
+        self.mute_s = wait_s
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaSettings:
+    """Of each principal, and of each topic. 0: as much as there is."""
+
+    requests_per_second: int = 0
+    bytes_in_per_second: int = 0
+    bytes_out_per_second: int = 0
+    concurrent_requests: int = 0
+    topic_requests_per_second: int = 0
+    topic_bytes_in_per_second: int = 0
+    topic_bytes_out_per_second: int = 0
+
+
+class _Rates:
+    """The three rates of one kind of name."""
+
+    def __init__(self, kind: str, requests: int, bytes_in: int, bytes_out: int) -> None:
+        self._kind = kind
+        self._tables = [
+            (f"{kind}-{name}", unit, BucketTable[str](rate, QUOTA_ROWS_MAX))
+            for name, unit, rate in (
+                ("requests", _REQUESTS, requests),
+                ("bytes-in", _BYTES, bytes_in),
+                ("bytes-out", _BYTES, bytes_out),
+            )
+            if rate
+        ]
+
+    def admit(self, name: str, size: int, now_s: float) -> list[DebtBucket]:
+        """Take what is known now; the buckets for the bytes of the answer. Raises `OverQuota`."""
+        found = [(label, unit, table.bucket(name, now_s)) for label, unit, table in self._tables]
+        for label, unit, bucket in found:
+            wait_s = bucket.wait_s(now_s)
+            if wait_s:
+                if unit is _REQUESTS:
+                    bucket.spend(1, now_s)  # who asks on meanwhile waits longer
+                raise self._refusal(name, label, unit, bucket.rate_per_s, wait_s)
+        for label, unit, bucket in found:
+            if not label.endswith("-out"):
+                bucket.spend(1 if unit is _REQUESTS else size, now_s)
+        return [bucket for label, _, bucket in found if label.endswith("-out")]
+
+    def _refusal(
+        self, name: str, label: str, unit: QuotaUnit, rate: float, wait_s: float
+    ) -> OverQuota:
+        quota = Quota(label, int(rate), unit, 0, window_s=1, reset_s=ceil(wait_s))
+        what = "requests" if unit is _REQUESTS else "bytes"
+        return OverQuota(
+            f"{self._kind} {name!r} has used its {int(rate)} {what} a second",
+            hint=_CLIENTS_HINT,
+            quota=quota,
+            wait_s=wait_s,
+        )
+
+
+class Admission:
+    """One request that was let in; `end` it."""
+
+    __slots__ = ("_buckets", "_leave", "_now_s")
+
+    def __init__(
+        self, buckets: list[DebtBucket], leave: Callable[[], None], now_s: Callable[[], float]
+    ) -> None:
+        self._buckets = buckets
+        self._leave = leave
+        self._now_s = now_s
+
+    def end(self) -> None:
+        """The request is over."""
+        self._leave()
+
+    def counting(self, send: Send) -> Send:
+        """A `send` that takes what it sends from the buckets for answers."""
+        if not self._buckets:
+            return send
+
+        async def count_and_send(event: Event) -> None:
+            size = len(event.get("body", b""))
+            size += sum(part.size for part in event.get("parts", ()))
+            now_s = self._now_s()
+            for bucket in self._buckets:
+                bucket.spend(size, now_s)
+            await send(event)
+
+        return count_and_send
+
+
+class Quotas:
+    """Of one node. The composition root makes one only when a quota is set."""
+
+    def __init__(self, settings: QuotaSettings, now_s: Callable[[], float]) -> None:
+        """`now_s` is a clock that does not go back."""
+        self._now_s = now_s
+        self._at_a_time_max = settings.concurrent_requests
+        self._at_work: Counter[str] = Counter()
+        self._principals = _Rates(
+            "principal",
+            settings.requests_per_second,
+            settings.bytes_in_per_second,
+            settings.bytes_out_per_second,
+        )
+        self._topics = _Rates(
+            "topic",
+            settings.topic_requests_per_second,
+            settings.topic_bytes_in_per_second,
+            settings.topic_bytes_out_per_second,
+        )
+
+    def admit(self, exchange: RequestContext, principal: str | None, topic: str | None) -> None:
+        """Let a request in, or raise `OverQuota`. Without a name only the topic's quota counts."""
+        now_s = self._now_s()
+        size = _size_of(exchange)
+        if principal is not None:
+            self._refuse_more(principal)
+        buckets: list[DebtBucket] = []
+        if principal is not None:
+            buckets += self._principals.admit(principal, size, now_s)
+        if topic is not None:
+            buckets += self._topics.admit(topic, size, now_s)
+        admission = Admission(buckets, self._enter(principal), self._now_s)
+        exchange.send = admission.counting(exchange.send)
+        exchange.admission = admission
+
+    def _refuse_more(self, principal: str) -> None:
+        most = self._at_a_time_max
+        if most and self._at_work[principal] >= most:
+            raise OverQuota(
+                f"principal {principal!r} has {most} requests under way, polls and streams with "
+                "them",
+                hint="let some end, or ask for several queues and topics in one request",
+                quota=Quota("principal-concurrency", most, _AT_A_TIME, 0),
+                wait_s=1.0,
+            )
+
+    def _enter(self, principal: str | None) -> Callable[[], None]:
+        if principal is None or not self._at_a_time_max:
+            return _nothing
+        self._at_work[principal] += 1
+
+        def leave() -> None:
+            self._at_work[principal] -= 1
+            if self._at_work[principal] <= 0:
+                del self._at_work[principal]
+
+        return leave
+
+
+def _size_of(exchange: RequestContext) -> int:
+    """Bytes of the body as announced; one that comes in chunks is counted as nothing."""
+    given = exchange.headers.get(_CONTENT_LENGTH)
+    return int(given) if given is not None and given.isdigit() else 0
+
+
+def _nothing() -> None:
+    pass

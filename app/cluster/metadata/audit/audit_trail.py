@@ -1,0 +1,229 @@
+"""What is remembered of who did what. Reachable as `Metadata.audit`.
+
+A change of the metadata is written in its own transaction: neither is there without the other. What
+happens in the log writes its intent before and its outcome after; without the database it does not
+begin. Denials are only noted: added up by who, action and reason, in at most `DENIALS_MAX` rows
+that `flush` writes, so that nobody fills the audit by asking for what he may not. Event loop only.
+"""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.cluster.metadata.audit import audit_rows
+from app.cluster.metadata.audit.audit_rows import Head, Sought
+from app.cluster.metadata.audit.chain import KEPT_FROM, AuditEntry, ChainCheck, Finding
+from app.cluster.metadata.database.database import Database
+from app.domain.access.actions import Action
+from app.domain.access.audit import ACTOR, Actor, Change, Denial, Shown
+from app.domain.clock import Clock
+from app.domain.errors import CurlewError
+from app.domain.limits import AUDIT_TEXT_CHARS_MAX, DENIALS_MAX
+from app.runtime.secure.secret_key import SecretKey
+
+_LOG: Final = logging.getLogger(__name__)
+
+COMMANDS: Final = "commands"
+"""The chain of those who change the database without a node."""
+_PURPOSE: Final = "audit"
+
+
+class AuditPage(NamedTuple):
+    """Some entries, and behind which the next page begins; None: there is none."""
+
+    entries: list[AuditEntry]
+    after: tuple[int, str, int] | None
+
+
+class AuditTrail:
+    """Writes and reads the audit of a cluster. A `ChangeLog` and an `AuditLog`."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._node = COMMANDS
+        self._key: bytes | None = None
+        self._key_id: str | None = None
+        self._denials: dict[tuple[str, str, str], list[Denial]] = {}
+        self._denial_counts: dict[tuple[str, str, str], int] = {}
+        self.dropped_count = 0
+        """Denials that were not noted, for want of room."""
+
+    def write_as(self, node: str | None, key: SecretKey | None) -> None:
+        """From now on entries go to the node's chain, signed with the key."""
+        self._node = node or COMMANDS
+        self._key = None if key is None else key.derive(_PURPOSE)
+        self._key_id = None if key is None else key.fingerprint
+
+    # What is written
+
+    async def changed(self, transaction: AsyncConnection, change: Change) -> None:
+        """A change, within its transaction."""
+        entry = self._entry(
+            ACTOR.get(), str(change.action), change.resource, "done", change.before, change.after
+        )
+        await audit_rows.append(transaction, entry, self._key)
+
+    @asynccontextmanager
+    async def around(
+        self, action: str, resource: str, said: Shown
+    ) -> AsyncIterator[dict[str, object]]:
+        """Around what happens in the log. What is put into what it gives stands in the outcome."""
+        await self._write(self._entry(ACTOR.get(), action, resource, "intended", None, said))
+        outcome: dict[str, object] = {}
+        try:
+            yield outcome
+        except BaseException as error:
+            code = error.code if isinstance(error, CurlewError) else type(error).__name__
+            await self._write_outcome(action, resource, f"failed: {code}", outcome)
+            raise
+        await self._write_outcome(action, resource, "done", outcome)
+
+    async def _write_outcome(self, action: str, resource: str, outcome: str, said: Shown) -> None:
+        """It has happened: what the database says to it changes nothing any more."""
+        try:
+            await self._write(self._entry(ACTOR.get(), action, resource, outcome, None, said))
+        except CurlewError as error:
+            _LOG.error(
+                "the outcome of %s %s is not in the audit: %s", action, resource, error.detail
+            )
+
+    def denied(self, denial: Denial) -> None:
+        """A refusal. Returns at once."""
+        who = denial.actor.principal or denial.actor.address or ""
+        key = who, denial.action, denial.code
+        if key not in self._denials:
+            if len(self._denials) >= DENIALS_MAX:
+                self.dropped_count += 1
+                return
+            self._denials[key] = [denial]
+            self._denial_counts[key] = 0
+        self._denials[key][0] = denial
+        self._denial_counts[key] += 1
+
+    async def flush(self) -> None:
+        """Write the denials since the last time, one entry for each who, action and reason."""
+        if not self._denials:
+            return
+        denials, counts = self._denials, self._denial_counts
+        self._denials, self._denial_counts = {}, {}
+        async with self._database.transaction() as connection:
+            for key, (denial,) in denials.items():
+                said = {"count": counts[key]}
+                entry = self._entry(
+                    denial.actor,
+                    denial.action,
+                    denial.resource,
+                    f"denied: {denial.code}",
+                    None,
+                    said,
+                )
+                await audit_rows.append(connection, entry, self._key)
+
+    async def expire(self, keep_ms: int) -> None:
+        """Delete what is older from this node's chain, and say so in it."""
+        before_ms = self._clock.now_ms() - keep_ms
+        async with self._database.transaction() as connection:
+            first = await audit_rows.expire(connection, self._node, before_ms)
+            if first is not None:
+                change = Change(Action.DELETE, KEPT_FROM, None, {"kept_from": first})
+                await self.changed(connection, change)
+
+    # What is read
+
+    async def page(
+        self, sought: Sought, after: tuple[int, str, int] | None, limit: int
+    ) -> AuditPage:
+        """Entries by time, from behind `after` on."""
+        async with self._database.reading() as connection:
+            found = await audit_rows.find(connection, sought, after, limit + 1)
+        shown = found[:limit]
+        last = shown[-1] if len(found) > limit else None
+        return AuditPage(shown, None if last is None else (last.at_ms, last.node, last.seq))
+
+    async def heads(self) -> list[Head]:
+        """The head of each chain."""
+        async with self._database.reading() as connection:
+            return await audit_rows.heads(connection)
+
+    async def verify(self, kept: list[Head]) -> tuple[int, list[Finding]]:
+        """How many entries there are, and what does not hold; `kept` are heads from before."""
+        count = 0
+        findings: list[Finding] = []
+        async with self._database.reading() as connection:
+            heads = await audit_rows.heads(connection)
+            for head in heads:
+                check = ChainCheck(self._key, self._key_id)
+                links: dict[int, bytes] = {}
+                async for part in audit_rows.chain(connection, head.node):
+                    for each in part:
+                        check.look(each)
+                        links[each.entry.seq] = each.link
+                count += len(links)
+                findings += [*check.findings(), *_compared(links, head, kept)]
+            known = {head.node for head in heads}
+        findings += [
+            Finding(each.node, each.seq, "the whole chain is missing")
+            for each in kept
+            if each.node not in known
+        ]
+        return count, findings
+
+    # Entries
+
+    async def _write(self, entry: AuditEntry) -> None:
+        async with self._database.transaction() as connection:
+            await audit_rows.append(connection, entry, self._key)
+
+    def _entry(
+        self,
+        actor: Actor,
+        action: str,
+        resource: str,
+        outcome: str,
+        before: Shown | None,
+        after: Shown | None,
+    ) -> AuditEntry:
+        return AuditEntry(
+            node=self._node,
+            seq=0,
+            at_ms=self._clock.now_ms(),
+            principal=actor.principal,
+            address=actor.address,
+            request_id=actor.request_id,
+            client_request_id=actor.client_request_id,
+            action=action,
+            resource=resource[:AUDIT_TEXT_CHARS_MAX],
+            outcome=outcome,
+            before=_text(before),
+            after=_text(after),
+            key_id=self._key_id,
+        )
+
+
+def _text(shown: Shown | None) -> str | None:
+    if shown is None:
+        return None
+    text = json.dumps(dict(shown), default=str, separators=(",", ":"))
+    if len(text) <= AUDIT_TEXT_CHARS_MAX:
+        return text
+    return json.dumps({"cut": text[: AUDIT_TEXT_CHARS_MAX // 2]})
+
+
+def _compared(links: dict[int, bytes], head: Head, kept: list[Head]) -> list[Finding]:
+    """Whether a chain ends where its head says, and has the heads that somebody kept."""
+    found = []
+    if head.seq and links.get(head.seq) != head.link:
+        found.append(Finding(head.node, head.seq, "the newest entry is missing, or another one"))
+    for each in kept:
+        if each.node != head.node:
+            continue
+        if each.seq > head.seq:
+            found.append(Finding(each.node, each.seq, "entries are cut off at the end"))
+        elif links.get(each.seq, each.link) != each.link:
+            found.append(Finding(each.node, each.seq, "it is not the entry whose head was kept"))
+    return found

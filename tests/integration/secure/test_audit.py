@@ -1,0 +1,188 @@
+"""The audit over HTTP: what is done, what was to be done, what was denied, and its chain."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from app import secret_commands
+from app.api.control.log_changes import IN_THE_LOG
+from app.api.control.operation_list import OPERATIONS
+from app.cli import _parser
+from app.domain.access.audit import Actor, Denial
+from app.domain.limits import DENIALS_MAX, Limits
+from app.domain.positions import TimestampMs
+from tests.integration.secure.test_secrets import SECRET, private
+from tests.support.clients.wire import Served, served_node
+from tests.support.metadata.databases import sync_engine
+
+pytestmark = pytest.mark.anyio
+
+IN_SQL = {
+    *("put_topic", "patch_topic", "delete_topic", "put_group", "patch_group", "delete_group"),
+    *("pause_group", "resume_group", "put_namespace", "delete_namespace"),
+}
+"""Operations whose entry is in the transaction of the change."""
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Served]:
+    key = private(tmp_path / "secret", SECRET)
+    (tmp_path / "data").mkdir()
+    async with served_node(tmp_path / "data", Limits(), secret_key_file=key) as served:
+        yield served
+
+
+@pytest.fixture
+async def http(server: Served) -> AsyncIterator[httpx.AsyncClient]:
+    url = f"http://127.0.0.1:{server.port}"
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+        yield client
+
+
+async def entries(http: httpx.AsyncClient, **query: Any) -> list[dict[str, Any]]:
+    answer = await http.get("/v1/audit", params=query)
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["entries"])
+
+
+async def verified(server: Served, *flags: str) -> tuple[str, bool]:
+    """What `curlew audit verify` says, with the key of the node."""
+    options = _parser().parse_args(["audit", "verify", *flags])
+    return await secret_commands.run(options, server.node.config)
+
+
+async def test_a_change_is_written_with_what_was_before_and_after(http: httpx.AsyncClient) -> None:
+    await http.put("/v1/topics/pay", json={"queues": 2}, headers={"MQ-Request-Id": "mine"})
+    await http.put("/v1/topics/pay", json={"queues": 4})
+    await http.put("/v1/topics/pay", json={"queues": 4})
+    await http.put("/v1/topics/pay?dry_run=true", json={"queues": 8})
+    await http.delete("/v1/topics/pay")
+    found = await entries(http, resource="topic:pay")
+    assert [each["action"] for each in found] == ["CREATE", "UPDATE", "DELETE"]
+    assert [each["outcome"] for each in found] == ["done"] * 3
+    made, changed, gone = found
+    assert (made["before"], made["after"]["queues"]) == (None, 2)
+    assert (changed["before"]["queues"], changed["after"]["queues"]) == (2, 4)
+    assert gone["after"] is None
+    assert made["seq"] + 2 == gone["seq"]
+    assert all(len(each["signed_with"]) == 16 for each in found)
+
+
+async def test_what_happens_in_the_log_has_its_intent_before(http: httpx.AsyncClient) -> None:
+    await http.put("/v1/groups/billing", json={})
+    done = await http.post("/v1/groups/billing/offsets/orders:reset", json={"to": "earliest"})
+    failed = await http.post("/v1/groups/billing/offsets/none:reset", json={"to": "earliest"})
+    assert failed.status_code == 404
+    found = await entries(http, action="UPDATE", resource="group:billing*")
+    assert [each["outcome"] for each in found] == [
+        "intended",
+        "done" if done.status_code == 200 else "failed: BAD_REQUEST",
+        "intended",
+        "failed: TOPIC_NOT_FOUND",
+    ]
+    assert found[0]["resource"] == "group:billing/topic:orders"
+    assert found[0]["after"]["operation"] == "reset_group_offsets"
+
+
+async def test_without_the_database_nothing_is_redriven(
+    server: Served, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await http.put("/v1/groups/billing", json={})
+    file = server.node.config.data_dir / "metadata.db"
+    engine = sync_engine(f"sqlite:///{file}")
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE audit_heads RENAME TO away"))
+    engine.dispose()
+    answer = await http.post("/v1/groups/billing/dlq/messages:purge", json={"all": True})
+    assert (answer.status_code, answer.json()["code"]) == (503, "METADATA_UNAVAILABLE")
+
+
+async def test_it_is_read_by_page(http: httpx.AsyncClient) -> None:
+    for number in range(7):
+        await http.put(f"/v1/topics/t{number}", json={"queues": 1})
+    seen: list[str] = []
+    token = None
+    while True:
+        query: dict[str, Any] = {"page_size": 3, "resource": "topic:t*", "action": "CREATE"}
+        query |= {"page_token": token} if token else {}
+        page = await http.get("/v1/audit", params=query)
+        seen += [each["resource"] for each in page.json()["entries"]]
+        token = page.json()["next_page_token"]
+        if token is None:
+            break
+    assert seen == [f"topic:t{number}" for number in range(7)]
+    for bad in ({"page_token": "x"}, {"page_size": 0}, {"page_size": 10**6}, {"since_ms": "x"}):
+        assert (await http.get("/v1/audit", params=bad)).status_code == 400
+    assert await entries(http, since_ms=10**15) == []
+    assert await entries(http, principal="nobody") == []
+
+
+async def test_denials_are_added_up_and_bounded(server: Served, http: httpx.AsyncClient) -> None:
+    audit = server.node.metadata.audit
+    for number in range(3):
+        audit.denied(Denial(Actor("bob", "::1"), "PUB", f"topic:t{number}", "FORBIDDEN"))
+    for number in range(2 * DENIALS_MAX):
+        audit.denied(Denial(Actor(None, f"10.0.0.{number}"), "GET", "", "UNAUTHORIZED"))
+    assert audit.dropped_count == DENIALS_MAX + 1
+    await audit.flush()
+    await audit.flush()
+    [denied] = await entries(http, principal="bob")
+    assert (denied["outcome"], denied["after"]) == ("denied: FORBIDDEN", {"count": 3})
+    assert denied["resource"] == "topic:t2", "the last of them"
+
+
+async def test_the_chain_holds_and_an_edit_shows(server: Served, http: httpx.AsyncClient) -> None:
+    for number in range(4):
+        await http.put(f"/v1/topics/t{number}", json={"queues": 1})
+    said, is_well = await verified(server)
+    assert is_well, said
+    head = said.split("--head ")[1].split()[0]
+    file = server.node.config.data_dir / "metadata.db"
+    engine = sync_engine(f"sqlite:///{file}")
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE audit_entries SET principal = 'eve' WHERE seq = 2"))
+    said, is_well = await verified(server)
+    assert not is_well
+    assert " 2: it was changed" in said
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM audit_entries WHERE seq >= 3"))
+        last = connection.execute(text("SELECT node, link FROM audit_entries WHERE seq = 2")).one()
+        connection.execute(
+            text("UPDATE audit_heads SET seq = 2, link = :link WHERE node = :node"), last._asdict()
+        )
+    engine.dispose()
+    assert "cut off" not in (await verified(server))[0]
+    assert "entries are cut off at the end" in (await verified(server, "--head", head))[0]
+
+
+async def test_old_entries_go_and_the_chain_says_so(
+    server: Served, http: httpx.AsyncClient
+) -> None:
+    for number in range(4):
+        await http.put(f"/v1/topics/t{number}", json={"queues": 1})
+    found = await entries(http, resource="topic:*")
+    audit = server.node.metadata.audit
+    now_ms = found[-1]["at_ms"]
+    audit._clock = type("At", (), {"now_ms": lambda self: TimestampMs(now_ms + 1)})()
+    await audit.expire(keep_ms=1)
+    kept = await entries(http)
+    assert kept[0]["at_ms"] == now_ms
+    assert kept[-1]["resource"] == "audit"
+    said, is_well = await verified(server)
+    assert is_well, said
+
+
+def test_each_operation_that_changes_something_is_written() -> None:
+    changing = {
+        each.operation_id
+        for each in OPERATIONS
+        if {"UPDATE", "DELETE", "ADMIN"} & {str(action) for action in each.needs.values()}
+        and each.method != "GET"
+    }
+    written = {*IN_THE_LOG, *IN_SQL}
+    assert changing - written == set()
+    assert set(IN_THE_LOG) <= {each.operation_id for each in OPERATIONS}

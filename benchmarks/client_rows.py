@@ -27,6 +27,8 @@ from benchmarks.servers import node
 BODY = b"x" * 200
 AT_ONCE = 32
 FRAME_MESSAGES = 1_000
+UNDER_WAY = 8
+"""Batches of `send_async`, within the default bound of 10,000 messages."""
 LEASED = 256
 STORED_FRAMES = 300
 """What the consumers' rows read: 300,000 messages, more than they get through."""
@@ -194,7 +196,7 @@ def frames_by_hand(url: str, _number: int) -> Iterator[int]:
 
 
 def batched_sends(url: str, _number: int) -> Iterator[int]:
-    """`send_async`, with two batches under way."""
+    """`send_async`, with as much under way as a client holds unless told otherwise."""
     with Client(url) as curlew:
         under_way: deque[SendFuture] = deque()
         yield 0
@@ -202,7 +204,7 @@ def batched_sends(url: str, _number: int) -> Iterator[int]:
             for _ in range(FRAME_MESSAGES - 1):
                 _ = curlew.send_async(TOPIC, BODY)
             under_way.append(curlew.send_async(TOPIC, BODY))
-            if len(under_way) > 2:
+            if len(under_way) > UNDER_WAY:
                 under_way.popleft().result(60)
             yield FRAME_MESSAGES
 

@@ -13,7 +13,7 @@ that does not exist, too slow or large, faults."""
 _REASONS: Final = {
     400: "The request is not valid",
     401: "The node is closed, and no API key that it knows was sent",
-    403: "Host or Origin is refused",
+    403: "Host or Origin is refused, or the permission of the topic forbids it",
     404: "The namespace, or something that the request names, does not exist",
     405: "The method is not allowed here; see Allow",
     406: "No media type in Accept can be given",
@@ -32,7 +32,7 @@ _REASONS: Final = {
     500: "The node failed",
     503: "The service cannot answer now; see Retry-After",
     504: "No reply came in time; the request is stored",
-    507: "The disk is full",
+    507: "The disk is full, or the topic holds as much as it may",
 }
 
 _TEXT: Final[Json] = {"schema": {"type": "string"}}

@@ -6,11 +6,13 @@ Values for `deduplicator`. Event loop only, but for the making of `Parts`.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from app.broker.dedup.dedup_entries import Fresh
+from app.broker.dedup.tokens import Claim, KeyToken
 from app.broker.delays.delayed_sends import Delayed
 from app.broker.journal.append_future import AppendFuture
 from app.broker.produce.send_steps import fill_in
-from app.broker.results import SendResult
-from app.domain.errors import CurlewError
+from app.broker.results import FrameResult, SendResult
+from app.domain.errors import CurlewError, SequenceOutOfOrder
 from app.domain.message import Message
 from app.store import Appended, StepPart
 
@@ -70,3 +72,33 @@ class Stored(NamedTuple):
 
 def _nobody(_is_safe: bool) -> None:
     raise AssertionError("an append was confirmed before its entry was taken")
+
+
+def moved(claim: Claim, skip: int) -> Claim:
+    """The claim of what is left when the first `skip` messages are stored already.
+
+    A key stands for the whole request, whose parts count as following one another.
+    """
+    return claim if isinstance(claim, KeyToken) else claim._replace(seq=claim.seq + skip)
+
+
+def overlap(claim: Claim, found: Fresh) -> SequenceOutOfOrder:
+    """What to tell of a batch whose first messages were stored with another one."""
+    expected = found.skip + (0 if isinstance(claim, KeyToken) else claim.seq)
+    return SequenceOutOfOrder(
+        f"the first {found.skip} messages of this batch were stored before, with another batch",
+        hint=f"send on from {expected}",
+        fields={"expected_seq": expected},
+    )
+
+
+def frame_result(topic: str, queue_id: int, appended: Appended) -> FrameResult:
+    """What to tell of a frame that was appended."""
+    return FrameResult(
+        topic,
+        queue_id,
+        appended.first_queue_offset,
+        appended.count,
+        appended.store_time_ms,
+        appended.message_ids,
+    )

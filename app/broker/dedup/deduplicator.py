@@ -15,8 +15,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from app.broker.context import Context
-from app.broker.dedup.claimed_steps import Parts, Pending, Stored
-from app.broker.dedup.dedup_entries import Fresh, ProducerState
+from app.broker.dedup.claimed_steps import Parts, Pending, Stored, frame_result, moved, overlap
+from app.broker.dedup.dedup_entries import ProducerState
 from app.broker.dedup.dedup_table import DedupTable
 from app.broker.dedup.producer_plans import Plan
 from app.broker.dedup.tokens import (
@@ -187,7 +187,7 @@ class Deduplicator:
             if isinstance(found, Placed):
                 return Once(await self._recall(topic_name, found), is_repeated=True)
             if found.skip:
-                raise _overlap(claim, found)
+                raise overlap(claim, found)
             assert parts is not None
             if isinstance(claim, KeyToken):  # a producer's plan of its queues stays as it is
                 named = {queue_id, *(e.queue_id for e in items if isinstance(e, BatchItem))}
@@ -234,7 +234,7 @@ class Deduplicator:
                 return FrameOnce(await self._recall_frame(topic_name, found), is_repeated=True)
             if found.skip:
                 frame = frame.without(found.skip)
-                claim = _moved(claim, found.skip)
+                claim = moved(claim, found.skip)
             elif queue_id is not None and isinstance(claim, KeyToken):
                 check_write_queue(topic, queue_id)
             self._sender.admit_frame(topic, frame)
@@ -247,7 +247,7 @@ class Deduplicator:
             confirmation, appended = self._append_frame(topic, chosen, frame, entry, flush)
         except CurlewError as error:
             raise with_outcome(error, "not_stored") from None
-        result = _frame_result(topic_name, chosen, appended)
+        result = frame_result(topic_name, chosen, appended)
         if deadline is None:
             await confirmation.wait()
         else:
@@ -283,7 +283,7 @@ class Deduplicator:
         step.check()
         # Delayed ones have no offsets yet to come back to, and so a repetition gets none of either.
         placed = Placed(frame.count - skip, (), ())
-        entry = self._table.entry(_moved(claim, skip), key, scope, placed, now_ms)
+        entry = self._table.entry(moved(claim, skip), key, scope, placed, now_ms)
         pending = Pending()
         steps = (self.journal.entry(entry), *step.parts)
         appended = self._store.append_step(steps, flush or topic.flush, pending.done, is_send=True)
@@ -580,31 +580,3 @@ def _not_found(producer_id: str) -> ProducerNotFound:
 
 def _ignore(_error: CurlewError | None) -> None:
     """Nobody waits for it."""
-
-
-def _moved(claim: Claim, skip: int) -> Claim:
-    """The claim of what is left when the first `skip` messages are stored already.
-
-    A key stands for the whole request, whose parts count as following one another.
-    """
-    return claim if isinstance(claim, KeyToken) else claim._replace(seq=claim.seq + skip)
-
-
-def _overlap(claim: Claim, found: Fresh) -> SequenceOutOfOrder:
-    expected = found.skip + (0 if isinstance(claim, KeyToken) else claim.seq)
-    return SequenceOutOfOrder(
-        f"the first {found.skip} messages of this batch were stored before, with another batch",
-        hint=f"send on from {expected}",
-        fields={"expected_seq": expected},
-    )
-
-
-def _frame_result(topic: str, queue_id: int, appended: Appended) -> FrameResult:
-    return FrameResult(
-        topic,
-        queue_id,
-        appended.first_queue_offset,
-        appended.count,
-        appended.store_time_ms,
-        appended.message_ids,
-    )

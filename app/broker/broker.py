@@ -36,6 +36,7 @@ from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.receipt_cache import ReceiptCache
 from app.broker.lifecycle.lifecycle import Lifecycle
 from app.broker.lifecycle.name_room import NameRoom
+from app.broker.polling.poller import Poller
 from app.broker.ports import Metadata, Store
 from app.broker.produce.request_reply import Requests
 from app.broker.produce.sender import Sender
@@ -161,6 +162,10 @@ class Broker:
         self.ack_and_produce = AckAndProduce(
             context, self.settler, self.sender, delayed, groups, self.streams.note
         )
+        self.poller = Poller(
+            *(context, long_polls, groups, self.members, self.consumptions),
+            *(self.receiver, self.settler, self.failed_deliveries),
+        )
 
     @classmethod
     async def open(
@@ -180,6 +185,7 @@ class Broker:
             Service("offset-writer", config.offset_flush_seconds, self.offset_cache.write),
             Service("lease-watch", config.lease_check_seconds, self.expire_leases),
             Service("member-watch", config.member_check_seconds, self.members.turn),
+            Service("poll-watch", config.member_check_seconds, self.poller.intervals.turn),
             Service("consumption-watch", config.member_check_seconds, self.consumptions.turn),
             Service("statistics", STEP_S, self.statistics.turn),
             Service("clients", STEP_S, self.clients.turn),
@@ -261,6 +267,7 @@ class Broker:
             self.statistics.forget_group(name)
             self.clients.forget_group(name)
             self.members.forget(name)
+            self.poller.shares.forget(name)
             self.dead_letters.forget(name)
         self.streams.wake()
 

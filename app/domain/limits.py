@@ -120,6 +120,13 @@ RAW_HEADERS_BYTES_MAX = 56 * KIB
 """All headers of a message given raw, encoded; beyond, it is to be had as JSON only. http.client
 takes lines of 64 KiB, curl 100 KB."""
 
+MAX_POLL_INTERVAL_MS_MIN = 1_000
+MAX_POLL_INTERVAL_MS_MAX = 86_400_000
+"""Of the time within which a member promises to poll again."""
+
+VIRTUAL_NODES_MAX = 1_000
+"""Places of one member on the ring of the strategy consistent_hash."""
+
 CLIENTS_LISTED_MAX = 1_000
 """Clients of one group, and producers of one topic, that are listed: those that were seen last."""
 
@@ -156,6 +163,9 @@ FIXED_LIMITS: Final[Mapping[str, int]] = {
     "topic_rate_max": TOPIC_RATE_MAX,
     "metric_labels_max": METRIC_LABELS_MAX,
     "clients_listed_max": CLIENTS_LISTED_MAX,
+    "max_poll_interval_ms_min": MAX_POLL_INTERVAL_MS_MIN,
+    "max_poll_interval_ms_max": MAX_POLL_INTERVAL_MS_MAX,
+    "virtual_nodes_max": VIRTUAL_NODES_MAX,
     "client_shown_ms": CLIENT_SHOWN_MS,
     "filter_chars_max": FILTER_CHARS_MAX,
     "filter_depth_max": FILTER_DEPTH_MAX,
@@ -367,6 +377,9 @@ FAILING_ADDRESSES_MAX = 10_000
 
 DEFAULT_PULL_MESSAGES = 32
 """RocketMQ's pullBatchSize."""
+
+DEFAULT_POLL_MESSAGES = 256
+DEFAULT_POLL_BYTES = 8 * MIB
 
 DEFAULT_PAGE_SIZE = 100
 

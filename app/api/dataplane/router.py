@@ -19,7 +19,8 @@ Handler = Callable[..., Awaitable[None]]
 Route = tuple[Operation, Handler, tuple[str, ...]]
 """With the names that a request has in its path."""
 
-_TOPIC_SEGMENTS: Final = 5  # "", v1, topics, {topic}, messages…
+_TOPIC_SEGMENTS: Final = 5  # "", v1, topics|groups, {name}, messages…|members:poll
+_SCOPES: Final = ("topics", "groups")
 _NESTED_SEGMENTS: Final = 7  # "", v1, topics, {topic}, queues|groups, {name}, messages…
 _ONCE_SEGMENTS: Final = 4  # "", v1, receipts|replies, {id}
 _ONCE: Final = ("receipts", "replies")
@@ -96,8 +97,8 @@ def _key(segments: list[str]) -> tuple[str, str] | None:
     """What tells the shapes of path apart: the collection on the way, and the last segment."""
     count = len(segments)
     if count == _TOPIC_SEGMENTS:
-        if segments[2] == "topics" and segments[1] == "v1":
-            return "topics", segments[4]
+        if segments[2] in _SCOPES and segments[1] == "v1":
+            return segments[2], segments[4]
     elif count == _NESTED_SEGMENTS:
         if segments[2] == "topics" and segments[1] == "v1":
             return segments[4], segments[6]

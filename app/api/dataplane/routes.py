@@ -4,6 +4,9 @@ from functools import partial
 from typing import Final
 
 from app.api.dataplane.browsing import BROWSE_PARAMETERS, Browsing
+from app.api.dataplane.polling.poll_requests import POLL_PARAMETERS
+from app.api.dataplane.polling.polling import Polling
+from app.api.dataplane.polling.shapes import PollAnswer, PollBody
 from app.api.dataplane.pulling import PULL_PARAMETERS, Pulling
 from app.api.dataplane.receiving import RECEIVE_PARAMETERS, Receiving
 from app.api.dataplane.requesting import (
@@ -491,11 +494,77 @@ CHANGE_RECEIPT: Final = Operation(
     problems=(410,),
 )
 
+POLL: Final = Operation(
+    operation_id="poll_queues",
+    route="POST /v1/groups/{group}/members:poll",
+    summary="Stay a member, read all assigned queues, commit and hand back, in one request",
+    needs=_SUB_GROUP,
+    makes=("group",),
+    tag="members",
+    description=(
+        "For groups whose members share the queues and read them by offset. One poll is a "
+        "heartbeat, tells of rebalances, reads every assigned queue from its position on, commits "
+        "offsets, and hands back what could not be dealt with; what was handed back comes as "
+        "`retries` with receipt handles, which `settles` settles. An entry that cannot be done is "
+        "in `refused` with its code, and the poll is 200. 409 `STALE_GENERATION`: the client is no "
+        "member any more; drop everything and poll with generation 0. With `Accept: "
+        f"{media.FRAMES}` the answer is `multipart/mixed`: the JSON without messages, then one "
+        "frame for each queue, with `MQ-Topic` and `MQ-Queue-Id`. One more parameter, "
+        "`body=base64`, forces bytes in JSON; it is not listed, because generated clients call the "
+        "request body `body`."
+    ),
+    headers=(PREFER_WAIT, CONTENT_ENCODING),
+    query=POLL_PARAMETERS,
+    body=Body(
+        PollBody,
+        required=True,
+        examples={
+            "join and read": {
+                "client_id": "worker-1",
+                "subscriptions": [{"topic": "orders"}],
+                "generation": 0,
+                "wait": "20s",
+            },
+            "go on, commit and hand back": {
+                "client_id": "worker-1",
+                "subscriptions": [{"topic": "orders"}],
+                "generation": 3,
+                "assignment_id": "3-2b1f0c9a",
+                "wait": "20s",
+                "max_poll_interval": "2m",
+                "positions": [{"topic": "orders", "queue_id": 0, "offset": 132}],
+                "commits": [
+                    {"topic": "orders", "queue_id": 0, "offset": 120, "since_generation": 1}
+                ],
+                "hand_backs": [
+                    {"topic": "orders", "queue_id": 0, "queue_offset": 117, "reason": "busy"}
+                ],
+            },
+        },
+    ),
+    answers={
+        200: Answer(
+            "The member's share, and messages or none",
+            {
+                media.JSON: PollAnswer,
+                "multipart/mixed": {**BINARY, "description": "JSON, then one frame for each queue"},
+            },
+            {
+                **_APPLIED,
+                **QUOTA_HEADERS,
+                "MQ-Store-Id": {"schema": TEXT, "description": "frames only"},
+            },
+        )
+    },
+    problems=(404, 406, 409, 429),
+    reads=True,
+)
+
 OPERATIONS: Final = (
     *(SEND_MESSAGE, SEND_BATCH, REQUEST_REPLY, REPLY_TO_REQUEST),
     *(BROWSE_MESSAGES, PULL_MESSAGES, RECEIVE_MESSAGES, STREAM_TOPIC, STREAM_GROUP),
     *(SETTLE_MESSAGES, ACK_MESSAGES, NACK_MESSAGES, EXTEND_MESSAGES, DEAD_LETTER_MESSAGES),
-    *(ACK_RECEIPT, CHANGE_RECEIPT),
+    *(ACK_RECEIPT, CHANGE_RECEIPT, POLL),
 )
 
 
@@ -505,7 +574,7 @@ def build_router(broker: Broker, limits: Limits, traffic: RequestMetrics | None 
     sending, requesting = Sending(*collaborators), Requesting(*collaborators)
     browsing, pulling = Browsing(*collaborators), Pulling(*collaborators)
     receiving, streaming = Receiving(*collaborators), Streaming(*collaborators)
-    settling = Settling(*collaborators)
+    settling, polling = Settling(*collaborators), Polling(*collaborators)
     return Router(
         {
             SEND_MESSAGE: sending.send,
@@ -524,5 +593,6 @@ def build_router(broker: Broker, limits: Limits, traffic: RequestMetrics | None 
             DEAD_LETTER_MESSAGES: settling.dead_letter,
             ACK_RECEIPT: settling.delete_receipt,
             CHANGE_RECEIPT: settling.change_receipt,
+            POLL: polling.poll,
         }
     )

@@ -63,15 +63,7 @@ class Settling:
         if body.sends:
             await self._ack_and_send(exchange, topic, group, body)
             return
-        nacks = [
-            Nack(entry.receipt_handle, _delay_ms_of(entry.delay, entry.delay_ms), entry.reason)
-            for entry in body.nacks
-        ]
-        extends = [
-            Extend(entry.receipt_handle, _required_ms(entry.invisible, entry.invisible_ms))
-            for entry in body.extends
-        ]
-        letters = [Nack(each.receipt_handle, None, each.reason) for each in body.dead_letters]
+        nacks, extends, letters = settles_of(body)
         await self._settle(
             exchange, topic, group, body.acks, nacks, extends, letters, body.releases
         )
@@ -205,7 +197,7 @@ class Settling:
         if not failures and len(acks) == len(settled):
             await exchange.answer(200, [media.JSON_HEADER], all_acked(acks))
             return
-        views = [_view_of(each) for each in settled]
+        views = [view_of_settled(each) for each in settled]
         answer = SettleAnswer(views, len(settled) - len(failures), len(failures))
         await answer_results(exchange, [media.JSON_HEADER], answer, failures)
 
@@ -222,8 +214,22 @@ class Settling:
             )
 
 
+def settles_of(body: SettleBody) -> tuple[list[Nack], list[Extend], list[Nack]]:
+    """Nacks, extends and dead letters of a body."""
+    nacks = [
+        Nack(entry.receipt_handle, _delay_ms_of(entry.delay, entry.delay_ms), entry.reason)
+        for entry in body.nacks
+    ]
+    extends = [
+        Extend(entry.receipt_handle, _required_ms(entry.invisible, entry.invisible_ms))
+        for entry in body.extends
+    ]
+    letters = [Nack(each.receipt_handle, None, each.reason) for each in body.dead_letters]
+    return nacks, extends, letters
+
+
 def _answer_of(done: AckedAndSent, entries: Sequence[Entry]) -> SettleAnswer:
-    views = [_view_of(each) for each in done.acks]
+    views = [view_of_settled(each) for each in done.acks]
     sent = [
         result_of(index, entry, outcome)
         for index, (entry, outcome) in enumerate(zip(entries, done.sends, strict=True))
@@ -233,7 +239,8 @@ def _answer_of(done: AckedAndSent, entries: Sequence[Entry]) -> SettleAnswer:
     return SettleAnswer(views, 0, len(views), sent)
 
 
-def _view_of(result: results.SettleResult) -> SettleResult:
+def view_of_settled(result: results.SettleResult) -> SettleResult:
+    """What became of one handle, as JSON."""
     problem = None if result.error is None else entry_problem(result.error)
     return SettleResult(
         receipt_handle=result.receipt_handle,

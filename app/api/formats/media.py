@@ -31,6 +31,7 @@ BodyKind = Literal["raw", "envelope", "event"]
 BatchKind = Literal["json", "ndjson", "frames", "events", "lines"]
 StreamKind = Literal["events", "lines"]
 PullKind = Literal["json", "ndjson", "frames", "events"]
+PollKind = Literal["json", "frames"]
 BrowseKind = Literal["json", "ndjson"]
 MessageKind = Literal["json", "event", "raw"]
 
@@ -53,6 +54,13 @@ _PULL_KINDS: Final[dict[str, PullKind]] = {
     NDJSON: "ndjson",
     FRAMES: "frames",
     EVENTS: "events",
+}
+_POLL_KINDS: Final[dict[str, PollKind]] = {
+    JSON: "json",
+    "application/*": "json",
+    "*/*": "json",
+    FRAMES: "frames",
+    "multipart/mixed": "frames",
 }
 _BROWSE_KINDS: Final[dict[str, BrowseKind]] = {
     JSON: "json",
@@ -161,6 +169,12 @@ def _unsupported(kind: str, taken: tuple[str, ...]) -> UnsupportedContentType:
 def pull_answer_kind(accept: bytes | None) -> PullKind:
     """The form of a pull's answer: the best of `Accept` that we have; JSON when it is open."""
     return _best(accept, _PULL_KINDS) or "json"
+
+
+@lru_cache(maxsize=512)
+def poll_answer_kind(accept: bytes | None) -> PollKind:
+    """The form of a poll's answer, likewise."""
+    return _best(accept, _POLL_KINDS) or "json"
 
 
 @lru_cache(maxsize=512)

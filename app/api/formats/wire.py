@@ -128,7 +128,7 @@ def _with_shown_names(value: object) -> object:
     if isinstance(value, Struct):
         for field in value.__struct_fields__:
             inner = getattr(value, field)
-            if field in _NAMES:
+            if field in _NAMES and isinstance(inner, str):
                 force_setattr(value, field, shown(inner))
             elif isinstance(inner, list | Struct):
                 _with_shown_names(inner)

@@ -1,5 +1,7 @@
 """Who sends a request: what the lists of clients tell of it."""
 
+from collections.abc import Mapping
+
 from app.api.http.request_context import RequestContext, Scope
 from app.broker.figures.clients import Clients, Key, Kind
 
@@ -50,6 +52,21 @@ def note_received(
         return
     caller = caller_of(exchange)
     clients.consumes(group, {topic: expression}, kind, client_id, caller, count)
+
+
+def note_polled(
+    clients: Clients,
+    exchange: RequestContext,
+    group: str,
+    topics: Mapping[str, str | None],
+    client_id: str,
+    count: int,
+) -> None:
+    """A member was given `count` messages by a poll. `topics`: with their filters."""
+    if not all(
+        clients.consumers.touch(group, (client_id, "poll"), 0, topic) for topic in topics
+    ) or not clients.consumers.touch(group, (client_id, "poll"), count, next(iter(topics))):
+        clients.consumes(group, topics, "poll", client_id, caller_of(exchange), count)
 
 
 def note_send_failed(clients: Clients, exchange: RequestContext, topic: str) -> None:

@@ -140,6 +140,17 @@ class LeaseFetcher:
         if cold is not None and not fetch.deliveries and not fetch.disk.is_used:
             await self._take_cold(fetch, cold)
 
+    async def collect_retries(self, fetch: Fetch) -> None:
+        """Take from the group's retries alone, for members that read the topic by offset."""
+        retry = fetch.subscription.retry
+        if retry.is_being_read:
+            return
+        try:
+            self._take_from(fetch, retry)
+        except ColdRead:
+            if not fetch.deliveries:
+                await self._take_cold(fetch, retry)
+
     def _has_messages(self, queue: LeasedQueue) -> bool:
         end = self._store.bounds(queue.stored_topic, queue.stored_queue_id).max_offset
         return queue.fetch_offset < end or queue.leases.returned_count > 0

@@ -7,7 +7,7 @@ only then leases; when its wait ends it takes what there is. Event loop only.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -123,7 +123,7 @@ class Receiver:
                     break
                 continue
             group = self._group_now(subscription, group)
-            await self._look(fetch, group, request, invisible_ms)
+            await self._look(fetch, group, request, invisible_ms, self._fetcher.collect)
             is_over = self._long_polls.closed or (disk.is_used and not is_waiting)
             if fetch.deliveries or is_over:
                 return self._finish(fetch, request.attempt_id, gone)
@@ -153,6 +153,19 @@ class Receiver:
             raise unreadable(topic)
         return snapshot.groups.get(group.name, group)
 
+    async def receive_retries(
+        self, subscription: Subscription, group: Group, request: ReceiveRequest
+    ) -> tuple[list[Delivery], int]:
+        """Lease what the group has handed back of a topic that members read by offset: the
+        deliveries and the bytes of their records. Waits for nothing."""
+        disk = ColdReads(self._readers)
+        fetch = Fetch(subscription, None, disk, group.max_attempts, request.client_id)
+        most = min(request.max_bytes, self._limits.receive_bytes_max)
+        await self._look(fetch, group, request, group.invisible_ms, self._fetcher.collect_retries)
+        if fetch.deliveries and subscription.retry.leases.returned_count:
+            subscription.line.wake_one()
+        return fetch.deliveries, most - fetch.bytes_left
+
     async def _replay(self, fetch: Fetch, attempt_id: str | None) -> bool:
         """Whether this receive was answered before, and its messages are leased still."""
         if attempt_id is None:
@@ -181,7 +194,12 @@ class Receiver:
         return await self._long_polls.wait_in_line(line, left_s, needed, watch)
 
     async def _look(
-        self, fetch: Fetch, group: Group, request: ReceiveRequest, invisible_ms: int
+        self,
+        fetch: Fetch,
+        group: Group,
+        request: ReceiveRequest,
+        invisible_ms: int,
+        collect: Callable[[Fetch], Awaitable[None]],
     ) -> None:
         """Take what is there now; nothing when the leases were ended meanwhile."""
         if fetch.subscription.is_closed:
@@ -189,7 +207,7 @@ class Receiver:
         self._set_bounds(fetch, group, request, invisible_ms)
         if not group.paused:
             try:
-                await self._fetcher.collect(fetch)
+                await collect(fetch)
             except BaseException:
                 for queue, offset, lease_id in fetch.leased:  # of other queues; nobody got them
                     queue.leases.give_back(offset, lease_id)

@@ -142,6 +142,11 @@ class Settler:
         self._note_settled(results)
         return results
 
+    def names_of(self, handle: str) -> tuple[str, str]:
+        """The topic and the group of a handle. Raises `InvalidReceiptHandle`."""
+        named = self._signer.read(handle)
+        return named.topic, named.group
+
     async def settle_one(
         self,
         handle: str,

@@ -12,7 +12,7 @@ from app.broker.ports import Metadata
 from app.domain.clock import Clock
 from app.domain.limits import CLIENT_SHOWN_MS, CLIENT_TOPICS_SHOWN_MAX, CLIENTS_LISTED_MAX, Limits
 
-Kind = Literal["receive", "stream", "heartbeat", "send"]
+Kind = Literal["receive", "stream", "heartbeat", "poll", "send"]
 Key = tuple[str, str]
 """What tells rows apart: a name that the client gave (or none) and its address, or its kind."""
 
@@ -188,7 +188,7 @@ class Clients:
         row = self.consumers.see(group, key, kind, *caller, count)
         if row is not None:
             row.client_id = client_id
-            if kind == "heartbeat":
+            if kind in {"heartbeat", "poll"}:
                 row.topics = dict(topics)
             elif not topics.items() <= row.topics.items():
                 row.topics |= topics

@@ -139,9 +139,12 @@ class Consumptions:
         return now_s - used_s < self._silence_s or any(self._unsettled(group, topic))
 
     def _has_come_late(self, group: str, topic: str) -> bool:
-        """Whether a receive that had begun before the kind was given up has leased after it."""
+        """Whether a receive that had begun before the kind was given up has leased after it.
+        Retries are leased to members, too."""
         subscription = self._groups.find(group, topic)
-        return subscription is not None and subscription.held_count > 0
+        return subscription is not None and any(
+            queue.leases.held_count for queue in subscription.queues
+        )
 
     def _unsettled(self, group: str, topic: str) -> Unsettled:
         subscription = self._groups.find(group, topic)

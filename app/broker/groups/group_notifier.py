@@ -16,6 +16,11 @@ class GroupNotifier:
         """Requests that wait now."""
         self.is_closed = False
 
+    @property
+    def groups(self) -> list[str]:
+        """Groups that anybody waits for."""
+        return list(self._waiting)
+
     async def wait(self, group: str, wait_s: float) -> bool:
         """True: rung; False: the time is up, or the node is stopping."""
         if self.is_closed:
@@ -43,6 +48,10 @@ class GroupNotifier:
             if not waiting and self._waiting.get(group) is waiting:
                 del self._waiting[group]
 
+    def bell(self, group: str) -> "GroupBell":
+        """For a request that waits for more than this."""
+        return GroupBell(self._waiting, group)
+
     def ring(self, group: str) -> None:
         for waiter in self._waiting.pop(group, ()):
             _set(waiter, True)
@@ -53,6 +62,29 @@ class GroupNotifier:
         for waiting in self._waiting.values():
             for waiter in waiting:
                 _set(waiter, False)
+
+
+class GroupBell:
+    """Rings with every change of one group. `LongPolls` counts those that wait for it."""
+
+    __slots__ = ("_group", "_waiting")
+
+    def __init__(self, waiting: dict[str, set[asyncio.Future[bool]]], group: str) -> None:
+        self._waiting = waiting
+        self._group = group
+
+    def add(self, waiter: asyncio.Future[bool]) -> None:
+        self._waiting.setdefault(self._group, set()).add(waiter)
+
+    def discard(self, waiter: asyncio.Future[bool]) -> None:
+        waiting = self._waiting.get(self._group)
+        if waiting is not None:
+            waiting.discard(waiter)
+            if not waiting:
+                del self._waiting[self._group]
+
+    def pass_on(self) -> None:
+        """All were woken."""
 
 
 def _set(waiter: "asyncio.Future[bool]", value: bool) -> None:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from typing import Final
 
 from app.broker.context import Context
+from app.broker.groups.group_notifier import GroupNotifier
 from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.leases import InFlight
@@ -47,6 +48,8 @@ class Groups:
         lifecycle: Lifecycle,
         name_room: NameRoom,
     ) -> None:
+        self.notifier = GroupNotifier(context.limits.waiters_max)
+        """Heartbeats and polls that wait for a change of their group."""
         self.lease_ids = LeaseIds(context.clock.now_ms())
         self.offset_cache = offset_cache
         """Committed offsets, on their way to SQL."""
@@ -414,7 +417,9 @@ class Groups:
             subscription.line.wake_one()
 
     def wake_everybody(self, group: str) -> None:
-        """Let all parked receives of the group look again: what they may take has changed."""
+        """Let all parked receives and polls of the group look again: what they may take has
+        changed."""
+        self.notifier.ring(group)
         for subscription in self._subscriptions.get(group, {}).values():
             subscription.line.wake_everybody()
 
@@ -426,7 +431,7 @@ class Groups:
         if before is now:
             return
         self._followed = now
-        for group in self._subscriptions:
+        for group in {*self._subscriptions, *self.notifier.groups}:
             if before.groups.get(group) != now.groups.get(group):
                 self.wake_everybody(group)
 

@@ -44,6 +44,11 @@ class Liveness(Generic[Key, Sign]):
             if now_s - since_s >= for_s
         }
 
+    def age_s(self, group: str, key: Key, now_s: float) -> float:
+        """How long ago the last sign of life was; endless for who is not watched."""
+        seen = self._seen.get(group, {}).get(key)
+        return float("inf") if seen is None else now_s - seen[1]
+
     def restart(self, now_s: float) -> None:
         """Nobody could be heard of until now."""
         for group, signs in self._seen.items():

@@ -8,7 +8,6 @@ While the database is down no member joins, leaves or expires, and each keeps it
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,11 +15,10 @@ from typing import Final
 from typing_extensions import override
 
 from app.broker.context import Context
-from app.broker.filters.filters import parse_filter
 from app.broker.groups.consumption import Consumptions
-from app.broker.groups.group_notifier import GroupNotifier
 from app.broker.groups.groups import Groups
 from app.broker.groups.liveness import Liveness
+from app.broker.groups.member_checks import check_client_id, check_profile
 from app.broker.groups.member_room import MemberRoom
 from app.broker.ports import Group, Topic
 from app.broker.row_faults import RowFaults
@@ -45,24 +43,19 @@ from app.domain.consumers.membership import (
     QueueName,
     Rebalance,
     Strategy,
-    StrategyName,
 )
 from app.domain.errors import (
     CurlewError,
     GroupNotFound,
-    IllegalMember,
     MemberNotFound,
     MetadataUnavailable,
     ShuttingDown,
     StateConflict,
 )
-from app.domain.limits import CLIENT_ID_CHARS_MAX
 from app.domain.names import check_group
 from app.domain.settings import GroupMode
 
 _LOG: Final = logging.getLogger(__name__)
-
-_CLIENT_ID: Final = re.compile(rf"[A-Za-z0-9._:@#-]{{1,{CLIENT_ID_CHARS_MAX}}}")
 
 BLIND_SECONDS_MAX: Final = 5.0
 """Turns further apart than this count as time in which nobody could be heard: the database was
@@ -133,7 +126,7 @@ class Members:
     """Reachable as `Broker.members`. Event loop only; any call may raise `MetadataUnavailable`."""
 
     def __init__(self, context: Context, groups: Groups, consumptions: Consumptions) -> None:
-        self.notifier = GroupNotifier(context.limits.waiters_max)
+        self.notifier = groups.notifier
         self._metadata = context.metadata
         self._clock = context.clock
         self._limits = context.limits
@@ -163,10 +156,10 @@ class Members:
             raise ShuttingDown(
                 "the node is shutting down", hint="ask another node", retry_after_s=1
             )
-        _check_client_id(client_id)
+        check_client_id(client_id)
         check_group(group)
         await self._metadata.refresh()
-        self._check_profile(beat.profile)
+        check_profile(beat.profile, self._limits)
         settings = await self._find_or_create_group(group, client_id, beat)
         present = self._metadata.snapshot.topics
         reads = [present[name] for name in beat.profile.topics if name in present]
@@ -193,6 +186,8 @@ class Members:
             async with self._consumptions.assigning(
                 group, topics, force=beat.force, check=check
             ) as effects:
+                if self._lets_go(group, client_id):
+                    await self._groups.offset_cache.write()  # who takes over begins there
                 membership = await self._change(group, step)
         assignment = assignment_of(membership, client_id, self._surroundings(settings))
         known = beat.assignment_id
@@ -202,6 +197,13 @@ class Members:
             membership = await self._wait(settings, client_id, beat, known, topics, gone)
         share = await self._share(settings, membership, client_id)
         return replace(share, effects=effects)
+
+    def _lets_go(self, group: str, client_id: str) -> bool:
+        """Whether the member has queues that are to go to others."""
+        last = self._last.get(group)
+        return last is not None and any(
+            state.owner == client_id != state.target for state in last.queues.values()
+        )
 
     async def _find_or_create_group(self, group: str, client_id: str, beat: Heartbeat) -> Group:
         """A group is made by the first heartbeat that a group without members would take."""
@@ -222,7 +224,7 @@ class Members:
     ) -> Membership:
         """Until the share differs from the known one or the time is up; the lease is renewed
         meanwhile, and counts from the answer. Raises when one of the topics is leased by now."""
-        renew_s = self._limits.member_lease_ms / 1_000 / RENEWALS_PER_LEASE
+        renew_s = self.renew_s
         loop = asyncio.get_running_loop()
         end_s = loop.time() + beat.wait_s
         while True:
@@ -253,6 +255,7 @@ class Members:
         if is_dry_run:
             step(await self._metadata.members.read(group))
         else:
+            await self._groups.offset_cache.write()  # who takes over begins there
             await self._change(group, step)
 
     async def describe(self, group: str) -> GroupMembers:
@@ -312,6 +315,43 @@ class Members:
         self._find_group(group)
         for name in names:
             check_queue(find_topic(self._metadata, name.topic), name.queue_id)
+
+    # --- for polls
+
+    @property
+    def renew_s(self) -> float:
+        """How often a member that waits gives a sign of life in SQL."""
+        return self._limits.member_lease_ms / 1_000 / RENEWALS_PER_LEASE
+
+    def last(self, group: str) -> Membership | None:
+        """As last seen: all changes of this node, others' since the last turn."""
+        return self._last.get(group)
+
+    def is_member(self, group: str, client_id: str) -> bool:
+        last = self._last.get(group)
+        return last is not None and client_id in last.members
+
+    def is_fresh(self, group: str, client_id: str) -> bool:
+        """Whether the member needs no new sign of life yet."""
+        return self._beats.age_s(group, client_id, self._clock.monotonic_s()) < self.renew_s
+
+    async def renew(self, group: str, client_id: str) -> None:
+        """A sign of life. Raises `StaleGeneration` when it is no member any more."""
+        await self._change(
+            group, lambda now: rebalancing.renew(now, client_id, self._clock.now_ms())
+        )
+
+    async def expel(self, group: str, client_id: str) -> None:
+        """Take out a member that is alive and does not do what it promised."""
+        settings = self._metadata.snapshot.groups.get(group)
+        if settings is None or not self.is_member(group, client_id):
+            return
+        beat = self._last[group].members[client_id].beat
+        surroundings = self._surroundings(settings)
+        await self._groups.offset_cache.write()
+        await self._change(
+            group, lambda now: rebalancing.expire(now, {client_id: beat}, surroundings)
+        )
 
     # --- for commits and resets
 
@@ -510,50 +550,3 @@ class Members:
         for topic in profile.topics:
             if present is None or topic not in present.profile.topics:
                 find_topic(self._metadata, topic)
-
-    def _check_profile(self, profile: Profile) -> None:
-        count, most = len(profile.subscriptions), self._limits.subscriptions_per_member_max
-        if not 1 <= count <= most:
-            raise IllegalMember(
-                f"a member subscribes to 1 to {most} topics, not to {count}",
-                hint='for instance "subscriptions": [{"topic": "orders"}]',
-                pointer="/subscriptions",
-            )
-        for index, (topic, _) in enumerate(profile.subscriptions[1:]):
-            if topic == profile.subscriptions[index].topic:
-                raise IllegalMember(
-                    f"topic {topic!r} is subscribed twice", pointer="/subscriptions"
-                )
-        for subscription in profile.subscriptions:
-            parse_filter(subscription.filter)
-        _check_strategy(profile)
-
-
-def _check_client_id(client_id: str) -> None:
-    if not _CLIENT_ID.fullmatch(client_id):
-        raise IllegalMember(
-            f"client id {client_id!r} is not allowed",
-            hint=f"use 1 to {CLIENT_ID_CHARS_MAX} letters, digits, or any of . _ : @ # -",
-        )
-
-
-def _check_strategy(profile: Profile) -> None:
-    strategy = profile.strategy
-    if strategy is None:
-        return
-    if strategy.name is StrategyName.MACHINE_ROOM and not strategy.rooms:
-        raise IllegalMember(
-            "strategy machine_room needs the rooms whose queues are read",
-            hint='for instance "rooms": ["hz"], with "brokers": {"orders": ["hz@a", "sh@b"]}',
-            pointer="/strategy/rooms",
-        )
-    if strategy.name is StrategyName.MACHINE_ROOM_NEARBY and not profile.room:
-        raise IllegalMember(
-            "strategy machine_room_nearby needs the room in which the member runs",
-            hint='for instance "room": "hz"',
-            pointer="/room",
-        )
-    if strategy.inner in {StrategyName.MACHINE_ROOM_NEARBY, StrategyName.CONFIGURATION}:
-        raise IllegalMember(
-            f"{strategy.inner} cannot share the queues of one room", pointer="/strategy/inner"
-        )

@@ -41,6 +41,14 @@ class ColdReads:
             _refuse_for_shortage(error)
             raise
 
+    def here(self, read: Callable[[bool], Result]) -> Result:
+        """Call `read(False)` here; raises `ColdRead` when that is cold, and `SystemBusy`."""
+        try:
+            return read(False)
+        except OSError as error:
+            _refuse_for_shortage(error)
+            raise
+
     async def hop(self, read: Callable[[bool], Result]) -> Result:
         """Call `read(True)` on a reader thread, or raise `ColdRead` when the hop is spent."""
         if self.is_used:

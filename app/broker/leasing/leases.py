@@ -344,6 +344,21 @@ class LeaseTable:
         self._failing[offset] = lease
         self._in_flight.count += 1
 
+    def hand_back(self, offset: int, attempt: int, failure: Failure) -> Lease:
+        """A message that was read without a lease, for the `attempt`-th time → moving."""
+        lease = Lease(_NO_HANDLE, 0.0)
+        lease.attempt, lease.is_first, lease.failure = attempt, False, failure
+        self._moving[offset] = lease
+        self._in_flight.count += 1
+        return lease
+
+    def forget_failing(self, offset: int, lease: Lease) -> None:
+        """It was handed back in vain: whoever reads by offset has it still."""
+        for states in (self._failing, self._moving):
+            if states.get(offset) is lease:
+                del states[offset]
+                self._in_flight.count -= 1
+
     def take_failing(self, count: int) -> list[tuple[int, Lease]]:
         """Take up to `count` failing messages → moving."""
         taken = list(islice(self._failing.items(), count))

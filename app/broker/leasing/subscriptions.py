@@ -113,6 +113,11 @@ class LeasedQueue:
             for turn in self.order.skip_to(committed):
                 self.give_turn(turn)
 
+    def pass_done(self) -> None:
+        """Messages were done without having been fetched: let no later fetch begin with them."""
+        self.restored_end = max(self.restored_end, self.state.end)
+        self.follow()
+
     def finish(self, offsets: Collection[int]) -> None:
         """Messages are done; in a group in order, those behind them have their turn."""
         self.state.ack_all(offsets)

@@ -62,7 +62,7 @@ def keep_matching(read: ReadResult, wanted: Filter) -> ReadResult:
     keep = [
         index for index, record in enumerate(read.records) if matches(stored_properties(record))
     ]
-    return read if len(keep) == len(read.records) else _chosen(read, keep)
+    return read if len(keep) == len(read.records) else chosen(read, keep)
 
 
 def first_fitting(read: ReadResult, max_messages: int, max_bytes: int) -> ReadResult:
@@ -88,7 +88,8 @@ def first_records(read: ReadResult, count: int) -> ReadResult:
     )
 
 
-def _chosen(read: ReadResult, keep: list[int]) -> ReadResult:
+def chosen(read: ReadResult, keep: list[int]) -> ReadResult:
+    """Only the records at these places; as far as it was looked stays the same."""
     return read._replace(
         records=[read.records[index] for index in keep],
         queue_offsets=[read.queue_offsets[index] for index in keep],

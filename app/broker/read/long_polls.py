@@ -13,12 +13,29 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import Protocol
 
 from app.domain.errors import TooManyRequests
 from app.domain.quotas.quota import Quota
 
 Watch = Callable[[Callable[[], object]], None]
 """Given a function that ends a wait: calls it when the client of the request leaves."""
+
+
+class Bell(Protocol):
+    """Something that wakes a parked request, beside arrivals."""
+
+    def add(self, waiter: asyncio.Future[bool]) -> None:
+        """Set it to True when the bell rings."""
+        ...
+
+    def discard(self, waiter: asyncio.Future[bool]) -> None:
+        """It waits no more."""
+        ...
+
+    def pass_on(self) -> None:
+        """The one that was woken is gone: wake another, if only one was woken."""
+        ...
 
 
 class WaitQueue:
@@ -43,6 +60,17 @@ class WaitQueue:
     def count(self) -> int:
         """Receives that wait."""
         return sum(not each.done() for each in (*self.waiting, *self.patient))
+
+    def add(self, waiter: asyncio.Future[bool]) -> None:
+        """Let a request stand in the line that waits for other things as well."""
+        self.waiting.append(waiter)
+
+    def discard(self, waiter: asyncio.Future[bool]) -> None:
+        if waiter in self.waiting:
+            self.waiting.remove(waiter)
+
+    def pass_on(self) -> None:
+        self.wake_one()
 
     def wake_one(self) -> bool:
         """Wake the one that waits longest; False when nobody waits for what is there.
@@ -114,16 +142,35 @@ class LongPolls:
         self, keys: Collection[tuple[str, int]], wait_s: float, watch: Watch | None = None
     ) -> bool:
         """Park on several queues at once, (topic, queue id) each; an arrival in any wakes."""
+        return await self.wait_for_any(keys, (), wait_s, watch)
+
+    async def wait_for_any(
+        self,
+        keys: Collection[tuple[str, int]],
+        bells: Collection[Bell],
+        wait_s: float,
+        watch: Watch | None = None,
+    ) -> bool:
+        """The same, and any of the bells wakes as well. One future is parked, wherever it is."""
         waiter = self._enter()
         if waiter is None:
             return False
         for topic, queue_id in keys:
             self._pulls.setdefault(topic, {}).setdefault(queue_id, set()).add(waiter)
+        for bell in bells:
+            bell.add(waiter)
         try:
             return await self._sleep(waiter, wait_s, watch)
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.result():
+                for bell in bells:
+                    bell.pass_on()
+            raise
         finally:
             for topic, queue_id in keys:
                 self._forget(topic, queue_id, waiter)
+            for bell in bells:
+                bell.discard(waiter)
 
     def _forget(self, topic: str, queue_id: int, waiter: asyncio.Future[bool]) -> None:
         queues = self._pulls.get(topic)

@@ -29,7 +29,7 @@ class ConsumptionEffectCode(StrEnum):
     LEASES_END = "LEASES_END"
     """Messages that are out lose their leases; their handles are void."""
     RETRIES_WAIT = "RETRIES_WAIT"
-    """Failed messages wait until the group receives again."""
+    """Failed messages wait until a member polls or the group receives again."""
     PARKED_RETURN = "PARKED_RETURN"
     """Parked messages are read again in their place."""
     ASSIGNMENTS_END = "ASSIGNMENTS_END"
@@ -79,8 +79,8 @@ class Unsettled(NamedTuple):
                 ConsumptionEffect(
                     ConsumptionEffectCode.RETRIES_WAIT,
                     f"{_many(self.retrying, 'failed message')} stay in the group's retries, where "
-                    "only a receive gets them: they wait until the group receives from the topic "
-                    "again, as long as the topic keeps its messages",
+                    "a poll of a member that reads the topic gets them, or a receive when the "
+                    "group leases again, as long as the topic keeps its messages",
                     self.retrying,
                 )
             )

@@ -89,6 +89,20 @@ def heartbeat(
     return follow(membership, surroundings)
 
 
+def changes_nothing(
+    membership: Membership, client_id: str, profile: Profile, generation: int | None
+) -> bool:
+    """Whether `heartbeat` would be a sign of life and nothing else."""
+    member = membership.members.get(client_id)
+    if member is None or generation == 0 or member.profile != profile:
+        return False
+    if generation is None:
+        return True
+    if generation == membership.generation:
+        return member.confirmed_generation == generation
+    return member.joined_generation <= generation < membership.generation
+
+
 def check_heartbeat(membership: Membership, client_id: str, generation: int | None) -> None:
     """Raise `StaleGeneration` when `heartbeat` would."""
     if not generation:

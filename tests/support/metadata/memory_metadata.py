@@ -223,6 +223,8 @@ class MemoryMemberships:
 
     def __init__(self, metadata: MemoryMetadata) -> None:
         self.is_read_only = False
+        self.changes = 0
+        """Transactions so far."""
         self._metadata = metadata
         self._groups: dict[str, Membership] = {}
         self._history: dict[str, list[Rebalance]] = {}
@@ -242,6 +244,7 @@ class MemoryMemberships:
         self._metadata.check()
         if self.is_read_only:
             raise MetadataUnavailable("the database takes no writes")
+        self.changes += 1
         after = step(self._groups.get(group, Membership(group)))
         if left_out := await self._metadata.commit_offsets(offsets_after, force=force):
             raise TopicNotFound(f"there is no topic {left_out[0].topic!r}")

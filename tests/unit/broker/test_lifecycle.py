@@ -88,11 +88,11 @@ async def test_services_run_by_themselves() -> None:
     async with running() as world:
         broker = world.broker
         services = broker.services
-        assert [service.running for service in services] == [True] * 9
+        assert [service.running for service in services] == [True] * 10
         await services[1].run_now()
         await broker.stop()
-        assert [service.running for service in services] == [False] * 9
-        assert [service.failures for service in services] == [0] * 9
+        assert [service.running for service in services] == [False] * 10
+        assert [service.failures for service in services] == [0] * 10
 
 
 async def test_a_message_is_found_by_its_id() -> None:

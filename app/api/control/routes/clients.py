@@ -112,6 +112,10 @@ async def get_client(client_id: str, services: WithServices) -> ClientDocument:
     return ClientDocument(client_id=client_id, consumes=consumes, produces=produces)
 
 
+_MEMBERS: Final = ("heartbeat", "poll")
+"""Kinds of clients that are members."""
+
+
 def _now(services: Services) -> tuple[int, str]:
     return services.broker.store_now_ms(), services.broker.store.store_id.hex()
 
@@ -141,7 +145,7 @@ def _consumer(services: Services, group: str, row: ClientRow, assigned: Mapping[
         "last_seen_ms": row.last_seen_ms,
         "in_flight": None if holder is None else holder.count,
         "rate_per_s": row.rate_per_s(now_ms),
-        "assigned": assigned.get(row.client_id or "") if row.kind == "heartbeat" else None,
+        "assigned": assigned.get(row.client_id or "") if row.kind in _MEMBERS else None,
         "node_id": node_id,
     }
 

@@ -42,8 +42,9 @@ class _ClientDocument(AnswerModel):
 class ConsumerDocument(_ClientDocument):
     """Who consumes in a group."""
 
-    kind: Literal["receive", "stream", "heartbeat"] = Field(
-        description="How: by receives, a stream, or as a member", examples=["receive"]
+    kind: Literal["receive", "stream", "heartbeat", "poll"] = Field(
+        description="How: by receives, a stream, or as a member by heartbeats or polls",
+        examples=["receive"],
     )
     in_flight: int | None = Field(
         description="Messages that it holds; known where `max_in_flight_per_member` is set",

@@ -29,9 +29,8 @@ from app.domain.consumers.membership import (
 )
 from app.domain.consumers.rebalancing import Locking
 from app.domain.errors import MemberNotFound
+from app.domain.limits import VIRTUAL_NODES_MAX
 from app.domain.settings import GroupMode
-
-VIRTUAL_NODES_MAX = 1_000
 
 
 class SubscriptionBody(RequestModel):

@@ -103,7 +103,7 @@ class ConsumptionEffectDocument(AnswerModel):
 
     code: ConsumptionEffectCode = Field(
         description="LEASES_END: messages that were out lost their leases. RETRIES_WAIT: failed "
-        "messages wait until the group receives again. PARKED_RETURN: parked messages are read "
+        "messages wait for a member's poll or a receive. PARKED_RETURN: parked messages are read "
         "again in their place. ASSIGNMENTS_END: members lost their queues of the topic"
     )
     detail: str = Field(description="The same for people")

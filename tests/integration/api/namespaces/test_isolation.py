@@ -210,6 +210,12 @@ BODIES: dict[str, object] = {
     "reset_all_group_offsets": {"to": "latest"},
     "restore_snapshot": {},
     "put_member": {"subscriptions": [{"topic": "orders"}], "generation": 0},
+    "poll_queues": {
+        "client_id": "{mark}",
+        "subscriptions": [{"topic": "orders"}],
+        "generation": 0,
+        "commits": [{"topic": "orders", "queue_id": 0, "offset": 1}],
+    },
     "lock_queues": {"client_id": "{mark}", "generation": 1, **QUEUES},
     "unlock_queues": {"client_id": "{mark}", **QUEUES},
     "release_parked": "{parked}",
@@ -242,7 +248,7 @@ GROUPS = {
     **dict.fromkeys(
         (
             *("put_member", "delete_member", "list_members", "list_rebalances"),
-            *("lock_queues", "unlock_queues"),
+            *("lock_queues", "unlock_queues", "poll_queues"),
         ),
         "readers",
     ),

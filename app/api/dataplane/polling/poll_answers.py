@@ -1,0 +1,194 @@
+"""The answer to a poll: JSON with the messages, or JSON and one frame for each queue.
+
+The frames are parts of `multipart/mixed`. The first part is the JSON answer without messages; each
+part says its length, so that a reader need not look for the boundary within frames.
+"""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from msgspec import UNSET
+
+from app.api.dataplane.polling.shapes import (
+    AssignedQueueView,
+    CommittedQueueView,
+    ConflictValueView,
+    ConflictView,
+    PendingQueueView,
+    PollAnswer,
+    PolledQueueView,
+    PollStatus,
+    QueueNameView,
+    RefusedEntryView,
+)
+from app.api.dataplane.settling import view_of_settled
+from app.api.formats import media
+from app.api.formats.rendering import delivered_views, record_views
+from app.api.formats.wire import DeliveredMessage, GapView, MessageView, encode_line
+from app.api.naming.request_namespace import shown, shown_text
+from app.broker import Broker
+from app.broker.polling.poll_values import PollResult, QueuePart, Refused
+from app.domain.consumers.membership import Conflict
+from app.store import as_buffers
+from app.store.formats.frame.batch_frame import encode_answer
+
+_BOUNDARY_BYTES: Final = 16
+
+
+class Given(NamedTuple):
+    """Messages and bytes of bodies that an answer has of one topic."""
+
+    topic: str
+    messages: int
+    size: int
+
+
+class PollAnswers:
+    """Makes the answers of one node. Event loop."""
+
+    def __init__(self, broker: Broker, lease_ms: int) -> None:
+        self._broker = broker
+        self._lease_ms = lease_ms
+
+    def json(
+        self, group: str, client_id: str, result: PollResult, *, force_base64: bool
+    ) -> tuple[bytes, list[Given]]:
+        """The body, and what it has of each topic."""
+        messages: list[MessageView] = []
+        given: list[Given] = []
+        for topic, parts in groupby(result.parts, lambda part: part.queue.topic):
+            records = [record for part in parts for read in part.reads for record in read.records]
+            if records:
+                views, size = record_views(
+                    records,
+                    self._broker.store.store_id,
+                    self._broker.puller.decode,
+                    force_base64=force_base64,
+                )
+                messages += views
+                given.append(Given(topic, len(views), size))
+        retries, of_retries = self._retries(result, force_base64=force_base64)
+        answer = self._answer(group, client_id, result, messages, retries)
+        return encode_line(answer), given + of_retries
+
+    def frames(
+        self, group: str, client_id: str, result: PollResult
+    ) -> tuple[bytes, list[bytes | memoryview], list[Given]]:
+        """The content type, the body in parts, and what it has of each topic."""
+        boundary = secrets.token_hex(_BOUNDARY_BYTES).encode()
+        retries, given = self._retries(result, force_base64=False)
+        head = encode_line(self._answer(group, client_id, result, [], retries))
+        parts: list[bytes | memoryview] = [_part_head(boundary, media.JSON, len(head), ()) + head]
+        for part in result.parts:
+            if any(read.records for read in part.reads):
+                frame, count = self._frame(part)
+                size = sum(map(len, frame))
+                given.append(Given(part.queue.topic, count, size))
+                parts.append(b"\r\n" + _part_head(boundary, media.FRAMES, size, _names(part)))
+                parts += frame
+        parts.append(b"\r\n--" + boundary + b"--\r\n")
+        return b"multipart/mixed; boundary=" + boundary, parts, given
+
+    def _frame(self, part: QueuePart) -> tuple[list[bytes | memoryview], int]:
+        reads = [read for read in part.reads if read.records]
+        hashes = [each for read in reads for each in read.tag_hashes]
+        if len(reads) == 1:
+            sizes, records = as_buffers(reads[0].records)
+        else:
+            sizes, records = as_buffers([record for read in reads for record in read.records])
+        head = encode_answer(sizes, hashes, records, reads[0].queue_offsets[0])
+        return [head, *records], len(hashes)
+
+    def _retries(
+        self, result: PollResult, *, force_base64: bool
+    ) -> tuple[list[DeliveredMessage], list[Given]]:
+        if not result.retries:
+            return [], []
+        views, _ = delivered_views(
+            result.retries, self._broker.store.store_id, force_base64=force_base64
+        )
+        given = [
+            Given(delivery.message.topic, 1, len(delivery.message.body))
+            for delivery in result.retries
+        ]
+        return views, given
+
+    def _answer(
+        self,
+        group: str,
+        client_id: str,
+        result: PollResult,
+        messages: list[MessageView],
+        retries: list[DeliveredMessage],
+    ) -> PollAnswer:
+        share = result.share
+        assignment, offsets = share.assignment, share.offsets
+        return PollAnswer(
+            group=shown(group),
+            client_id=client_id,
+            generation=assignment.generation,
+            assignment_id=assignment.assignment_id,
+            lease_ms=self._lease_ms,
+            mode=share.mode,
+            strategy=share.strategy,
+            members=list(share.client_ids),
+            assigned=[
+                AssignedQueueView(topic, queue_id, since, offsets[topic, queue_id])  # type: ignore[index]
+                for topic, queue_id, since in assignment.assigned
+                if (topic, queue_id) in offsets
+            ],
+            revoked=[QueueNameView(*name) for name in assignment.revoked],
+            pending=[PendingQueueView(*each) for each in assignment.pending],
+            conflicts=[_conflict_view(each) for each in share.conflicts],
+            effects=list(share.effects),
+            messages=messages,
+            queues=[_queue_view(part) for part in result.parts],
+            retries=retries,
+            committed=[CommittedQueueView(*each.queue, each.offset) for each in result.committed],
+            refused=[_refused_view(each) for each in result.refused],
+            poll_again_ms=result.poll_again_ms,
+            settled=[view_of_settled(each) for each in result.settled] or UNSET,
+            paused=result.is_paused or UNSET,
+        )
+
+
+def _queue_view(part: QueuePart) -> PolledQueueView:
+    gaps = [GapView(*gap) for read in part.reads for gap in read.gaps]
+    status: PollStatus = part.status  # type: ignore[assignment]
+    return PolledQueueView(
+        *part.queue, status, part.offset, part.min_offset, part.max_offset, gaps or UNSET
+    )
+
+
+def _conflict_view(conflict: Conflict) -> ConflictView:
+    values = [ConflictValueView(shown_text(value), list(ids)) for value, ids in conflict.values]
+    return ConflictView(conflict.kind, conflict.topic, shown_text(conflict.detail), values)
+
+
+def _refused_view(refused: Refused) -> RefusedEntryView:
+    error = refused.error
+    return RefusedEntryView(*refused.queue, refused.offset, error.code, shown_text(error.detail))
+
+
+def _names(part: QueuePart) -> Sequence[tuple[bytes, bytes]]:
+    return (
+        (b"MQ-Topic", shown(part.queue.topic).encode()),
+        (b"MQ-Queue-Id", b"%d" % part.queue.queue_id),
+        (b"MQ-Next-Offset", b"%d" % part.offset),
+    )
+
+
+def _part_head(
+    boundary: bytes, content_type: str, size: int, headers: Sequence[tuple[bytes, bytes]]
+) -> bytes:
+    lines = [b"--" + boundary, *_lines(content_type, size, headers), b"", b""]
+    return b"\r\n".join(lines)
+
+
+def _lines(content_type: str, size: int, headers: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    yield b"Content-Type: " + content_type.encode()
+    yield b"Content-Length: %d" % size
+    for name, value in headers:
+        yield name + b": " + value

@@ -1,0 +1,113 @@
+"""Polls over HTTP: one request for all that a member of a group does.
+
+A client that disconnects while it waits frees its waiter; retries that could not be handed over are
+given back at once.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from app.api.bodies.unpacking import read_unpacked
+from app.api.dataplane.client_watch import ClientWatch
+from app.api.dataplane.polling.poll_answers import Given, PollAnswers
+from app.api.dataplane.polling.poll_requests import (
+    POLL_PARAMETERS,
+    poll_decoder,
+    request_of,
+    wait_asked,
+)
+from app.api.formats import media
+from app.api.formats.prefer_header import wait_of
+from app.api.http.parameters import Query
+from app.api.http.rate_limit_headers import near_quota_headers
+from app.api.http.request_context import (
+    ClientGone,
+    Headers,
+    RequestContext,
+    batch_too_large,
+)
+from app.api.telemetry.callers import note_polled
+from app.api.telemetry.request_metrics import RequestMetrics
+from app.broker import Broker
+from app.broker.polling.poll_values import PollRequest, PollResult
+from app.domain.limits import Limits
+
+_OK: Final = 200
+
+
+class Polling:
+    """Handler of polls. Stateless beside its collaborators."""
+
+    def __init__(self, broker: Broker, limits: Limits, traffic: RequestMetrics) -> None:
+        self._broker = broker
+        self._limits = limits
+        self._traffic = traffic
+        self._answers = PollAnswers(broker, limits.member_lease_ms)
+
+    async def poll(self, exchange: RequestContext, group: str) -> None:
+        limits = self._limits
+        kind = media.poll_answer_kind(exchange.headers.get(b"accept"))
+        query = Query(exchange.query, POLL_PARAMETERS)
+        force_base64 = query.choice("body", ("auto", "base64")) == "base64"
+        media.require_json(exchange.headers.get(b"content-type"))
+        body = await read_unpacked(exchange, limits.body_bytes_max, limits, batch_too_large)
+        asked = poll_decoder.decode(body)
+        wait_s = wait_asked(asked, query, limits)
+        wait_s, headers = wait_of(exchange, wait_s, limits.wait_seconds_max)
+        request = request_of(asked, query, wait_s, limits)
+        with ClientWatch(exchange.receive) as client:
+            result = await self._broker.poller.poll(
+                group, asked.client_id, request, gone=client.gone, watch=client.watch
+            )
+        if wait_s > 0:
+            headers += near_quota_headers(self._broker.long_polls.quota)
+        try:
+            if kind == "frames":
+                given = await self._answer_frames(exchange, asked.client_id, group, result, headers)
+            else:
+                text, given = self._answers.json(
+                    group, asked.client_id, result, force_base64=force_base64
+                )
+                headers.append(media.JSON_HEADER)
+                await exchange.answer_or_tell(_OK, headers, text)
+        except ClientGone:
+            self._broker.receiver.give_back(result.retries)
+            raise
+        self._count(exchange, group, asked.client_id, request, given)
+
+    async def _answer_frames(
+        self,
+        exchange: RequestContext,
+        client_id: str,
+        group: str,
+        result: PollResult,
+        headers: Headers,
+    ) -> Sequence[Given]:
+        content_type, parts, given = self._answers.frames(group, client_id, result)
+        headers.append((b"content-type", content_type))
+        headers.append((b"mq-store-id", self._broker.store.store_id.hex().encode("ascii")))
+        if result.retries:  # they are leased: who could not read the answer gives them back
+            await exchange.answer_or_tell(_OK, headers, b"".join(parts))
+        else:
+            await exchange.answer_in_parts(_OK, headers, parts)
+        return given
+
+    def _count(
+        self,
+        exchange: RequestContext,
+        group: str,
+        client_id: str,
+        request: PollRequest,
+        given: Sequence[Given],
+    ) -> None:
+        total = 0
+        for topic, count, size in given:
+            total += count
+            self._traffic.sent_out(count, size)
+            figures = self._broker.statistics.group(group, topic)
+            if figures is not None:
+                figures.given(count, size)
+        note_polled(
+            *(self._broker.clients, exchange, group),
+            *(dict(request.profile.subscriptions), client_id, total),
+        )

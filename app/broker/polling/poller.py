@@ -1,0 +1,372 @@
+"""Polls: a member's heartbeat, rebalance notice, fetch, commits and hand-backs in one request.
+
+In this order, so that nothing is lost between two steps: retries are settled, messages handed back,
+offsets committed; then the member stays, which may let queues go; then messages are read from the
+queues that are its own by then, and retries are leased. What it was given of a queue that was taken
+away meanwhile is not in the answer. A poll that waits is parked once, for arrivals in all its
+queues, for retries and for changes of the group.
+
+Nothing is kept from one poll to the next: positions come with the request, and with them the order
+in which the queues have their turns. Event loop only.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from app.broker.consume.receiver import Receiver
+from app.broker.consume.settler import Settler
+from app.broker.context import Context
+from app.broker.failures.failed_deliveries import FailedDeliveries
+from app.broker.filters.filters import Filter, parse_filter
+from app.broker.groups.consumption import Consumptions
+from app.broker.groups.groups import Groups
+from app.broker.groups.members import Members
+from app.broker.journal.cold_reads import ColdReads
+from app.broker.polling.hand_backs import HandBacks
+from app.broker.polling.poll_commits import PollCommits
+from app.broker.polling.poll_intervals import PollIntervals
+from app.broker.polling.poll_values import PollRequest, PollResult, QueuePart, Share
+from app.broker.polling.queue_rounds import NO_PERMISSION, Round, Source, turned
+from app.broker.polling.retry_settles import RetrySettles
+from app.broker.polling.shares import Shares
+from app.broker.ports import Group
+from app.broker.read.long_polls import Bell, LongPolls, Watch
+from app.broker.read.puller import check_wait
+from app.broker.results import Delivery, ReceiveRequest, SettleResult
+from app.domain.consumers.membership import QueueName
+from app.domain.errors import InvalidRequest
+from app.domain.handles.receipt import RETRY_QUEUE_ID
+from app.domain.names import retry_topic
+from app.domain.settings import GroupMode
+
+POLL_AGAIN_MS: Final = 1_000
+"""What is advised to who does not wait and was given nothing."""
+
+
+class Poller:
+    """Answers polls. One per broker."""
+
+    def __init__(
+        self,
+        context: Context,
+        long_polls: LongPolls,
+        groups: Groups,
+        members: Members,
+        consumptions: Consumptions,
+        receiver: Receiver,
+        settler: Settler,
+        failed_deliveries: FailedDeliveries,
+    ) -> None:
+        self.shares = Shares(context, groups, members, consumptions)
+        self.intervals = PollIntervals(context, members)
+        hand_backs = HandBacks(context, groups, failed_deliveries)
+        self._commits = PollCommits(context, groups, members, hand_backs)
+        self._settles = RetrySettles(settler)
+        self._store = context.store
+        self._metadata = context.metadata
+        self._limits = context.limits
+        self._readers = context.readers
+        self._check_open = context.gate.check
+        self._long_polls = long_polls
+        self._groups = groups
+        self._members = members
+        self._receiver = receiver
+
+    async def poll(
+        self,
+        group: str,
+        client_id: str,
+        request: PollRequest,
+        *,
+        gone: Callable[[], bool],
+        watch: Watch | None = None,
+    ) -> PollResult:
+        """Answer one poll. `gone` says whether the client has left; `watch` ends a wait then.
+
+        An entry that cannot be done is in `refused`, or in `settled`, with its error, and the rest
+        is done. Raises `StaleGeneration` when the client is no member any more and must join again,
+        and what a heartbeat raises.
+        """
+        self._check_open()
+        self.check(request)
+        settled: list[SettleResult] = []
+        if request.settles is not None:
+            settled = await self._settles.settle(group, request.settles)
+        with self.intervals.polling(group, client_id, request.max_interval_ms):
+            committed, refused = await self._commits.take(group, client_id, request)
+            share = await self.shares.of(group, client_id, request, is_first=True)
+            poll = _Poll(group, client_id, request, share)
+            try:
+                await self._fill(poll, gone, watch)
+            except BaseException:
+                self._receiver.give_back(poll.retries)
+                raise
+        if gone():
+            self._pass_on(poll)
+        return PollResult(
+            poll.share,
+            turned(poll.parts),
+            poll.retries,
+            committed,
+            refused,
+            settled,
+            poll.again_ms(),
+            poll.is_paused,
+        )
+
+    def _pass_on(self, poll: "_Poll") -> None:
+        """Nobody is there to read the answer: others may have the retries."""
+        retries, poll.retries = poll.retries, []
+        self._receiver.give_back(retries)
+        for topic in poll.request.profile.topics:
+            subscription = self._groups.find(poll.group, topic)
+            if subscription is not None:
+                subscription.line.wake_one()
+
+    def check(self, request: PollRequest) -> None:
+        """Raise when it can never succeed, before anything is done."""
+        limits = self._limits
+        check_wait(request.wait_s, limits)
+        if request.max_messages < 1 or request.max_bytes < 1:
+            raise InvalidRequest("max_messages and max_bytes are at least 1")
+        for subscription in request.profile.subscriptions:
+            parse_filter(subscription.filter)
+
+    async def _fill(self, poll: "_Poll", gone: Callable[[], bool], watch: Watch | None) -> None:
+        """Read until there is something to answer, or the time is up."""
+        request = poll.request
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + request.wait_s
+        known = poll.known_assignment()
+        is_waiting = request.wait_s > 0 and known == poll.share.assignment.assignment_id
+        while True:
+            await self._look(poll)
+            if poll.has_found or self._long_polls.closed:
+                break
+            if not is_waiting:
+                break
+            if not self._has_news(poll):
+                is_waiting = await self._park(poll, deadline, watch)
+                if gone():
+                    return
+            else:
+                is_waiting = loop.time() < deadline
+                await asyncio.sleep(0)
+            await self._stay(poll)
+            is_waiting &= poll.share.assignment.assignment_id == known
+        if self._has_changed(poll):
+            await self._stay(poll)
+
+    async def _stay(self, poll: "_Poll") -> None:
+        """See what is the member's by now; what is not is left out of the answer."""
+        share = await self.shares.of(poll.group, poll.client_id, poll.request, is_first=False)
+        poll.follow(share)
+
+    def _has_changed(self, poll: "_Poll") -> bool:
+        membership = self._members.last(poll.group)
+        return membership is None or membership.changed != poll.seen_changed
+
+    # --- reading
+
+    async def _look(self, poll: "_Poll") -> None:
+        """Take what is there now."""
+        membership = self._members.last(poll.group)
+        poll.seen_changed = -1 if membership is None else membership.changed
+        poll.seen_retries = self._retry_ends(poll)
+        settings = self._metadata.snapshot.groups.get(poll.group)
+        poll.is_paused = settings is not None and settings.paused
+        if settings is None or settings.paused:
+            for part in poll.parts:
+                part.min_offset, part.max_offset = self._store.bounds(*part.queue)
+            return
+        disk = ColdReads(self._readers)
+        request = poll.request
+        one = Round(self._store, self._limits, disk, request.max_messages, request.max_bytes)
+        if settings.mode is not GroupMode.BROADCAST:
+            await self._take_retries(poll, settings, one)
+        await one.read(self._sources(poll, settings))
+        poll.is_spent = one.is_spent
+        poll.has_found = one.has_found or any(part.is_error or part.reads for part in poll.parts)
+
+    def _sources(self, poll: "_Poll", group: Group) -> list[Source]:
+        filters = {
+            topic: parse_filter(expression)
+            for topic, expression in poll.request.profile.subscriptions
+        }
+        sources: list[Source] = []
+        for part in poll.parts:
+            if self._is_readable(part.queue.topic):
+                sources.append(self._source(group, part, filters.get(part.queue.topic)))
+            else:
+                part.status = NO_PERMISSION
+                part.min_offset, part.max_offset = self._store.bounds(*part.queue)
+        return sources
+
+    def _is_readable(self, topic: str) -> bool:
+        view = self._metadata.snapshot.topics.get(topic)
+        return view is not None and view.is_readable
+
+    def _source(self, group: Group, part: QueuePart, wanted: Filter | None) -> Source:
+        topic, queue_id = part.queue
+        state = self._groups.consumer_journal.find((group.name, topic, queue_id))
+        if state is not None and state.progress.end > state.progress.committed:
+            return Source(part, wanted, state.progress.is_acked)
+        return Source(part, wanted)
+
+    async def _take_retries(self, poll: "_Poll", group: Group, one: Round) -> None:
+        """Lease what the group has handed back: a quarter of the answer at most."""
+        for topic in poll.request.profile.topics:
+            high = self._store.bounds(retry_topic(group.name, topic), 0).max_offset
+            if not high or one.is_full:
+                continue
+            subscription = self._groups.find(group.name, topic)
+            view = self._metadata.snapshot.topics.get(topic)
+            if view is None or not view.is_readable:
+                continue
+            if subscription is None:
+                key = (group.name, topic, RETRY_QUEUE_ID)
+                state = self._groups.consumer_journal.find(key)
+                if state is not None and state.progress.committed >= high:
+                    continue
+                subscription = await self._groups.subscribe(group, view)
+            count, size = one.quarter
+            request = ReceiveRequest(count, size, client_id=poll.client_id)
+            taken, size = await self._receiver.receive_retries(subscription, group, request)
+            poll.retries += taken
+            one.took(len(taken), size)
+
+    # --- waiting
+
+    def _retry_ends(self, poll: "_Poll") -> list[tuple[int, int]]:
+        """Of each topic: where the retries end, and how many came back to their place."""
+        found: list[tuple[int, int]] = []
+        for topic in poll.request.profile.topics:
+            high = self._store.bounds(retry_topic(poll.group, topic), 0).max_offset
+            subscription = self._groups.find(poll.group, topic) if high else None
+            returned = 0 if subscription is None else subscription.retry.leases.returned_count
+            found.append((high, returned))
+        return found
+
+    def _has_news(self, poll: "_Poll") -> bool:
+        """Whether something has come since the last look, which may have taken several turns."""
+        if poll.is_spent or self._has_changed(poll) or poll.seen_retries != self._retry_ends(poll):
+            return True
+        bounds = self._store.bounds
+        return not poll.is_paused and any(
+            bounds(*part.queue).max_offset != part.max_offset for part in poll.parts
+        )
+
+    async def _park(self, poll: "_Poll", deadline: float, watch: Watch | None) -> bool:
+        """Wait for anything, in the turn in which nothing was found; the member's lease is renewed
+        meanwhile. False when the time is up."""
+        loop = asyncio.get_running_loop()
+        left_s = deadline - loop.time()
+        if left_s <= 0:
+            return False
+        group, topics = poll.group, poll.request.profile.topics
+        keys: list[tuple[str, int]] = [part.queue for part in poll.parts]
+        keys += [(retry_topic(group, topic), 0) for topic in topics]
+        found = [self._groups.find(group, topic) for topic in topics]
+        lines = [each.line for each in found if each is not None]
+        bells: list[Bell] = [*lines, self._members.notifier.bell(group)]
+        slice_s = min(left_s, self._members.renew_s)
+        is_rung = await self._long_polls.wait_for_any(keys, bells, slice_s, watch)
+        return is_rung or loop.time() < deadline
+
+
+class _Poll:
+    """One poll in progress."""
+
+    __slots__ = (
+        "client_id",
+        "group",
+        "has_found",
+        "is_paused",
+        "is_spent",
+        "parts",
+        "request",
+        "retries",
+        "seen_changed",
+        "seen_retries",
+        "share",
+    )
+
+    def __init__(self, group: str, client_id: str, request: PollRequest, share: Share) -> None:
+        self.group = group
+        self.client_id = client_id
+        self.request = request
+        self.share = share
+        self.retries: list[Delivery] = []
+        self.has_found = self.is_paused = self.is_spent = False
+        self.seen_changed = -1
+        self.seen_retries: list[tuple[int, int]] = []
+        self.parts: list[QueuePart] = self._parts({})
+
+    def known_assignment(self) -> str | None:
+        """The assignment that the client has put into effect, as far as it says."""
+        request, assignment = self.request, self.share.assignment
+        if request.assignment_id is not None:
+            return request.assignment_id
+        return assignment.assignment_id if request.generation == assignment.generation else None
+
+    def _parts(self, kept: dict[QueueName, QueuePart]) -> list[QueuePart]:
+        """One for each queue of the member that it has not paused: in the order of its positions,
+        then those without one."""
+        paused, offsets = self.request.paused, self.share.offsets
+        positions = self._valid_positions()
+        names = [name for name in positions if name in offsets]
+        names += [name for name in offsets if name not in positions]
+        return [
+            kept.get(name) or QueuePart(name, positions.get(name, offsets[name]))
+            for name in names
+            if name not in paused
+        ]
+
+    def _valid_positions(self) -> Mapping[QueueName, int]:
+        """Those of queues that have not begun anew since the client was told of them. In a
+        broadcast group clients keep their place, also over restarts."""
+        generation, positions = self.request.generation, self.request.positions
+        if generation is None or self.share.mode is GroupMode.BROADCAST:
+            return positions
+        void = {
+            QueueName(queue.topic, queue.queue_id)
+            for queue in self.share.assignment.assigned
+            if queue.since_generation > generation
+        }
+        if not void:
+            return positions
+        return {name: offset for name, offset in positions.items() if name not in void}
+
+    def follow(self, share: Share) -> None:
+        """What is the member's now. A queue that begins anew begins where the group stands."""
+        if share.assignment != self.share.assignment:
+            before, now = _since(self.share), _since(share)
+            kept = {
+                part.queue: part
+                for part in self.parts
+                if now.get(part.queue) == before.get(part.queue)
+            }
+        else:
+            kept = {part.queue: part for part in self.parts}
+        effects = (*self.share.effects, *share.effects)
+        self.share = replace(share, effects=effects) if effects else share
+        self.parts = self._parts(kept)
+
+    def again_ms(self) -> int:
+        """When the client should poll next."""
+        if self.is_paused:
+            return POLL_AGAIN_MS
+        known = self.known_assignment() == self.share.assignment.assignment_id
+        if self.has_found or self.retries or not known or self.request.wait_s > 0:
+            return 0
+        return 0 if any(part.has_more for part in self.parts) else POLL_AGAIN_MS
+
+
+def _since(share: Share) -> dict[QueueName, int]:
+    return {
+        QueueName(queue.topic, queue.queue_id): queue.since_generation
+        for queue in share.assignment.assigned
+    }

@@ -1,0 +1,145 @@
+"""What members are told of their group, from memory as long as it suffices.
+
+A heartbeat costs a transaction in SQL. A poll needs one only when it changes something: when the
+member joins, confirms a generation or says something new of itself, and now and then as a sign of
+life. Members that are taken out find out with their next poll, since this node learns of every
+change. Shares are kept by group until the group changes; nothing is kept that a client said.
+Event loop only.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from app.broker.context import Context
+from app.broker.groups.consumption import Consumptions
+from app.broker.groups.groups import Groups
+from app.broker.groups.members import Heartbeat, Members
+from app.broker.polling.poll_values import PollRequest, Share
+from app.broker.ports import Group, Snapshot
+from app.domain.consumers.member_shares import assignment_of, conflicts_of, strategy_of
+from app.domain.consumers.membership import Assignment, Conflict, Membership, QueueName
+from app.domain.consumers.rebalancing import changes_nothing
+from app.domain.errors import MetadataUnavailable
+from app.domain.settings import GroupMode
+
+
+class _Known(NamedTuple):
+    """What was worked out of one state of a group."""
+
+    changed: int
+    snapshot: Snapshot
+    assignments: dict[str, Assignment]
+    conflicts: list[Conflict]
+
+
+class Shares:
+    """One per broker."""
+
+    def __init__(
+        self, context: Context, groups: Groups, members: Members, consumptions: Consumptions
+    ) -> None:
+        self._metadata = context.metadata
+        self._groups = groups
+        self._consumptions = consumptions
+        self._members = members
+        self._known: dict[str, _Known] = {}
+
+    def forget(self, group: str) -> None:
+        """It was deleted."""
+        self._known.pop(group, None)
+
+    async def of(self, name: str, client_id: str, request: PollRequest, *, is_first: bool) -> Share:
+        """The member's share of the group now. `is_first`: the client has just said all that the
+        request says; else it is waiting, and only stays. Raises as a heartbeat does."""
+        group = self._metadata.snapshot.groups.get(name)
+        if group is not None and self._is_known(name, client_id, request, is_first=is_first):
+            if not self._members.is_fresh(name, client_id):
+                with contextlib.suppress(MetadataUnavailable):
+                    # Nobody is taken out while the database is away, and reading goes on.
+                    await self._members.renew(name, client_id)
+            found = self._find(group, client_id, request)
+            if found is not None:
+                return found
+        beat = Heartbeat(request.profile, request.generation, request.assignment_id)
+        beat = replace(beat, force=request.force and is_first)
+        told = await self._members.heartbeat(name, client_id, beat, lambda: False)
+        names = [QueueName(each.topic, each.queue_id) for each in told.assignment.assigned]
+        return Share(
+            told.assignment,
+            {queue: told.offsets[queue] for queue in names if queue in told.offsets},
+            told.mode,
+            told.strategy.name,
+            told.client_ids,
+            told.conflicts,
+            told.effects,
+        )
+
+    def _is_known(
+        self, group: str, client_id: str, request: PollRequest, *, is_first: bool
+    ) -> bool:
+        """Whether a heartbeat would be a sign of life and nothing else."""
+        membership = self._members.last(group)
+        generation = request.generation if is_first else None
+        return membership is not None and changes_nothing(
+            membership, client_id, request.profile, generation
+        )
+
+    def _find(self, group: Group, client_id: str, request: PollRequest) -> Share | None:
+        """From memory; None when something of it is to be decided first."""
+        membership = self._members.last(group.name)
+        if membership is None or client_id not in membership.members:
+            return None
+        if group.mode is not GroupMode.BROADCAST:
+            self._consumptions.check_assigned(group.name, request.profile.topics)
+        known = self._of_group(group, membership)
+        assignment = known.assignments.get(client_id)
+        if assignment is None:
+            assignment = assignment_of(membership, client_id, self._members.surroundings(group))
+            known.assignments[client_id] = assignment
+        offsets = self._offsets(group, assignment, request)
+        if offsets is None:
+            return None
+        return Share(
+            assignment,
+            offsets,
+            group.mode,
+            strategy_of(membership.members).name,
+            sorted(membership.members),
+            known.conflicts,
+        )
+
+    def _of_group(self, group: Group, membership: Membership) -> _Known:
+        known, snapshot = self._known.get(group.name), self._metadata.snapshot
+        if known is None or known.changed != membership.changed or known.snapshot is not snapshot:
+            conflicts = conflicts_of(membership, self._members.surroundings(group))
+            known = _Known(membership.changed, snapshot, {}, conflicts)
+            self._known[group.name] = known
+        return known
+
+    def _offsets(
+        self, group: Group, assignment: Assignment, request: PollRequest
+    ) -> Mapping[QueueName, int] | None:
+        """Where the assigned queues begin; None when something of it is to be decided."""
+        if group.mode is GroupMode.BROADCAST:
+            return _of_client(assignment, request)
+        topics = {queue.topic for queue in assignment.assigned}
+        committed = {
+            topic: self._groups.offset_cache.committed(group.name, topic) for topic in topics
+        }
+        offsets: dict[QueueName, int] = {}
+        for topic, queue_id, _ in assignment.assigned:
+            offset = committed[topic].get(queue_id)
+            if offset is None:
+                return None
+            offsets[QueueName(topic, queue_id)] = offset
+        return offsets
+
+
+def _of_client(assignment: Assignment, request: PollRequest) -> Mapping[QueueName, int] | None:
+    """In a broadcast group the client keeps the place."""
+    names = [QueueName(queue.topic, queue.queue_id) for queue in assignment.assigned]
+    if all(name in request.positions for name in names):
+        return {name: request.positions[name] for name in names}
+    return None

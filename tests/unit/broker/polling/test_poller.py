@@ -1,0 +1,594 @@
+"""One poll does what heartbeat, pulls, commits and hand-backs do, and nothing is lost between."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from app.broker.polling.poll_values import (
+    HandBack,
+    PollCommit,
+    PollRequest,
+    PollResult,
+    Settles,
+)
+from app.broker.results import Nack
+from app.domain.consumers.membership import Profile, QueueName, TopicSubscription
+from app.domain.errors import (
+    ConsumptionConflict,
+    CurlewError,
+    DiskFull,
+    QueueNotOwned,
+    StaleGeneration,
+    StateConflict,
+)
+from app.domain.limits import Limits
+from app.domain.settings import (
+    CustomizedRetry,
+    DeliveryOrder,
+    GroupMode,
+    GroupSettings,
+    Permission,
+)
+from tests.support.nodes.brokers import GROUP, TOPIC, World, never_gone, running
+from tests.support.nodes.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+LEASE_S = Limits().member_lease_ms / 1_000
+ORDERS = Profile((TopicSubscription(TOPIC),))
+
+
+def queue(queue_id: int) -> QueueName:
+    return QueueName(TOPIC, queue_id)
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def bodies(world: World, result: PollResult) -> dict[int, list[bytes]]:
+    """Queue → bodies."""
+    decode = world.store.decode
+    return {
+        part.queue.queue_id: [decode(record).body for read in part.reads for record in read.records]
+        for part in result.parts
+        if part.reads
+    }
+
+
+def errors(result: PollResult) -> dict[tuple[int, int], type[CurlewError]]:
+    """(queue, offset) → why it was refused."""
+    return {(each.queue.queue_id, each.offset): type(each.error) for each in result.refused}
+
+
+class Member:
+    """A client that does what the answers say: the node keeps nothing for it."""
+
+    def __init__(self, world: World, client_id: str = "w1", **more: object) -> None:
+        self.world = world
+        self.client_id = client_id
+        self.request = msgspec.structs.replace(PollRequest(ORDERS, 0), **more)
+
+    async def poll(self, **more: object) -> PollResult:
+        request = msgspec.structs.replace(self.request, **more)
+        result = await self.world.broker.poller.poll(
+            GROUP, self.client_id, request, gone=never_gone
+        )
+        assignment = result.share.assignment
+        positions = {part.queue: part.offset for part in result.parts}
+        self.request = msgspec.structs.replace(
+            self.request,
+            generation=assignment.generation,
+            assignment_id=assignment.assignment_id,
+            positions=positions,
+        )
+        return result
+
+    @property
+    def positions(self) -> Mapping[QueueName, int]:
+        return self.request.positions
+
+    def since(self, result: PollResult, queue_id: int) -> int:
+        [since] = [
+            each.since_generation
+            for each in result.share.assignment.assigned
+            if each.queue_id == queue_id
+        ]
+        return since
+
+
+async def test_the_first_poll_joins_and_reads_and_later_ones_go_on() -> None:
+    async with running(queues=2) as world:
+        for queue_id in (0, 1):
+            world.store.fill(TOPIC, queue_id, numbered(3))
+        member = Member(world)
+        first = await member.poll()
+        assert bodies(world, first) == {0: numbered(3), 1: numbered(3)}
+        assert [each.queue_id for each in first.share.assignment.assigned] == [0, 1]
+        assert bodies(world, await member.poll()) == {}
+        await world.send(b"new", queue_id=1)
+        assert bodies(world, await member.poll()) == {1: [b"new"]}
+
+
+async def test_without_positions_a_queue_is_read_from_the_committed_offset() -> None:
+    async with running(queues=2) as world:
+        world.store.fill(TOPIC, 0, numbered(5))
+        member = Member(world)
+        await member.poll()
+        done = await member.poll(commits=[PollCommit(queue(0), 3)])
+        assert [(each.queue.queue_id, each.offset) for each in done.committed] == [(0, 3)]
+        assert world.committed()[0] == 3
+        again = await member.poll(positions={})
+        assert bodies(world, again) == {0: numbered(5)[3:]}
+
+
+async def test_a_poll_in_between_writes_nothing_to_sql_and_a_sign_of_life_now_and_then() -> None:
+    async with running(queues=2) as world:
+        world.store.fill(TOPIC, 0, numbered(50))
+        member = Member(world, max_messages=2)
+        await member.poll()
+        await member.poll()
+        before = world.metadata.members.changes
+        for offset in range(1, 20):
+            await member.poll(commits=[PollCommit(queue(0), offset)])
+        assert world.metadata.members.changes == before
+        world.clock.advance(s=LEASE_S / 3)
+        await member.poll()
+        await member.poll()
+        assert world.metadata.members.changes == before + 1
+
+
+async def test_a_quarter_of_the_bytes_while_another_has_messages() -> None:
+    async with running(queues=3) as world:
+        world.store.fill(TOPIC, 0, [b"x" * 1_000] * 40)
+        world.store.fill(TOPIC, 1, [b"y" * 1_000] * 40)
+        member = Member(world, max_bytes=16_000)
+        for _ in range(2):
+            sizes = {
+                queue_id: sum(map(len, found))
+                for queue_id, found in bodies(world, await member.poll()).items()
+            }
+            assert set(sizes) == {0, 1}
+            assert all(0 < size <= 4_000 for size in sizes.values())
+        member.request = msgspec.structs.replace(member.request, paused=frozenset({queue(1)}))
+        alone = bodies(world, await member.poll())
+        assert list(alone) == [0]
+        assert sum(map(len, alone[0])) > 8_000
+
+
+async def test_the_queues_take_turns_behind_the_last_of_the_answer_before() -> None:
+    """The order is in the positions: the node keeps nothing, and a control that sorts them reads
+    the same queues again and again."""
+    async with running(queues=4) as world:
+        for queue_id in range(4):
+            world.store.fill(TOPIC, queue_id, numbered(8))
+        member = Member(world, max_messages=4)
+        seen = [list(bodies(world, await member.poll())) for _ in range(4)]
+        assert seen == [[0], [1], [2], [3]]
+        for _ in range(2):
+            world.store.fill(TOPIC, 0, numbered(8))
+            world.store.fill(TOPIC, 1, numbered(8))
+            member.request = msgspec.structs.replace(
+                member.request, positions=dict(sorted(member.positions.items()))
+            )
+            assert list(bodies(world, await member.poll())) == [0]
+
+
+async def test_a_poll_that_waits_is_answered_by_an_arrival_in_any_queue() -> None:
+    async with running(queues=4) as world, asyncio.TaskGroup() as tasks:
+        member = Member(world)
+        await member.poll()
+        waiting = tasks.create_task(member.poll(wait_s=60))
+        await until(lambda: world.waiting == 1)
+        await world.send(b"late", queue_id=3)
+        assert bodies(world, await waiting) == {3: [b"late"]}
+        assert world.waiting == 0
+
+
+async def test_a_second_member_ends_the_wait_of_the_first() -> None:
+    async with running(queues=4) as world, asyncio.TaskGroup() as tasks:
+        one, two = Member(world, "w1"), Member(world, "w2")
+        first = await one.poll()
+        waiting = tasks.create_task(one.poll(wait_s=60))
+        await until(lambda: world.waiting == 1)
+        joined = await two.poll()
+        assert [each.held_by for each in joined.share.assignment.pending] == ["w1", "w1"]
+        told = await waiting
+        assert [name.queue_id for name in told.share.assignment.revoked] == [2, 3]
+        assert told.share.assignment.generation == first.share.assignment.generation + 1
+        await one.poll(commits=[PollCommit(queue(3), 0)])
+        owned = await two.poll()
+        assert [each.queue_id for each in owned.share.assignment.assigned] == [2, 3]
+
+
+async def test_the_last_commit_before_a_queue_goes_is_where_the_next_owner_begins() -> None:
+    async with running(queues=2) as world:
+        world.store.fill(TOPIC, 1, numbered(5))
+        one, two = Member(world, "w1"), Member(world, "w2")
+        await one.poll()
+        await two.poll()
+        await one.poll()
+        last = await one.poll(commits=[PollCommit(queue(1), 4)])
+        assert last.refused == []
+        taken = await two.poll()
+        assert taken.share.offsets == {queue(1): 4}
+        assert bodies(world, taken) == {1: [b"4"]}
+        late = await one.poll(commits=[PollCommit(queue(1), 5)])
+        assert errors(late) == {(1, 5): QueueNotOwned}
+        assert world.committed()[1] == 4
+
+
+async def test_sql_has_the_last_commit_before_a_member_has_left() -> None:
+    async with running(queues=1) as world:
+        world.store.fill(TOPIC, 0, numbered(5))
+        member = Member(world)
+        await member.poll()
+        await member.poll(commits=[PollCommit(queue(0), 4)])
+        assert {row.offset for row in await world.metadata.load_offsets(GROUP)} == {0}
+        await world.broker.members.leave(GROUP, "w1")
+        assert {row.offset for row in await world.metadata.load_offsets(GROUP)} == {4}
+
+
+async def test_a_commit_survives_a_kill() -> None:
+    async with running(queues=1) as world:
+        world.store.fill(TOPIC, 0, numbered(5))
+        member = Member(world)
+        await member.poll()
+        await member.poll(commits=[PollCommit(queue(0), 3)])
+        await world.kill()
+        assert bodies(world, await Member(world).poll()) == {0: [b"3", b"4"]}
+
+
+async def test_a_stale_process_joins_again_and_a_stale_position_is_refused_by_itself() -> None:
+    async with running(queues=2) as world:
+        world.store.fill(TOPIC, 0, numbered(5))
+        old, new = Member(world), Member(world)
+        first = await old.poll()
+        since = old.since(first, 0)
+        await new.poll()
+        with pytest.raises(StaleGeneration):
+            await old.poll(commits=[PollCommit(queue(0), 2, since)])
+        answer = await new.poll(
+            commits=[PollCommit(queue(0), 3, since - 1), PollCommit(queue(1), 0, since + 1)]
+        )
+        assert errors(answer)[0, 3] is StaleGeneration
+        assert world.committed()[0] == 0
+
+
+async def test_a_reset_is_told_and_positions_of_before_do_not_count() -> None:
+    async with running(queues=1) as world:
+        world.store.fill(TOPIC, 0, numbered(5))
+        member = Member(world)
+        first = await member.poll()
+        await member.poll(commits=[PollCommit(queue(0), 5)])
+        await world.commit(1, force=True)
+        again = await member.poll(commits=[PollCommit(queue(0), 5, member.since(first, 0))])
+        assert errors(again) == {(0, 5): StaleGeneration}
+        assert bodies(world, again) == {0: numbered(5)[1:]}
+        assert member.since(again, 0) > member.since(first, 0)
+
+
+async def test_positions_that_are_not_readable_are_told_and_mended() -> None:
+    async with running(queues=3) as world:
+        for queue_id in range(3):
+            world.store.fill(TOPIC, queue_id, numbered(5))
+        member = Member(world)
+        await member.poll()
+        world.store.queues[TOPIC, 0].min_offset = 2
+        answer = await member.poll(positions={queue(0): 1, queue(1): 9, queue(2): 5})
+        told = {part.queue.queue_id: (part.status, part.offset) for part in answer.parts}
+        assert told == {
+            0: ("OFFSET_EXPIRED", 2),
+            1: ("OFFSET_OUT_OF_RANGE", 5),
+            2: ("NO_NEW_MSG", 5),
+        }
+        assert bodies(world, await member.poll()) == {0: numbered(5)[2:]}
+
+
+async def test_a_filter_moves_on_past_what_it_leaves_out() -> None:
+    async with running(queues=1) as world:
+        world.store.fill(TOPIC, 0, numbered(3))
+        await world.send(b"red", tag="red")
+        profile = Profile((TopicSubscription(TOPIC, "red"),))
+        member = Member(world)
+        member.request = msgspec.structs.replace(member.request, profile=profile)
+        assert bodies(world, await member.poll()) == {0: [b"red"]}
+        world.store.fill(TOPIC, 0, numbered(3))
+        answer = await member.poll()
+        assert [(part.status, part.offset) for part in answer.parts] == [("NO_MATCHED_MSG", 7)]
+
+
+async def test_a_topic_taken_by_force_in_the_middle_is_refused_and_nothing_of_it_is_given() -> None:
+    async with running(queues=1) as world:
+        member = Member(world)
+        await member.poll()
+        waiting = asyncio.ensure_future(member.poll(wait_s=60))
+        await until(lambda: world.waiting == 1)
+        await world.receive(force=True)
+        with pytest.raises((ConsumptionConflict, StaleGeneration)):
+            await waiting
+
+
+async def test_a_queue_taken_away_in_the_middle_of_a_poll_is_not_in_its_answer() -> None:
+    async with running(queues=2) as world:
+        for queue_id in (0, 1):
+            world.store.fill(TOPIC, queue_id, [b"cold"])
+        one, two = Member(world, "w1"), Member(world, "w2")
+        await one.poll(max_messages=1)
+        one.request = msgspec.structs.replace(one.request, positions={})
+        world.store.cold = {(TOPIC, 0), (TOPIC, 1)}
+        polling = asyncio.ensure_future(one.poll())
+        joined = await two.poll(max_messages=1)
+        answer = await polling
+        if answer.share.assignment.generation == joined.share.assignment.generation:
+            assert 1 not in bodies(world, answer)
+            assert [name.queue_id for name in answer.share.assignment.revoked] == [1]
+
+
+async def test_who_is_silent_is_out_and_polls_are_signs_of_life() -> None:
+    async with running(queues=1) as world:
+        one, two = Member(world, "w1"), Member(world, "w2")
+        await one.poll()
+        await two.poll()
+        for _ in range(9):
+            world.clock.advance(s=4)
+            await world.broker.members.turn()
+            await two.poll()
+        told = await two.poll()
+        assert told.share.client_ids == ["w2"]
+        with pytest.raises(StaleGeneration):
+            await one.poll()
+
+
+async def test_reading_goes_on_while_the_database_is_away() -> None:
+    async with running(queues=1) as world:
+        world.store.fill(TOPIC, 0, numbered(9))
+        member = Member(world, max_messages=1)
+        await member.poll()
+        await member.poll()
+        world.metadata.is_down = True
+        for expected in range(2, 5):
+            world.clock.advance(s=LEASE_S / 2)
+            answer = await member.poll(commits=[PollCommit(queue(0), expected)])
+            assert (bodies(world, answer), answer.refused) == ({0: [b"%d" % expected]}, [])
+        world.metadata.is_down = False
+
+
+async def test_a_paused_group_is_given_nothing_until_it_is_resumed() -> None:
+    async with running(queues=1) as world, asyncio.TaskGroup() as tasks:
+        member = Member(world)
+        await member.poll()
+        await world.broker.group_pause.pause(GROUP)
+        world.store.fill(TOPIC, 0, numbered(1))
+        told = await member.poll()
+        assert (told.is_paused, bodies(world, told), told.poll_again_ms) == (True, {}, 1_000)
+        waiting = tasks.create_task(member.poll(wait_s=60))
+        await until(lambda: world.waiting == 1)
+        await world.broker.group_pause.resume(GROUP)
+        assert bodies(world, await waiting) == {0: numbered(1)}
+
+
+async def test_members_of_a_broadcast_group_each_read_everything_from_their_own_positions() -> None:
+    async with running(queues=1) as world:
+        await world.group(GroupSettings(mode=GroupMode.BROADCAST))
+        world.store.fill(TOPIC, 0, numbered(4))
+        one, two = Member(world, "w1"), Member(world, "w2")
+        assert bodies(world, await one.poll()) == {0: numbered(4)}
+        kept = await two.poll(positions={queue(0): 2})
+        assert bodies(world, kept) == {0: numbered(4)[2:]}
+        refused = await two.poll(
+            commits=[PollCommit(queue(0), 4)], hand_backs=[HandBack(queue(0), 1)]
+        )
+        assert [each.error.code for each in refused.refused] == ["BROADCAST_GROUP"] * 2
+
+
+async def test_poll_again_says_when() -> None:
+    async with running(queues=1) as world:
+        member = Member(world)
+        joined = await member.poll()
+        assert joined.poll_again_ms == 0  # there is something to put into effect
+        assert (await member.poll()).poll_again_ms == 1_000
+        assert (await member.poll(wait_s=0.001)).poll_again_ms == 0
+
+
+# --- max_poll_interval
+
+
+async def test_who_promised_to_poll_and_does_not_is_taken_out() -> None:
+    async with running(queues=1) as world:
+        member, other = Member(world, "w1", max_interval_ms=60_000), Member(world, "w2")
+        await member.poll()
+        await other.poll()
+        for _ in range(4):
+            assert world.broker.members.is_member(GROUP, "w1")
+            world.clock.advance(s=15)
+            await world.broker.members.renew(GROUP, "w1")  # a heartbeat of its own thread
+            await world.broker.members.renew(GROUP, "w2")
+            await world.broker.poller.intervals.turn()
+        assert not world.broker.members.is_member(GROUP, "w1")
+        assert world.broker.members.is_member(GROUP, "w2")  # it has promised nothing
+        assert world.broker.poller.intervals.count == 0
+        with pytest.raises(StaleGeneration):
+            await member.poll()
+
+
+async def test_a_poll_that_waits_counts_as_polling() -> None:
+    async with running(queues=1) as world, asyncio.TaskGroup() as tasks:
+        member = Member(world, max_interval_ms=5_000)
+        await member.poll()
+        waiting = tasks.create_task(member.poll(wait_s=60))
+        await until(lambda: world.waiting == 1)
+        world.clock.advance(s=9)
+        await world.broker.poller.intervals.turn()
+        await world.send(b"x")
+        assert bodies(world, await waiting) == {0: [b"x"]}
+
+
+# --- hand-backs and retries
+
+
+async def handed_back(world: World, *items: HandBack, **more: object) -> tuple[Member, PollResult]:
+    member = Member(world)
+    await member.poll()
+    return member, await member.poll(hand_backs=items, **more)
+
+
+async def test_a_message_that_is_handed_back_comes_again_as_a_retry_and_the_commit_passes_it() -> (
+    None
+):
+    async with running(queues=1) as world:
+        world.store.fill(TOPIC, 0, numbered(3))
+        member, answer = await handed_back(
+            world, HandBack(queue(0), 1, 0, "busy"), commits=[PollCommit(queue(0), 3)]
+        )
+        assert (answer.refused, world.committed()[0]) == ([], 3)
+        [retry] = answer.retries
+        assert (retry.message.body, retry.message.queue_offset, retry.attempt) == (b"1", 1, 2)
+        acked = await member.poll(settles=Settles(acks=[retry.receipt_handle]))
+        assert [each.error for each in acked.settled] == [None]
+        assert (await member.poll()).retries == []
+
+
+async def test_any_member_that_reads_the_topic_gets_a_retry_and_each_goes_to_one() -> None:
+    async with running(queues=2) as world, asyncio.TaskGroup() as tasks:
+        world.store.fill(TOPIC, 0, numbered(1))
+        one, two = Member(world, "w1"), Member(world, "w2")
+        await one.poll()
+        await two.poll()
+        await one.poll()
+        await two.poll()
+        waiting = tasks.create_task(two.poll(wait_s=60))
+        await until(lambda: world.waiting == 1)
+        mine = await one.poll(hand_backs=[HandBack(queue(0), 0, 0)])
+        theirs = await waiting
+        assert len(mine.retries) + len(theirs.retries) == 1
+
+
+async def test_retries_are_counted_to_the_dead_letters() -> None:
+    async with running(queues=1) as world:
+        await world.group(GroupSettings(max_attempts=3, retry_policy=CustomizedRetry((0,))))
+        world.store.fill(TOPIC, 0, numbered(1))
+        member, answer = await handed_back(world, HandBack(queue(0), 0))
+        for attempt in (2, 3):
+            [retry] = answer.retries
+            assert retry.attempt == attempt
+            nack = Nack(retry.receipt_handle, 0)
+            answer = await member.poll(settles=Settles(nacks=[nack]))
+        assert answer.retries == []
+        assert (await world.broker.dead_letters.summary(GROUP)).messages == 1
+
+
+async def test_a_delay_is_waited_for_and_a_dead_letter_is_one_at_once() -> None:
+    async with running(queues=1) as world:
+        world.store.fill(TOPIC, 0, numbered(2))
+        member, answer = await handed_back(
+            world,
+            HandBack(queue(0), 0, 5_000),
+            HandBack(queue(0), 1, None, "no such order", is_dead_letter=True),
+        )
+        assert (answer.retries, answer.refused, world.committed()[0]) == ([], [], 2)
+        assert (await world.broker.dead_letters.summary(GROUP)).messages == 1
+        await world.lapse(s=5)
+        assert [each.message.body for each in (await member.poll()).retries] == [b"0"]
+
+
+async def test_a_crash_between_hand_back_and_commit_leaves_one_copy_and_no_gap() -> None:
+    async with running(queues=1) as world:
+        world.store.fill(TOPIC, 0, numbered(4))
+        await handed_back(world, HandBack(queue(0), 1, 0))
+        await world.kill()
+        answer = await Member(world).poll()
+        assert bodies(world, answer) == {0: [b"0", b"2", b"3"]}
+        assert [each.message.body for each in answer.retries] == [b"1"]
+
+
+async def test_a_hand_back_that_is_repeated_or_not_the_member_s_is_refused() -> None:
+    async with running(queues=2) as world:
+        world.store.fill(TOPIC, 0, numbered(3))
+        member, _ = await handed_back(world, HandBack(queue(0), 1, 3_600_000))
+        again = await member.poll(hand_backs=[HandBack(queue(0), 1), HandBack(queue(0), 9)])
+        assert type(again.refused[0].error) is StateConflict
+        assert again.refused[1].error.code == "OFFSET_OUT_OF_RANGE"
+        stranger = await Member(world, "w2").poll(hand_backs=[HandBack(queue(0), 2)])
+        assert errors(stranger) == {(0, 2): StaleGeneration}
+
+
+async def test_a_commit_never_passes_a_message_whose_hand_back_was_refused() -> None:
+    async with running(queues=1) as world:
+        world.store.fill(TOPIC, 0, numbered(5))
+        member = Member(world)
+        await member.poll()
+        await member.poll(commits=[PollCommit(queue(0), 1)])
+        world.store.refusal = DiskFull("no room", outcome="not_stored")
+        full = await member.poll(
+            hand_backs=[HandBack(queue(0), 2)], commits=[PollCommit(queue(0), 4)]
+        )
+        assert errors(full) == {(0, 2): DiskFull, (0, 4): DiskFull}
+        world.store.refusal = None
+        assert world.committed()[0] == 1
+        await world.broker.expire_leases()
+        assert (await member.poll()).retries == []  # nothing was left behind to be tried again
+        done = await member.poll(
+            hand_backs=[HandBack(queue(0), 2, 0)], commits=[PollCommit(queue(0), 4)]
+        )
+        assert (done.refused, len(done.retries), world.committed()[0]) == ([], 1, 4)
+
+
+async def test_retries_of_a_client_that_is_gone_go_to_others_untouched() -> None:
+    async with running(queues=1) as world:
+        world.store.fill(TOPIC, 0, numbered(1))
+        member, _ = await handed_back(world, HandBack(queue(0), 0, 60_000))
+        await world.lapse(s=60)
+        gone = await world.broker.poller.poll(GROUP, "w1", member.request, gone=lambda: True)
+        assert gone.retries == []
+        [retry] = (await member.poll()).retries
+        assert retry.attempt == 2
+
+
+async def test_a_release_of_a_retry_wakes_another_member() -> None:
+    async with running(queues=2) as world, asyncio.TaskGroup() as tasks:
+        world.store.fill(TOPIC, 0, numbered(1))
+        one, two = Member(world, "w1"), Member(world, "w2")
+        for member in (one, two, one, one, two):
+            await member.poll()
+        [retry] = (await one.poll(hand_backs=[HandBack(queue(0), 0, 0)])).retries
+        waiting = tasks.create_task(two.poll(wait_s=60))
+        await until(lambda: world.waiting == 1)
+        await world.broker.settler.settle_one(retry.receipt_handle, "release")
+        assert [each.attempt for each in (await waiting).retries] == [2]
+
+
+async def test_leases_of_retries_do_not_make_the_group_one_that_leases() -> None:
+    async with running(queues=1) as world:
+        world.store.fill(TOPIC, 0, numbered(1))
+        await handed_back(world, HandBack(queue(0), 0, 0))
+        await world.broker.members.leave(GROUP, "w1")
+        world.clock.advance(s=LEASE_S * 2)
+        await world.broker.consumptions.turn()
+        assert (await Member(world, "w2").poll()).share.assignment.assigned
+
+
+async def test_a_group_in_order_hands_nothing_back_but_dead_letters() -> None:
+    async with running(queues=1) as world:
+        await world.group(GroupSettings(order=DeliveryOrder.FIFO))
+        world.store.fill(TOPIC, 0, numbered(2))
+        _, answer = await handed_back(
+            world, HandBack(queue(0), 0), HandBack(queue(0), 1, is_dead_letter=True)
+        )
+        assert errors(answer) == {(0, 0): StateConflict}
+        assert (await world.broker.dead_letters.summary(GROUP)).messages == 1
+
+
+async def test_a_topic_that_is_not_to_be_read_gives_nothing_and_says_so() -> None:
+    async with running(queues=1) as world:
+        member = Member(world)
+        await member.poll()
+        world.store.fill(TOPIC, 0, numbered(1))
+        topics = world.metadata.snapshot.topics
+        settings = replace(topics[TOPIC].settings, permission=Permission.WRITE)
+        await world.metadata.put_topic(TOPIC, settings)
+        told = await member.poll()
+        assert [(part.status, part.reads) for part in told.parts] == [("NO_PERMISSION", [])]

@@ -506,11 +506,11 @@ class SimulatedShard:
 
     def restore_row(self) -> None:
         """As an operator does where the database has forgotten and no leader lives: the newest
-        that any replica has promised."""
+        that any replica has promised, in an epoch above all promises."""
         promises = [node.disk.promise for node in self.nodes.values()]
         newest = max(promises, key=lambda promise: promise.in_sync_version)
         self.database.row = ShardRow(
-            max(promise.term for promise in promises),
+            Term(max(promise.term.epoch for promise in promises) + 1, 0),
             None,
             newest.in_sync,
             newest.in_sync_version,

@@ -1,8 +1,9 @@
 """What a send gives back, and what is read from the answers that say it. Pure."""
 
 import json
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
 
 from curlew_client.errors import CurlewError
 from curlew_client.wire.bodies import shown_body
@@ -84,7 +85,35 @@ def result_of(answer: Answer, topic: str, url: str) -> SendResult:
         raise error_of(answer, url) from None
 
 
-def results_of(answer: Answer, topic: str, count: int, url: str) -> list[SendResult | CurlewError]:
+class FrameResults(Sequence[SendResult]):
+    """The results of a frame, which follow one another; each is made when it is asked for."""
+
+    __slots__ = ("_count", "_first")
+
+    def __init__(self, first: SendResult, count: int) -> None:
+        self._first = first
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> SendResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[SendResult]: ...
+
+    def __getitem__(self, index: int | slice) -> SendResult | list[SendResult]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(self._count)[index]]
+        step = range(self._count)[index]
+        first = self._first
+        return replace(first, queue_offset=(first.queue_offset or 0) + step)
+
+
+def results_of(
+    answer: Answer, topic: str, count: int, url: str
+) -> Sequence[SendResult | CurlewError]:
     """One result, or error, for each of `count` messages of a batch."""
     if answer.status not in {200, 201, 202, 207}:
         raise error_of(answer, url)
@@ -101,10 +130,8 @@ def results_of(answer: Answer, topic: str, count: int, url: str) -> list[SendRes
     first, queue_id = shown["first_queue_offset"], shown["queue_id"]
     stored_ms = shown["store_time_ms"]
     is_duplicate, is_safe = _is_duplicate(answer), answer.status != 202
-    return [
-        SendResult(topic, None, queue_id, first + step, stored_ms, is_duplicate, is_safe)
-        for step in range(count)
-    ]
+    first_result = SendResult(topic, None, queue_id, first, stored_ms, is_duplicate, is_safe)
+    return FrameResults(first_result, count)
 
 
 def _result(shown: dict[str, Any], topic: str, status: int) -> SendResult:

@@ -1,7 +1,7 @@
 """Sends the batches of `send_async` from an event loop, and tells their futures."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -93,7 +93,7 @@ class AsyncBatcher:
                 if not waiter.done():
                     waiter.set_result(None)
 
-    async def _results_of(self, batch: Batch) -> list[SendResult | CurlewError] | CurlewError:
+    async def _results_of(self, batch: Batch) -> Sequence[SendResult | CurlewError] | CurlewError:
         session = self._session
         messages, topic = batch.messages, batch.key.topic
         timeout_s, retries = session.timeout_s, session.options.async_retries

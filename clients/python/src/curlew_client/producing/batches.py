@@ -9,7 +9,7 @@ Thread-safe: threads add, and one event loop sends.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, NamedTuple
 
@@ -44,12 +44,12 @@ class Batch:
         self.opened_s = opened_s
         self.messages: list[Message] = []
         self.size = 0
-        self.results: list[SendResult | CurlewError] | CurlewError | None = None
+        self.results: Sequence[SendResult | CurlewError] | CurlewError | None = None
         self._lock = threading.Lock()
         self._event: threading.Event | None = None
         self._callbacks: list[Callable[[], object]] = []
 
-    def resolve(self, results: list[SendResult | CurlewError] | CurlewError) -> None:
+    def resolve(self, results: Sequence[SendResult | CurlewError] | CurlewError) -> None:
         """What became of the messages. Callbacks run in this thread."""
         with self._lock:
             self.results = results

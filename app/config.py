@@ -92,6 +92,8 @@ class Config:
     quota_topic_bytes_out_per_second: int = 0
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and networks of proxies whose X-Forwarded-For and -Proto are believed."""
+    hooks: tuple[str, ...] = ()
+    """Names of the plug-ins that are on, in their order."""
     trace_hours: int = 72
     """How long the trails of messages are kept."""
     audit_days: int = 400
@@ -161,6 +163,13 @@ def _number(low: int, high: int) -> Kind:
         return value
 
     return Kind(parse, f"{low} to {high}")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(each.strip() for each in text.split(",") if each.strip())
+    if len(set(names)) < len(names):
+        raise ValueError("each name once")
+    return names
 
 
 def _number_or_zero(low: int, high: int) -> Kind:
@@ -299,6 +308,10 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         "Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.",
     ),
     "access_log": Setting(_BOOLEAN, "Log every request as one line of JSON."),
+    "hooks": Setting(
+        Kind(_names, "names of entry points, with commas"),
+        "Plug-ins that are asked about sends, and told of sends and settles.",
+    ),
     "trace_hours": Setting(_number(1, 24 * 365), "Hours that the trails of messages are kept."),
     "audit_days": Setting(_number(1, 36_500), "Days that entries of the audit are kept."),
     "log_level": Setting(

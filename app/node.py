@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from app.broker import Broker, BrokerConfig
+from app.broker.hooks.hook_loading import load_hooks
+from app.broker.hooks.hooks import Hooks, NamedHook, UnusableHook
 from app.cluster import ClusterConfig, DatabaseFull, Metadata, sqlite_file_of
 from app.config import LOG_CACHE_MIB_MIN, AuthMode, Config, ConfigError
 from app.domain.access.keys import NewKey, key_id_of
@@ -109,14 +111,16 @@ class Node:
     ) -> Self:
         """Open store, metadata and broker, then start the services.
 
-        Raises `UnusableCertificate`, `DataDirectoryUnusable`, `StoreLocked`, `StoreUnusable` or
-        `MetadataUnavailable`; the last one also when the metadata belongs to another store.
+        Raises `ConfigError` for a hook, `UnusableCertificate`, `DataDirectoryUnusable`,
+        `StoreLocked`, `StoreUnusable` or `MetadataUnavailable`; the last one also when the metadata
+        belongs to another store.
         """
         limits = replace(limits or config.limits)  # of this node alone: they may change
         clock = clock or SystemClock()
         narrow_files(config)
         tls = TlsFiles.of(config.tls_cert_file, config.tls_key_file, config.tls_client_ca_file)
         secret_key = SecretKey.of(config.secret_key_file)
+        hooks = _hooks_of(config)
         async with AsyncExitStack() as stack:
             # Before the store, which is made where there is none: no metadata, no store.
             metadata = await Metadata.open(
@@ -141,6 +145,7 @@ class Node:
                     auto_create_topics=config.auto_create_topics,
                     auto_create_groups=config.auto_create_groups,
                 ),
+                hooks,
             )
             stack.push_async_callback(broker.stop)
             node = cls(config, limits, clock, store, metadata, broker, stack)
@@ -456,3 +461,13 @@ def _certificate_service(tls: TlsFiles) -> Service:
 def _log_failure(error: CurlewError | None) -> None:
     if error is not None:
         _LOG.error("a flush failed: %s", error.detail)
+
+
+def _hooks_of(config: Config) -> list[NamedHook]:
+    """The plug-ins that are on. Raises `ConfigError`."""
+    try:
+        hooks = load_hooks(config.hooks)
+        Hooks(hooks)
+    except UnusableHook as error:
+        raise ConfigError(f"hooks: {error}") from error
+    return hooks

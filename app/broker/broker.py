@@ -6,6 +6,7 @@ read back first, who is told last. Event loop only.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, Self
 
@@ -29,6 +30,7 @@ from app.broker.groups.groups import Groups
 from app.broker.groups.members import Members
 from app.broker.groups.offset_admin import OffsetAdmin
 from app.broker.health import Health
+from app.broker.hooks.hooks import Hooks, NamedHook
 from app.broker.insight.delivery_status import DeliveryStatusReader
 from app.broker.insight.lag import LagReader
 from app.broker.jobs import Jobs
@@ -93,6 +95,7 @@ class Broker:
         self._gate = context.gate
         self.made_by_use = context.made_by_use
         self.statistics = context.statistics
+        self.hooks = context.hooks
         self.clients = Clients(context.metadata, context.clock, limits)
         self._readers = context.readers
         self.loop_lag = LoopLag()
@@ -169,14 +172,21 @@ class Broker:
 
     @classmethod
     async def open(
-        cls, store: Store, metadata: Metadata, clock: Clock, limits: Limits, config: BrokerConfig
+        cls,
+        store: Store,
+        metadata: Metadata,
+        clock: Clock,
+        limits: Limits,
+        config: BrokerConfig,
+        hooks: Sequence[NamedHook] = (),
     ) -> Self:
         """Make a broker and start it. Raises `MetadataUnavailable`."""
         keys = HandleKeys(
             await metadata.secret(RECEIPT_KEY_NAME), await metadata.secret(RECALL_KEY_NAME)
         )
         readers = ThreadPoolExecutor(config.reader_threads, "broker-reader")
-        broker = cls(Context(store, metadata, clock, limits, config, readers), keys)
+        context = Context(store, metadata, clock, limits, config, readers, hooks=Hooks(hooks))
+        broker = cls(context, keys)
         await broker.start()
         return broker
 
@@ -236,6 +246,7 @@ class Broker:
         self.long_polls.close()
         self.request_reply.close()
         self.streams.close()
+        self.hooks.close()
         self.members.notifier.close()
         await self.jobs.stop()
         await self.schedules.stop()

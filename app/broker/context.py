@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from app.broker.config import BrokerConfig
 from app.broker.figures.traffic_statistics import Statistics
+from app.broker.hooks.hooks import Hooks
 from app.broker.ports import Metadata, Store
 from app.domain.clock import Clock
 from app.domain.errors import ShuttingDown
@@ -58,6 +59,7 @@ class Context:
     readers: Executor
     """Threads for reads that wait for the disk."""
     gate: Gate = field(default_factory=Gate)
+    hooks: Hooks = field(default_factory=Hooks)
     statistics: Statistics = field(init=False)
     made_by_use: MadeByUse = field(init=False)
 

@@ -150,6 +150,18 @@ TOPIC_BYTES_FRESH_S = 5
 """How old the figure of a topic's stored bytes may be to which its `max_stored_bytes` is held; what
 was sent since is added."""
 
+HOOK_BUDGET_MS_MAX = 5_000
+"""The longest time that a hook may ask for: a send waits for it."""
+
+HOOK_THREADS_MAX = 4
+"""Calls of a hook at a time; of those that do not return, too."""
+
+HOOK_EVENTS_PENDING_MAX = 10_000
+"""What a hook is to be told of and has not been: more is not told."""
+
+HOOK_REASON_CHARS_MAX = 500
+"""Of why a hook refuses a send; more is cut."""
+
 NODES_KEPT_MAX = 256
 """Rows of nodes that registered once; of more, those that were not seen for longest go."""
 
@@ -161,6 +173,10 @@ FIXED_LIMITS: Final[Mapping[str, int]] = {
     "namespaces_max": NAMESPACES_MAX,
     "nodes_kept_max": NODES_KEPT_MAX,
     "topic_rate_max": TOPIC_RATE_MAX,
+    "hook_budget_ms_max": HOOK_BUDGET_MS_MAX,
+    "hook_threads_max": HOOK_THREADS_MAX,
+    "hook_events_pending_max": HOOK_EVENTS_PENDING_MAX,
+    "hook_reason_chars_max": HOOK_REASON_CHARS_MAX,
     "metric_labels_max": METRIC_LABELS_MAX,
     "clients_listed_max": CLIENTS_LISTED_MAX,
     "max_poll_interval_ms_min": MAX_POLL_INTERVAL_MS_MIN,

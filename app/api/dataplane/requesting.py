@@ -27,6 +27,7 @@ from app.api.formats.wire import ReplyAnswer, RequestAnswer, encode_line
 from app.api.http.errors import InvalidBody, NotAcceptable, UnsupportedFeature
 from app.api.http.parameters import Query, parse_query, refuse_unknown
 from app.api.http.request_context import ClientGone, Headers, RequestContext, body_too_large
+from app.api.telemetry.hook_calls import ask_hooks, tell_hooks
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
 from app.broker.produce.request_reply import Replied
@@ -72,6 +73,7 @@ class Requesting:
         (message, queue_id, _), flush = await self._read(
             exchange, REQUEST_HEADERS, _encoded(given, own=False)
         )
+        await ask_hooks(self._broker, exchange, "request", topic, lambda: (message,))
         statistics = self._broker.statistics
         figures = statistics.topic(topic)
         try:
@@ -88,6 +90,7 @@ class Requesting:
             raise
         self._traffic.taken_in(1, len(message.body))
         statistics.stored(topic, figures, 1, len(message.body))
+        tell_hooks(self._broker, exchange, topic, replied.sent)
         body = replied.reply.message.body
         self._traffic.sent_out(1, len(body))
         if is_raw:

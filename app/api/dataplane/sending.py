@@ -59,13 +59,20 @@ from app.api.http.errors import (
 from app.api.http.parameters import Query
 from app.api.http.request_context import Headers, RequestContext, batch_too_large, body_too_large
 from app.api.telemetry.callers import note_sent
+from app.api.telemetry.hook_calls import (
+    ask_hooks,
+    frame_messages,
+    good_messages,
+    tell_hooks,
+)
 from app.api.telemetry.request_metrics import RequestMetrics
-from app.api.telemetry.send_traces import Stored, trace_send
+from app.api.telemetry.send_traces import Stored, name_client, trace_send
 from app.api.telemetry.slow_puts import SLOW_PUT_S, SlowPuts
 from app.broker import Broker
 from app.broker.dedup.deduplicator import Once
 from app.broker.dedup.tokens import Claim
 from app.broker.figures.counters import TopicFigures
+from app.broker.hooks.hook_contract import SendKind
 from app.broker.produce.send_deadlines import Deadline
 from app.broker.results import BatchItem, SendResult
 from app.broker.tracing.trace_notes import TraceKind
@@ -113,6 +120,7 @@ class Sending:
             or exchange.scope["query_string"]
             or kind != "raw"
             or not _SPECIAL_HEADERS.isdisjoint(headers)
+            or self._broker.hooks.is_on
         ):
             await in_task()
             await self._send_with_options(exchange, topic, kind, content_type)
@@ -131,17 +139,19 @@ class Sending:
         self, exchange: RequestContext, topic: str, kind: media.BodyKind, content_type: str | None
     ) -> None:
         """A send that says more than its body does."""
-        headers = exchange.headers
+        limits, headers = self._limits, exchange.headers
         options = read_send_options(exchange.mq_headers, headers, exchange.query)
+        name_client(exchange, options.client_id)
         if VERSION_HEADER in headers and kind == "raw":
             _take_event(exchange, options)
-        limits = self._limits
         limit = limits.body_bytes_max if kind == "raw" else limits.batch_bytes_max
         body = await read_unpacked(exchange, limit, limits, body_too_large)
         message, queue_id, due = message_to_send(kind, content_type, body, options)
         preferences = preferences_of(exchange)
         claim = await claim_of(options, exchange, body)
         preparation = preparation_of(options)
+        asked: SendKind = "message" if preparation is None else "transaction"
+        await ask_hooks(self._broker, exchange, asked, topic, lambda: (message,))
         if preparation is not None:
             refuse_with_transaction(claim is not None, "a claim to be stored once")
             refuse_with_transaction(due is not None, "a delay")
@@ -252,6 +262,7 @@ class Sending:
                 "CloudEvents in headers are sent one by one", hint=f"send a batch as {EVENTS}"
             )
         options = read_batch_options(exchange.mq_headers, parameters)
+        name_client(exchange, options.client_id)
         spread = parameters.flag("spread")
         preferences = preferences_of(exchange)
         if ASYNC in preferences:
@@ -297,6 +308,8 @@ class Sending:
         options: SendOptions,
         preferences: frozenset[str],
     ) -> None:
+        messages = partial(frame_messages, body, topic, self._limits)
+        await ask_hooks(self._broker, exchange, "frame", topic, messages)
         figures = self._broker.statistics.topic(topic)
         began_s = perf_counter()
         claim = await claim_of(options, exchange, body)
@@ -347,6 +360,7 @@ class Sending:
         if not entries:
             raise InvalidBody("the batch has no messages", hint='send {"messages":[…]}')
         items = [entry.item for entry in entries]
+        await ask_hooks(self._broker, exchange, "batch", topic, partial(good_messages, items))
         figures = self._broker.statistics.topic(topic)
         deadline = self._deadline_of(options)
         began_s = perf_counter()
@@ -424,6 +438,7 @@ class Sending:
             if figures is not None:
                 figures.put(count, size, None)
             note_sent(self._broker.clients, exchange, topic, count)
+            tell_hooks(self._broker, exchange, topic, stored)
         await exchange.answer_empty(202, [])
 
     def _deadline_of(self, options: SendOptions) -> Deadline:
@@ -459,6 +474,8 @@ class Sending:
             if figures is not None:
                 figures.put(count, size, seconds)
             note_sent(self._broker.clients, exchange, topic, count)
+            if self._broker.hooks.is_on:
+                tell_hooks(self._broker, exchange, topic, stored)
             if seconds > SLOW_PUT_S:
                 read_s = began_s - exchange.began_s
                 self._slow_puts.note(self._broker.store, topic, count, size, read_s, seconds)

@@ -1,6 +1,7 @@
 """Settling over HTTP: by receipt handle, many at once or one by its URL; acks also with sends."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -34,10 +35,11 @@ from app.api.http.errors import InvalidBody, entry_problem, render_problem
 from app.api.http.parameters import Query, agreed, duration_ms_of
 from app.api.http.request_context import RequestContext, batch_too_large
 from app.api.naming.request_namespace import stored
+from app.api.telemetry.hook_calls import ask_hooks, good_messages, tell_hooks
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker, results
-from app.broker.results import AckedAndSent, BatchItem, Extend, Nack, Send
-from app.domain.errors import BatchTooLarge, IllegalInvisibleTime, InvalidRequest
+from app.broker.results import AckedAndSent, BatchItem, Extend, Nack, Send, SendResult
+from app.domain.errors import BatchTooLarge, CurlewError, IllegalInvisibleTime, InvalidRequest
 from app.domain.limits import Limits
 
 RECEIPT_PARAMETERS: Final = frozenset(
@@ -135,6 +137,7 @@ class Settling:
             Send(stored("topic", each.topic), entry.item)
             for each, entry in zip(body.sends, entries, strict=True)
         ]
+        await self._ask_hooks(exchange, sends)
         figures = self._broker.statistics.group(group, topic)
         done = await self._broker.ack_and_produce.ack_and_send(topic, group, body.acks, sends)
         if figures is not None:
@@ -143,6 +146,7 @@ class Settling:
         answer = _answer_of(done, entries)
         if done.refused is None:
             self._count(sends)
+            self._tell_hooks(exchange, done.sends)
             await exchange.answer(200, [media.JSON_HEADER], encode_line(answer))
             return
         status, headers, problem = render_problem(
@@ -153,6 +157,13 @@ class Settling:
         )
         await exchange.answer(status, headers, problem)
 
+    async def _ask_hooks(self, exchange: RequestContext, sends: Sequence[Send]) -> None:
+        """Topic by topic; one that may not be sent forbids the step."""
+        topics = dict.fromkeys(send.topic for send in sends)
+        for topic in topics if self._broker.hooks.check_sends else ():
+            items = [send.item for send in sends if send.topic == topic]
+            await ask_hooks(self._broker, exchange, "step", topic, partial(good_messages, items))
+
     def _count(self, sends: Sequence[Send]) -> None:
         """Messages that were stored together with acks."""
         statistics = self._broker.statistics
@@ -161,6 +172,13 @@ class Settling:
                 size = len(item.message.body)
                 self._traffic.taken_in(1, size)
                 statistics.stored(topic, statistics.topic(topic), 1, size)
+
+    def _tell_hooks(
+        self, exchange: RequestContext, stored: Sequence[SendResult | CurlewError]
+    ) -> None:
+        for each in stored if self._broker.hooks.hear_sends else ():
+            if isinstance(each, SendResult):
+                tell_hooks(self._broker, exchange, each.topic, each)
 
     async def _read(self, exchange: RequestContext, limit: int | None = None) -> bytes:
         Query(exchange.query, _NO_PARAMETERS)

@@ -24,7 +24,9 @@ DUPLICATE: Final = (b"mq-duplicate", b"true")
 
 _QUOTED: Final = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _BARE: Final = re.compile(r"[!#-\[\]-~]+")
-_HOW_IT_IS_ASKED: Final = frozenset({"timeout", "one_way", "forward", "read", "namespace"})
+_HOW_IT_IS_ASKED: Final = frozenset(
+    {"timeout", "one_way", "client_id", "forward", "read", "namespace"}
+)
 """Aliases of headers that are no part of what is asked for: how long somebody waits, and how the
 request finds its node and its names. A repetition may say them otherwise."""
 _HEADERS_LEFT_OUT: Final = frozenset(

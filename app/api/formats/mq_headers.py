@@ -17,6 +17,7 @@ from app.api.http.errors import UnknownParameter, UnsupportedFeature, did_you_me
 from app.api.http.parameters import Query, agreed, flag_of, integer_of, timeout_s_of
 from app.api.http.request_context import Headers
 from app.domain.errors import IllegalProperty, InvalidRequest
+from app.domain.limits import NAME_CHARS_MAX
 from app.domain.message import FLAG_MAX, FLAG_MIN
 from app.domain.positions import FlushMode, TimestampMs
 
@@ -35,6 +36,7 @@ MESSAGE_HEADERS: Final = {
     b"mq-durability": "durability",
     b"mq-timeout": "timeout",
     b"mq-one-way": "one_way",
+    b"mq-client-id": "client_id",
     b"mq-delay": "delay",
     b"mq-deliver-at": "deliver_at_ms",
     b"mq-transaction": "transaction",
@@ -52,6 +54,7 @@ BATCH_HEADERS: Final = {
     b"mq-durability": "durability",
     b"mq-timeout": "timeout",
     b"mq-one-way": "one_way",
+    b"mq-client-id": "client_id",
     b"mq-producer-id": "producer_id",
     b"mq-producer-epoch": "producer_epoch",
     b"mq-producer-seq": "producer_seq",
@@ -84,6 +87,8 @@ class SendOptions:
     timeout_s: float | None = None
     """Seconds that the sender waits for the medium."""
     one_way: bool | None = None
+    client_id: str | None = None
+    """Who sends, for lists and traces; no part of the message."""
     """Nobody waits for what becomes of it."""
     delay: str | None = None
     deliver_at: str | None = None
@@ -113,6 +118,8 @@ class SendOptions:
             self._set(alias, "timeout_s", timeout_s_of(text))
         elif alias == "one_way":
             self._set(alias, alias, flag_of(alias, text))
+        elif alias == "client_id":
+            self._set(alias, alias, client_id_of(text))
         else:
             self._set(alias, "deliver_at" if alias == "deliver_at_ms" else alias, text)
 
@@ -123,6 +130,16 @@ class SendOptions:
         """Set a field; `InvalidRequest` when another value was given before."""
         known = getattr(self, field_name)
         setattr(self, field_name, value if known is None else agreed(alias, known, value))
+
+
+def client_id_of(text: str) -> str:
+    """What a client calls itself."""
+    if not 1 <= len(text) <= NAME_CHARS_MAX:
+        raise InvalidRequest(
+            f"client_id has {len(text)} characters; it must have 1 to {NAME_CHARS_MAX}",
+            fields={"parameter": "client_id"},
+        )
+    return text
 
 
 def put_property(properties: dict[str, str], name: str, text: str) -> None:

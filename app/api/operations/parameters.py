@@ -44,7 +44,10 @@ PARAMETERS: Final[dict[str, tuple[Json, str]]] = {
         "what to do with the lease",
     ),
     "at": (TEXT, "where to start: earliest, latest (the default), or epoch milliseconds"),
-    "client_id": (_text(NAME_CHARS_MAX), "who receives: for the group's max_in_flight_per_member"),
+    "client_id": (
+        _text(NAME_CHARS_MAX),
+        "what the client calls itself: for lists, traces and max_in_flight_per_member",
+    ),
     "attempt_id": (
         _text(ATTEMPT_ID_CHARS_MAX),
         "the same id returns the same messages, so a lost answer loses nothing",

@@ -145,6 +145,7 @@ def _state(sources: Sources) -> Iterator[Family]:
         broker.message_trace.dropped,
     )
     yield from _remembered(sources)
+    yield from _hooks(broker)
     yield from _waiting(sources.dead_letters)
     yield from _as_rocketmq(sources)
     yield Family(
@@ -161,6 +162,27 @@ def _state(sources: Sources) -> Iterator[Family]:
     )
     yield one(
         "curlew_storage_pending_bytes", "gauge", "Bytes not yet written.", store.pending_bytes
+    )
+
+
+def _hooks(broker: Broker) -> Iterator[Family]:
+    """Of those that are on."""
+    calls = broker.hooks.calls
+    yield Family(
+        "curlew_hook_calls_total",
+        "counter",
+        "Calls of hooks by point and result: ok, refused, raised, late, busy.",
+        [
+            (f'{{hook="{each.name}",point="{point}",result="{result}"}}', count)
+            for each in calls
+            for (point, result), count in sorted(each.counts.items())
+        ],
+    )
+    yield Family(
+        "curlew_hook_events_dropped_total",
+        "counter",
+        "Sends and settles that a hook was not told of, because it was too slow.",
+        [(f'{{hook="{each.name}"}}', each.dropped) for each in calls],
     )
 
 

@@ -1,6 +1,6 @@
 """What the trace of a message tells of its producer: notes of requests that stored messages."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from app.api.http.request_context import RequestContext
@@ -32,46 +32,51 @@ def trace_send(
             client = exchange.scope.get("client")
             trace.sent_one((topic, stored[2], offset, stored[4], seconds, client))
         return
-    if not trace.is_kept(topic):
-        return
-    producer = producer_in(exchange)
+    if trace.is_kept(topic):
+        producer = producer_in(exchange)
+        for queue_id, first, count, at_ms in runs_in(stored):
+            if first >= 0:
+                trace.sent((kind, topic, queue_id, first, count, at_ms, seconds, producer))
+
+
+def runs_in(stored: Stored) -> Iterator[tuple[int, int, int, int]]:
+    """Queue id, first offset (-1: delayed), count and store time of what a request has stored:
+    neighbours in a queue together."""
     if isinstance(stored, SendResult):
-        _, _, queue_id, offset, at_ms, _, _ = stored
-        if offset >= 0:
-            trace.sent((kind, topic, queue_id, offset, 1, at_ms, seconds, producer))
+        yield stored.queue_id, stored.queue_offset, 1, stored.store_time_ms
     elif isinstance(stored, FrameResult):
-        count = stored.count - stored.delayed_count
-        place = stored.queue_id, stored.first_queue_offset, count
-        if count:
-            trace.sent((kind, topic, *place, stored.store_time_ms, seconds, producer))
+        placed = stored.count - stored.delayed_count
+        if placed:
+            yield stored.queue_id, stored.first_queue_offset, placed, stored.store_time_ms
+        if stored.delayed_count:
+            yield stored.queue_id, -1, stored.delayed_count, stored.store_time_ms
     else:
-        _trace_batch(trace, stored, seconds, producer, kind)
+        yield from _runs_in_batch(stored)
 
 
-def _trace_batch(
-    trace: MessageTrace,
+def _runs_in_batch(
     results: Sequence[SendResult | CurlewError],
-    seconds: float,
-    producer: Producer,
-    kind: TraceKind,
-) -> None:
-    """Neighbours in a queue are one send."""
-    runs: dict[tuple[str, int], tuple[int, int, int]] = {}
+) -> Iterator[tuple[int, int, int, int]]:
+    runs: dict[int, tuple[int, int, int]] = {}
     for result in results:
         if isinstance(result, CurlewError):
             continue
-        _, topic, queue_id, offset, at_ms, _, _ = result
-        if offset < 0:
-            continue
-        run = runs.get((topic, queue_id))
-        if run is not None and run[0] + run[1] == offset:
-            runs[topic, queue_id] = run[0], run[1] + 1, run[2]
+        queue_id, offset = result.queue_id, result.queue_offset
+        run = runs.get(queue_id)
+        if run is not None and offset >= 0 and run[0] + run[1] == offset:
+            runs[queue_id] = run[0], run[1] + 1, run[2]
             continue
         if run is not None:
-            trace.sent((kind, topic, queue_id, *run, seconds, producer))
-        runs[topic, queue_id] = offset, 1, at_ms
-    for place, run in runs.items():
-        trace.sent((kind, *place, *run, seconds, producer))
+            yield queue_id, *run
+        runs[queue_id] = offset, 1, result.store_time_ms
+    for queue_id, run in runs.items():
+        yield queue_id, *run
+
+
+def name_client(exchange: RequestContext, client_id: str | None) -> None:
+    """A client that is named in the query is as good as one that is named in a header."""
+    if client_id is not None and not any(name == _CLIENT[0] for name, _ in exchange.mq_headers):
+        exchange.mq_headers.append((_CLIENT[0], client_id.encode("latin-1", "replace")))
 
 
 def producer_in(exchange: RequestContext) -> Producer:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from app.broker.consume.settler import Acks, Settler, Taken, settled_by
+from app.broker.consume.settler import Acks, Settler, Taken, settled_by, tell_hooks
 from app.broker.context import Context
 from app.broker.delays.delayed_sends import DelayedSends
 from app.broker.groups.groups import Groups
@@ -40,6 +40,7 @@ class AckAndProduce:
         self._metadata = context.metadata
         self._check_open = context.gate.check_for_sends
         self._note_settled = note_settled
+        self._hooks = context.hooks
         self._store = context.store
         self._clock = context.clock
         self._settler = settler
@@ -65,6 +66,7 @@ class AckAndProduce:
         done = await self._carry_out(subscription, flush, acks, sends)
         if done.refused is None:
             self._note_settled(done.acks)
+            tell_hooks(self._hooks, topic, group, done.acks)
         return done
 
     async def _carry_out(

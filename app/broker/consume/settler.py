@@ -19,6 +19,8 @@ from app.broker.consume.releases import Releases
 from app.broker.context import Context
 from app.broker.failures.failed_deliveries import FailedDeliveries, FailedDelivery
 from app.broker.groups.groups import Groups
+from app.broker.hooks.hook_contract import SettledHandle, SettledMessages
+from app.broker.hooks.hooks import Hooks
 from app.broker.journal.append_future import AppendFuture
 from app.broker.leasing.consumer_journal import ConsumerJournal
 from app.broker.leasing.leases import Lease
@@ -74,6 +76,7 @@ class Settler:
         """`note_settled` is called with each answer, for those that count unsettled messages."""
         self._metadata = context.metadata
         self._statistics = context.statistics
+        self._hooks = context.hooks
         self._clock = context.clock
         self._limits = context.limits
         self._check_open = context.gate.check
@@ -140,6 +143,7 @@ class Settler:
             refused = [each for each in results[: len(acks)] if each.error is not None]
             figures.settled(len(acks) - len(refused), len(refused))
         self._note_settled(results)
+        tell_hooks(self._hooks, topic, group, results)
         return results
 
     def names_of(self, handle: str) -> tuple[str, str]:
@@ -500,3 +504,19 @@ def _bad_delay(delay_ms: int, limits: Limits) -> IllegalInvisibleTime:
         hint=f"from 0 to {limits.delay_ms_max} ms",
         fields={"max_ms": limits.delay_ms_max},
     )
+
+
+def tell_hooks(hooks: Hooks, topic: str, group: str, results: Sequence[SettleResult]) -> None:
+    """Of what a request has settled, if any hook hears of that."""
+    if not hooks.hear_settles:
+        return
+
+    def handles() -> list[SettledHandle]:
+        return [
+            SettledHandle(
+                each.receipt_handle, each.action, None if each.error is None else each.error.code
+            )
+            for each in results
+        ]
+
+    hooks.settled(SettledMessages(topic, group, handles))

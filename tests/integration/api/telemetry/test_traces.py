@@ -10,7 +10,12 @@ from app.domain.message import Message
 from tests.support.clients.frames import request_frame
 from tests.support.nodes.node import run_node
 
-SHOP = {"mq-producer-id": "shop-3", "mq-producer-epoch": "1", "mq-producer-seq": "0"}
+SHOP = {
+    "mq-client-id": "shop-3",
+    "mq-producer-id": "lane-1",
+    "mq-producer-epoch": "1",
+    "mq-producer-seq": "0",
+}
 
 
 def receive(http: httpx.Client, topic: str, group: str, **query: Any) -> list[dict[str, Any]]:

@@ -466,8 +466,12 @@ class Sending:
         `count` of 0 it was stored before.
         """
         seconds = perf_counter() - began_s
-        kind = TraceKind.SENT if count else TraceKind.SENT_AGAIN
-        trace_send(self._broker.message_trace, exchange, topic, stored, seconds, kind)
+        trace = self._broker.message_trace
+        if count == 1 and type(stored) is SendResult and not exchange.mq_headers:
+            trace.sent_one(topic, stored, seconds, exchange.scope.get("client"))
+        else:
+            kind = TraceKind.SENT if count else TraceKind.SENT_AGAIN
+            trace_send(trace, exchange, topic, stored, seconds, kind)
         if count:
             self._traffic.taken_in(count, size)
             figures = figures or self._broker.statistics.topic(topic)

@@ -26,12 +26,6 @@ def trace_send(
     kind: TraceKind = TraceKind.SENT,
 ) -> None:
     """Note a request that took the broker so many seconds; nothing where it is not traced."""
-    if kind is TraceKind.SENT and isinstance(stored, SendResult) and not exchange.mq_headers:
-        offset = stored[3]
-        if offset >= 0:
-            client = exchange.scope.get("client")
-            trace.sent_one((topic, stored[2], offset, stored[4], seconds, client))
-        return
     if trace.is_kept(topic):
         producer = producer_in(exchange)
         for queue_id, first, count, at_ms in runs_in(stored):

@@ -20,6 +20,7 @@ from app.broker.context import Context
 from app.broker.journal.append_future import AppendFuture
 from app.broker.journal.cold_reads import ColdReads
 from app.broker.ports import Topic
+from app.broker.results import SendResult
 from app.broker.tracing.trace_notes import (
     PAGE_SHIFT,
     SAMPLED_KINDS,
@@ -128,15 +129,17 @@ class MessageTrace:
                 self._count += 1
                 self._sends.append((kind, topic, queue_id, offset, 1, at_ms, seconds, producer))
 
-    def sent_one(self, single: Single) -> None:
-        """Note a plain send to a topic that is traced: as `sent`, and cheaper."""
-        view = self._metadata.snapshot.topics.get(single[0])
-        if view is None or view.trace is TraceMode.OFF:
+    def sent_one(
+        self, topic: str, result: SendResult, seconds: float, client: tuple[str, int] | None
+    ) -> None:
+        """Note a plain send of one message: as `sent`, and cheaper."""
+        view = self._metadata.snapshot.topics.get(topic)
+        if view is None or view.trace is TraceMode.OFF or result[3] < 0:
             return
         if len(self._singles) >= self._limits.trace_notes_pending_max:
             self.dropped += 1
-        elif view.trace is TraceMode.ON or is_sampled(single[2], _share(view)):
-            self._singles.append(single)
+        elif view.trace is TraceMode.ON or is_sampled(result[3], _share(view)):
+            self._singles.append((topic, result, seconds, client))
 
     def note(
         self,

@@ -12,6 +12,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from app.broker.results import SendResult
+
 PAGE_SHIFT: Final = 10
 SHARE_MAX: Final = 1_000_000
 """Shares of sampled messages are counted in millionths."""
@@ -97,9 +99,9 @@ Send = tuple[TraceKind, str, int, int, int, int, float, Producer]
 store time in ms, seconds that the broker took, producer."""
 
 
-Single = tuple[str, int, int, int, float, Any]
-"""A plain send of one message, put down with what is at hand: topic, queue id, offset, store time
-in ms, seconds, and the address and port of its client, or None."""
+Single = tuple[str, SendResult, float, Any]
+"""A plain send of one message, put down with what is at hand: topic, where it is, seconds, and the
+address and port of its client, or None."""
 
 
 def notes_of_sends(
@@ -107,7 +109,7 @@ def notes_of_sends(
 ) -> Iterator[tuple[Page, Note]]:
     """One note for each page and producer, with what each request took."""
     runs: dict[tuple[str, int, int, str | None], _Run] = {}
-    for topic, queue_id, offset, at_ms, seconds, client in singles:
+    for topic, (_, _, queue_id, offset, at_ms, *_), seconds, client in singles:
         key = topic, queue_id, offset >> PAGE_SHIFT, client[0] if client else None
         entry = _ENTRY.pack(offset & _IN_PAGE, 1, min(round(seconds * 1e6), _MICROS_MAX))
         run = runs.get(key)

@@ -14,16 +14,25 @@ from typing import Final, Self
 from app.api.http.durations import parse_duration_ms
 from app.cluster import ClusterConfig, Metadata, migrate, sqlite_file_of
 from app.config import Config
+from app.domain.access.accounts import PrincipalSettings
+from app.domain.access.actions import Kind
 from app.domain.access.keys import NewKey
-from app.domain.access.roles import Role
+from app.domain.access.policies import check_namespace, read_names
+from app.domain.access.roles import ROLES
 from app.domain.errors import InvalidRequest
 from app.domain.limits import KEY_EXPIRES_MS_MAX
 from app.domain.positions import TimestampMs
-from app.runtime.closed_marker import forget_closed, remember_closed
+from app.runtime.closed_marker import (
+    forget_closed,
+    remember_closed,
+    remember_version,
+    remembered_version,
+)
 from app.runtime.private_files import make_private_directory
 from app.runtime.system_clock import SystemClock
 
 COMMANDS: Final = frozenset({"init", "key", "security"})
+_KINDS: Final = ("topic", "group", "producer")
 
 _Step = Callable[[Metadata], Awaitable[str]]
 
@@ -41,9 +50,20 @@ def add_parsers(
     steps = commands.add_parser("key", help=text, description=text).add_subparsers(
         dest="step", required=True, metavar="STEP"
     )
-    create = steps.add_parser("create", help="a new administrator and its key")
+    create = steps.add_parser("create", help="a new principal and its key")
     create.add_argument("name", help="of whom the key is for, for instance ci")
-    create.add_argument("--role", required=True, choices=[str(Role.ADMIN)])
+    create.add_argument(
+        "--role", required=True, action="append", choices=list(ROLES), help="may be given again"
+    )
+    for kind in _KINDS:
+        create.add_argument(
+            f"--{kind}",
+            action="append",
+            default=[],
+            metavar="PATTERN",
+            help=f"keep it to this {kind}, or with orders-* to those that begin so; again for more",
+        )
+    create.add_argument("--namespace", default="", help="bind it to this one")
     rotate = steps.add_parser("rotate", help="a second key; the first works until it is revoked")
     rotate.add_argument("name")
     for parser in (create, rotate):
@@ -55,11 +75,14 @@ def add_parsers(
     revoke.add_argument("--key", metavar="ID", help="only this one")
     for parser in (create, rotate, listing, revoke):
         add_settings(parser)
-    text = "ask nobody for a key any more, and forget all keys; restart the node afterwards"
     security = commands.add_parser("security", help="whether keys are needed").add_subparsers(
         dest="step", required=True, metavar="STEP"
     )
-    add_settings(security.add_parser("open", help=text, description=text))
+    for name, text in (
+        ("open", "ask nobody for a key any more, and forget all keys; restart the node afterwards"),
+        ("accept", "let a database count that is an older copy, with the keys that it has"),
+    ):
+        add_settings(security.add_parser(name, help=text, description=text))
 
 
 def _add_key_file(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +106,16 @@ async def run(options: argparse.Namespace, config: Config) -> str:
 
 async def _carry_out(options: argparse.Namespace, config: Config, metadata: Metadata) -> str:
     principals = metadata.principals
+    principals.changes.known_version = remembered_version(config.data_dir)
+    try:
+        return await _step(options, config, metadata)
+    finally:
+        await principals.refresh()
+        remember_version(config.data_dir, principals.keyring.version)
+
+
+async def _step(options: argparse.Namespace, config: Config, metadata: Metadata) -> str:
+    principals = metadata.principals
     step = options.command if options.command == "init" else f"{options.command} {options.step}"
     if step == "key list":
         return await _listing(metadata)
@@ -93,16 +126,27 @@ async def _carry_out(options: argparse.Namespace, config: Config, metadata: Meta
         gone = await principals.open_to_anybody()
         forget_closed(config.data_dir)
         return f"Keys forgotten: {gone}. After a restart the node asks nobody for a key.\n"
+    if step == "security accept":
+        await principals.accept()
+        return "The keys and policies of this database count from now on.\n"
     with _KeyPlace(options.key_file) as place:
         if step == "init":
             key = await principals.make_first()
         else:
             expires_ms = _expiry(options.expires)
-            make = principals.create if step == "key create" else principals.rotate
-            key = await make(options.name, expires_ms)
+            if step == "key create":
+                key = await principals.create(options.name, _settings(options), expires_ms)
+            else:
+                key = await principals.rotate(options.name, expires_ms)
         place.put(key)
     remember_closed(config.data_dir)
     return place.said
+
+
+def _settings(options: argparse.Namespace) -> PrincipalSettings:
+    patterns = [read_names(Kind(kind), text) for kind in _KINDS for text in getattr(options, kind)]
+    namespace = check_namespace(options.namespace)
+    return PrincipalSettings(tuple(dict.fromkeys(options.role)), tuple(patterns), namespace)
 
 
 class _KeyPlace:
@@ -144,11 +188,18 @@ class _KeyPlace:
 
 
 async def _listing(metadata: Metadata) -> str:
-    lines = [f"{'PRINCIPAL':20} {'KEY':13} {'CREATED':16} EXPIRES"]
-    for key in await metadata.principals.keys():
-        expires = "never" if key.expires_ms is None else _day(key.expires_ms)
-        note = "" if key.is_live else " (expired)"
-        lines.append(f"{key.principal:20} {key.key_id:13} {_day(key.created_ms)} {expires}{note}")
+    lines = [f"{'PRINCIPAL':20} {'ROLES':10} {'KEY':13} {'CREATED':16} {'LAST USED':16} EXPIRES"]
+    for account in await metadata.principals.accounts():
+        roles = ",".join(account.settings.roles) or "-"
+        start = f"{account.name:20} {roles:10}"
+        for key in account.keys:
+            used = "-" if key.last_used_ms is None else _day(key.last_used_ms)
+            expires = "never" if key.expires_ms is None else _day(key.expires_ms)
+            note = "" if key.is_live else " (expired)"
+            row = f"{key.key_id:13} {_day(key.created_ms)} {used:16} {expires}{note}"
+            lines.append(f"{start} {row}")
+        if not account.keys:
+            lines.append(f"{start} no key")
     return "\n".join(lines) + "\n"
 
 

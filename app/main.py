@@ -48,6 +48,7 @@ def create_app(node: Node, connections: Connections | None = None) -> ASGIApp:
         trusted_proxies=node.config.trusted_proxies,
         configuration=node.running,
         credentials=Credentials(node.metadata.principals, node.clock),
+        audit=node.metadata.audit,
         quotas=quotas_of(node),
         failures=None if connections is None else connections.failures,
     )

@@ -16,8 +16,9 @@ from typing import Final, Self
 from app.broker import Broker, BrokerConfig
 from app.broker.hooks.hook_loading import load_hooks
 from app.broker.hooks.hooks import Hooks, NamedHook, UnusableHook
-from app.cluster import ClusterConfig, DatabaseFull, Metadata, sqlite_file_of
+from app.cluster import ClusterConfig, DatabaseFull, Metadata, regressed, sqlite_file_of
 from app.config import LOG_CACHE_MIB_MIN, AuthMode, Config, ConfigError
+from app.domain.access.keyring import Keyring
 from app.domain.access.keys import NewKey, key_id_of
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError, StateConflict
@@ -25,7 +26,12 @@ from app.domain.limits import DEFAULT_RETENTION_MS, MIB, Limits
 from app.domain.names import TRACE_TOPIC, dead_letter_topic, retry_topic
 from app.domain.shortages import HINTS, shortage_of
 from app.running_config import RunningConfig
-from app.runtime.closed_marker import is_closed_here, remember_closed
+from app.runtime.closed_marker import (
+    is_closed_here,
+    remember_closed,
+    remember_version,
+    remembered_version,
+)
 from app.runtime.machine import gives_free_memory_back, memory_bytes
 from app.runtime.private_files import (
     everything_in,
@@ -53,6 +59,9 @@ RETENTION_SECONDS: Final = 10.0
 
 KEYS_SECONDS: Final = 1.0
 """How late, with what the look-up takes, a key that was made or revoked elsewhere is known."""
+
+LAST_USE_SECONDS: Final = 60.0
+"""How exactly the last use of a key is known."""
 
 REFRESH_SECONDS: Final = 1.0
 """How late, with what the look-up takes, a change that was made on another node is seen."""
@@ -131,6 +140,7 @@ class Node:
             metadata.audit.write_as(None, secret_key)
             await _admit_administrator(config, metadata)
             _close_if_closed(config, metadata)
+            _refuse_older_copy(config, metadata)
             store = _open_store(config, limits, clock)
             stack.callback(store.close)
             address = f"{config.host}:{config.port}"
@@ -178,6 +188,7 @@ class Node:
             Service("retention", RETENTION_SECONDS, self.apply_retention),
             Service("metadata refresh", REFRESH_SECONDS, self._refresh),
             Service("keys", KEYS_SECONDS, self._refresh_keys),
+            Service("last use of keys", LAST_USE_SECONDS, self._write_last_use),
             Service("heartbeat", HEARTBEAT_SECONDS, self._heartbeat),
             Service("denials", DENIALS_SECONDS, self._write_denials),
             Service("audit", AUDIT_SECONDS, self._expire_audit),
@@ -283,14 +294,26 @@ class Node:
     async def _refresh_keys(self) -> None:
         """Hear of new and revoked keys. Without the database those that are known go on."""
         principals = self.metadata.principals
-        was_closed = principals.keyring.is_closed
+        before = principals.keyring
         try:
             await principals.refresh()
         except CurlewError as error:
             _LOG.warning("the keys are not refreshed: %s", error.detail)
             return
-        if principals.keyring.is_closed and not was_closed:
-            remember_closed(self.config.data_dir)
+        self.broker.health.policy_problem = (
+            None
+            if principals.regressed_to is None
+            else "the metadata database is an older copy: its keys and policies are not taken over"
+        )
+        if principals.keyring is not before:
+            _remember(self.config, principals.keyring)
+
+    async def _write_last_use(self) -> None:
+        """Note which keys were shown. Without the database it is not known, and nothing else."""
+        try:
+            await self.metadata.principals.write_last_use()
+        except CurlewError as error:
+            _LOG.warning("the last uses of keys are not written: %s", error.detail)
 
     async def _write_denials(self) -> None:
         """Without the database they are lost, as they are where there are too many."""
@@ -393,12 +416,32 @@ def _close_if_closed(config: Config, metadata: Metadata) -> None:
             "this node asks for keys, and --insecure-anonymous says that it does not; leave it "
             "out, or forget all keys with `curlew security open`"
         )
-    remember_closed(config.data_dir)
     if not principals.keyring.keys:
         _LOG.warning(
             "nobody has a key, and this node asks for one: make the first with `curlew init` and "
             "the settings of this node"
         )
+
+
+def _refuse_older_copy(config: Config, metadata: Metadata) -> None:
+    """Raise `ConfigError` when this node has seen newer keys and policies than the database has.
+
+    A database without any principal is no copy: it has lost all, and no key can come alive.
+    """
+    principals = metadata.principals
+    known = remembered_version(config.data_dir)
+    principals.changes.known_version = max(principals.changes.known_version, known)
+    if principals.keyring.version < known and principals.keyring.principals:
+        error = regressed(principals.keyring.version, known)
+        raise ConfigError(f"{error.code}: {error.detail}; {error.hint}")
+    _remember(config, principals.keyring)
+
+
+def _remember(config: Config, keyring: Keyring) -> None:
+    """Beside the store: neither the loss of the database nor an old copy of it takes this back."""
+    if keyring.is_closed:
+        remember_closed(config.data_dir)
+    remember_version(config.data_dir, keyring.version)
 
 
 def _open_store(config: Config, limits: Limits, clock: Clock) -> MessageStore:

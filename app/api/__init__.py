@@ -4,8 +4,8 @@
 `Credentials` ask for keys.
 """
 
+from app.api.access.credentials import Credentials
 from app.api.app_factory import build_api
 from app.api.document.openapi import render_document
-from app.api.http.credentials import Credentials
 
 __all__ = ["Credentials", "build_api", "render_document"]

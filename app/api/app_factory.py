@@ -5,7 +5,7 @@ opens or closes anything, and nothing is global but the document, which is the s
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from http import HTTPStatus
 from typing import Final
@@ -14,8 +14,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.api.access.client_owners import ClientOwners
+from app.api.access.credentials import Credentials
+from app.api.access.operation_rights import OperationRights
 from app.api.control.control_plane import build_control_plane
 from app.api.control.dependencies import Services
 from app.api.control.operation_list import OPERATIONS
@@ -23,10 +26,9 @@ from app.api.dataplane.routes import build_router
 from app.api.document.docs_page import POLICY, STATIC, docs_page, page_files
 from app.api.document.openapi import build_document, render_document
 from app.api.gateway import Gateway
-from app.api.http.credentials import Credentials
 from app.api.http.forwarded import Forwarded
 from app.api.http.memory_budget import MemoryBudget
-from app.api.http.request_context import RequestContext
+from app.api.http.request_context import CONTEXT_KEY, RequestContext
 from app.api.ports import Configuration, Metadata
 from app.api.quotas.failures import Failures
 from app.api.quotas.quotas import Quotas
@@ -34,7 +36,10 @@ from app.api.telemetry.callers import note_send_failed
 from app.api.telemetry.metrics import ConnectionCounts
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
+from app.domain.access.actions import Action, Kind
+from app.domain.access.audit import AuditLog
 from app.domain.limits import Limits
+from app.runtime.system_clock import SystemClock
 
 
 def build_api(
@@ -51,6 +56,7 @@ def build_api(
     credentials: Credentials | None = None,
     quotas: Quotas | None = None,
     failures: Failures | None = None,
+    audit: AuditLog | None = None,
 ) -> Gateway:
     """The ASGI application.
 
@@ -60,7 +66,7 @@ def build_api(
     for the metrics. `trusted_proxies` are addresses and networks whose `X-Forwarded-*` headers
     count. `configuration` has the node's settings. `credentials` ask for a key once the node is
     closed; without them it is open. `quotas` bound what one principal or topic may take; `failures`
-    count wrong credentials.
+    count wrong credentials; `audit` is told of what was refused.
     """
     traffic = RequestMetrics()
     pressure = MemoryBudget(limits) if connections is None else connections.pressure
@@ -69,15 +75,20 @@ def build_api(
         broker.statistics.failed(topic, code)
         note_send_failed(broker.clients, exchange, topic)
 
+    rights = _rights(broker, metadata)
+    clock = SystemClock() if credentials is None else credentials.clock
+    owners = ClientOwners(clock, limits)
     control_plane = build_control_plane(
-        Services(broker, metadata, limits, traffic, connections, pressure, configuration)
+        Services(
+            broker, metadata, limits, traffic, connections, pressure, configuration, rights, owners
+        )
     )
     control_plane.router.routes += _documentation_routes()
     if web is not None:
-        control_plane.mount("/ui", web)
+        control_plane.mount("/ui", _for_who_sees_the_cluster(web))
         control_plane.router.routes += [Route("/ui", _to_the_pages), Route("/", _entrance)]
     return Gateway(
-        build_router(broker, limits, traffic),
+        build_router(broker, limits, traffic, rights, owners),
         control_plane,
         header_block_bytes_max=limits.header_block_bytes_max,
         local_only=local_only,
@@ -88,14 +99,46 @@ def build_api(
         credentials=credentials,
         quotas=quotas,
         failures=failures,
+        rights=rights,
+        audit=audit,
         open_paths=[operation.path for operation in OPERATIONS if operation.is_open],
         send_failed=send_failed,
         namespaces=lambda: metadata.snapshot.namespaces,
     )
 
 
+def _rights(broker: Broker, metadata: Metadata) -> OperationRights:
+    def existing(kind: Kind) -> Collection[str]:
+        snapshot = metadata.snapshot
+        return snapshot.topics if kind is Kind.TOPIC else snapshot.groups
+
+    def is_made_by_use(kind: Kind) -> bool:
+        config = broker.config
+        return config.auto_create_topics if kind is Kind.TOPIC else config.auto_create_groups
+
+    return OperationRights(OPERATIONS, existing, is_made_by_use)
+
+
+def _for_who_sees_the_cluster(pages: ASGIApp) -> ASGIApp:
+    """The pages show all topics, so they are for who may see all."""
+
+    async def decided(scope: Scope, receive: Receive, send: Send) -> None:
+        context: RequestContext = scope[CONTEXT_KEY]
+        context.require(Action.GET, Kind.CLUSTER, "")
+        await pages(scope, receive, send)
+
+    return decided
+
+
+def _for_anybody(request: Request) -> None:
+    """Note that every caller may have the answer."""
+    context: RequestContext = request.scope[CONTEXT_KEY]
+    context.for_anybody()
+
+
 async def _to_the_pages(request: Request) -> Response:
     """`/ui` itself lies outside of what is mounted there."""
+    _for_anybody(request)
     return RedirectResponse(f"{request.scope.get('root_path', '')}/ui/")
 
 
@@ -116,15 +159,18 @@ def _documentation_routes() -> list[Route]:
     of a node's start.
     """
 
-    async def openapi(_: Request) -> Response:
+    async def openapi(request: Request) -> Response:
+        _for_anybody(request)
         encoded, _page = await asyncio.to_thread(_documents)
         return Response(encoded, media_type="application/json")
 
-    async def docs(_: Request) -> Response:
+    async def docs(request: Request) -> Response:
+        _for_anybody(request)
         _encoded, page = await asyncio.to_thread(_documents)
         return HTMLResponse(page, headers=_PAGE_HEADERS)
 
     async def page_file(request: Request) -> Response:
+        _for_anybody(request)
         found = (await asyncio.to_thread(_page_files)).get(request.path_params["name"])
         if found is None:
             raise HTTPException(HTTPStatus.NOT_FOUND)

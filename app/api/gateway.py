@@ -4,7 +4,8 @@
 - a header block over the limit is refused;
 - an open loopback server serves local Host names only and no foreign Origin, and no open server
   does what a page of another origin made a browser ask;
-- a closed node answers only who shows an API key, but for whether it lives and is ready;
+- a closed node answers only who shows an API key, but for whether it lives and is ready, and does
+  only what the caller may: no success goes out that nobody decided on;
 - a header that two readers would read in two ways is given once;
 - the namespace is resolved, and the names in the path of a data-plane request are stored names;
 - a refusal because of a shutdown closes the connection, so that the client goes elsewhere;
@@ -22,14 +23,15 @@ from functools import partial
 from time import perf_counter
 from typing import Final
 
+from app.api.access.credentials import AUTHORIZATION, Credentials
+from app.api.access.operation_rights import OperationRights
 from app.api.bodies.packing import pack_json
 from app.api.dataplane.router import Handler, Router
 from app.api.formats.mq_headers import display_header, refuse_mq_headers
-from app.api.http.credentials import Credentials
 from app.api.http.errors import (
     HeadersTooLarge,
     MalformedRequest,
-    Unauthorized,
+    hint_by_what_is_known,
     render_problem,
     with_outcome_of_send,
 )
@@ -39,6 +41,7 @@ from app.api.http.forwarded import Forwarded
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import (
     API_PREFIX,
+    CONTEXT_KEY,
     REQUEST_ID,
     REQUEST_ID_KEY,
     AsgiApp,
@@ -49,12 +52,22 @@ from app.api.http.request_context import (
     Scope,
     Send,
 )
-from app.api.naming.request_namespace import names_one, namespace_of_request, within
+from app.api.naming.request_namespace import (
+    EVERY,
+    check_known,
+    names_one,
+    namespace_of_request,
+    within,
+)
 from app.api.operations.operation import Operation
 from app.api.quotas.failures import Failures
 from app.api.quotas.quotas import OverQuota, Quotas
 from app.api.telemetry.access_log import log_access
+from app.api.telemetry.callers import address_of
 from app.api.telemetry.request_metrics import RequestMetrics
+from app.domain.access.audit import ACTOR, Actor, AuditLog, Denial
+from app.domain.access.caller import STRANGER
+from app.domain.access.refusals import NotPermitted, Unauthorized
 from app.domain.errors import CurlewError, InternalError
 from app.domain.limits import Limits
 from app.domain.names import stored_name
@@ -91,14 +104,19 @@ class Gateway:
         credentials: Credentials | None = None,
         quotas: Quotas | None = None,
         failures: Failures | None = None,
+        rights: OperationRights | None = None,
+        audit: AuditLog | None = None,
         open_paths: Collection[str] = (),
         send_failed: Callable[[RequestContext, str, str], None] | None = None,
         namespaces: Callable[[], Container[str]] = tuple,
     ) -> None:
-        """`send_failed` is told of each refused or failed send: its topic and its code.
-        `namespaces` gives those that there are, beside the default one."""
+        """`send_failed` is told of each refused or failed send: its topic and its code; `audit` of
+        each request that the caller may not have. `namespaces` gives those that there are, beside
+        the default one. A gateway with `credentials` has `rights`."""
         self._namespaces = namespaces
         self._send_failed = send_failed
+        self._rights = rights
+        self._audit = audit
         self._router = router
         self._pressure = pressure or MemoryBudget(Limits())
         self._fallback = fallback
@@ -141,6 +159,7 @@ class Gateway:
             handler = self._checked(exchange, operation, handler, names)
             await handler(exchange, *names)
         except CurlewError as error:
+            self._note_denial(exchange, error)
             await self._slow_down(exchange, error)
             await _answer_problem(
                 exchange, self._of_send(exchange, error, name) if sends else error
@@ -184,14 +203,23 @@ class Gateway:
         handler: Handler,
         names: tuple[str, ...],
     ) -> Handler:
-        """The handler for this request. Raises when the operation cannot be carried out for it, or
-        not now."""
+        """The handler for this request. Raises when the caller may not, when the operation cannot
+        be carried out for it, or not now."""
         if exchange.mq_headers or exchange.query:
             self._resolve_namespace(exchange)
+        caller, stored = exchange.caller, names
+        if caller.name is not None and self._rights is not None:
+            if caller.namespace:
+                _bind(exchange, caller.namespace)
+            if exchange.namespace:
+                with within(exchange.namespace):
+                    stored = operation.stored_names(names)
+            self._rights.require(exchange, operation, stored)
+            check_known(exchange.namespace, self._namespaces)
         if self._quotas is not None:
             is_topic = operation.names[0] == "topic"
             topic = stored_name(exchange.namespace, names[0]) if is_topic else None
-            self._quotas.admit(exchange, exchange.principal, topic)
+            self._quotas.admit(exchange, caller.name, topic)
         if operation.reads:
             self._pressure.refuse_reads()
         if exchange.mq_headers and not operation.mq_headers:
@@ -204,19 +232,25 @@ class Gateway:
         """Let the control plane answer; the operation that it found."""
         scope = exchange.scope
         self._resolve_namespace(exchange)
+        if exchange.caller.namespace:
+            _bind(exchange, exchange.caller.namespace)
         if self._quotas is not None:
-            self._quotas.admit(exchange, exchange.principal, None)
+            self._quotas.admit(exchange, exchange.caller.name, None)
         if self._pressure.is_clogged and _reads(scope):
             self._pressure.refuse_reads()
         if exchange.mq_headers and scope["path"].startswith(API_PREFIX):
             refuse_mq_headers(exchange.mq_headers)
         scope[REQUEST_ID_KEY] = exchange.request_id
+        scope[CONTEXT_KEY] = exchange
+        ACTOR.set(self._actor_of(exchange))
         try:
             with within(exchange.namespace):
                 await self._fallback(scope, exchange.receive, exchange.send_with_request_id)
         except ClientGone:
             exchange.status = 0  # the framework has answered 500, which reaches no client
             raise
+        if exchange.denied is not None:
+            self._note_denial(exchange, exchange.denied)
         return getattr(scope.get("route"), "operation_id", None) or _ELSEWHERE
 
     def _admit(self, exchange: RequestContext) -> None:
@@ -237,8 +271,11 @@ class Gateway:
         credentials = self._credentials
         if credentials is not None and credentials.source.keyring.is_closed:
             self._authenticate(exchange, credentials)
-        elif self._local_only:
-            check_host(exchange.headers)
+        else:
+            if credentials is not None:
+                exchange.caller = credentials.anybody
+            if self._local_only:
+                check_host(exchange.headers)
         if SITE in exchange.headers:
             check_site(exchange.scope, exchange.headers)
 
@@ -246,7 +283,9 @@ class Gateway:
         """Keep the namespace that the request names, and take its name out of the request."""
         if not names_one(exchange.mq_headers, exchange.query):
             return
-        found = namespace_of_request(exchange.mq_headers, exchange.query, self._namespaces())
+        # Of those that a caller has no rights in, it is not told whether they are there.
+        known = self._namespaces() if exchange.caller.name is None else EVERY
+        found = namespace_of_request(exchange.mq_headers, exchange.query, known)
         exchange.namespace, exchange.mq_headers = found.namespace, found.mq_headers
         exchange.scope["query_string"] = found.query
 
@@ -257,8 +296,26 @@ class Gateway:
         answered past it.
         """
         scope = exchange.scope
-        if scope["method"] not in _READING or scope["path"] not in self._open_paths:
-            exchange.principal = credentials.check(exchange.headers).principal
+        is_open = scope["method"] in _READING and scope["path"] in self._open_paths
+        if is_open and AUTHORIZATION not in exchange.headers:
+            exchange.caller = STRANGER
+            return
+        exchange.is_decided = is_open
+        exchange.caller = credentials.check(exchange.headers)
+
+    def _note_denial(self, exchange: RequestContext, error: CurlewError) -> None:
+        if self._audit is not None and isinstance(error, (NotPermitted, Unauthorized)):
+            action = str(error.fields.get("action", exchange.scope["method"]))
+            resource = str(error.fields.get("resource", ""))
+            actor = self._actor_of(exchange)
+            self._audit.denied(Denial(actor, action, resource, error.code))
+
+    @staticmethod
+    def _actor_of(exchange: RequestContext) -> Actor:
+        request_id = exchange.request_id.decode("ascii")
+        given = exchange.headers.get(REQUEST_ID)
+        theirs = None if given is None else given.decode("latin-1")
+        return Actor(exchange.caller.name, address_of(exchange.scope), request_id, theirs)
 
     @staticmethod
     def _note_mq_header(exchange: RequestContext, name: bytes, value: bytes) -> None:
@@ -283,6 +340,17 @@ def _reads(scope: Scope) -> bool:
     return bool(scope["method"] == "GET" and scope["path"].startswith(API_PREFIX))
 
 
+def _bind(exchange: RequestContext, namespace: str) -> None:
+    """Keep the request to the namespace that its caller is bound to."""
+    if exchange.namespace not in ("", namespace):
+        raise NotPermitted(
+            f"principal {exchange.caller.name!r} is bound to namespace {namespace!r}",
+            hint="leave out MQ-Namespace and namespace=",
+            fields={"resource": f"namespace:{exchange.namespace}"},
+        )
+    exchange.namespace = namespace
+
+
 async def _in_namespace(
     operation: Operation, handler: Handler, exchange: RequestContext, *names: str
 ) -> None:
@@ -296,6 +364,7 @@ async def _answer_problem(exchange: RequestContext, error: CurlewError) -> None:
     if exchange.started:
         raise error
     with within(exchange.namespace):
+        hint_by_what_is_known(error, exchange)
         status, headers, body = render_problem(
             error, instance=exchange.instance, request_id=exchange.request_id
         )

@@ -11,7 +11,13 @@ from typing_extensions import override
 from app.broker import ports as broker_ports
 from app.broker.ports import Group, Topic
 from app.cluster import AuditTrail
+from app.domain.access.accounts import Account, PrincipalSettings, StoredPolicy
+from app.domain.access.keyring import Keyring
+from app.domain.access.keys import NewKey
+from app.domain.access.policies import Policy
+from app.domain.access.standing import Visible, every
 from app.domain.changes.conditions import Changed, Terms
+from app.domain.positions import TimestampMs
 
 SettingValue = str | int | bool | list[str] | None
 
@@ -96,6 +102,47 @@ class Snapshot(broker_ports.Snapshot, Protocol):
     def namespaces(self) -> Mapping[str, Namespace]: ...
 
 
+class Principals(Protocol):
+    """Principals, their keys, and what is known of who may do what."""
+
+    @property
+    def keyring(self) -> Keyring: ...
+
+    async def refresh(self) -> None: ...
+
+    async def get(self, name: str) -> Account: ...
+
+    async def listed(
+        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+    ) -> Page[Account]: ...
+
+    async def put(
+        self, name: str, settings: PrincipalSettings, terms: Terms | None = None
+    ) -> Changed[Account]: ...
+
+    async def remove(self, name: str, terms: Terms | None = None) -> Account: ...
+
+    async def rotate(self, name: str, expires_ms: TimestampMs | None) -> NewKey: ...
+
+    async def revoke(
+        self, name: str, key_id: str | None = None, *, is_dry_run: bool = False
+    ) -> int: ...
+
+
+class Policies(Protocol):
+    """Policies by name."""
+
+    async def get(self, name: str) -> StoredPolicy: ...
+
+    async def listed(
+        self, *, prefix: str = "", page_size: int = 100, page_token: str | None = None
+    ) -> Page[StoredPolicy]: ...
+
+    async def put(self, policy: Policy, terms: Terms | None = None) -> Changed[StoredPolicy]: ...
+
+    async def remove(self, name: str, terms: Terms | None = None) -> StoredPolicy: ...
+
+
 class Metadata(broker_ports.Metadata, Protocol):
     """The cluster's metadata: what the broker needs of it, namespaces, and listings."""
 
@@ -110,6 +157,7 @@ class Metadata(broker_ports.Metadata, Protocol):
         prefix: str = "",
         page_size: int = 100,
         page_token: str | None = None,
+        visible: Visible = every,
     ) -> Page[Topic]: ...
 
     def list_groups(
@@ -119,6 +167,7 @@ class Metadata(broker_ports.Metadata, Protocol):
         prefix: str = "",
         page_size: int = 100,
         page_token: str | None = None,
+        visible: Visible = every,
     ) -> Page[Group]: ...
 
     def list_namespaces(
@@ -137,3 +186,9 @@ class Metadata(broker_ports.Metadata, Protocol):
 
     @property
     def audit(self) -> AuditTrail: ...
+
+    @property
+    def principals(self) -> Principals: ...
+
+    @property
+    def policies(self) -> Policies: ...

@@ -91,7 +91,7 @@ class Broker:
         self.store = context.store
         self._metadata = context.metadata
         self._clock = context.clock
-        self._config = config
+        self.config = config
         self._gate = context.gate
         self.made_by_use = context.made_by_use
         self.statistics = context.statistics
@@ -251,7 +251,7 @@ class Broker:
         await self.jobs.stop()
         await self.schedules.stop()
         await self.delays.stop()
-        last_s = self._config.last_write_seconds
+        last_s = self.config.last_write_seconds
         await asyncio.gather(*[service.stop(last_s) for service in self.services])
         offsets = self.offset_cache
         try:

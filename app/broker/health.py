@@ -33,6 +33,7 @@ class ConditionCode(StrEnum):
     CLOCK_BEHIND = "CLOCK_BEHIND"
     CLOCK_AHEAD = "CLOCK_AHEAD"
     METADATA_UNAVAILABLE = "METADATA_UNAVAILABLE"
+    POLICY_REGRESSED = "POLICY_REGRESSED"
     TIMERS_NOT_READY = "TIMERS_NOT_READY"
     DELIVERY_FAILING = "DELIVERY_FAILING"
     SERVICE_FAILING = "SERVICE_FAILING"
@@ -45,6 +46,7 @@ TROUBLES: Final = (
     ConditionCode.CLOCK_BEHIND,
     ConditionCode.CLOCK_AHEAD,
     ConditionCode.METADATA_UNAVAILABLE,
+    ConditionCode.POLICY_REGRESSED,
     ConditionCode.TIMERS_NOT_READY,
     ConditionCode.DELIVERY_FAILING,
     ConditionCode.SERVICE_FAILING,
@@ -67,6 +69,8 @@ _HINTS: Final = {
     "the node",
     ConditionCode.DISK_FULL: "sends are refused, reading goes on; free some space or shorten the "
     "retention, and sending works again by itself",
+    ConditionCode.POLICY_REGRESSED: "the keys and policies that are known go on, and none is "
+    "changed; bring the newer database back, or let this one count with `curlew security accept`",
     ConditionCode.STORE_DAMAGED: "requests are served from what is good; the log of the node names "
     "each finding; stop the node and run `curlew store verify`, look at the disk",
     ConditionCode.CLOCK_BEHIND: "store times stand still until the clock has passed them, for "
@@ -91,6 +95,8 @@ class Health:
     def __init__(self, context: Context, offset_cache: OffsetCache, delays: DelayDelivery) -> None:
         self.metadata_problem: str | None = None
         """Set by whoever reads the database again and again; None while that works."""
+        self.policy_problem: str | None = None
+        """Set by whoever reads keys and policies; None while the database is the newest."""
         self.is_stopped = False
         self._store = context.store
         self._offset_cache = offset_cache
@@ -159,6 +165,8 @@ class Health:
             for problem in (self.metadata_problem, self._offset_cache.problem)
             if problem is not None
         ]
+        if self.policy_problem is not None:
+            found.append(_condition(ConditionCode.POLICY_REGRESSED, self.policy_problem))
         timers = self._delays.timers
         if timers.are_late:
             detail = f"{timers.behind} entries of delayed messages are still to be read back"

@@ -14,7 +14,7 @@ from typing import Final
 
 from app.broker.context import Context
 from app.domain.errors import CurlewError, OperationNotFound, TooManyRequests
-from app.domain.names import DEFAULT_NAMESPACE
+from app.domain.names import DEFAULT_NAMESPACE, namespace_of
 from app.domain.quotas.quota import Quota
 
 _LOG: Final = logging.getLogger(__name__)
@@ -38,6 +38,10 @@ class Job:
     started_ms: int
     namespace: str = DEFAULT_NAMESPACE
     """Of what it works on."""
+    owner: str | None = None
+    """The principal that started it; None: nobody was asked for a name."""
+    group: str | None = None
+    """The group that it works on."""
     total: int = 0
     done: int = 0
     skipped: int = 0
@@ -77,12 +81,22 @@ class Jobs:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._number = 0
 
-    def start(self, kind: str, total: int, work: Work, namespace: str = DEFAULT_NAMESPACE) -> Job:
+    def start(
+        self,
+        kind: str,
+        total: int,
+        work: Work,
+        *,
+        owner: str | None = None,
+        group: str | None = None,
+    ) -> Job:
         """Run `work` beside the request. Raises `TooManyRequests`."""
         self.check_room()
         self._number += 1
         now_ms = self._clock.now_ms()
-        job = Job(f"{kind}-{now_ms:x}-{self._number}", kind, now_ms, namespace, total)
+        namespace = DEFAULT_NAMESPACE if group is None else namespace_of(group)
+        job_id = f"{kind}-{now_ms:x}-{self._number}"
+        job = Job(job_id, kind, now_ms, namespace, owner, group, total)
         self._forget_oldest()
         self._jobs[job.operation_id] = job
         task = asyncio.get_running_loop().create_task(self._run(job, work), name=job.operation_id)
@@ -105,11 +119,16 @@ class Jobs:
         """The job of the namespace, or `OperationNotFound`."""
         job = self._jobs.get(operation_id)
         if job is None or job.namespace != namespace:
-            raise OperationNotFound(
-                f"there is no operation {operation_id!r} on this node",
-                hint="operations are kept in memory: a restart forgets them, not their effects",
-            )
+            raise self.missing(operation_id)
         return job
+
+    @staticmethod
+    def missing(operation_id: str) -> OperationNotFound:
+        """What is said of one that is not there, or that the caller must not know of."""
+        return OperationNotFound(
+            f"there is no operation {operation_id!r} on this node",
+            hint="operations are kept in memory: a restart forgets them, not their effects",
+        )
 
     def newest_first(self, namespace: str = DEFAULT_NAMESPACE) -> list[Job]:
         """Those of the namespace."""

@@ -7,6 +7,7 @@ The value types are the store's own and the domain's.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from app.domain.access.caller import Caller
 from app.domain.changes.conditions import Changed, Terms
 from app.domain.changes.merging import Named
 from app.domain.consumers.membership import GroupPulse, Membership, Rebalance
@@ -421,9 +422,12 @@ class ScheduleBook(Protocol):
         named: Named,
         due_of: Callable[[ScheduleSettings], int | None],
         terms: Terms | None = None,
+        *,
+        owner: str | None = None,
+        check: Callable[[Schedule | None], None] = ...,
     ) -> Changed[Schedule]:
         """Make a schedule, or merge what is named into it. `due_of` says when settings are due
-        next from now on, or raises what is wrong with them."""
+        next from now on, or raises what is wrong with them; `check` is given what is there."""
         ...
 
     async def get(self, name: str) -> Schedule:
@@ -437,7 +441,13 @@ class ScheduleBook(Protocol):
         more."""
         ...
 
-    async def remove(self, name: str, terms: Terms | None = None) -> Schedule: ...
+    async def remove(
+        self,
+        name: str,
+        terms: Terms | None = None,
+        *,
+        check: Callable[[Schedule], None] = ...,
+    ) -> Schedule: ...
 
     async def due(self, until_ms: int, limit: int) -> list[Schedule]: ...
 
@@ -497,6 +507,10 @@ class Metadata(Protocol):
 
     async def set_generation(self, kind: Kind, name: str, generation: int) -> None:
         """Give a topic or group the generation that the store knows it by."""
+        ...
+
+    def caller(self, principal: str | None) -> Caller:
+        """Who has the rights of a principal at any moment; None: of nobody in particular."""
         ...
 
     @property

@@ -2,7 +2,7 @@
 
 from app.broker.ports import Group, Metadata, Topic
 from app.domain.errors import GroupNotFound, NoPermission, QueueNotFound, TopicNotFound
-from app.domain.names import check_topic, nearest
+from app.domain.names import check_topic, did_you_mean, suggest_similar
 
 
 def find_topic(metadata: Metadata, name: str) -> Topic:
@@ -12,9 +12,10 @@ def find_topic(metadata: Metadata, name: str) -> Topic:
     if topic is not None:
         return topic
     check_topic(name)
-    similar = nearest(name, topics)
-    hint = f"did you mean {similar!r}?" if similar else f"make it with PUT /v1/topics/{name}"
-    raise TopicNotFound(f"topic {name!r} does not exist", hint=hint)
+    error = TopicNotFound(
+        f"topic {name!r} does not exist", hint=f"make it with PUT /v1/topics/{name}"
+    )
+    raise suggest_similar(error, "topic", name, topics, did_you_mean)
 
 
 def check_current(metadata: Metadata, topic: Topic, group: Group | None = None) -> None:

@@ -3,6 +3,7 @@
 Outside this package use what is named here, and nothing deeper.
 """
 
+from app.cluster.metadata.access.access_changes import regressed
 from app.cluster.metadata.audit.audit_rows import Head, Sought
 from app.cluster.metadata.audit.audit_trail import AuditPage, AuditTrail
 from app.cluster.metadata.audit.chain import AuditEntry, Finding
@@ -35,6 +36,7 @@ __all__ = [
     "Sought",
     "TopicView",
     "migrate",
+    "regressed",
     "shown_database",
     "sqlite_file_of",
 ]

@@ -4,22 +4,21 @@
     ├── InvalidRequest            the request can never succeed as it is
     │   ├── IllegalTopic · IllegalGroup · IllegalTag · IllegalKey · IllegalProperty
     │   ├── IllegalOffset · IllegalInvisibleTime · IllegalFilter · IllegalWait · IllegalMessageId
-    │   ├── IllegalDeliveryTime · InvalidRecallHandle
-    │   ├── IllegalSetting · IllegalMember · IllegalPage
-    │   ├── InvalidReceiptHandle · MalformedBody · MalformedFrame
-    │   ├── BodyTooLarge · PropertiesTooLarge · BatchTooLarge
-    │   └── UnsupportedContentType · IdempotencyKeyReused
+    │   ├── IllegalDeliveryTime · InvalidRecallHandle · IllegalSetting · IllegalMember · IllegalPage
+    │   ├── InvalidReceiptHandle · MalformedBody · MalformedFrame · UnsupportedContentType
+    │   └── BodyTooLarge · PropertiesTooLarge · BatchTooLarge · IdempotencyKeyReused
     ├── NoPermission              a topic takes no messages, or gives none
     ├── NotFound                  TopicNotFound · QueueNotFound · GroupNotFound · MessageNotFound
-    │   ├── ScheduleNotFound · ProducerNotFound · TransactionNotFound
-    │   ├── OperationNotFound · RequestNotFound · NamespaceNotFound
-    │   └── MemberNotFound · SnapshotNotFound · SubscriptionNotFound
+    │   ├── ScheduleNotFound · ProducerNotFound · TransactionNotFound · RequestNotFound
+    │   ├── OperationNotFound · NamespaceNotFound · MemberNotFound · SnapshotNotFound
+    │   └── SubscriptionNotFound
     ├── StateConflict             the state of the resource forbids it
-    │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired
-    │   ├── TopicTypeConflict · AlreadyDelivered · PreconditionFailed
-    │   ├── StaleGeneration · QueueNotOwned · BroadcastGroup · ConsumptionConflict
-    │   ├── TransactionConflict · RequestExpired · NamespaceNotEmpty · SettingFixed
-    │   └── ProducerFenced · ProducerSealed · SequenceOutOfOrder · AlreadyStored
+    │   ├── OffsetExpired · OffsetOutOfRange · ReceiptHandleExpired · TopicTypeConflict
+    │   ├── AlreadyDelivered · PreconditionFailed · StaleGeneration · QueueNotOwned
+    │   ├── BroadcastGroup · ConsumptionConflict · TransactionConflict · RequestExpired
+    │   ├── NamespaceNotEmpty · SettingFixed · SequenceOutOfOrder · AlreadyStored
+    │   └── ProducerFenced · ProducerSealed
+    ├── NotPermitted              and others of who may do what: `domain.access.refusals`
     ├── NoReply                   the request is stored, and no reply came in time
     ├── FlushDiskTimeout          the message is written, and not on the medium in time
     ├── TryAgain                  the same request may succeed later
@@ -32,7 +31,7 @@
 a repetition whose first result is not known any more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
 from app.domain.quotas.quota import Quota
@@ -70,6 +69,8 @@ class CurlewError(Exception):
         self.pointer = pointer
         self.outcome = outcome
         self.retry_after_s = retry_after_s
+        self.suggest: Callable[[Callable[[str, str], bool]], str | None] | None = None
+        """A better hint; it asks by kind and name whether the caller may know of a thing."""
 
 
 class InvalidRequest(CurlewError):

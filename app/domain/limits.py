@@ -377,6 +377,12 @@ _POSITIVE: Final = ("invisible_ms_min", "member_lease_ms", "queue_lock_ms", "ret
 
 
 PRINCIPALS_MAX = 10_000
+PATTERNS_OF_A_PRINCIPAL_MAX = 100
+"""Names, or beginnings of names, that its roles are kept to."""
+ROLES_OF_A_PRINCIPAL_MAX = 16
+POLICIES_MAX = 1_000
+DECISIONS_MAX = 65_536
+"""On the names in a path, that a node remembers while nothing changes in who may do what."""
 KEYS_OF_A_PRINCIPAL_MAX = 2
 """One in use and the one that takes its place."""
 KEY_EXPIRES_MS_MAX = 10 * 366 * 86_400_000

@@ -8,11 +8,12 @@ namespaces can have the same stored name.
 import difflib
 import hashlib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Final
+from itertools import islice
+from typing import Final, TypeVar
 
-from app.domain.errors import IllegalGroup, IllegalTopic, InvalidRequest
+from app.domain.errors import CurlewError, IllegalGroup, IllegalTopic, InvalidRequest
 from app.domain.limits import NAME_CHARS_MAX, NAMESPACE_CHARS_MAX
 
 _NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
@@ -50,6 +51,7 @@ RESERVED_TOPICS: Final = frozenset(
     SCHEDULE_TOPIC_XXXX""".split()  # noqa: SIM905
 )
 """RocketMQ's own, beside those that begin with `RMQ_SYS_`."""
+_Error = TypeVar("_Error", bound=CurlewError)
 
 _RULE: Final = f"use 1 to {NAME_CHARS_MAX} letters, digits, '_' or '-'"
 
@@ -215,14 +217,40 @@ def _in_namespace_of(name: str, known: Iterable[str]) -> Collection[str]:
     return [each for each in known if each.startswith(start)]
 
 
+def suggest_similar(
+    error: _Error, kind: str, name: str, known: Iterable[str], say: Callable[[str], str]
+) -> _Error:
+    """Have `error` name the known thing that was perhaps meant, of those that its reader may know
+    of: whoever answers asks that. `say` makes the hint."""
+
+    def suggest(visible: Callable[[str, str], bool]) -> str | None:
+        names = known if isinstance(known, Collection) else list(known)
+        if len(names) > _COMPARED_MAX:
+            names = _beginning_or_ending_as(name, names)
+        seen = islice((each for each in names if visible(kind, each)), _COMPARED_MAX)
+        similar = nearest(name, list(seen))
+        return None if similar is None else say(similar)
+
+    error.suggest = suggest
+    return error
+
+
+def did_you_mean(similar: str) -> str:
+    """The hint."""
+    return f"did you mean {similar!r}?"
+
+
+def _beginning_or_ending_as(name: str, known: Iterable[str]) -> list[str]:
+    third = max(len(name) // 3, 1)
+    return [each for each in known if each.startswith(name[:third]) or each.endswith(name[-third:])]
+
+
 def _alike(name: str, known: Iterable[str]) -> list[str]:
     """At most `_COMPARED_MAX` of the known names: of those that begin or end as `name` does, those
     that have most of it in common."""
-    third = max(len(name) // 3, 1)
-    found = [
-        each for each in known if each.startswith(name[:third]) or each.endswith(name[-third:])
-    ]
+    found = _beginning_or_ending_as(name, known)
     if len(found) > _COMPARED_MAX:
+        third = max(len(name) // 3, 1)
         ends = name[:third], name[-third:]
         found = [e for e in found if e.startswith(ends[0]) and e.endswith(ends[1])] or found
     for count in (len(name) // 2, len(name) * 2 // 3, len(name) * 5 // 6):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from app.domain.errors import IllegalSetting
+from app.domain.errors import IllegalSetting, ScheduleNotFound
 from app.domain.message import Message
 
 CRON_CHARS_MAX: Final = 256
@@ -70,6 +70,9 @@ class Schedule:
     created_ms: int
     updated_ms: int
     version: int
+    owner: str | None = None
+    """The principal that changed it last, by whose rights it is fired; None: nobody was asked for a
+    name then."""
 
     def next_due_after(self, settings: ScheduleSettings, next_due_ms: int | None) -> int | None:
         """When it is due next with other settings; `next_due_ms` is what these say from now on.
@@ -92,11 +95,18 @@ class Firing(NamedTuple):
     schedule: str
     due_ms: int
     settings: ScheduleSettings
+    owner: str | None = None
+    """As of the schedule."""
 
     @property
     def message_id(self) -> str:
         """By it the node knows whether it has sent the message already."""
         return f"{SCHEDULED_ID_PREFIX}{self.schedule}:{self.due_ms}"
+
+
+def missing_schedule(name: str) -> ScheduleNotFound:
+    """What is said of one that is not there, or that the caller must not know of."""
+    return ScheduleNotFound(f"schedule {name!r} does not exist", hint="PUT makes it")
 
 
 def illegal_cron(cron: str, why: str) -> IllegalSetting:

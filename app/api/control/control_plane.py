@@ -16,12 +16,23 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from app.api.bodies.body_errors import point_into
-from app.api.control.dependencies import Services, refuse_unknown_parameters, sent_body_of
+from app.api.control.dependencies import (
+    Services,
+    authorize,
+    refuse_unknown_parameters,
+    sent_body_of,
+)
 from app.api.control.operation_list import OPERATIONS, ROUTERS
 from app.api.control.path_hints import hint_of_path
-from app.api.http.errors import MethodNotAllowed, PathNotFound, render_problem
+from app.api.http.errors import (
+    MethodNotAllowed,
+    PathNotFound,
+    hint_by_what_is_known,
+    render_problem,
+)
 from app.api.http.json_line import JsonLine
-from app.api.http.request_context import REQUEST_ID_KEY
+from app.api.http.request_context import CONTEXT_KEY, REQUEST_ID_KEY
+from app.domain.access.refusals import NotPermitted
 from app.domain.errors import CurlewError, InternalError, InvalidRequest
 from app.runtime.version import program_version
 
@@ -50,7 +61,7 @@ def build_control_plane(services: Services | None = None) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         default_response_class=JsonLine,
-        dependencies=[Depends(refuse_unknown_parameters)],
+        dependencies=[Depends(authorize), Depends(refuse_unknown_parameters)],
     )
     app.state.services = services
     for router in ROUTERS:
@@ -69,8 +80,14 @@ def _handler(translate: _Translate) -> Callable[[Request, Exception], Response]:
     """A handler that answers the problem that `translate` makes of the exception."""
 
     async def answer(request: Request, error: Exception) -> Response:
+        found = translate(request, error)
+        context = request.scope.get(CONTEXT_KEY)
+        if context is not None and isinstance(found, NotPermitted):
+            context.denied = found
+        if context is not None:
+            hint_by_what_is_known(found, context)
         status, headers, body = render_problem(
-            translate(request, error),
+            found,
             instance=request.scope["raw_path"].decode("latin-1"),
             request_id=request.scope[REQUEST_ID_KEY],
         )

@@ -13,16 +13,26 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect
 
+from app.api.access.client_owners import ClientOwners
+from app.api.access.operation_rights import OperationRights
 from app.api.bodies.body_errors import invalid_body
 from app.api.bodies.unpacking import packing_of, unpack
 from app.api.formats.media import require_json
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.parameters import refuse_unknown
-from app.api.http.request_context import ClientGone, batch_too_large
+from app.api.http.request_context import (
+    CONTEXT_KEY,
+    ClientGone,
+    RequestContext,
+    batch_too_large,
+)
+from app.api.naming.request_namespace import check_known
 from app.api.ports import Configuration, Metadata
 from app.api.telemetry.metrics import ConnectionCounts
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
+from app.domain.access.actions import Kind
+from app.domain.access.standing import Standing
 from app.domain.limits import MIB, Limits
 
 CONTROL_BODY_BYTES_MAX: Final = MIB
@@ -42,6 +52,19 @@ class Services:
     connections: ConnectionCounts | None = None
     pressure: MemoryBudget = field(default_factory=lambda: MemoryBudget(Limits()))
     configuration: Configuration | None = None
+    rights: OperationRights | None = None
+    """None: this application can be described, not called."""
+    owners: ClientOwners | None = None
+
+    def to_make(self, access: Standing, kind: Kind, name: str) -> None:
+        """Raise `NotPermitted` when naming it makes it, and the caller may not make it."""
+        if self.rights is not None:
+            self.rights.require_to_make(access, kind, name)
+
+    def claim_client(self, access: Standing, group: str, client_id: str) -> None:
+        """Raise `NotPermitted` when the client id is another principal's."""
+        if self.owners is not None:
+            self.owners.claim(access, group, client_id)
 
 
 async def services_of(request: Request) -> Services:
@@ -51,6 +74,27 @@ async def services_of(request: Request) -> Services:
 
 
 WithServices = Annotated[Services, Depends(services_of)]
+
+
+async def access_of(request: Request) -> RequestContext:
+    """What asks for permission: the request as the gateway knows it."""
+    context: RequestContext = request.scope[CONTEXT_KEY]
+    return context
+
+
+WithAccess = Annotated[RequestContext, Depends(access_of)]
+"""For what the body, the query or an id names. A handler asks before it looks anything up."""
+
+
+async def authorize(request: Request) -> None:
+    """Decide on what the path names, before the body is read."""
+    services: Services = request.app.state.services
+    if services.rights is not None:
+        operation_id: str = request.scope["route"].operation_id
+        context: RequestContext = request.scope[CONTEXT_KEY]
+        services.rights.require_by_id(context, operation_id, request.path_params)
+        if context.namespace and context.caller.name is not None:
+            check_known(context.namespace, lambda: services.metadata.snapshot.namespaces)
 
 
 async def refuse_unknown_parameters(request: Request) -> None:

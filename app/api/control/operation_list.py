@@ -15,7 +15,7 @@ from app.api.control.routes import (
     topics,
     transactions,
 )
-from app.api.control.routes.access import audit
+from app.api.control.routes.access import audit, policies, principals, whoami
 from app.api.control.routes.groups import (
     dead_letters,
     group_flow,
@@ -48,6 +48,9 @@ ROUTERS: Final = (
     transactions.router,
     traces.router,
     audit.router,
+    principals.router,
+    policies.router,
+    whoami.router,
     service.router,
 )
 

@@ -1,4 +1,5 @@
-"""Notices that the client of a waiting request has disconnected, and ends its wait.
+"""Notices that the client of a waiting request has disconnected, or may not have it any more, and
+ends its wait.
 
 The wait itself is in `app.broker.read.long_polls`.
 """
@@ -7,19 +8,23 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Self, TypeVar
 
+from app.api.access.access_watch import AccessWatch
 from app.api.http.request_context import ClientGone, Receive
+from app.domain.access.standing import Standing
 
 _T = TypeVar("_T")
 
 
 class ClientWatch:
     """Watches the client of a request while the request waits; at its end raises `ClientGone` when
-    the client has left. A request that does not wait costs no task. Event loop only."""
+    the client has left, or what refuses it by now. A request that does not wait costs no task.
+    Event loop only."""
 
-    __slots__ = ("_end_wait", "_is_gone", "_receive", "_watcher")
+    __slots__ = ("_access", "_end_wait", "_is_gone", "_receive", "_watcher")
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, standing: Standing) -> None:
         self._receive = receive
+        self._access = AccessWatch(standing, self._end)
         self._end_wait: Callable[[], object] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._is_gone = False
@@ -28,22 +33,33 @@ class ClientWatch:
         return self
 
     def __exit__(self, failure: object, *_: object) -> None:
+        self._access.stop()
         if self._watcher is not None:
             self._watcher.cancel()
-        if self._is_gone and failure is None:
-            raise ClientGone
+        if failure is None:
+            if self._is_gone:
+                raise ClientGone
+            refusal = self._access.look()
+            if refusal is not None:
+                raise refusal
 
     def gone(self) -> bool:
-        """Whether the client was seen to have left."""
-        return self._is_gone
+        """Whether the client was seen to have left, or may not have an answer any more. Asked
+        before each hand-out."""
+        return self._is_gone or self._access.look() is not None
 
     def watch(self, end_wait: Callable[[], object]) -> None:
         """Call `end_wait`, and no earlier one any more, as soon as the client has left."""
         self._end_wait = end_wait
         if self._watcher is None:
             self._watcher = asyncio.get_running_loop().create_task(self._wait_for_disconnect())
-        elif self._is_gone:
+            self._access.begin()
+        if self.gone():
             end_wait()
+
+    def _end(self, _reason: object) -> None:
+        if self._end_wait is not None:
+            self._end_wait()
 
     async def _wait_for_disconnect(self) -> None:
         # The body has been read, so the next event can only be the disconnect.
@@ -56,15 +72,17 @@ class ClientWatch:
 
 async def unless_gone(
     receive: Receive,
+    standing: Standing,
     start: Callable[[Callable[[], bool]], Coroutine[object, object, _T]],
     discard: Callable[[_T], None],
 ) -> _T:
-    """The result of `start(gone)`, which is cancelled when the client disconnects: `ClientGone`.
+    """The result of `start(gone)`, which is cancelled when the client disconnects: `ClientGone`;
+    or when it may not go on: what refuses it then.
 
     `gone` says whether it has, so that nothing is leased to a client that left. A result that came
     too late goes to `discard`. Costs two tasks: use it only to wait.
     """
-    with ClientWatch(receive) as client:
+    with ClientWatch(receive, standing) as client:
         work = asyncio.get_running_loop().create_task(start(client.gone))
         client.watch(work.cancel)
         try:

@@ -63,7 +63,7 @@ class Pulling:
         request = self._request_of(query, wait_s, form, in_place=in_place)
         if await exchange.read_body(self._limits.batch_bytes_max, batch_too_large):
             raise InvalidBody("a pull has no body", hint="use query parameters")
-        with ClientWatch(exchange.receive) as client:
+        with ClientWatch(exchange.receive, exchange) as client:
             result = await self._broker.puller.pull(topic, queue_id, request, client.watch)
         if request.wait_s > 0:
             headers += near_quota_headers(self._broker.long_polls.quota)

@@ -7,7 +7,9 @@ are given back at once.
 from typing import Final
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
+from app.api.access.named_elsewhere import NamedElsewhere, attempt_of
 from app.api.bodies.unpacking import read_unpacked
 from app.api.dataplane.client_watch import ClientWatch
 from app.api.formats import media
@@ -39,8 +41,11 @@ _NOTHING: Final = ReceiveBody()
 class Receiving:
     """Handler of receive. Stateless beside its collaborators."""
 
-    def __init__(self, broker: Broker, limits: Limits, traffic: RequestMetrics) -> None:
+    def __init__(
+        self, broker: Broker, limits: Limits, traffic: RequestMetrics, named: NamedElsewhere
+    ) -> None:
         self._broker = broker
+        self._named = named
         self._limits = limits
         self._traffic = traffic
 
@@ -59,7 +64,12 @@ class Receiving:
             wait_s = agreed("wait", wait_s_of(asked.wait, limits.wait_seconds_max), wait_s)
         wait_s, headers = wait_of(exchange, wait_s, limits.wait_seconds_max)
         request = self._request_of(asked, query, wait_s, raw=raw)
-        with ClientWatch(exchange.receive) as client:
+        self._named.client(exchange, group, request.client_id)
+        self._named.force(exchange, group, is_forced=request.force)
+        if request.attempt_id is not None and exchange.caller.name is not None:
+            self._broker.receiver.check(request)  # before its attempt id is another
+            request = replace(request, attempt_id=attempt_of(exchange, request.attempt_id))
+        with ClientWatch(exchange.receive, exchange) as client:
             result = await self._broker.receiver.receive(
                 topic, group, request, gone=client.gone, watch=client.watch
             )

@@ -31,6 +31,7 @@ from app.api.telemetry.hook_calls import ask_hooks, tell_hooks
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
 from app.broker.produce.request_reply import Replied
+from app.domain.access.actions import Action, Kind
 from app.domain.errors import NoReply, UnsupportedContentType
 from app.domain.limits import DEFAULT_REQUEST_WAIT_S, Limits
 from app.domain.positions import FlushMode
@@ -79,6 +80,7 @@ class Requesting:
         try:
             replied = await unless_gone(
                 exchange.receive,
+                exchange,
                 lambda _: self._broker.request_reply.request(
                     topic, message, wait_s, queue_id=queue_id, flush=flush
                 ),
@@ -123,10 +125,19 @@ class Requesting:
                 "a reply is not stored, so it has no id or flag of its own",
                 hint="leave out unique_id and flag, or make them properties",
             )
-        self._broker.request_reply.reply(correlation_id, message, exchange.namespace)
+        is_hidden = self._is_hidden(exchange, correlation_id)
+        self._broker.request_reply.reply(
+            correlation_id, message, exchange.namespace, is_hidden=is_hidden
+        )
         self._traffic.taken_in(1, len(message.body))
         answer = ReplyAnswer("DELIVERED", correlation_id)
         await exchange.answer(200, [media.JSON_HEADER], encode_line(answer))
+
+    def _is_hidden(self, exchange: RequestContext, correlation_id: str) -> bool:
+        """Whether the caller may not read the request that waits."""
+        topic = self._broker.request_reply.topic_of(correlation_id)
+        exchange.for_anybody()
+        return topic is not None and not exchange.may(Action.SUB, Kind.TOPIC, topic)
 
     async def _read(
         self, exchange: RequestContext, known: dict[bytes, str], query: bytes

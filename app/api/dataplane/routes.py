@@ -3,6 +3,9 @@
 from functools import partial
 from typing import Final
 
+from app.api.access.client_owners import ClientOwners
+from app.api.access.named_elsewhere import NamedElsewhere
+from app.api.access.operation_rights import OperationRights
 from app.api.dataplane.browsing import BROWSE_PARAMETERS, Browsing
 from app.api.dataplane.polling.poll_requests import POLL_PARAMETERS
 from app.api.dataplane.polling.polling import Polling
@@ -568,13 +571,21 @@ OPERATIONS: Final = (
 )
 
 
-def build_router(broker: Broker, limits: Limits, traffic: RequestMetrics | None = None) -> Router:
-    """The routes of `OPERATIONS` to handlers over `broker`, which count in `traffic`."""
+def build_router(
+    broker: Broker,
+    limits: Limits,
+    traffic: RequestMetrics | None = None,
+    rights: OperationRights | None = None,
+    owners: ClientOwners | None = None,
+) -> Router:
+    """The routes of `OPERATIONS` to handlers over `broker`, which count in `traffic`, and ask
+    `rights` and `owners` for what requests name besides their path."""
     collaborators = broker, limits, traffic or RequestMetrics()
+    named = NamedElsewhere(rights, owners)
     sending, requesting = Sending(*collaborators), Requesting(*collaborators)
     browsing, pulling = Browsing(*collaborators), Pulling(*collaborators)
-    receiving, streaming = Receiving(*collaborators), Streaming(*collaborators)
-    settling, polling = Settling(*collaborators), Polling(*collaborators)
+    receiving, streaming = Receiving(*collaborators, named), Streaming(*collaborators, named)
+    settling, polling = Settling(*collaborators, named), Polling(*collaborators, named)
     return Router(
         {
             SEND_MESSAGE: sending.send,

@@ -149,7 +149,7 @@ class Sending:
         message, queue_id, due = message_to_send(kind, content_type, body, options)
         preferences = preferences_of(exchange)
         claim = await claim_of(options, exchange, body)
-        preparation = preparation_of(options)
+        preparation = preparation_of(options, exchange)
         asked: SendKind = "message" if preparation is None else "transaction"
         await ask_hooks(self._broker, exchange, asked, topic, lambda: (message,))
         if preparation is not None:

@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET
 
+from app.api.access.named_elsewhere import NamedElsewhere
 from app.api.bodies.entry_counting import check_settled_count
 from app.api.bodies.unpacking import read_unpacked
 from app.api.dataplane.entry_results import answer_results, result_of
@@ -39,7 +40,9 @@ from app.api.telemetry.hook_calls import ask_hooks, good_messages, tell_hooks
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker, results
 from app.broker.results import AckedAndSent, BatchItem, Extend, Nack, Send, SendResult
+from app.domain.access.actions import Action, Kind
 from app.domain.errors import BatchTooLarge, CurlewError, IllegalInvisibleTime, InvalidRequest
+from app.domain.handles.receipt import invalid_handle
 from app.domain.limits import Limits
 
 RECEIPT_PARAMETERS: Final = frozenset(
@@ -52,8 +55,11 @@ _ACTIONS: Final = ("extend", "nack", "dead_letter", "release")
 class Settling:
     """Handlers of settle, its single-purpose forms, and receipts. Stateless."""
 
-    def __init__(self, broker: Broker, limits: Limits, traffic: RequestMetrics) -> None:
+    def __init__(
+        self, broker: Broker, limits: Limits, traffic: RequestMetrics, named: NamedElsewhere
+    ) -> None:
         self._broker = broker
+        self._named = named
         self._limits = limits
         self._traffic = traffic
 
@@ -93,11 +99,13 @@ class Settling:
 
     async def delete_receipt(self, exchange: RequestContext, handle: str) -> None:
         Query(exchange.query, _NO_PARAMETERS)
+        self._find(exchange, handle)
         await self._broker.settler.settle_one(handle, "ack", namespace=exchange.namespace)
         await exchange.answer_empty(204, [])
 
     async def change_receipt(self, exchange: RequestContext, handle: str) -> None:
         query = Query(exchange.query, RECEIPT_PARAMETERS)
+        self._find(exchange, handle)
         body = await self._unpacked(exchange)
         asked = ReceiptChange()
         if body:
@@ -121,6 +129,13 @@ class Settling:
         )
         await exchange.answer(200, [media.JSON_HEADER], encode_line(answer))
 
+    def _find(self, exchange: RequestContext, handle: str) -> None:
+        """Raise `InvalidReceiptHandle` for one that is none, or of what the caller may not read."""
+        topic, group = self._broker.settler.names_of(handle)
+        is_allowed = exchange.may(Action.SUB, Kind.TOPIC, topic)
+        if not (exchange.may(Action.SUB, Kind.GROUP, group) and is_allowed):
+            raise invalid_handle()
+
     async def _ack_and_send(
         self, exchange: RequestContext, topic: str, group: str, body: SettleBody
     ) -> None:
@@ -130,12 +145,14 @@ class Settling:
                 hint="settle nacks, extends, dead_letters and releases in a request of their own",
             )
         self._check_count(len(body.acks) + len(body.sends))
+        topics = [stored("topic", each.topic) for each in body.sends]
+        self._named.topics_sent_to(exchange, topics)
         entries = named_once([entry_of(each) for each in body.sends], "/sends/{}")
         if trace := read_trace(exchange.headers):
             entries = [traced(entry, trace) for entry in entries]
         sends = [
-            Send(stored("topic", each.topic), entry.item)
-            for each, entry in zip(body.sends, entries, strict=True)
+            Send(topic_sent_to, entry.item)
+            for topic_sent_to, entry in zip(topics, entries, strict=True)
         ]
         await self._ask_hooks(exchange, sends)
         figures = self._broker.statistics.group(group, topic)

@@ -9,6 +9,8 @@ place at once.
 import asyncio
 from typing import Final
 
+from app.api.access.access_watch import AccessWatch
+from app.api.access.named_elsewhere import NamedElsewhere
 from app.api.dataplane.client_watch import unless_gone
 from app.api.dataplane.receiving import invisible_ms_of
 from app.api.formats import media
@@ -23,6 +25,7 @@ from app.broker import Broker
 from app.broker.streams.group_stream import GroupStream, GroupStreamRequest
 from app.broker.streams.stream import Stream, StreamEnd, StreamEnded
 from app.broker.streams.topic_stream import TopicStream, TopicStreamRequest
+from app.domain.access.standing import Standing
 from app.domain.errors import CurlewError, IllegalOffset, InvalidRequest
 from app.domain.limits import Limits
 from app.domain.settings import StartPosition
@@ -44,8 +47,11 @@ DEFAULT_CREDIT: Final = 16
 class Streaming:
     """Handlers of the two streams. Stateless beside its collaborators."""
 
-    def __init__(self, broker: Broker, limits: Limits, traffic: RequestMetrics) -> None:
+    def __init__(
+        self, broker: Broker, limits: Limits, traffic: RequestMetrics, named: NamedElsewhere
+    ) -> None:
         self._broker = broker
+        self._named = named
         self._limits = limits
         self._traffic = traffic
 
@@ -69,6 +75,7 @@ class Streaming:
                 "duration", query.text("duration"), None, error=InvalidRequest
             ),
         )
+        self._named.force(exchange, group, is_forced=request.force)
         text = await self._text_of(exchange, query)
         with await self._broker.streams.open_group(topic, group, request) as stream:
             await self._serve(exchange, stream, text)
@@ -84,11 +91,17 @@ class Streaming:
     async def _serve(
         self, exchange: RequestContext, stream: TopicStream | GroupStream, text: StreamText
     ) -> None:
-        await unless_gone(
-            exchange.receive,
-            lambda _: self._write(exchange, stream, text),
-            lambda _: None,
-        )
+        access = AccessWatch(exchange, stream.refuse).begin()
+        try:
+            # That the caller may not go on is told by the stream, in an event of its own.
+            await unless_gone(
+                exchange.receive,
+                Standing(),
+                lambda _: self._write(exchange, stream, text),
+                lambda _: None,
+            )
+        finally:
+            access.stop()
 
     async def _write(
         self, exchange: RequestContext, stream: TopicStream | GroupStream, text: StreamText

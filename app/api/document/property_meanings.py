@@ -288,6 +288,7 @@ PARAMETERS: Final[dict[str, str]] = {
     "prefix": "names that begin so",
     "producer": "the producer's id",
     "producer_group": "the producer group",
+    "key_id": "the public part of the key, between `curlew_` and its secret",
     "queue": "the queue's number, from 0 on",
     "recall_handle": "as the answer to the delayed send has it",
     "state": "those in this state",

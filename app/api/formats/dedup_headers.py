@@ -15,6 +15,7 @@ from app.api.http.parameters import agreed
 from app.api.http.request_context import RequestContext
 from app.api.naming.request_namespace import stored
 from app.broker.dedup.tokens import Claim, KeyToken, ProducerToken
+from app.domain.access.actions import Action, Kind
 from app.domain.errors import InvalidRequest
 from app.domain.limits import KIB
 
@@ -41,7 +42,10 @@ _DIGESTED_INLINE_BYTES_MAX: Final = 256 * KIB
 async def claim_of(
     options: SendOptions, exchange: RequestContext, body: bytes | bytearray | memoryview
 ) -> Claim | None:
-    """The claim of a send; None when it has none. `InvalidRequest` for half a one, or for two."""
+    """The claim of a send; None when it has none. `InvalidRequest` for half a one, or for two.
+
+    Whoever may name a producer may fence it, so the caller needs PUB on its id.
+    """
     key = options.idempotency_key
     if IDEMPOTENCY_KEY in exchange.headers:
         of_header = _key_of(exchange.headers[IDEMPOTENCY_KEY].decode("latin-1"))
@@ -49,6 +53,7 @@ async def claim_of(
     producer = _producer_of(options)
     if producer is None:
         return None if key is None else KeyToken(key, await _fingerprint(exchange, body))
+    exchange.require(Action.PUB, Kind.PRODUCER, producer.producer_id)
     if key is not None:
         raise InvalidRequest(
             "Idempotency-Key and a producer sequence are two ways of saying the same",

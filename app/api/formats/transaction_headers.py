@@ -13,6 +13,8 @@ from app.api.http.durations import parse_duration_ms
 from app.api.http.errors import UnsupportedFeature, did_you_mean
 from app.api.naming.request_namespace import stored
 from app.broker.transactions.transaction_table import Transaction
+from app.domain.access.actions import Action, Kind
+from app.domain.access.standing import Standing
 from app.domain.errors import InvalidRequest
 
 _HINT: Final = "write MQ-Transaction: prepare; group=pg1; check-after=30s"
@@ -26,8 +28,9 @@ class Preparation(NamedTuple):
     check_after_ms: int | None
 
 
-def preparation_of(options: SendOptions) -> Preparation | None:
-    """What the options say about a transaction; None when there is none."""
+def preparation_of(options: SendOptions, standing: Standing) -> Preparation | None:
+    """What the options say about a transaction; None when there is none. Its producer group is
+    asked for the decision, and is handed the message then: the caller needs PUB on it."""
     if options.transaction is None:
         if options.producer_group is not None:
             raise InvalidRequest(
@@ -53,7 +56,9 @@ def preparation_of(options: SendOptions) -> Preparation | None:
             "a transaction has one producer group, which is asked when no decision comes",
             hint=_HINT,
         )
-    return Preparation(stored("producer group", group), _check_after_ms(given.get("check-after")))
+    group = stored("producer group", group)
+    standing.require(Action.PUB, Kind.PRODUCER, group)
+    return Preparation(group, _check_after_ms(given.get("check-after")))
 
 
 def _check_after_ms(text: str | None) -> int | None:

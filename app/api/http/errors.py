@@ -16,6 +16,8 @@ from app.api.http.rate_limit_headers import quota_headers
 from app.api.http.request_context import NOT_KEPT
 from app.api.naming.request_namespace import shown_error
 from app.domain import errors
+from app.domain.access.refusals import NotPermitted, Unauthorized
+from app.domain.access.standing import Standing
 from app.domain.errors import (
     CurlewError,
     InvalidRequest,
@@ -80,7 +82,10 @@ STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "OFFSET_OUT_OF_RANGE": 416,
     "OPERATION_NOT_FOUND": 404,
     "PAYLOAD_TOO_LARGE": 413,
+    "POLICY_NOT_FOUND": 404,
+    "POLICY_REGRESSED": 409,
     "PRECONDITION_FAILED": 412,
+    "PRINCIPAL_NOT_FOUND": 404,
     "PRODUCER_FENCED": 403,
     "PRODUCER_NOT_FOUND": 404,
     "PRODUCER_SEALED": 409,
@@ -208,25 +213,8 @@ class TooManyConnections(TryAgain):
     title = "Too many connections"
 
 
-class Forbidden(CurlewError):
+class Forbidden(NotPermitted):
     """A Host or Origin that an open loopback server does not serve."""
-
-    code = "FORBIDDEN"
-    title = "The request is refused"
-
-
-class Unauthorized(CurlewError):
-    """A closed node, and no API key that it knows."""
-
-    code = "UNAUTHORIZED"
-    title = "An API key is needed"
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(
-            detail,
-            hint="send the header `Authorization: Bearer <key>`, or `curl -u :<key>`; who has the "
-            "node's settings makes a key with `curlew key create NAME --role admin`",
-        )
 
 
 class FieldError(NamedTuple):
@@ -358,6 +346,12 @@ def render_problem(
     if isinstance(error, UnsupportedEncoding):
         headers.append((b"accept-encoding", TAKEN_ENCODINGS.encode("ascii")))
     return status, headers, body
+
+
+def hint_by_what_is_known(error: CurlewError, standing: Standing) -> None:
+    """Give `error` its better hint, made of names that the caller may know of."""
+    if error.suggest is not None:
+        error.hint = error.suggest(standing.may_know) or error.hint
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str | None:

@@ -5,12 +5,15 @@ the gateway, which guarantees that every answer carries `MQ-Request-Id`.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from http import HTTPStatus
 from time import perf_counter
 from typing import Any, Final, Protocol
 
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.rate_limit_headers import quota_headers
-from app.domain.errors import BatchTooLarge, BodyTooLarge, InvalidRequest
+from app.domain.access.caller import OPEN
+from app.domain.access.standing import Standing
+from app.domain.errors import BatchTooLarge, BodyTooLarge, CurlewError, InvalidRequest
 from app.store import FilePart
 
 Scope = MutableMapping[str, Any]
@@ -61,6 +64,8 @@ BODY_IN_PLACE: Final = "curlew.body_in_place"
 """In the scope, how to read a body of known length in one piece: `Gather`, instead of `receive`."""
 REQUEST_ID_KEY: Final = "curlew.request_id"
 """Where applications behind the gateway find the request id in the scope."""
+CONTEXT_KEY: Final = "curlew.request_context"
+"""Where they find the `RequestContext`, of which they need the caller and what it may."""
 
 
 Gather = Callable[[int, Hold], Awaitable[memoryview]]
@@ -77,7 +82,12 @@ class ClientGone(Exception):
     """The client has closed the connection: an answer would reach no one."""
 
 
-class RequestContext:
+class Undecided(Exception):
+    """A success that nobody decided on was about to go out: a route, a mount or a handler that asks
+    for no permission. It is not sent."""
+
+
+class RequestContext(Standing):
     """A request, read lazily, and the ways to answer it.
 
     `headers` has lower-case names; of a repeated header the last wins, and repeated `MQ-*` headers
@@ -88,6 +98,7 @@ class RequestContext:
         "_held_start",
         "admission",
         "began_s",
+        "denied",
         "headers",
         "held_bytes",
         "mq_headers",
@@ -112,6 +123,10 @@ class RequestContext:
         pressure: MemoryBudget,
         packer: Packer | None = None,
     ) -> None:
+        self.caller = OPEN
+        self.is_decided = True
+        self.granted = ()
+        self._seen = None
         self.scope = scope
         self.receive = receive
         self.send = send
@@ -120,6 +135,8 @@ class RequestContext:
         self.mq_headers: Headers = []
         self.namespace = ""
         """Of what the request names; `""`: the default one. See `request_namespace`."""
+        self.denied: CurlewError | None = None
+        """Why the control plane refused it, when the caller may not."""
         self.started = False
         self.status = 0
         """Of the answer; 0 before it has begun."""
@@ -228,6 +245,8 @@ class RequestContext:
         """Send the whole answer. `headers` is taken over; length and request id are added."""
         if self.held_bytes and self.pressure.are_bodies_near:
             headers += quota_headers(self.pressure.bodies)
+        if not self.is_decided and status < HTTPStatus.BAD_REQUEST:
+            raise Undecided(self.instance)
         if len(body) >= PACKED_FROM_BYTES and self.packer is not None:
             accepted = self.headers.get(b"accept-encoding")
             if accepted is not None:
@@ -278,6 +297,8 @@ class RequestContext:
         Returns when the client has taken it. Raises `ClientGone` when it takes no more, or a file
         cannot be read: then the connection ends within the body.
         """
+        if not self.is_decided:
+            raise Undecided(self.instance)
         size = len(first) + sum(part.size for part in parts)
         headers.append((b"content-length", b"%d" % size))
         headers.append((REQUEST_ID, self.request_id))
@@ -296,6 +317,8 @@ class RequestContext:
 
     async def begin(self, status: int, headers: Headers) -> None:
         """Begin an answer of unknown length; `go_on` sends its parts."""
+        if not self.is_decided and status < HTTPStatus.BAD_REQUEST:
+            raise Undecided(self.instance)
         headers.append((REQUEST_ID, self.request_id))
         self.started = True
         self.status = status
@@ -316,6 +339,8 @@ class RequestContext:
     async def send_with_request_id(self, event: Event) -> None:
         """`send` for applications that know nothing of request ids."""
         if event["type"] == "http.response.start":
+            if not self.is_decided and event["status"] < HTTPStatus.BAD_REQUEST:
+                raise Undecided(self.instance)
             self.started = True
             self.status = event["status"]
             headers = [*event.get("headers", ()), (REQUEST_ID, self.request_id)]

@@ -19,6 +19,8 @@ from contextvars import ContextVar
 from typing import Final, NamedTuple
 from urllib.parse import unquote_plus
 
+from typing_extensions import override
+
 from app.domain.cluster_errors import NamespaceNotFound
 from app.domain.errors import CurlewError, Field, IllegalGroup, IllegalTopic, InvalidRequest
 from app.domain.names import (
@@ -102,13 +104,30 @@ def namespace_of_request(mq_headers: Headers, query: bytes, known: Container[str
             hint="MQ-Namespace and namespace= are two ways to say the same: say it once",
             fields={"parameter": NAMESPACE_PARAMETER},
         )
-    if namespace != DEFAULT_NAMESPACE and namespace not in known:
+    check_known(namespace, lambda: known)
+    rest = [each for each in mq_headers if each[0] != NAMESPACE_HEADER]
+    return Resolved(namespace, rest, b"&".join(others))
+
+
+class _Every(Container[str]):
+    """Has each."""
+
+    @override
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+EVERY: Final = _Every()
+"""For those that are asked for later whether they are there."""
+
+
+def check_known(namespace: str, known: Callable[[], Container[str]]) -> None:
+    """Raise `NamespaceNotFound` unless it is among those that `known` gives."""
+    if namespace != DEFAULT_NAMESPACE and namespace not in known():
         raise NamespaceNotFound(
             f"there is no namespace {namespace!r}",
             hint="PUT /v1/namespaces/{namespace} makes one; GET /v1/namespaces lists them",
         )
-    rest = [each for each in mq_headers if each[0] != NAMESPACE_HEADER]
-    return Resolved(namespace, rest, b"&".join(others))
 
 
 @contextmanager

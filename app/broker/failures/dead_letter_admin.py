@@ -8,7 +8,7 @@ is redriven exactly once however often the node is killed. Event loop only.
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -34,6 +34,7 @@ from app.broker.progress.ack_set import AckSet
 from app.broker.topic_lookup import find_topic
 from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import TraceKind
+from app.domain.access.standing import Visible
 from app.domain.errors import CurlewError, GroupNotFound, InvalidRequest
 from app.domain.limits import MIB
 from app.domain.message import Message, StoredMessage, queue_for_sharding_key
@@ -41,7 +42,6 @@ from app.domain.names import (
     DEAD_LETTER_STATE_TOPIC,
     check_group,
     dead_letter_topic,
-    namespace_of,
     retry_topic,
 )
 from app.domain.positions import FlushMode
@@ -87,6 +87,8 @@ class Selection:
     """Dead since this time or later."""
     until_ms: int | None = None
     """Dead before this time."""
+    readable: Visible | None = None
+    """Whose original topic is one of these, asked of each letter; None: any."""
 
 
 class DeadLetterPage(NamedTuple):
@@ -110,7 +112,8 @@ class RedrivePlan(NamedTuple):
 
     matched: int
     by_target: dict[str, int]
-    skipped: dict[str, int]
+    skipped: dict[tuple[str, str], int]
+    """By the topic that it is about, and the reason."""
 
 
 class _Removals:
@@ -245,7 +248,7 @@ class DeadLetters:
     ) -> RedrivePlan:
         """Letters that are chosen, and where they would go."""
         self._check_target(group, to_topic)
-        matched, targets, skipped = 0, Counter[str](), Counter[str]()
+        matched, targets, skipped = 0, Counter[str](), Counter[tuple[str, str]]()
         async for batch in self._walk(group, selection, None):
             for letter in batch:
                 matched += 1
@@ -253,7 +256,7 @@ class DeadLetters:
                 if obstacle is None:
                     targets[to_topic or letter.origin.topic] += 1
                 else:
-                    skipped[obstacle] += 1
+                    skipped[to_topic or letter.origin.topic, obstacle] += 1
         return RedrivePlan(matched, dict(targets), dict(skipped))
 
     # --- redriving and removing
@@ -265,17 +268,20 @@ class DeadLetters:
         *,
         to_topic: str | None = None,
         rate_per_s: float | None = None,
+        check: Callable[[], None] = lambda: None,
+        owner: str | None = None,
     ) -> Job:
         """Deliver letters again, beside the request; the letters are removed one step at a time.
 
         Without `to_topic` a letter goes back to this group alone, through its retry topic of the
         original topic, with its attempts counted anew. Raises `GroupNotFound`, `TopicNotFound`,
-        `IllegalFilter`, `InvalidRequest` or `TooManyRequests`.
+        `IllegalFilter`, `InvalidRequest` or `TooManyRequests`. `check` is asked before each step,
+        and ends the work by what it raises; `owner` is the principal that the job belongs to.
         """
         self._check_redrive(group, selection, to_topic, rate_per_s)
         total = len(selection.offsets) if selection.offsets is not None else self.count(group)
-        work = partial(self._redrive, group, selection, to_topic, rate_per_s)
-        return self._operations.start("redrive", total, work, namespace_of(group))
+        work = partial(self._redrive, group, selection, to_topic, rate_per_s, check)
+        return self._operations.start("redrive", total, work, owner=owner, group=group)
 
     def _check_redrive(
         self, group: str, selection: Selection, to_topic: str | None, rate_per_s: float | None
@@ -306,6 +312,7 @@ class DeadLetters:
         selection: Selection,
         to_topic: str | None,
         rate_per_s: float | None,
+        check: Callable[[], None],
         job: Job,
     ) -> None:
         step = STEP_MESSAGES if rate_per_s is None else max(1, min(STEP_MESSAGES, int(rate_per_s)))
@@ -313,8 +320,15 @@ class DeadLetters:
             for first in range(0, len(batch), step):
                 if job.is_cancelled:
                     return
+                check()
                 chosen = self._still_there(group, batch[first : first + step])
-                able = [each for each in chosen if self._obstacle(each, to_topic) is None]
+                readable = selection.readable
+                able = [
+                    each
+                    for each in chosen
+                    if self._obstacle(each, to_topic) is None
+                    and (readable is None or readable(each.origin.topic))
+                ]
                 job.skipped += len(chosen) - len(able)
                 parts = [self._part(group, letter, to_topic) for letter in able]
                 await self._remove(group, [letter.offset for letter in able], parts)
@@ -463,6 +477,7 @@ class _Choice:
         return (
             (wanted.offsets is None or letter.offset in wanted.offsets)
             and (wanted.message_ids is None or letter.origin.message_id in wanted.message_ids)
+            and (wanted.readable is None or wanted.readable(letter.origin.topic))
             and (wanted.topic is None or letter.origin.topic == wanted.topic)
             and (wanted.reason is None or wanted.reason in (letter.reason or ""))
             and (wanted.from_ms is None or letter.dead_since_ms >= wanted.from_ms)

@@ -29,7 +29,7 @@ from app.broker.topic_lookup import check_current
 from app.domain.changes.effects import GroupFacts
 from app.domain.errors import CurlewError, GroupNotFound, OffsetOutOfRange
 from app.domain.handles.receipt import RETRY_QUEUE_ID
-from app.domain.names import check_group, nearest, retry_topic
+from app.domain.names import check_group, did_you_mean, retry_topic, suggest_similar
 from app.domain.positions import CommittedOffset, FlushMode
 from app.domain.settings import DeliveryOrder, GroupMode, StartPosition
 from app.store import QueueBounds
@@ -101,11 +101,13 @@ class Groups:
         check_group(name)
         if self._made_by_use.groups or name in self._metadata.snapshot.groups:
             return
-        similar = nearest(name, self._metadata.snapshot.groups)
-        hint = f"did you mean {similar!r}? Or make" if similar else "make"
-        raise GroupNotFound(
-            f"consumer group {name!r} does not exist, and using it does not make it",
-            hint=f"{hint} it with PUT /v1/groups/{name}",
+        make = f"make it with PUT /v1/groups/{name}"
+        error = GroupNotFound(
+            f"consumer group {name!r} does not exist, and using it does not make it", hint=make
+        )
+        known = self._metadata.snapshot.groups
+        raise suggest_similar(
+            error, "group", name, known, lambda similar: f"{did_you_mean(similar)} Or {make}"
         )
 
     async def subscribe(self, group: Group, topic: Topic) -> Subscription:

@@ -5,7 +5,7 @@ one transaction, so that nothing of an older generation is ever applied. A reset
 leased, and tells live members by a new generation. Event loop only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -28,7 +28,7 @@ from app.domain.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
-from app.domain.names import check_group, check_name, nearest
+from app.domain.names import check_group, check_name, did_you_mean, suggest_similar
 from app.domain.positions import CommittedOffset, OffsetSnapshot, QueueOffset
 from app.domain.settings import GroupMode
 
@@ -295,13 +295,23 @@ class OffsetAdmin:
 
     # --- reset
 
-    async def reset(self, group: str, topic: str | None, request: ResetRequest) -> ResetResult:
-        """Set the offsets of one topic or of all topics of the group, backwards or forwards."""
+    async def reset(
+        self,
+        group: str,
+        topic: str | None,
+        request: ResetRequest,
+        check: Callable[[Iterable[str]], None] = lambda _topics: None,
+    ) -> ResetResult:
+        """Set the offsets of one topic or of all topics of the group, backwards or forwards.
+
+        `check` is given the names of all, and raises what keeps them as they are.
+        """
         settings = self.find_group(group)
         refuse_broadcast(settings)
         await self._offset_cache.refresh(group)
         if topic is None:
             topics = await self._topics_of(group)
+            check(view.name for view in topics)
         else:
             topics = [find_topic(self._metadata, topic)]
         changes: list[OffsetChange] = []
@@ -505,9 +515,10 @@ class OffsetAdmin:
         if group is not None:
             return group
         check_group(name)
-        similar = nearest(name, groups)
-        hint = f"did you mean {similar!r}?" if similar else "a group is made by its first use"
-        raise GroupNotFound(f"consumer group {name!r} does not exist", hint=hint)
+        error = GroupNotFound(
+            f"consumer group {name!r} does not exist", hint="a group is made by its first use"
+        )
+        raise suggest_similar(error, "group", name, groups, did_you_mean)
 
 
 def _no_snapshot(group: str, name: str) -> SnapshotNotFound:

@@ -19,9 +19,10 @@ from app.broker.leasing.subscriptions import LeasedQueue, Subscription
 from app.broker.ports import Metadata
 from app.broker.progress.consumer_state import QueueState
 from app.broker.topic_lookup import find_topic
+from app.domain.access.standing import Visible, every
 from app.domain.errors import GroupNotFound
 from app.domain.handles.receipt import RETRY_QUEUE_ID
-from app.domain.names import check_group, nearest, retry_topic
+from app.domain.names import check_group, did_you_mean, retry_topic, suggest_similar
 
 NOT_BEGUN: Final = "the group has not begun this queue"
 QUEUES_A_TURN: Final = 128
@@ -119,8 +120,11 @@ class LagReader:
         self._dead_letters = dead_letters
         self._readers = context.readers
 
-    async def group_lag(self, group: str, *, topic: str | None = None) -> GroupLag:
-        """All topics in which the group has begun, or one. Raises `GroupNotFound`."""
+    async def group_lag(
+        self, group: str, *, topic: str | None = None, visible: Visible = every
+    ) -> GroupLag:
+        """All topics in which the group has begun, or one; of those that are visible. Raises
+        `GroupNotFound`."""
         check_known_group(self._metadata, group)
         if topic is not None:
             find_topic(self._metadata, topic)
@@ -130,7 +134,7 @@ class LagReader:
         topics = [
             await self._topic_lag(group, name)
             for name in names
-            if topic is not None or name in self._metadata.snapshot.topics
+            if topic is not None or (name in self._metadata.snapshot.topics and visible(name))
         ]
         return GroupLag(
             group,
@@ -319,9 +323,10 @@ def check_known_group(metadata: Metadata, group: str) -> None:
     groups = metadata.snapshot.groups
     if group not in groups:
         check_group(group)
-        similar = nearest(group, groups)
-        hint = f"did you mean {similar!r}?" if similar else "a group is made by its first use"
-        raise GroupNotFound(f"consumer group {group!r} does not exist", hint=hint)
+        error = GroupNotFound(
+            f"consumer group {group!r} does not exist", hint="a group is made by its first use"
+        )
+        raise suggest_similar(error, "group", group, groups, did_you_mean)
 
 
 def _leases_of(subscription: Subscription | None, queue_id: int) -> LeasedQueue | None:

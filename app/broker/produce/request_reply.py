@@ -68,9 +68,9 @@ class Expectation(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """A request under way: the namespace of its topic, and what its sender waits for."""
+    """A request under way: its topic, and what its sender waits for."""
 
-    namespace: str
+    topic: str
     future: asyncio.Future[Reply]
 
 
@@ -117,7 +117,7 @@ class Requests:
             PROPERTY_REPLY_BY: str(self._clock.now_ms() + wait_ms),
         }
         future: asyncio.Future[Reply] = loop.create_future()
-        self._waiting[correlation_id] = _Waiting(namespace_of(topic), future)
+        self._waiting[correlation_id] = _Waiting(topic, future)
         try:
             stored = replace(message, system=system)
             sent = await self._sender.send(topic, stored, queue_id=queue_id, flush=flush)
@@ -134,10 +134,21 @@ class Requests:
                 future.exception()  # seen, although nobody waited for it
         return Replied(sent, correlation_id, reply)
 
+    def topic_of(self, correlation_id: str) -> str | None:
+        """Where the request was sent that waits; None: none does."""
+        waiting = self._waiting.get(correlation_id)
+        return None if waiting is None else waiting.topic
+
     def reply(
-        self, correlation_id: str, message: Message, namespace: str = DEFAULT_NAMESPACE
+        self,
+        correlation_id: str,
+        message: Message,
+        namespace: str = DEFAULT_NAMESPACE,
+        *,
+        is_hidden: bool = False,
     ) -> None:
-        """Hand `message` to the request of the namespace that waits for it.
+        """Hand `message` to the request of the namespace that waits for it; with `is_hidden`, say
+        that none does.
 
         Raises `RequestExpired` when it waits no longer, `RequestNotFound` when it never did on this
         node, and what a send raises for a message that breaks a limit.
@@ -145,7 +156,8 @@ class Requests:
         self._check_open()
         check_message(message, self._limits)
         waiting = self._waiting.get(correlation_id)
-        if waiting is not None and waiting.namespace == namespace and not waiting.future.done():
+        is_ours = waiting is not None and namespace_of(waiting.topic) == namespace
+        if waiting is not None and is_ours and not (waiting.future.done() or is_hidden):
             waiting.future.set_result(Reply(message, self._clock.now_ms()))
             return
         node, _, token = correlation_id.partition("-")

@@ -12,6 +12,7 @@ Event loop only.
 """
 
 import logging
+from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
@@ -24,6 +25,7 @@ from app.broker.produce.topic_admission import check_writable
 from app.broker.row_faults import RowFaults, is_of_message
 from app.broker.schedules.cron import due_times, next_due_ms
 from app.broker.topic_lookup import find_topic
+from app.domain.access.actions import Action, Kind
 from app.domain.changes.conditions import Changed, Terms
 from app.domain.changes.merging import Named, by_name
 from app.domain.errors import CurlewError, IllegalSetting, NoPermission, TopicNotFound
@@ -76,12 +78,24 @@ class Schedules:
     # --- control plane
 
     async def change(
-        self, name: str, named: Named, terms: Terms | None = None
+        self,
+        name: str,
+        named: Named,
+        terms: Terms | None = None,
+        *,
+        owner: str | None = None,
+        check: Callable[[Schedule | None], None] = lambda _present: None,
     ) -> Changed[Schedule]:
         """Make a schedule, or merge what is named into it. Raises what a send of its message would,
-        `IllegalSetting`, `ScheduleNotFound` when it must exist, and `PreconditionFailed`."""
+        `IllegalSetting`, `ScheduleNotFound` when it must exist, and `PreconditionFailed`.
+
+        `check` is given what is there, and raises what keeps it as it is; `owner` is the principal
+        by whose rights it is fired from now on.
+        """
         check_name("schedule", name)
-        return await self._metadata.schedules.change(name, named, self._due_of, terms)
+        return await self._metadata.schedules.change(
+            name, named, self._due_of, terms, owner=owner, check=check
+        )
 
     async def put(self, name: str, settings: ScheduleSettings) -> tuple[Schedule, bool]:
         """Make a schedule, or give it all these settings; True: made. Raises as `change`."""
@@ -145,7 +159,7 @@ class Schedules:
         assert self._claimed is not None
         for firing in list(self._claimed):
             try:
-                if not await self._is_sent(firing):
+                if self._is_permitted(firing) and not await self._is_sent(firing):
                     await self._send(firing)
             except Exception as error:
                 if not (is_of_message(error) or isinstance(error, (TopicNotFound, NoPermission))):
@@ -155,6 +169,17 @@ class Schedules:
             await self._metadata.schedules.done(firing)
             self._claimed.remove(firing)
             self.faults.clear(firing.schedule)
+
+    def _is_permitted(self, firing: Firing) -> bool:
+        """Whether its owner may still send there. Else this due time is passed over."""
+        topic = firing.settings.topic
+        if self._metadata.caller(firing.owner).may(Action.PUB, Kind.TOPIC, topic):
+            return True
+        _LOG.warning(
+            "schedule %s is not fired: its owner %s may not send to topic %s any more",
+            *(firing.schedule, firing.owner, topic),
+        )
+        return False
 
     async def _is_sent(self, firing: Firing) -> bool:
         def find(wait_for_disk: bool) -> bool:

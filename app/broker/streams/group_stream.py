@@ -99,8 +99,13 @@ class GroupStream(Stream):
         )
         try:
             result = await shared.receive(
-                self._topic.name, self._group.name, asked, gone=lambda: self.is_closed
+                self._topic.name,
+                self._group.name,
+                asked,
+                gone=lambda: self.is_closed or self.is_refused,
+                watch=self._watch,
             )
+            self._end_wait = None
         except (ShuttingDown, TopicNotFound) as error:
             self._check()
             raise StreamEnded(StreamEnd.ERROR, error) from error

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from app.broker.ports import Metadata, Store, Topic
-from app.broker.read.long_polls import LongPolls
+from app.broker.read.long_polls import LongPolls, Watch
 from app.broker.read.puller import Puller
 from app.broker.results import ReceiveRequest, ReceiveResult
 from app.broker.streams.credit import Credits
@@ -32,13 +32,15 @@ class StreamEnd(StrEnum):
     TIME_LIMIT = "time_limit"
     MESSAGE_LIMIT = "message_limit"
     SLOW_READER = "slow_reader"
+    ACCESS_ENDED = "access_ended"
+    """What the client showed counts no more, or it may not read this any more."""
     CLIENT_GONE = "client_gone"
     """Counted, told to nobody."""
     ERROR = "error"
 
 
 class StreamEnded(Exception):
-    """The end of a stream. `error` is there when the reason is `ERROR`."""
+    """The end of a stream. `error` is there when the reason is `ERROR` or `ACCESS_ENDED`."""
 
     def __init__(self, reason: StreamEnd, error: CurlewError | None = None) -> None:
         super().__init__(reason.value)
@@ -61,7 +63,13 @@ class Receive(Protocol):
     """`Receiver.receive`."""
 
     async def __call__(
-        self, topic: str, group: str, request: ReceiveRequest, *, gone: Callable[[], bool]
+        self,
+        topic: str,
+        group: str,
+        request: ReceiveRequest,
+        *,
+        gone: Callable[[], bool],
+        watch: Watch | None = None,
     ) -> ReceiveResult: ...
 
 
@@ -101,6 +109,8 @@ class Stream:
             duration_ms = min(duration_ms, request.duration_ms)
         self._ends_at = self._loop.time() + duration_ms / 1_000
         self.is_closed = False
+        self._refusal: CurlewError | None = None
+        self._end_wait: Callable[[], object] | None = None
         self.on_draining: Callable[[], None] | None = None
         """Set by whoever writes, while the connection takes nothing: hurries the end. Not called
         for what was set when `is_draining` already."""
@@ -134,13 +144,35 @@ class Stream:
 
     def end_of_a_late_reader(self) -> StreamEnd:
         """Why a stream ends whose connection takes nothing: the reader, or we are in a hurry."""
+        if self.is_refused:
+            return StreamEnd.ACCESS_ENDED
         return StreamEnd.DRAINING if self.is_draining else StreamEnd.SLOW_READER
+
+    def refuse(self, error: CurlewError) -> None:
+        """Hand out nothing more: the reader may not have it."""
+        self._refusal = error
+        self.wake()
+        if self._end_wait is not None:
+            self._end_wait()
+        if self.on_draining is not None:
+            self.on_draining()
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether its reader may not have it any more."""
+        return self._refusal is not None
+
+    def _watch(self, end_wait: Callable[[], object]) -> None:
+        """Have `refuse` end a wait."""
+        self._end_wait = end_wait
 
     def wake(self) -> None:
         """Something that the stream may wait for has changed."""
 
     def _check(self) -> None:
         """Raise when the stream has come to its end."""
+        if self._refusal is not None:
+            raise StreamEnded(StreamEnd.ACCESS_ENDED, self._refusal)
         if self.is_draining:
             raise StreamEnded(StreamEnd.DRAINING)
         topic = self._shared.metadata.snapshot.topics.get(self._topic.name)

@@ -83,6 +83,8 @@ class TopicStream(Stream):
             self._check()
             self._grow()
             chunk = await self._collect()
+            if self.is_refused:
+                continue  # meanwhile; the check says so
             if chunk.messages or chunk.gaps:
                 self._count(len(chunk.messages))
                 return chunk
@@ -93,7 +95,8 @@ class TopicStream(Stream):
                 await asyncio.sleep(0)
                 continue
             keys = [(self._topic.name, queue) for queue in self._queues()]
-            await self._shared.long_polls.wait_for_queues(keys, left)
+            await self._shared.long_polls.wait_for_queues(keys, left, self._watch)
+            self._end_wait = None
 
     def _grow(self) -> None:
         """Queues that were added are read from their beginning."""

@@ -58,6 +58,8 @@ class TraceQuery:
     kind: TraceKind | None = None
     is_ours: Callable[[str], bool] | None = None
     """Whether a topic, or the group of a retry, may be seen."""
+    sees: Callable[[Note], bool] | None = None
+    """Whether a note may be seen."""
 
     def takes(self, note: Note) -> bool:
         """Whether all but the topic is as wanted."""
@@ -66,6 +68,7 @@ class TraceQuery:
             and self.group in (None, note.group)
             and self.client_id in (None, note.client_id)
             and self.kind in (None, note.kind)
+            and (self.sees is None or self.sees(note))
         )
 
     def takes_page(self, page: Page) -> bool:

@@ -23,6 +23,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from app.broker.progress.ack_set import AckSet
+from app.domain.access.standing import Visible, every
 
 _ROWS_A_CHUNK: Final = 2_000
 
@@ -204,15 +205,21 @@ class TransactionTable:
         checked = {each.transaction_id: each.checks for each in transactions}
         return _encode(_Chunk(checked=checked))
 
-    def take_checks(self, producer_group: str, count: int) -> list[Transaction]:
-        """Checks of the group that nobody has fetched yet, the oldest first."""
+    def take_checks(
+        self, producer_group: str, count: int, visible: Visible = every
+    ) -> list[Transaction]:
+        """Checks of the group that nobody has fetched yet, the oldest first; of topics that are
+        `visible`."""
         ready = self._ready.get(producer_group, {})
         taken: list[Transaction] = []
-        while ready and len(taken) < count:
-            transaction_id = next(iter(ready))
-            del ready[transaction_id]
+        for transaction_id in list(ready):
+            if len(taken) == count:
+                break
             transaction = self.pending.get(transaction_id)
-            if transaction is not None:
+            if transaction is None:
+                del ready[transaction_id]
+            elif visible(transaction.topic):
+                del ready[transaction_id]
                 taken.append(transaction)
         if not ready:
             self._ready.pop(producer_group, None)

@@ -29,6 +29,7 @@ from app.broker.transactions.transaction_table import (
     TransactionState,
     TransactionTable,
 )
+from app.domain.access.standing import Visible, every
 from app.domain.errors import (
     CurlewError,
     InternalError,
@@ -208,11 +209,15 @@ class Transactions:
         """The transaction, or `TransactionNotFound`. `namespace`: of its topic; None: any."""
         transaction = self._table.find(transaction_id)
         if transaction is None or not (namespace is None or is_in(namespace, transaction.topic)):
-            raise TransactionNotFound(
-                f"there is no transaction {transaction_id!r}",
-                hint=f"the last {self._limits.transactions_remembered_max} decided ones are known",
-            )
+            raise self.missing(transaction_id)
         return transaction
+
+    def missing(self, transaction_id: str) -> TransactionNotFound:
+        """What is said of one that is not there, or that the caller must not know of."""
+        return TransactionNotFound(
+            f"there is no transaction {transaction_id!r}",
+            hint=f"the last {self._limits.transactions_remembered_max} decided ones are known",
+        )
 
     async def decide(
         self, transaction_id: str, decision: Decision, *, reason: str | None = None
@@ -340,11 +345,17 @@ class Transactions:
     # --- asking producers
 
     async def receive_checks(
-        self, producer_group: str, *, max_checks: int, wait_s: float, gone: Callable[[], bool]
+        self,
+        producer_group: str,
+        *,
+        max_checks: int,
+        wait_s: float,
+        gone: Callable[[], bool],
+        visible: Visible = every,
     ) -> list[Check]:
         """Transactions that the group should decide now; waits for some when there are none.
 
-        Each goes to one caller, until its next check is due.
+        Each goes to one caller, until its next check is due; of topics that are `visible` only.
         """
         self._check_open()
         check_group(producer_group)
@@ -355,7 +366,7 @@ class Transactions:
             )
         deadline_s = self._clock.monotonic_s() + wait_s
         while True:
-            taken = self._table.take_checks(producer_group, max_checks)
+            taken = self._table.take_checks(producer_group, max_checks, visible)
             left_s = deadline_s - self._clock.monotonic_s()
             if taken or left_s <= 0:
                 break
@@ -425,6 +436,7 @@ class Transactions:
         after: str | None = None,
         count: int = 100,
         namespace: str = DEFAULT_NAMESPACE,
+        visible: Callable[[Transaction], bool] = lambda _transaction: True,
     ) -> list[Transaction]:
         """Transactions of a namespace by id, which is by time: those that wait and those that are
         remembered."""
@@ -436,6 +448,7 @@ class Transactions:
             and (state is None or each.state is state)
             and (producer_group is None or each.producer_group == producer_group)
             and (after is None or each.transaction_id > after)
+            and visible(each)
         ]
         return sorted(chosen, key=lambda each: each.transaction_id)[:count]
 

@@ -7,7 +7,7 @@ between. It is opaque to clients: base64 of the name, marked with a version.
 import base64
 import binascii
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -44,8 +44,9 @@ def page_of(
     page_size: int,
     page_token: str | None,
     page_size_max: int,
+    visible: Callable[[str], bool] = lambda _name: True,
 ) -> Page[Item]:
-    """The items that are wanted, from behind `page_token` on."""
+    """The items that are wanted and `visible`, from behind `page_token` on."""
     if not 1 <= page_size <= page_size_max:
         raise IllegalPage(
             f"page_size is {page_size}; it must be from 1 to {page_size_max}",
@@ -59,6 +60,7 @@ def page_of(
         if name > after
         and name.startswith(prefix)
         and not (is_default and NAMESPACE_SEPARATOR in name)
+        and visible(name)
     )
     names = heapq.nsmallest(page_size + 1, found)
     shown = names[:page_size]

@@ -7,12 +7,15 @@ when the connection broke at the commit, it is unknown: all changes may be repea
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final, Self
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.cluster.metadata.access.access_changes import AccessChanges
+from app.cluster.metadata.access.policies import Policies
+from app.cluster.metadata.access.principals import Principals
 from app.cluster.metadata.audit.audit_trail import AuditTrail
 from app.cluster.metadata.consumers import committed_offsets as offsets
 from app.cluster.metadata.consumers import member_numbers
@@ -34,20 +37,27 @@ from app.cluster.metadata.snapshot import (
 )
 from app.cluster.metadata.tables import deletions, namespaces, versions
 from app.cluster.metadata.tables.groups import GROUPS
-from app.cluster.metadata.tables.principals import Principals
 from app.cluster.metadata.tables.schedules import Schedules
 from app.cluster.metadata.tables.settings_table import Change
 from app.cluster.metadata.tables.topics import TOPICS
 from app.domain.access.actions import Action
 from app.domain.access.audit import Change as AuditedChange
 from app.domain.access.audit import Shown
+from app.domain.access.caller import OPEN, Caller, Known
+from app.domain.access.standing import Visible, every
 from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, by_name
 from app.domain.clock import Clock
 from app.domain.errors import GroupNotFound, TopicNotFound
 from app.domain.identity import Deletion, Kind
 from app.domain.limits import Limits
-from app.domain.names import check_group, check_namespace, check_topic, nearest
+from app.domain.names import (
+    check_group,
+    check_namespace,
+    check_topic,
+    did_you_mean,
+    suggest_similar,
+)
 from app.domain.positions import CommittedOffset, FlushMode, TimestampMs
 from app.domain.settings import (
     GroupSettings,
@@ -74,7 +84,9 @@ class Metadata:
         self.members = Memberships(database, clock, limits)
         self.offset_snapshots = OffsetSnapshots(database, clock, limits)
         self.schedules = Schedules(database, clock, limits)
-        self.principals = Principals(database, clock)
+        access = AccessChanges(database, clock)
+        self.principals = Principals(access, limits)
+        self.policies = Policies(access, limits, self.principals.refresh)
         self.audit = AuditTrail(database, clock)
         self.principals.audit = self.schedules.audit = self.audit
         self._database = database
@@ -106,7 +118,7 @@ class Metadata:
                 await check_schema(connection, database.address)
             metadata = cls(database, clock, limits or Limits(), config.default_flush)
             await metadata._load()
-            await metadata.principals.refresh(is_first=True)
+            await metadata.principals.refresh()
         except BaseException:
             await database.close()
             raise
@@ -118,6 +130,12 @@ class Metadata:
     @property
     def snapshot(self) -> ClusterSnapshot:
         return self._snapshot
+
+    def caller(self, principal: str | None) -> Caller:
+        """Who has the rights of a principal at any moment; None, and on an open node: anybody."""
+        if principal is None or not self.principals.keyring.is_closed:
+            return OPEN
+        return Known(self.principals, principal)
 
     async def refresh(self) -> bool:
         """Take over what other nodes changed; say whether there was anything."""
@@ -198,8 +216,8 @@ class Metadata:
             if removed is not None:
                 await self._note_change(connection, f"topic:{name}", removed[0], None)
         if removed is None:
-            hint = _did_you_mean(name, self._snapshot.topics)
-            raise TopicNotFound(f"there is no topic {name!r}", hint=hint)
+            error = TopicNotFound(f"there is no topic {name!r}")
+            raise suggest_similar(error, "topic", name, self._snapshot.topics, did_you_mean)
         view, version = removed
         if not terms.is_dry_run:
             await self._show(version, lambda now: now.without_topic(name, version))
@@ -212,11 +230,12 @@ class Metadata:
         prefix: str = "",
         page_size: int = 100,
         page_token: str | None = None,
+        visible: Visible = every,
     ) -> Page[TopicView]:
         """Topics of a namespace by name, from the snapshot."""
         size_max = self._limits.page_size_max
         wanted = Wanted(namespace, prefix)
-        return page_of(self._snapshot.topics, wanted, page_size, page_token, size_max)
+        return page_of(self._snapshot.topics, wanted, page_size, page_token, size_max, visible)
 
     # Consumer groups
 
@@ -290,8 +309,8 @@ class Metadata:
             if removed is not None:
                 await member_numbers.forget_deleted(connection)
         if removed is None:
-            hint = _did_you_mean(name, self._snapshot.groups)
-            raise GroupNotFound(f"there is no consumer group {name!r}", hint=hint)
+            missing = GroupNotFound(f"there is no consumer group {name!r}")
+            raise suggest_similar(missing, "group", name, self._snapshot.groups, did_you_mean)
         view, version = removed
         if not terms.is_dry_run:
             await self._show(version, lambda now: now.without_group(name, version))
@@ -304,11 +323,12 @@ class Metadata:
         prefix: str = "",
         page_size: int = 100,
         page_token: str | None = None,
+        visible: Visible = every,
     ) -> Page[GroupView]:
         """Groups of a namespace by name, from the snapshot."""
         size_max = self._limits.page_size_max
         wanted = Wanted(namespace, prefix)
-        return page_of(self._snapshot.groups, wanted, page_size, page_token, size_max)
+        return page_of(self._snapshot.groups, wanted, page_size, page_token, size_max, visible)
 
     # Namespaces
 
@@ -498,8 +518,3 @@ class Metadata:
 
 def _shown(view: View | None) -> Shown | None:
     return None if view is None else asdict(view)
-
-
-def _did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    match = nearest(name, known)
-    return f"did you mean {match!r}?" if match else None

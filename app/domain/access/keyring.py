@@ -1,7 +1,8 @@
-"""The keys that a node knows at a moment, and whether it asks for one. Pure and immutable.
+"""What a node knows at a moment of who may do what, and whether it asks at all. Pure.
 
-A key is found by its digest, so that a wrong one costs one look-up and is not remembered. Secrets
-have 256 random bits: comparing digests in constant time would protect nothing.
+Replaced as a whole, never changed, but for the decisions that are remembered while it lasts. A key
+is found by its digest, so that a wrong one costs one look-up and is not remembered. Secrets have
+256 random bits: comparing digests in constant time would protect nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import NamedTuple
 
+from app.domain.access.evaluator import Evaluator, Principal
 from app.domain.positions import TimestampMs
 
 
@@ -24,12 +26,14 @@ class KnownKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """Keys by their digest, all of the same `version`."""
+    """Keys by their digest, principals and policies, all of the same `version`."""
 
     is_closed: bool = False
     """Only who shows a key is served."""
     keys: Mapping[bytes, KnownKey] = field(default_factory=lambda: MappingProxyType({}))
     version: int = 0
+    principals: Mapping[str, Principal] = field(default_factory=lambda: MappingProxyType({}))
+    evaluator: Evaluator = field(default_factory=Evaluator)
 
     def find(self, key: bytes, now_ms: Callable[[], TimestampMs]) -> KnownKey | None:
         """The key with this text; None when there is none, or when it has expired.

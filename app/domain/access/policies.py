@@ -19,6 +19,10 @@ _NAME: Final = re.compile(rf"[A-Za-z0-9_.:/@-]{{1,{NAME_CHARS_MAX}}}")
 """Of a topic, a group or a producer; the latter may have more characters than topics."""
 _EVERY: Final = "*"
 
+EVERY_NAMESPACE: Final = "*"
+"""Of a policy: it holds in each."""
+_NAMESPACE: Final = re.compile(rf"[A-Za-z0-9_-]{{0,{NAME_CHARS_MAX}}}")
+
 
 class Effect(StrEnum):
     """What a policy says about what it matches."""
@@ -74,6 +78,11 @@ class Subject(NamedTuple):
     kind: SubjectKind
     name: str
 
+    @override
+    def __str__(self) -> str:
+        """As it is written: `principal:ci`, `role:viewer`."""
+        return f"{self.kind}:{self.name}"
+
 
 class Policy(NamedTuple):
     """One rule. What no policy allows is denied; what one denies, no other allows."""
@@ -84,6 +93,18 @@ class Policy(NamedTuple):
     actions: frozenset[Action]
     patterns: tuple[Pattern, ...]
     namespace: str = ""
+    """Empty: the default one; `EVERY_NAMESPACE`."""
+
+    def shown(self) -> dict[str, object]:
+        """As it is written."""
+        return {
+            "name": self.name,
+            "subject": str(self.subject),
+            "effect": str(self.effect),
+            "actions": sorted(map(str, self.actions)),
+            "resources": [str(each) for each in self.patterns],
+            "namespace": self.namespace,
+        }
 
 
 def read_pattern(text: str) -> Pattern:
@@ -105,6 +126,24 @@ def read_names(kind: Kind, name: str) -> Pattern:
     if not _NAME.fullmatch(bare):
         raise _illegal(f"{kind}:{name}")
     return Pattern(kind, matching, bare)
+
+
+def read_subject(text: str) -> Subject:
+    """The subject that is written in `text`; `InvalidRequest` when it is none."""
+    kind, separator, name = text.partition(":")
+    if not separator or kind not in {str(each) for each in SubjectKind} or not name:
+        raise InvalidRequest(f"{text!r} is not a subject", hint="write principal:NAME or role:NAME")
+    return Subject(SubjectKind(kind), name)
+
+
+def check_namespace(name: str) -> str:
+    """Return `name`, or raise `InvalidRequest` when no namespace may have it."""
+    if name != EVERY_NAMESPACE and not _NAMESPACE.fullmatch(name):
+        raise InvalidRequest(
+            f"{name!r} is not a namespace",
+            hint="a namespace has letters, digits, '_' and '-'; empty is the default one",
+        )
+    return name
 
 
 def read_actions(names: Iterable[str]) -> frozenset[Action]:

@@ -24,6 +24,8 @@ class Role(StrEnum):
     VIEWER = "viewer"
 
 
+ROLES: Final[Mapping[str, Role]] = {str(role): role for role in Role}
+
 _EVERYTHING: Final = frozenset(Action)
 _LOOK: Final = frozenset({Action.GET, Action.LIST})
 _RUN: Final = _LOOK | {Action.CREATE, Action.UPDATE, Action.DELETE}

@@ -133,7 +133,7 @@ class ReceiptSigner:
         group_end = topic_end + raw[2]
         end = group_end + _FIELDS.size
         if not compare_digest(self._mac(raw[:end]), raw[end:]) or raw[0] != VERSION:
-            raise _invalid()
+            raise invalid_handle()
         queue_id, queue_offset, lease_id, attempt, flags, expires_ms = _FIELDS.unpack_from(
             raw, group_end
         )
@@ -152,17 +152,18 @@ class ReceiptSigner:
 def _decode_base64(handle: str) -> bytes:
     """Return at least as many bytes as the shortest handle has, or raise."""
     if len(handle) > HANDLE_CHARS_MAX:
-        raise _invalid()
+        raise invalid_handle()
     try:
         raw = a2b_base64(handle.encode("ascii").translate(_FROM_URL_SAFE), strict_mode=True)
     except (Base64Error, UnicodeEncodeError):
-        raise _invalid() from None
+        raise invalid_handle() from None
     if len(raw) < _NAMES_START + _FIELDS.size + MAC_BYTES_MIN:
-        raise _invalid()
+        raise invalid_handle()
     return raw
 
 
-def _invalid() -> InvalidReceiptHandle:
+def invalid_handle() -> InvalidReceiptHandle:
+    """What is said of a handle that is none, or that the caller must not know of."""
     return InvalidReceiptHandle(
         "the receipt handle was not issued by this cluster, or was changed on the way",
         hint="pass the handle exactly as it came with the message",

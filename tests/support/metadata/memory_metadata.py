@@ -2,17 +2,28 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from app.cluster import ClusterSnapshot, GroupView, TopicView
+from app.cluster import ClusterSnapshot, GroupView, NodeView, Page, TopicView
+from app.cluster.metadata.listing import Wanted, page_of
+from app.cluster.metadata.snapshot import NamespaceView
+from app.domain.access.caller import OPEN, Caller
 from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, by_name, merged
 from app.domain.clock import Clock
+from app.domain.cluster_errors import NamespaceNotFound
 from app.domain.consumers.membership import GroupPulse, Membership, Rebalance
-from app.domain.errors import GroupNotFound, MetadataUnavailable, ScheduleNotFound, TopicNotFound
+from app.domain.errors import GroupNotFound, MetadataUnavailable, StateConflict, TopicNotFound
 from app.domain.identity import Deletion, Kind, new_generation
 from app.domain.names import is_in
 from app.domain.positions import CommittedOffset, OffsetSnapshot, QueueOffset
-from app.domain.schedules import SCHEDULE_DEFAULTS, Firing, Schedule, ScheduleSettings
+from app.domain.schedules import (
+    SCHEDULE_DEFAULTS,
+    Firing,
+    Schedule,
+    ScheduleSettings,
+    missing_schedule,
+)
 from app.domain.settings import GroupSettings, TopicSettings, check_write_queues
 
 
@@ -27,9 +38,35 @@ class MemoryMetadata:
         self.members = MemoryMemberships(self)
         self.offset_snapshots = MemoryOffsetSnapshots(clock)
         self.schedules = MemorySchedules(self)
+        self.callers: dict[str, Caller] = {}
+        """Of principals, by name; others may everything."""
         self._clock = clock
+        self.principals: Any = None
+        self.policies: Any = None
+        self.audit: Any = None
         self.pending: list[Deletion] = []
         """Deletions that were not carried out."""
+
+    def list_topics(self, **asked: Any) -> Page[TopicView]:
+        return _page(self.snapshot.topics, **asked)
+
+    def list_groups(self, **asked: Any) -> Page[GroupView]:
+        return _page(self.snapshot.groups, **asked)
+
+    def list_namespaces(self, **asked: Any) -> Page[NamespaceView]:
+        return _page(self.snapshot.namespaces, **asked)
+
+    async def put_namespace(self, name: str, _: object = None) -> None:
+        raise StateConflict(f"{name} cannot be made in memory")
+
+    async def delete_namespace(self, name: str, _: object = None) -> None:
+        raise NamespaceNotFound(f"there is no namespace {name!r}")
+
+    async def list_nodes(self) -> list[NodeView]:
+        return []
+
+    def caller(self, principal: str | None) -> Caller:
+        return self.callers.get(principal or "", OPEN)
 
     def check(self) -> None:
         if self.is_down:
@@ -218,6 +255,18 @@ class MemoryMetadata:
         return {key[2]: value for key, value in self.offsets.items() if key[:2] == (group, topic)}
 
 
+def _page(
+    found: Mapping[str, Any],
+    *,
+    namespace: str = "",
+    prefix: str = "",
+    page_size: int = 100,
+    page_token: str | None = None,
+    visible: Callable[[str], bool] = lambda _name: True,
+) -> Page[Any]:
+    return page_of(found, Wanted(namespace, prefix), page_size, page_token, 1_000, visible)
+
+
 class MemoryMemberships:
     """Members in memory: a change is one call of the step. Tests set `is_read_only`."""
 
@@ -301,9 +350,15 @@ class MemorySchedules:
         named: Named,
         due_of: Callable[[ScheduleSettings], int | None],
         terms: Terms | None = None,
+        *,
+        owner: str | None = None,
+        check: Callable[[Schedule | None], None] = lambda _present: None,
     ) -> Changed[Schedule]:
         self._metadata.check()
         present = self.kept.get(name)
+        check(present)
+        if present is None and terms is not None and terms.must_exist:
+            raise missing_schedule(name)
         was = present.settings if present else None
         settings = merged(ScheduleSettings, named, was, SCHEDULE_DEFAULTS)
         if present is not None and present.settings == settings:
@@ -312,7 +367,8 @@ class MemorySchedules:
         version = present.version + 1 if present else 1
         if present is not None:
             next_due_ms = present.next_due_after(settings, next_due_ms)
-        made = Schedule(name, settings, next_due_ms, 0, 0, version)
+        owner = owner or (present.owner if present else None)
+        made = Schedule(name, settings, next_due_ms, 0, 0, version, owner)
         if terms is None or not terms.is_dry_run:
             self.kept[name] = made
         return Changed(present, made)
@@ -325,7 +381,7 @@ class MemorySchedules:
 
     async def get(self, name: str) -> Schedule:
         if name not in self.kept:
-            raise ScheduleNotFound(name)
+            raise missing_schedule(name)
         return self.kept[name]
 
     async def load(
@@ -335,7 +391,14 @@ class MemorySchedules:
         found = [self.kept[name] for name in names]
         return found[:limit], len(found) > limit
 
-    async def remove(self, name: str, terms: Terms | None = None) -> Schedule:
+    async def remove(
+        self,
+        name: str,
+        terms: Terms | None = None,
+        *,
+        check: Callable[[Schedule], None] = lambda _present: None,
+    ) -> Schedule:
+        check(await self.get(name))
         if terms is not None and terms.is_dry_run:
             return self.kept[name]
         return self.kept.pop(name)
@@ -355,7 +418,7 @@ class MemorySchedules:
         self.kept[schedule.name] = replace(schedule, next_due_ms=next_due_ms)
         if node_id is None:
             return None
-        firing = Firing(schedule.name, schedule.next_due_ms, schedule.settings)
+        firing = Firing(schedule.name, schedule.next_due_ms, schedule.settings, schedule.owner)
         self.claims[firing[:2]] = (node_id, firing)
         return firing
 

@@ -4,17 +4,19 @@ Positive controls: a gateway that is not closed, and a path that is open though 
 both seen by the test of all operations.
 """
 
+from collections.abc import Callable
 from typing import cast
 
 import pytest
 
+from app.api.access.credentials import Credentials
 from app.api.app_factory import build_api
 from app.api.control.operation_list import OPERATIONS
 from app.api.gateway import Gateway
-from app.api.http.credentials import Credentials
 from app.api.http.request_context import Receive, Scope, Send
 from app.api.ports import Metadata
 from app.broker import Broker
+from app.domain.access.evaluator import Principal
 from app.domain.access.keyring import Keyring, KnownKey
 from app.domain.access.keys import KEY_ID_BYTES, KEY_SECRET_BYTES, digest_of, make_key
 from app.domain.limits import Limits
@@ -31,7 +33,11 @@ PAGES = ["/", "/ui", "/ui/", "/ui/static/a.css", "/docs", "/openapi.json", "/not
 
 class Source:
     def __init__(self, *, is_closed: bool) -> None:
-        self.keyring = Keyring(is_closed, {digest_of(KEY): KnownKey("ann", "1", None)}, 1)
+        ann = Principal("ann", ("admin",))
+        keys = {digest_of(KEY): KnownKey("ann", "1", None)}
+        self.keyring = Keyring(is_closed, keys, 1, {"ann": ann})
+        self.waiting: set[Callable[[], object]] = set()
+        self.used_keys: set[str] = set()
 
 
 async def page(_: Scope, __: Receive, send: Send) -> None:

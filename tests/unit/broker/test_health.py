@@ -95,6 +95,10 @@ def _clock_jumped(world: World) -> None:
     world.store.state.clock_jump_ms = 7_200_500
 
 
+def _older_copy(world: World) -> None:
+    world.broker.health.policy_problem = "the database is an older copy"
+
+
 TROUBLE_MAKERS: list[tuple[Callable[[World], None], ConditionCode, str]] = [
     (_disk_full, ConditionCode.DISK_FULL, "no messages are taken: the disk is 91% full"),
     (_no_checkpoint, ConditionCode.DISK_FULL, "has no room: no checkpoint is written"),
@@ -103,6 +107,7 @@ TROUBLE_MAKERS: list[tuple[Callable[[World], None], ConditionCode, str]] = [
     (_clock_set_back, ConditionCode.CLOCK_BEHIND, "3600 s ahead of the clock"),
     (_clock_jumped, ConditionCode.CLOCK_AHEAD, "has jumped ahead by 7200 s"),
     (_not_refreshed, ConditionCode.METADATA_UNAVAILABLE, "the metadata is not refreshed"),
+    (_older_copy, ConditionCode.POLICY_REGRESSED, "an older copy"),
     (_not_committed, ConditionCode.METADATA_UNAVAILABLE, "committed offsets"),
     (_timers_behind, ConditionCode.TIMERS_NOT_READY, f"{BEHIND_MAX + 1} entries"),
     (_timers_damaged, ConditionCode.TIMERS_NOT_READY, "0 entries"),

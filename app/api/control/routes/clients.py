@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
-from app.api.control.dependencies import Services, WithServices
+from app.api.control.dependencies import Services, WithAccess, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.client_schemas import (
     ClientDocument,
@@ -25,6 +25,7 @@ from app.api.operations.operation import Action, Json
 from app.broker.figures.clients import ClientRow, Key
 from app.broker.insight.lag import check_known_group
 from app.broker.topic_lookup import find_topic
+from app.domain.access.actions import Kind
 from app.domain.errors import ClientNotFound, IllegalPage
 
 _MARK: Final = "c1:"
@@ -44,6 +45,7 @@ Prefix = Annotated[
 async def list_group_clients(
     group: str,
     services: WithServices,
+    access: WithAccess,
     prefix: Prefix = "",
     page_size: int = 100,
     page_token: str | None = None,
@@ -54,7 +56,9 @@ async def list_group_clients(
     rows = services.broker.clients.consumers.rows(group)
     page, token = _page(services, rows, prefix, page_size, page_token)
     assigned = await _assigned(services, group) if page else {}
-    clients = [ConsumerDocument(**_consumer(services, group, row, assigned)) for row in page]
+    clients = [
+        ConsumerDocument(**_consumer(services, access, group, row, assigned)) for row in page
+    ]
     return ConsumerList(clients=clients, next_page_token=token, partial=[])
 
 
@@ -66,6 +70,7 @@ async def list_group_clients(
 async def list_topic_producers(
     topic: str,
     services: WithServices,
+    access: WithAccess,
     prefix: Prefix = "",
     page_size: int = 100,
     page_token: str | None = None,
@@ -73,7 +78,8 @@ async def list_topic_producers(
     """Clients that sent in the last ten minutes, at this node; at most 1,000. One that named no
     producer is a row for each address."""
     find_topic(services.metadata, topic)
-    rows = services.broker.clients.producers.rows(topic)
+    found = services.broker.clients.producers.rows(topic)
+    rows = {key: row for key, row in found.items() if _sees_producer(access, row)}
     page, token = _page(services, rows, prefix, page_size, page_token)
     now_ms, node_id = _now(services)
     clients = [ProducerDocument.of(row, now_ms, node_id) for row in page]
@@ -85,13 +91,14 @@ async def list_topic_producers(
     "What a client consumes and produces",
     needs={"cluster": Action.GET},
 )
-async def get_client(client_id: str, services: WithServices) -> ClientDocument:
+async def get_client(client_id: str, services: WithServices, access: WithAccess) -> ClientDocument:
     """All groups and topics in which it was seen in the last ten minutes, at this node."""
     clients = services.broker.clients
     now_ms, node_id = _now(services)
     consumes = [
         GroupClientDocument(
-            group=group, **_consumer(services, group, row, await _assigned(services, group))
+            group=group,
+            **_consumer(services, access, group, row, await _assigned(services, group)),
         )
         for group, rows in sorted(clients.consumers.all().items())
         for key, row in sorted(rows.items())
@@ -126,7 +133,19 @@ async def _assigned(services: Services, group: str) -> dict[str, int]:
     return {member.client_id: len(assignment.assigned) for member, assignment in found.shares}
 
 
-def _consumer(services: Services, group: str, row: ClientRow, assigned: Mapping[str, int]) -> Json:
+def _sees_producer(access: WithAccess, row: ClientRow) -> bool:
+    """Whether the caller may know of the producer group or id that a row has."""
+    names = [name for name in (row.producer_group, row.producer_id) if name is not None]
+    return all(access.may(Action.GET, Kind.PRODUCER, name) for name in names)
+
+
+def _consumer(
+    services: Services,
+    access: WithAccess,
+    group: str,
+    row: ClientRow,
+    assigned: Mapping[str, int],
+) -> Json:
     now_ms, node_id = _now(services)
     holder = None
     for topic in row.topics:
@@ -140,7 +159,7 @@ def _consumer(services: Services, group: str, row: ClientRow, assigned: Mapping[
         "user_agent": row.user_agent,
         "version": version_of(row.user_agent),
         "kind": row.kind,
-        "topics": topics_of(row),
+        "topics": [each for each in topics_of(row) if access.sees_topic(each.topic)],
         "first_seen_ms": row.first_seen_ms,
         "last_seen_ms": row.last_seen_ms,
         "in_flight": None if holder is None else holder.count,

@@ -5,7 +5,7 @@ from typing import Annotated, Final, NamedTuple
 
 from fastapi import Query
 
-from app.api.control.dependencies import Services, WithServices
+from app.api.control.dependencies import Services, WithAccess, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.names import TopicName
 from app.api.control.schemas.schemas import TopicStats
@@ -26,6 +26,7 @@ from app.api.operations.operation import Action, Json
 from app.broker.figures.counters import STEP_S, STEPS, Figures, GroupFigures, TopicFigures
 from app.broker.insight.lag import check_known_group
 from app.broker.topic_lookup import find_topic
+from app.domain.access.actions import Kind
 from app.domain.errors import InvalidRequest
 
 _STEP_MS: Final = int(STEP_S * 1_000)
@@ -114,6 +115,7 @@ async def get_topic_stats(
 async def get_group_stats(
     group: str,
     services: WithServices,
+    access: WithAccess,
     topic: Annotated[TopicName | None, Query(description="this topic only")] = None,
     range: Range = "15m",  # noqa: A002  # the name in the URL
     step: Step = "5s",
@@ -123,9 +125,14 @@ async def get_group_stats(
     scale = _Scale.of(range, step)
     check_known_group(services.metadata, group)
     if topic is not None:
+        access.require(Action.GET, Kind.TOPIC, topic)
         find_topic(services.metadata, topic)
     statistics = services.broker.statistics
-    found = statistics.of_group(group, topic)
+    found = {
+        name: each
+        for name, each in statistics.of_group(group, topic).items()
+        if access.sees_topic(name)
+    }
     parts = list(found.values()) or [GroupFigures(statistics.since_ms)]
     return GroupStatistics(
         group=group,

@@ -1,12 +1,13 @@
 """Work that outlives its request: see how far it is, cancel it."""
 
-from app.api.control.dependencies import WithServices
+from app.api.control.dependencies import Services, WithAccess, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.naming.request_namespace import current_namespace
 from app.api.operations.operation import Action
-from app.broker.jobs import OperationState
+from app.broker.jobs import Job, OperationState
+from app.domain.access.actions import Kind
 
 router = OperationRouter("operations")
 
@@ -41,9 +42,15 @@ class OperationList(AnswerModel):
     "List operations",
     needs={"operation": Action.LIST},
 )
-async def list_operations(services: WithServices) -> OperationList:
-    """Those that run and the last that ended. A restart forgets them, not their effects."""
-    found = services.broker.jobs.newest_first(current_namespace())
+async def list_operations(services: WithServices, access: WithAccess) -> OperationList:
+    """The caller's own, and those on groups that it may know of: those that run and the last that
+    ended. A restart forgets them, not their effects."""
+    access.for_anybody()
+    found = [
+        each
+        for each in services.broker.jobs.newest_first(current_namespace())
+        if _may(access, Action.GET, each)
+    ]
     return OperationList(operations=[OperationDocument.model_validate(each) for each in found])
 
 
@@ -52,11 +59,30 @@ async def list_operations(services: WithServices) -> OperationList:
     "How far an operation is",
     needs={"operation": Action.GET},
 )
-async def get_operation(operation_id: str, services: WithServices) -> OperationDocument:
+async def get_operation(
+    operation_id: str, services: WithServices, access: WithAccess
+) -> OperationDocument:
     """The operation."""
-    return OperationDocument.model_validate(
-        services.broker.jobs.find(operation_id, current_namespace())
-    )
+    return OperationDocument.model_validate(_find(services, access, Action.GET, operation_id))
+
+
+def _may(access: WithAccess, action: Action, job: Job) -> bool:
+    """Whether it is the caller's own, or works on what the caller may do that to."""
+    access.for_anybody()
+    if job.owner is not None and job.owner == access.caller.name:
+        return True
+    if job.group is not None:
+        return access.may(action, Kind.GROUP, job.group)
+    return access.may_run(action)
+
+
+def _find(services: Services, access: WithAccess, action: Action, operation_id: str) -> Job:
+    """Looked up first: without the right it is not there."""
+    access.for_anybody()
+    job = services.broker.jobs.find(operation_id, current_namespace())
+    if not _may(access, action, job):
+        raise services.broker.jobs.missing(operation_id)
+    return job
 
 
 @router.serve(
@@ -65,11 +91,11 @@ async def get_operation(operation_id: str, services: WithServices) -> OperationD
     needs={"operation": Action.UPDATE},
 )
 async def cancel_operation(
-    operation_id: str, services: WithServices, dry_run: WithDryRun = None
+    operation_id: str, services: WithServices, access: WithAccess, dry_run: WithDryRun = None
 ) -> CancelDocument:
     """Stop after the step in progress; what is done stays done. Cancelling twice is fine."""
     tries = is_dry_run(dry_run)
-    operation = services.broker.jobs.find(operation_id, current_namespace())
+    operation = _find(services, access, Action.UPDATE, operation_id)
     if not tries:
         operation.cancel()
     return CancelDocument(**OperationDocument.model_validate(operation).model_dump(), dry_run=tries)

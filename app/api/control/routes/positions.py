@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from fastapi import Query, Request, Response
 
-from app.api.control.dependencies import WithServices
+from app.api.control.dependencies import WithAccess, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel, TopicOffsets
 from app.api.dataplane.client_watch import unless_gone
@@ -17,6 +17,7 @@ from app.api.naming.request_namespace import stored
 from app.api.operations.operation import Action, Answer
 from app.broker.read.topic_ends import QueueState, TopicState, TopicStates
 from app.broker.results import QueuePosition
+from app.domain.access.actions import Kind
 from app.domain.errors import InvalidRequest, TopicNotFound
 
 router = OperationRouter("topics")
@@ -59,9 +60,9 @@ class TopicStateList(AnswerModel):
     missing: list[str]
 
     @classmethod
-    def of(cls, found: TopicStates) -> Self:
+    def of(cls, found: TopicStates, hidden: Sequence[str]) -> Self:
         topics = [TopicStateDocument.of(topic) for topic in found.topics]
-        return cls(state=found.state, topics=topics, missing=found.missing)
+        return cls(state=found.state, topics=topics, missing=[*found.missing, *hidden])
 
 
 class OffsetsOfTopics(AnswerModel):
@@ -84,6 +85,7 @@ Topics = Annotated[str, Query(description="topic names, parted by commas")]
 async def get_positions(
     topics: Topics,
     services: WithServices,
+    access: WithAccess,
     request: Request,
     known: Annotated[
         str | None, Query(description="`state` of an answer before; needed to wait")
@@ -114,15 +116,18 @@ async def get_positions(
             fields={"parameter": "wait"},
         )
     look = partial(services.broker.topic_ends.look, flushed=durability == "flushed")
-    names = _names(topics)
+    names, hidden = _names(access, topics)
+    if hidden and not names:
+        return await answer_of(TopicStateList.of, TopicStates("", [], []), hidden)
     if not wait_s:
-        return await answer_of(TopicStateList.of, await look(names))
+        return await answer_of(TopicStateList.of, await look(names), hidden)
     found = await unless_gone(
         request.receive,
+        access,
         lambda _gone: look(names, known=known, wait_s=wait_s),
         lambda _found: None,
     )
-    return await answer_of(TopicStateList.of, found)
+    return await answer_of(TopicStateList.of, found, hidden)
 
 
 @router.serve(
@@ -134,13 +139,17 @@ async def get_positions(
 async def get_offsets_of_topics(
     topics: Topics,
     services: WithServices,
+    access: WithAccess,
     at: Annotated[str, Query(description="earliest, latest, or epoch milliseconds")],
 ) -> Response:
     """As `get_topic_offsets`, for several topics; those that do not exist are in `missing`."""
-    found = await services.broker.topic_ends.look(_names(topics))
+    names, hidden = _names(access, topics)
+    if hidden and not names:
+        return await answer_of(OffsetsOfTopics, topics=[], missing=list(hidden))
+    found = await services.broker.topic_ends.look(names)
     moment = point_of(at)
     offsets: list[tuple[str, Sequence[QueuePosition]]] = []
-    missing = list(found.missing)
+    missing = [*found.missing, *hidden]
     for each in found.topics:
         try:
             positions = await services.broker.topic_ends.offsets_at(each.topic, moment)
@@ -157,5 +166,10 @@ async def get_offsets_of_topics(
     return await answer_of(document)
 
 
-def _names(topics: str) -> Sequence[str]:
-    return [stored("topic", name) for name in topics.split(",") if name]
+def _names(access: WithAccess, topics: str) -> tuple[Sequence[str], Sequence[str]]:
+    """The topics that the caller may know of, and the others, which are missing to it."""
+    names = [stored("topic", name) for name in topics.split(",") if name]
+    seen = access.visible(Action.GET, Kind.TOPIC, names)
+    access.require_each(Action.GET, Kind.TOPIC, seen)
+    known = set(seen)
+    return seen, [name for name in dict.fromkeys(names) if name not in known]

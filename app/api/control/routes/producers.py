@@ -5,13 +5,14 @@ from typing import Annotated, Self
 from fastapi import Depends, Response
 from pydantic import Field
 
-from app.api.control.dependencies import WithServices, json_body
+from app.api.control.dependencies import WithAccess, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.names import ProducerName, TopicName
 from app.api.control.schemas.schemas import INT64_MAX, AnswerModel, Count, RequestModel
 from app.api.operations.operation import Action, Body
 from app.broker.dedup.dedup_entries import ProducerState
 from app.broker.topic_lookup import find_topic
+from app.domain.access.actions import Kind
 from app.domain.names import namespace_of
 
 router = OperationRouter("producers")
@@ -92,9 +93,14 @@ class SequencedProducer(AnswerModel):
     "What is known of a producer",
     needs={"producer": Action.GET},
 )
-async def get_producer(producer: str, services: WithServices) -> SequencedProducer:
-    """Its epoch and the next number of each of its sequences: where to go on after a crash."""
-    return SequencedProducer.of(producer, services.broker.deduplicator.state(producer))
+async def get_producer(
+    producer: str, services: WithServices, access: WithAccess
+) -> SequencedProducer:
+    """Its epoch and the next number of each of its sequences, in topics that the caller may know
+    of: where to go on after a crash."""
+    state = services.broker.deduplicator.state(producer)
+    shown = [each for each in state.sequences if access.sees_topic(each.topic)]
+    return SequencedProducer.of(producer, state._replace(sequences=shown))
 
 
 @router.serve(
@@ -127,6 +133,7 @@ async def delete_producer(producer: str, services: WithServices) -> Response:
 )
 async def plan_epoch(
     services: WithServices,
+    access: WithAccess,
     body: Annotated[PlanBody, Depends(json_body(PlanBody))],
 ) -> PlanDocument:
     """As many as the topic has when the epoch first asks, and the same ever after; so with
@@ -135,6 +142,8 @@ async def plan_epoch(
     For producers that choose queues themselves, by key or in turn: when an epoch is repeated, each
     message goes to the queue where it may be stored already, though the topic has more queues now.
     """
+    access.require(Action.PUB, Kind.PRODUCER, body.producer)
+    access.require(Action.PUB, Kind.TOPIC, body.topic)
     topic = find_topic(services.metadata, body.topic)
     plan = await services.broker.deduplicator.plan(
         body.producer, body.epoch, topic, body.messages_per_turn
@@ -161,6 +170,7 @@ async def plan_epoch(
 )
 async def seal_producer(
     services: WithServices,
+    access: WithAccess,
     body: Annotated[SealBody, Depends(json_body(SealBody))],
 ) -> SealDocument:
     """From now on the producer, and every producer `<producer>:<part>`, is refused in this epoch.
@@ -172,5 +182,6 @@ async def seal_producer(
     is noticed (409, `stored`): the epoch is then sent again, and only what is missing is stored.
     After the answer all of it is on the disk.
     """
+    access.require_family(Action.PUB, Kind.PRODUCER, body.producer)
     sealed = await services.broker.deduplicator.seal(body.producer, body.epoch, body.messages)
     return SealDocument(producer=body.producer, sealed_epoch=sealed)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Query, Response
 
-from app.api.control.dependencies import Services, WithServices, json_body
+from app.api.control.dependencies import Services, WithAccess, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.schedule_schemas import (
@@ -21,9 +21,10 @@ from app.api.http.parameters import check_page_size
 from app.api.naming.request_namespace import current_namespace, shown, stored
 from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer, Body
+from app.domain.access.actions import Kind
 from app.domain.changes.conditions import Changed, Terms
-from app.domain.errors import CurlewError
-from app.domain.schedules import Schedule
+from app.domain.errors import CurlewError, StateConflict
+from app.domain.schedules import Schedule, missing_schedule
 
 router = OperationRouter("schedules")
 
@@ -53,6 +54,7 @@ router = OperationRouter("schedules")
 async def put_schedule(
     name: str,
     services: WithServices,
+    access: WithAccess,
     body: Annotated[ScheduleBody, Depends(json_body(ScheduleBody))],
     terms: WithTerms,
     response: Response,
@@ -61,7 +63,7 @@ async def put_schedule(
 
     Due times are claimed five seconds ahead: a change comes too late for those.
     """
-    return await _change(services, name, body, terms, response)
+    return await _change(services, access, name, body, terms, response)
 
 
 @router.serve(
@@ -81,24 +83,35 @@ async def put_schedule(
 async def patch_schedule(
     name: str,
     services: WithServices,
+    access: WithAccess,
     body: Annotated[SchedulePatch, Depends(json_body(SchedulePatch, require=require_merge_patch))],
     terms: WithPatchTerms,
     response: Response,
 ) -> ScheduleChangeDocument:
     """A JSON merge patch (RFC 7396), into the message, too; null is the default."""
-    return await _change(services, name, body, terms, response)
+    return await _change(services, access, name, body, terms, response)
 
 
 async def _change(
     services: Services,
+    access: WithAccess,
     name: str,
     body: ScheduleBody | SchedulePatch,
     terms: Terms,
     response: Response,
 ) -> ScheduleChangeDocument:
-    schedules = services.broker.schedules
+    schedules, named = services.broker.schedules, body.named()
+    access.for_anybody()
+    topic = named.get("topic")
+    if isinstance(topic, str):
+        access.require(Action.PUB, Kind.TOPIC, topic)
+
+    def check(present: Schedule | None) -> None:
+        if present is not None and not _may(access, present):
+            raise missing_schedule(name) if terms.must_exist else _taken(name)
+
     try:
-        changed = await schedules.change(name, body.named(), terms)
+        changed = await schedules.change(name, named, terms, owner=access.caller.name, check=check)
     except CurlewError as error:
         point_into_message(error)
         raise
@@ -114,9 +127,11 @@ async def _change(
     needs={"schedule": Action.PUB},
     answers={200: Answer(headers=ETAG_HEADER)},
 )
-async def get_schedule(name: str, services: WithServices, response: Response) -> ScheduleDocument:
+async def get_schedule(
+    name: str, services: WithServices, access: WithAccess, response: Response
+) -> ScheduleDocument:
     """The schedule as it is kept."""
-    schedule = await services.metadata.schedules.get(name)
+    schedule = await _find(services, access, name)
     response.headers["ETag"] = etag_of(schedule.version)
     return ScheduleDocument.of(schedule, services.broker.schedules)
 
@@ -127,9 +142,9 @@ async def get_schedule(name: str, services: WithServices, response: Response) ->
     needs={"schedule": Action.PUB},
     answers={200: Answer(headers=ETAG_HEADER)},
 )
-async def head_schedule(name: str, services: WithServices) -> Response:
+async def head_schedule(name: str, services: WithServices, access: WithAccess) -> Response:
     """The headers of `GET`."""
-    view = await services.metadata.schedules.get(name)
+    view = await _find(services, access, name)
     return Response(headers={"ETag": etag_of(view.version)})
 
 
@@ -140,16 +155,25 @@ async def head_schedule(name: str, services: WithServices) -> Response:
 )
 async def list_schedules(
     services: WithServices,
+    access: WithAccess,
     page_size: Annotated[int, Query()] = 100,
     page_token: Annotated[str | None, Query(description="name of the last schedule seen")] = None,
 ) -> ScheduleList:
-    """Schedules by name, a page at a time. Of large ones a page has fewer than `page_size`."""
+    """Schedules by name, a page at a time; those to whose topic the caller may send. Of large ones
+    a page has fewer than `page_size`."""
     check_page_size(page_size, services.limits)
-    after = stored("schedule", page_token) if page_token else ""
-    found, has_more = await services.metadata.schedules.load(after, page_size, current_namespace())
+    access.for_anybody()
+    after, has_more = (stored("schedule", page_token) if page_token else ""), True
+    seen: list[Schedule] = []
+    while has_more and not seen:
+        found, has_more = await services.metadata.schedules.load(
+            after, page_size, current_namespace()
+        )
+        after = found[-1].name if found else after
+        seen = [each for each in found if _may(access, each)]
     return ScheduleList(
-        schedules=[ScheduleDocument.of(each, services.broker.schedules) for each in found],
-        next_page_token=shown(found[-1].name) if has_more else None,
+        schedules=[ScheduleDocument.of(each, services.broker.schedules) for each in seen],
+        next_page_token=shown(seen[-1].name) if has_more and seen else None,
     )
 
 
@@ -161,12 +185,39 @@ async def list_schedules(
     answers={200: dry_run_answer(ScheduleChangeDocument)},
     problems=(412,),
 )
-async def delete_schedule(name: str, services: WithServices, terms: WithTerms) -> Response:
+async def delete_schedule(
+    name: str, services: WithServices, access: WithAccess, terms: WithTerms
+) -> Response:
     """What was claimed already is still sent."""
-    removed = await services.metadata.schedules.remove(name, terms)
+    access.for_anybody()
+
+    def check(present: Schedule) -> None:
+        if not _may(access, present):
+            raise missing_schedule(name)
+
+    removed = await services.metadata.schedules.remove(name, terms, check=check)
     unchanged: Changed[Schedule] = Changed(removed, removed)
     return deleted(
         ScheduleChangeDocument.of_change(
             unchanged, services.broker.schedules, is_dry_run=terms.is_dry_run
         )
     )
+
+
+def _may(access: WithAccess, schedule: Schedule) -> bool:
+    """Whether the caller may send what it sends."""
+    return access.may(Action.PUB, Kind.TOPIC, schedule.settings.topic)
+
+
+async def _find(services: Services, access: WithAccess, name: str) -> Schedule:
+    """Looked up first: without the right it is not there."""
+    access.for_anybody()
+    found = await services.metadata.schedules.get(name)
+    if not _may(access, found):
+        raise missing_schedule(name)
+    return found
+
+
+def _taken(name: str) -> StateConflict:
+    """All that a caller is told of a name that another's schedule has."""
+    return StateConflict(f"the name {name!r} is taken", hint="choose another")

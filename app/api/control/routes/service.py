@@ -2,12 +2,12 @@
 
 import asyncio
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Depends, Response
 from fastapi.responses import PlainTextResponse
 
-from app.api.control.dependencies import Services, WithServices, json_body
+from app.api.control.dependencies import Services, WithAccess, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.config_schemas import ConfigChange, ConfigDocument, ConfigPatch
 from app.api.control.schemas.schemas import (
@@ -49,14 +49,19 @@ async def get_health() -> Health:
     is_open=True,
     answers={503: Answer("Not ready; `reasons` says why", Readiness, NOT_KEPT)},
 )
-async def get_readiness(services: WithServices, response: Response) -> Readiness:
-    """Ready, or 503 with the reasons; and what works in part only."""
+async def get_readiness(
+    services: WithServices, access: WithAccess, response: Response
+) -> Readiness:
+    """Ready, or 503. The reasons, and what works in part only, are for who may GET the cluster."""
     health = services.broker.health
     reasons = [ConditionDocument(**each._asdict()) for each in health.obstacles()]
     if reasons:
         response.status_code = 503
+    status: Literal["ready", "not_ready"] = "not_ready" if reasons else "ready"
+    if not access.may_run(Action.GET):
+        return Readiness(status=status, reasons=[], degraded=[])
     return Readiness(
-        status="not_ready" if reasons else "ready",
+        status=status,
         reasons=reasons,
         degraded=[ConditionDocument(**each._asdict()) for each in health.troubles()],
     )

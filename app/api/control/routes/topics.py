@@ -4,7 +4,8 @@ from typing import Annotated, Final, Literal
 
 from fastapi import Depends, Query, Request, Response
 
-from app.api.control.dependencies import WithServices, json_body
+from app.api.control.dependencies import WithAccess, WithServices, json_body
+from app.api.control.kept_to_rights import kept_to_rights
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import TopicChangeDocument, deleted, dry_run_answer
 from app.api.control.schemas.schemas import TopicDocument, TopicList, TopicOffsets
@@ -34,6 +35,7 @@ from app.api.operations.answers import (
 from app.api.operations.operation import Action, Answer, Body, Json
 from app.broker.ports import Topic
 from app.broker.topic_lookup import check_queue, find_topic
+from app.domain.access.actions import Kind
 from app.domain.changes.effects import SettingsChange
 from app.domain.errors import InvalidRequest
 
@@ -82,6 +84,7 @@ router = OperationRouter("topics")
 async def put_topic(
     topic: str,
     services: WithServices,
+    access: WithAccess,
     body: Annotated[TopicBody, Depends(json_body(TopicBody))],
     terms: WithTerms,
     response: Response,
@@ -91,7 +94,8 @@ async def put_topic(
 
     Queues can grow, never shrink; `write_queues` says how many of them take messages.
     """
-    change = await services.broker.settings_changes.change_topic(topic, body.named(), terms)
+    with kept_to_rights(access, Kind.TOPIC, topic, terms) as kept:
+        change = await services.broker.settings_changes.change_topic(topic, body.named(), kept)
     return _answer(change, response)
 
 
@@ -156,11 +160,20 @@ async def head_topic(topic: str, services: WithServices) -> Response:
     needs={"topic": Action.LIST},
 )
 async def list_topics(
-    services: WithServices, prefix: str = "", page_size: int = 100, page_token: str | None = None
+    services: WithServices,
+    access: WithAccess,
+    prefix: str = "",
+    page_size: int = 100,
+    page_token: str | None = None,
 ) -> TopicList:
-    """Topics by name, a page at a time."""
+    """Topics by name, a page at a time; those that the caller may know of."""
+    access.for_anybody()
     page = services.metadata.list_topics(
-        namespace=current_namespace(), prefix=prefix, page_size=page_size, page_token=page_token
+        namespace=current_namespace(),
+        prefix=prefix,
+        page_size=page_size,
+        page_token=page_token,
+        visible=access.sees_topic,
     )
     topics = [TopicDocument.of(topic) for topic in page.items]
     return TopicList(topics=topics, next_page_token=page.next_page_token)

@@ -1,10 +1,11 @@
 """Transactions: decide, look, and ask producers for the decisions that they owe."""
 
+from functools import partial
 from typing import Annotated, Self
 
 from fastapi import Query, Request, Response
 
-from app.api.control.dependencies import Services, WithServices
+from app.api.control.dependencies import Services, WithAccess, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.names import ProducerGroupName
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember
@@ -16,6 +17,7 @@ from app.api.http.parameters import wait_s_of
 from app.api.naming.request_namespace import current_namespace
 from app.api.operations.operation import Action, Answer
 from app.broker.transactions.transaction_table import Transaction, TransactionState
+from app.domain.access.actions import Kind
 from app.domain.errors import InvalidRequest
 from app.domain.names import namespace_of
 
@@ -79,20 +81,24 @@ class TransactionList(AnswerModel):
 )
 async def list_transactions(
     services: WithServices,
+    access: WithAccess,
     state: TransactionState | None = None,
     producer_group: ProducerGroupName | None = None,
     page_size: Annotated[int, Query(ge=1)] = 100,
     page_token: str | None = None,
 ) -> TransactionList:
-    """Those that wait for their decision, and the last decided ones."""
+    """Those that wait for their decision, and the last decided ones, of topics and producer groups
+    that the caller may send to and for."""
     if page_size > services.limits.page_size_max:
         raise InvalidRequest(f"page_size is at most {services.limits.page_size_max}")
+    access.for_anybody()
     found = services.broker.transactions.listed(
         state=state,
         producer_group=producer_group,
         after=page_token,
         count=page_size + 1,
         namespace=current_namespace(),
+        visible=partial(_may_list, access),
     )
     page = [TransactionDocument.of(each) for each in found[:page_size]]
     following = page[-1].transaction_id if len(found) > page_size else None
@@ -104,10 +110,25 @@ async def list_transactions(
     "The state of a transaction",
     needs={"transaction": Action.PUB},
 )
-async def get_transaction(transaction_id: str, services: WithServices) -> TransactionDocument:
+async def get_transaction(
+    transaction_id: str, services: WithServices, access: WithAccess
+) -> TransactionDocument:
     """The transaction."""
-    return TransactionDocument.of(
-        services.broker.transactions.find(transaction_id, current_namespace())
+    return TransactionDocument.of(_find(services, access, transaction_id))
+
+
+def _find(services: Services, access: WithAccess, transaction_id: str) -> Transaction:
+    """Looked up first: without the right it is not there."""
+    access.for_anybody()
+    found = services.broker.transactions.find(transaction_id, current_namespace())
+    if not access.may(Action.PUB, Kind.TOPIC, found.topic):
+        raise services.broker.transactions.missing(transaction_id)
+    return found
+
+
+def _may_list(access: WithAccess, transaction: Transaction) -> bool:
+    return access.may(Action.PUB, Kind.TOPIC, transaction.topic) and access.may(
+        Action.GET, Kind.PRODUCER, transaction.producer_group
     )
 
 
@@ -118,10 +139,10 @@ async def get_transaction(transaction_id: str, services: WithServices) -> Transa
     problems=(409, 429, 507),
 )
 async def commit_transaction(
-    transaction_id: str, services: WithServices, dry_run: WithDryRun = None
+    transaction_id: str, services: WithServices, access: WithAccess, dry_run: WithDryRun = None
 ) -> DecisionDocument:
     """Repeating it gives the same answer; after a rollback it is a conflict."""
-    return await _decide(services, transaction_id, TransactionState.COMMITTED, dry_run)
+    return await _decide(services, access, transaction_id, TransactionState.COMMITTED, dry_run)
 
 
 @router.serve(
@@ -131,17 +152,23 @@ async def commit_transaction(
     problems=(409, 429, 507),
 )
 async def rollback_transaction(
-    transaction_id: str, services: WithServices, dry_run: WithDryRun = None
+    transaction_id: str, services: WithServices, access: WithAccess, dry_run: WithDryRun = None
 ) -> DecisionDocument:
     """Repeating it gives the same answer; after a commit it is a conflict."""
-    return await _decide(services, transaction_id, TransactionState.ROLLED_BACK, dry_run)
+    return await _decide(services, access, transaction_id, TransactionState.ROLLED_BACK, dry_run)
 
 
 async def _decide(
-    services: Services, transaction_id: str, decision: TransactionState, dry_run: bool | None
+    services: Services,
+    access: WithAccess,
+    transaction_id: str,
+    decision: TransactionState,
+    dry_run: bool | None,
 ) -> DecisionDocument:
+    found = _find(services, access, transaction_id)
+    if not access.may(Action.PUB, Kind.PRODUCER, found.producer_group):
+        raise services.broker.transactions.missing(transaction_id)
     transactions, tries = services.broker.transactions, is_dry_run(dry_run)
-    transactions.find(transaction_id, current_namespace())
     decide = transactions.preview if tries else transactions.decide
     document = TransactionDocument.of(await decide(transaction_id, decision))
     return DecisionDocument(**{**document.model_dump(), "state": decision}, dry_run=tries)
@@ -157,6 +184,7 @@ async def _decide(
 async def receive_transactions(
     producer_group: str,
     services: WithServices,
+    access: WithAccess,
     request: Request,
     max_transactions: Annotated[int, Query(ge=1)] = 32,
     wait: Annotated[
@@ -168,8 +196,13 @@ async def receive_transactions(
     wait_s = 0.0 if wait is None else wait_s_of(wait, services.limits.wait_seconds_max)
     checks = await unless_gone(
         request.receive,
+        access,
         lambda gone: transactions.receive_checks(
-            producer_group, max_checks=max_transactions, wait_s=wait_s, gone=gone
+            producer_group,
+            max_checks=max_transactions,
+            wait_s=wait_s,
+            gone=gone,
+            visible=partial(access.may, Action.PUB, Kind.TOPIC),
         ),
         transactions.give_back,
     )

@@ -1,5 +1,6 @@
 """Shapes of members, queue locks and rebalances as JSON."""
 
+from collections.abc import Collection
 from typing import Self
 
 from pydantic import Field
@@ -279,6 +280,14 @@ class MemberDocument(AnswerModel):
             pending=_pending(assignment),
         )
 
+    def kept_to(self, topics: Collection[str]) -> Self:
+        """What it says of those topics."""
+        self.subscriptions = [each for each in self.subscriptions if each.topic in topics]
+        self.assigned = [each for each in self.assigned if each.topic in topics]
+        self.revoked = [each for each in self.revoked if each.topic in topics]
+        self.pending = [each for each in self.pending if each.topic in topics]
+        return self
+
 
 class LeavingDocument(DryRunMember, MemberDocument):
     """A member that would leave, with the queues that would be free."""
@@ -311,20 +320,25 @@ class MemberList(AnswerModel):
     conflicts: list[ConflictDocument]
 
     @classmethod
-    def of(cls, group: str, members: GroupMembers) -> Self:
+    def of(cls, group: str, members: GroupMembers, topics: Collection[str]) -> Self:
+        """Of those topics, and of no others."""
         locks = [
             LockDocument(topic=n.topic, queue_id=n.queue_id, client_id=queue.lock.client_id)
             for n, queue in sorted(members.membership.queues.items())
-            if queue.lock is not None
+            if queue.lock is not None and n.topic in topics
         ]
         return cls(
             group=group,
             mode=members.mode,
             generation=members.membership.generation,
             strategy=members.strategy.name,
-            members=[MemberDocument.of(*share) for share in members.shares],
+            members=[MemberDocument.of(*share).kept_to(topics) for share in members.shares],
             locks=locks,
-            conflicts=[ConflictDocument.of(each) for each in members.conflicts],
+            conflicts=[
+                ConflictDocument.of(each)
+                for each in members.conflicts
+                if each.topic is None or each.topic in topics
+            ],
         )
 
 

@@ -205,6 +205,10 @@ class ScheduleDocument(AnswerModel):
     created_ms: int
     updated_ms: int
     version: int
+    owner: str | None = Field(
+        description="The principal that changed it last, by whose rights it is fired; null: a node "
+        "that asks for no keys"
+    )
 
     @classmethod
     def of(cls, schedule: Schedule, schedules: Schedules) -> Self:
@@ -235,6 +239,7 @@ class ScheduleDocument(AnswerModel):
             created_ms=schedule.created_ms,
             updated_ms=schedule.updated_ms,
             version=schedule.version,
+            owner=schedule.owner,
         )
 
 

@@ -7,6 +7,7 @@ given back at once.
 from collections.abc import Sequence
 from typing import Final
 
+from app.api.access.named_elsewhere import NamedElsewhere
 from app.api.bodies.unpacking import read_unpacked
 from app.api.dataplane.client_watch import ClientWatch
 from app.api.dataplane.polling.poll_answers import Given, PollAnswers
@@ -29,7 +30,10 @@ from app.api.http.request_context import (
 from app.api.telemetry.callers import note_polled
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
-from app.broker.polling.poll_values import PollRequest, PollResult
+from app.broker.polling.poll_values import PollRequest, PollResult, Settles
+from app.domain.access.actions import Action, Kind
+from app.domain.errors import InvalidReceiptHandle
+from app.domain.handles.receipt import invalid_handle
 from app.domain.limits import Limits
 
 _OK: Final = 200
@@ -38,8 +42,11 @@ _OK: Final = 200
 class Polling:
     """Handler of polls. Stateless beside its collaborators."""
 
-    def __init__(self, broker: Broker, limits: Limits, traffic: RequestMetrics) -> None:
+    def __init__(
+        self, broker: Broker, limits: Limits, traffic: RequestMetrics, named: NamedElsewhere
+    ) -> None:
         self._broker = broker
+        self._named = named
         self._limits = limits
         self._traffic = traffic
         self._answers = PollAnswers(broker, limits.member_lease_ms)
@@ -55,7 +62,8 @@ class Polling:
         wait_s = wait_asked(asked, query, limits)
         wait_s, headers = wait_of(exchange, wait_s, limits.wait_seconds_max)
         request = request_of(asked, query, wait_s, limits)
-        with ClientWatch(exchange.receive) as client:
+        self._check_caller(exchange, group, asked.client_id, request)
+        with ClientWatch(exchange.receive, exchange) as client:
             result = await self._broker.poller.poll(
                 group, asked.client_id, request, gone=client.gone, watch=client.watch
             )
@@ -74,6 +82,36 @@ class Polling:
             self._broker.receiver.give_back(result.retries)
             raise
         self._count(exchange, group, asked.client_id, request, given)
+
+    def _check_caller(
+        self, exchange: RequestContext, group: str, client_id: str, request: PollRequest
+    ) -> None:
+        """Raise unless the caller may read all topics that the poll names, and be the client."""
+        profile = request.profile
+        topics = [*profile.topics, *(queue.topic for queue in profile.queues)]
+        topics += [queue.topic for queue in (*request.positions, *request.paused)]
+        topics += [each.queue.topic for each in request.commits]
+        topics += [each.queue.topic for each in request.hand_backs]
+        exchange.require_each(Action.SUB, Kind.TOPIC, topics)
+        self._named.client(exchange, group, client_id)
+        self._named.force(exchange, group, is_forced=request.force)
+        if request.settles is not None:
+            self._check_handles(exchange, request.settles)
+
+    def _check_handles(self, exchange: RequestContext, settles: Settles) -> None:
+        """Raise for a handle of what the caller may not read; those that are none are told of
+        later, each by itself."""
+        handles = [*settles.acks, *settles.releases]
+        handles += [each.receipt_handle for each in (*settles.nacks, *settles.dead_letters)]
+        handles += [each.receipt_handle for each in settles.extends]
+        for handle in handles:
+            try:
+                topic, group = self._broker.settler.names_of(handle)
+            except InvalidReceiptHandle:
+                continue
+            is_read = exchange.may(Action.SUB, Kind.TOPIC, topic)
+            if not (is_read and exchange.may(Action.SUB, Kind.GROUP, group)):
+                raise invalid_handle()
 
     async def _answer_frames(
         self,

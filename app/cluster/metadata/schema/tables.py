@@ -226,6 +226,7 @@ schedules = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
+    Column("owner", NAME, nullable=True, comment="a principal; null: nobody"),
 )
 
 schedule_firings = Table(
@@ -235,6 +236,7 @@ schedule_firings = Table(
     Column("due_ms", BigInteger, primary_key=True, autoincrement=False),
     Column("node_id", NAME, nullable=False),
     Column("settings", Text, nullable=False, comment="JSON, as they were then"),
+    Column("owner", NAME, nullable=True, comment="a principal; null: nobody"),
     comment="claimed due times; they outlive their schedule until they are fired",
 )
 
@@ -285,6 +287,15 @@ principals = Table(
     Column("roles", Text, nullable=False, comment="JSON: names"),
     Column("namespace", NAME, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
+    Column(
+        "patterns",
+        Text,
+        nullable=False,
+        server_default="[]",
+        comment="JSON: resources that the roles are kept to",
+    ),
+    Column("disabled", Boolean(create_constraint=False), nullable=False, server_default=false()),
+    Column("version", BigInteger, nullable=False, server_default="0"),
 )
 
 api_keys = Table(
@@ -301,6 +312,21 @@ api_keys = Table(
     Column("digest", LargeBinary, nullable=False, comment="SHA-256 of the key"),
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=True, comment="null: never"),
+    Column("last_used_ms", BigInteger, nullable=True),
+)
+
+policies = Table(
+    "policies",
+    metadata,
+    Column("name", NAME, primary_key=True),
+    Column("subject_kind", String(32), nullable=False, comment="principal or role"),
+    Column("subject", NAME, nullable=False),
+    Column("effect", String(32), nullable=False),
+    Column("actions", Text, nullable=False, comment="JSON: names"),
+    Column("patterns", Text, nullable=False, comment="JSON: resources"),
+    Column("namespace", NAME, nullable=False, comment="empty: the default one; *: each"),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
 )
 
 access_state = Table(

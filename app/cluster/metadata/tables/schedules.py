@@ -21,10 +21,15 @@ from app.domain.access.audit import Change, ChangeLog, Shown
 from app.domain.changes.conditions import Changed, Conditions, Terms
 from app.domain.changes.merging import Named, by_name, merged
 from app.domain.clock import Clock
-from app.domain.errors import ScheduleNotFound
 from app.domain.limits import PAGE_CHARS_MAX, Limits
 from app.domain.names import NAMESPACE_SEPARATOR, stored_name
-from app.domain.schedules import SCHEDULE_DEFAULTS, Firing, Schedule, ScheduleSettings
+from app.domain.schedules import (
+    SCHEDULE_DEFAULTS,
+    Firing,
+    Schedule,
+    ScheduleSettings,
+    missing_schedule,
+)
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(ScheduleSettings).decode
@@ -46,19 +51,24 @@ class Schedules:
         named: Named,
         due_of: Callable[[ScheduleSettings], int | None],
         terms: Terms | None = None,
+        *,
+        owner: str | None = None,
+        check: Callable[[Schedule | None], None] = lambda _present: None,
     ) -> Changed[Schedule]:
         """Make a schedule, or merge what is named into it; what changes nothing writes nothing.
 
         `due_of` says when settings are due next from now on (None: they are paused), or raises what
-        is wrong with them.
+        is wrong with them. `check` is given what is there, and raises what keeps it as it is. It
+        belongs to `owner` from now on, unless that is None.
         """
         terms = terms or Terms()
         now_ms = self._clock.now_ms()
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             version = await versions.lock(connection)  # what is read here stays true
             present = await _find(connection, name)
+            check(present)
             if present is None and terms.must_exist:
-                raise _missing(name)
+                raise missing_schedule(name)
             terms.conditions.check(f"schedule {name!r}", present.version if present else 0)
             was = present.settings if present else None
             settings = merged(ScheduleSettings, named, was, SCHEDULE_DEFAULTS)
@@ -77,6 +87,7 @@ class Schedules:
                 present.created_ms if present else now_ms,
                 now_ms,
                 await _raise_version(connection, version, present),
+                owner or (present.owner if present else None),
             )
             values = {
                 "settings": _encode(settings).decode(),
@@ -84,6 +95,7 @@ class Schedules:
                 "created_ms": made.created_ms,
                 "updated_ms": made.updated_ms,
                 "version": made.version,
+                "owner": made.owner,
             }
             row = schedules.c
             if present is None:
@@ -114,7 +126,7 @@ class Schedules:
             async with self._database.reading() as connection:
                 found = await _find(connection, name)
         if found is None:
-            raise _missing(name)
+            raise missing_schedule(name)
         return found
 
     async def load(
@@ -141,16 +153,23 @@ class Schedules:
             found = [_view(each) for each in await connection.execute(query)]
         return found, len(rows) > count
 
-    async def remove(self, name: str, terms: Terms | None = None) -> Schedule:
+    async def remove(
+        self,
+        name: str,
+        terms: Terms | None = None,
+        *,
+        check: Callable[[Schedule], None] = lambda _present: None,
+    ) -> Schedule:
         """Delete a schedule, or raise `ScheduleNotFound`. What is claimed is still fired."""
         if NUL in name:
-            raise _missing(name)
+            raise missing_schedule(name)
         terms = terms or Terms()
         async with self._database.transaction(is_dry_run=terms.is_dry_run) as connection:
             version = await versions.lock(connection)
             present = await _find(connection, name)
             if present is None:
-                raise _missing(name)
+                raise missing_schedule(name)
+            check(present)
             terms.conditions.check(f"schedule {name!r}", present.version)
             await _raise_version(connection, version, present)
             await connection.execute(delete(schedules).where(schedules.c.name == name))
@@ -208,25 +227,28 @@ class Schedules:
                 due_ms=schedule.next_due_ms,
                 node_id=node_id,
                 settings=_encode(schedule.settings).decode(),
+                owner=schedule.owner,
             )
             # A schedule that was made anew may have a due time that was claimed before.
             entered = insertion.on_conflict_do_nothing(index_elements=["schedule", "due_ms"])
             query = entered.returning(schedule_firings.c.schedule)
             if (await connection.execute(query)).first() is None:
                 return None
-        return Firing(schedule.name, schedule.next_due_ms, schedule.settings)
+        return Firing(schedule.name, schedule.next_due_ms, schedule.settings, schedule.owner)
 
     async def firings(self, node_id: str) -> Sequence[Firing]:
         """What a node has claimed and not reported as done."""
         row = schedule_firings.c
         query = (
-            select(row.schedule, row.due_ms, row.settings)
+            select(row.schedule, row.due_ms, row.settings, row.owner)
             .where(row.node_id == node_id)
             .order_by(row.due_ms)
         )
         async with self._database.reading() as connection:
             rows = (await connection.execute(query)).all()
-        return [Firing(name, due_ms, _decode(settings)) for name, due_ms, settings in rows]
+        return [
+            Firing(name, due_ms, _decode(settings), owner) for name, due_ms, settings, owner in rows
+        ]
 
     async def done(self, firing: Firing) -> None:
         """The message is stored."""
@@ -237,10 +259,6 @@ class Schedules:
                     row.schedule == firing.schedule, row.due_ms == firing.due_ms
                 )
             )
-
-
-def _missing(name: str) -> ScheduleNotFound:
-    return ScheduleNotFound(f"schedule {name!r} does not exist", hint="PUT makes it")
 
 
 def _shown(schedule: Schedule | None) -> Shown | None:
@@ -277,4 +295,5 @@ def _view(row: Row[tuple[object, ...]]) -> Schedule:
         row.created_ms,
         row.updated_ms,
         row.version,
+        row.owner,
     )

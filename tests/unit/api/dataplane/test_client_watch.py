@@ -7,6 +7,7 @@ import pytest
 
 from app.api.dataplane.client_watch import ClientWatch, unless_gone
 from app.api.http.request_context import ClientGone, Event
+from app.domain.access.standing import Standing
 from app.domain.errors import TopicNotFound
 from tests.support.nodes.waiting import until
 
@@ -37,7 +38,9 @@ async def test_the_result_comes_when_the_client_stays() -> None:
         await asyncio.sleep(0)
         return "messages"
 
-    assert await unless_gone(Connection().receive, work, nothing_to_discard) == "messages"
+    assert (
+        await unless_gone(Connection().receive, Standing(), work, nothing_to_discard) == "messages"
+    )
 
 
 async def test_a_failure_of_the_work_comes_through_unwrapped() -> None:
@@ -45,7 +48,7 @@ async def test_a_failure_of_the_work_comes_through_unwrapped() -> None:
         raise TopicNotFound("gone meanwhile")
 
     with pytest.raises(TopicNotFound):
-        await unless_gone(Connection().receive, work, nothing_to_discard)
+        await unless_gone(Connection().receive, Standing(), work, nothing_to_discard)
 
 
 async def test_a_client_that_leaves_ends_the_work() -> None:
@@ -63,7 +66,7 @@ async def test_a_client_that_leaves_ends_the_work() -> None:
         return "never"
 
     with pytest.raises(ClientGone):
-        await unless_gone(connection.receive, work, nothing_to_discard)
+        await unless_gone(connection.receive, Standing(), work, nothing_to_discard)
     assert seen == ["ended, gone"]
 
 
@@ -81,7 +84,7 @@ async def test_a_result_that_comes_too_late_is_discarded() -> None:
         return "never"
 
     with pytest.raises(ClientGone):
-        await unless_gone(connection.receive, work, discarded.append)
+        await unless_gone(connection.receive, Standing(), work, discarded.append)
     assert discarded == ["too late"]
 
 
@@ -97,7 +100,9 @@ async def test_being_cancelled_cancels_the_work() -> None:
         return "never"
 
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(unless_gone(Connection().receive, work, nothing_to_discard))
+        task = group.create_task(
+            unless_gone(Connection().receive, Standing(), work, nothing_to_discard)
+        )
         await started.wait()
         task.cancel()
     assert task.cancelled()
@@ -106,7 +111,7 @@ async def test_being_cancelled_cancels_the_work() -> None:
 
 async def test_a_request_that_does_not_wait_does_not_watch() -> None:
     connection = Connection()
-    with ClientWatch(connection.receive) as client:
+    with ClientWatch(connection.receive, Standing()) as client:
         await asyncio.sleep(0)
     assert not connection.is_watched.is_set()
     assert not client.gone()
@@ -117,7 +122,7 @@ async def test_a_client_that_leaves_ends_the_wait_and_those_that_follow() -> Non
     waits = [asyncio.Event() for _ in range(3)]
 
     async def work() -> None:
-        with ClientWatch(connection.receive) as client:
+        with ClientWatch(connection.receive, Standing()) as client:
             client.watch(waits[0].set)
             client.watch(waits[1].set)
             connection.closed.set()
@@ -133,7 +138,7 @@ async def test_a_client_that_leaves_ends_the_wait_and_those_that_follow() -> Non
 async def test_nothing_watches_after_the_request() -> None:
     connection = Connection()
     before = asyncio.all_tasks()
-    with ClientWatch(connection.receive) as client:
+    with ClientWatch(connection.receive, Standing()) as client:
         client.watch(asyncio.Event().set)
         await connection.is_watched.wait()
     await until(lambda: asyncio.all_tasks() == before)
@@ -144,7 +149,7 @@ async def test_a_failure_outweighs_that_the_client_has_left() -> None:
     connection.closed.set()
 
     async def work() -> None:
-        with ClientWatch(connection.receive) as client:
+        with ClientWatch(connection.receive, Standing()) as client:
             client.watch(left.set)
             await left.wait()
             raise TopicNotFound("gone meanwhile")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from app.api.access.named_elsewhere import NamedElsewhere
 from app.api.dataplane.streaming import Streaming
 from app.api.http.memory_budget import MemoryBudget
 from app.api.http.request_context import AT_ONCE, MUST_REACH, ClientGone, Event, RequestContext
@@ -38,7 +39,9 @@ class Client:
         self.left = asyncio.Event()
         self.said = b""
         self._asked = False
-        self._streaming = Streaming(world.broker, world.limits, self.traffic)
+        self._streaming = Streaming(
+            world.broker, world.limits, self.traffic, NamedElsewhere(None, None)
+        )
         scope = http_scope("GET", path, [LOCAL], b"")
         self.exchange = RequestContext(
             scope, self._receive, self._send, b"r-1", MemoryBudget(world.limits)

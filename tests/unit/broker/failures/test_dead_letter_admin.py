@@ -179,7 +179,7 @@ async def test_redriving_to_another_topic() -> None:
         await world.topic(3, name="mended")
         await bury(world, b"a", b"b", topic="deleted")
         plan = await letters(world).plan(GROUP, ALL)
-        assert plan == (2, {}, {"topic 'deleted' does not exist": 2})
+        assert plan == (2, {}, {("deleted", "topic 'deleted' does not exist"): 2})
         operation = await ended(letters(world).redrive(GROUP, ALL))
         assert (operation.done, operation.skipped) == (0, 2)
         await ended(letters(world).redrive(GROUP, ALL, to_topic="mended"))

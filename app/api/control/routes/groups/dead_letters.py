@@ -1,12 +1,14 @@
 """Dead letters of a consumer group: browse, redrive, purge."""
 
+from collections import Counter
+from functools import partial
 from typing import Annotated, Final, Literal, Self
 
 from fastapi import Depends, Query, Response
 from msgspec import UNSET
 from pydantic import Field, model_validator
 
-from app.api.control.dependencies import WithServices, json_body
+from app.api.control.dependencies import WithAccess, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.routes.operations import OperationDocument
 from app.api.control.schemas.names import TopicName
@@ -17,6 +19,8 @@ from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.http.parameters import integer_of
 from app.api.operations.operation import Action, Answer, Body
 from app.broker.failures.dead_letter_admin import RedrivePlan, Selection
+from app.domain.access.actions import Kind
+from app.domain.access.standing import Standing, Visible
 from app.domain.errors import InvalidRequest
 from app.domain.limits import Limits
 
@@ -48,6 +52,11 @@ class SelectionBody(DryRunBody):
             )
         return self
 
+    @property
+    def looks_inside(self) -> bool:
+        """Whether it chooses by what is in the letters."""
+        return self.filter is not None or self.reason is not None
+
     def _has_condition(self) -> bool:
         return any(
             value is not None
@@ -57,8 +66,11 @@ class SelectionBody(DryRunBody):
             )
         )
 
-    def selection(self) -> Selection:
+    def selection(self, readable: Visible | None) -> Selection:
+        """`readable` says of which topics the caller may read letters; None: it is shown none of
+        what is in them."""
         return Selection(
+            readable=readable,
             offsets=None if self.offsets is None else frozenset(self.offsets),
             message_ids=None if self.message_ids is None else frozenset(self.message_ids),
             topic=self.topic,
@@ -99,8 +111,15 @@ class RedrivePlanDocument(AnswerModel):
     dry_run: Literal[True] = True
 
     @classmethod
-    def of(cls, plan: RedrivePlan) -> Self:
-        return cls(**plan._asdict())
+    def of(cls, plan: RedrivePlan, access: Standing) -> Self:
+        """What concerns topics that the caller may not know of is counted under `*`."""
+        targets = Counter[str]()
+        for topic, count in plan.by_target.items():
+            targets[topic if access.sees_topic(topic) else "*"] += count
+        skipped = Counter[str]()
+        for (topic, why), count in plan.skipped.items():
+            skipped[why if access.sees_topic(topic) else "*"] += count
+        return cls(matched=plan.matched, by_target=targets, skipped=skipped)
 
 
 class PurgeAnswer(AnswerModel):
@@ -130,6 +149,7 @@ async def get_dead_letters(group: str, services: WithServices) -> DeadLetterSumm
 async def list_dead_letters(
     group: str,
     services: WithServices,
+    access: WithAccess,
     topic: Annotated[TopicName | None, Query(description="the original topic")] = None,
     filter: Annotated[  # noqa: A002  # the name in the URL
         str | None, Query(description="a filter expression")
@@ -147,9 +167,17 @@ async def list_dead_letters(
         str, Query(pattern="^(auto|base64)$", description="base64: the bytes")
     ] = "auto",
 ) -> Response:
-    """The oldest first, a page at a time; work is bounded, so a page may be empty and go on."""
+    """The oldest first, a page at a time; work is bounded, so a page may be empty and go on.
+    Letters whose original topic the caller may not read are left out."""
+    if topic is not None:
+        access.require(Action.SUB, Kind.TOPIC, topic)
     selection = Selection(
-        topic=topic, filter=filter, reason=reason, from_ms=from_ms, until_ms=until_ms
+        topic=topic,
+        filter=filter,
+        reason=reason,
+        from_ms=from_ms,
+        until_ms=until_ms,
+        readable=_readable(access),
     )
     offset = 0 if cursor is None else integer_of("cursor", cursor, error=InvalidRequest)
     page = await services.broker.dead_letters.browse(
@@ -186,22 +214,41 @@ async def list_dead_letters(
 async def redrive_dead_letters(
     group: str,
     services: WithServices,
+    access: WithAccess,
     body: Annotated[RedriveBody, Depends(json_body(RedriveBody))],
     response: Response,
     dry_run: WithDryRun = None,
 ) -> RedrivePlanDocument | OperationDocument:
     """Send letters back to the group (or to `to_topic`) and remove them, each exactly once.
 
-    Their attempts are counted anew. Watch and cancel it under `/v1/operations`.
+    Their attempts are counted anew. Watch and cancel it under `/v1/operations`. What the caller may
+    is asked again at each step. To another topic, or by a filter, only letters go whose original
+    topic the caller may read.
     """
     letters = services.broker.dead_letters
+    if body.to_topic is not None:
+        access.require(Action.PUB, Kind.TOPIC, body.to_topic)
+    is_read = body.to_topic is not None or body.looks_inside
+    later = Standing(access.caller.for_later)
+    selection = body.selection(_readable(later) if is_read else None)
     if is_dry_run(dry_run, body.asks_for_dry_run):
         plan = await letters.plan_redrive(
-            group, body.selection(), to_topic=body.to_topic, rate_per_s=body.rate_per_s
+            group, selection, to_topic=body.to_topic, rate_per_s=body.rate_per_s
         )
-        return RedrivePlanDocument.of(plan)
+        return RedrivePlanDocument.of(plan, access)
+
+    def check() -> None:
+        later.require(Action.UPDATE, Kind.GROUP, group)
+        if body.to_topic is not None:
+            later.require(Action.PUB, Kind.TOPIC, body.to_topic)
+
     job = letters.redrive(
-        group, body.selection(), to_topic=body.to_topic, rate_per_s=body.rate_per_s
+        group,
+        selection,
+        to_topic=body.to_topic,
+        rate_per_s=body.rate_per_s,
+        check=check,
+        owner=access.caller.name,
     )
     response.status_code = 202
     response.headers["Location"] = f"/v1/operations/{job.operation_id}"
@@ -221,12 +268,19 @@ async def redrive_dead_letters(
 async def purge_dead_letters(
     group: str,
     services: WithServices,
+    access: WithAccess,
     body: Annotated[PurgeBody, Depends(json_body(PurgeBody))],
     dry_run: WithDryRun = None,
 ) -> PurgeAnswer:
-    """Remove what is chosen."""
+    """Remove what is chosen; by a filter, of letters whose original topic the caller may read."""
     letters = services.broker.dead_letters
+    selection = body.selection(_readable(access) if body.looks_inside else None)
     if is_dry_run(dry_run, body.asks_for_dry_run):
-        matched = (await letters.plan(group, body.selection())).matched
+        matched = (await letters.plan(group, selection)).matched
         return PurgeAnswer(removed=matched, dry_run=True)
-    return PurgeAnswer(removed=await letters.purge(group, body.selection()), dry_run=False)
+    return PurgeAnswer(removed=await letters.purge(group, selection), dry_run=False)
+
+
+def _readable(access: Standing) -> Visible:
+    """Which topics the caller may read, asked anew each time."""
+    return partial(access.may, Action.SUB, Kind.TOPIC)

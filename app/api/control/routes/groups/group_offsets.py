@@ -1,10 +1,12 @@
 """Offsets of consumer groups: read, commit, reset, forget, and named snapshots of them."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Final
 
 from fastapi import Depends, Query, Response
 
-from app.api.control.dependencies import WithServices, json_body
+from app.api.control.dependencies import WithAccess, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.offset_schemas import (
@@ -22,6 +24,8 @@ from app.api.control.schemas.schemas import CommitAnswer, GroupOffsets
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.operations.operation import Action, Body, Json
 from app.broker.results import Committed, QueuePosition
+from app.domain.access.actions import Kind, Target
+from app.domain.access.caller import not_permitted
 from app.domain.positions import OffsetSnapshot
 
 router = OperationRouter("offsets")
@@ -39,10 +43,15 @@ _RESETS: Final[dict[str, Json]] = {
     "Committed offsets of a group in all topics",
     needs={"group": Action.GET},
 )
-async def list_group_offsets(group: str, services: WithServices) -> AllGroupOffsets:
-    """Per topic and queue, the offset below which everything is done for the group."""
+async def list_group_offsets(
+    group: str, services: WithServices, access: WithAccess
+) -> AllGroupOffsets:
+    """Per topic that the caller may know of and queue, the offset below which everything is done
+    for the group."""
     rows = await services.broker.offset_admin.all_committed(group)
-    return AllGroupOffsets(group=group, offsets=[TopicQueueOffset.at(row) for row in rows])
+    shown = set(access.visible(Action.GET, Kind.TOPIC, {row.topic for row in rows}))
+    offsets = [TopicQueueOffset.at(row) for row in rows if row.topic in shown]
+    return AllGroupOffsets(group=group, offsets=offsets)
 
 
 @router.serve(
@@ -70,6 +79,7 @@ async def commit_group_offsets(
     group: str,
     topic: str,
     services: WithServices,
+    access: WithAccess,
     body: Annotated[CommitBody, Depends(json_body(CommitBody))],
     force: Annotated[
         bool,
@@ -87,6 +97,10 @@ async def commit_group_offsets(
     Queues that a member owns are committed by that member only, at the present generation. A group
     that leases the topic does not commit in it: 409 `CONSUMPTION_CONFLICT`.
     """
+    if force or body.force:
+        access.require(Action.UPDATE, Kind.GROUP, group)
+    if body.committer is not None:
+        services.claim_client(access, group, body.committer.client_id)
     rows = [QueuePosition(entry.queue_id, entry.offset) for entry in body.offsets]
     tries = is_dry_run(dry_run)
     broker = services.broker
@@ -146,13 +160,19 @@ async def reset_group_offsets(
 async def reset_all_group_offsets(
     group: str,
     services: WithServices,
+    access: WithAccess,
     body: Annotated[ResetBody, Depends(json_body(ResetBody))],
     dry_run: WithDryRun = None,
 ) -> ResetAnswer:
-    """As for one topic, in every topic where the group has offsets or members."""
+    """As for one topic, in every topic where the group has offsets or members: in all of them, or
+    in none when there is one that the caller may not know of."""
     tries = is_dry_run(dry_run, body.asks_for_dry_run)
     request = body.request(is_dry_run=tries)
-    result = await services.broker.offset_admin.reset(group, None, request)
+
+    def check(topics: Iterable[str]) -> None:
+        _require_all(access, topics)
+
+    result = await services.broker.offset_admin.reset(group, None, request, check)
     return ResetAnswer.of(group, tries, result)
 
 
@@ -171,6 +191,7 @@ async def put_snapshot(
     group: str,
     name: str,
     services: WithServices,
+    access: WithAccess,
     response: Response,
     dry_run: WithDryRun = None,
 ) -> SnapshotAnswer:
@@ -180,7 +201,23 @@ async def put_snapshot(
     snapshot = await positions.take_snapshot(group, name, is_dry_run=tries)
     if tries:
         response.status_code = 200
-    return _snapshot_answer(snapshot, is_dry_run=tries)
+    return _snapshot_answer(_seen(access, snapshot), is_dry_run=tries)
+
+
+def _seen(access: WithAccess, snapshot: OffsetSnapshot) -> OffsetSnapshot:
+    """What it has of topics that the caller may know of."""
+    names = {row.topic for row in snapshot.offsets}
+    shown = set(access.visible(Action.GET, Kind.TOPIC, names))
+    if shown == names:
+        return snapshot
+    rows = tuple(row for row in snapshot.offsets if row.topic in shown)
+    return replace(snapshot, offsets=rows)
+
+
+def _require_all(access: WithAccess, topics: Iterable[str]) -> None:
+    """Raise unless the caller may know of each; the refusal names none."""
+    if len(access.visible(Action.GET, Kind.TOPIC, names := list(topics))) < len(names):
+        raise not_permitted(access.caller.name, Action.GET, Target(Kind.TOPIC, "*"))
 
 
 def _snapshot_answer(snapshot: OffsetSnapshot, *, is_dry_run: bool) -> SnapshotAnswer:
@@ -192,9 +229,10 @@ def _snapshot_answer(snapshot: OffsetSnapshot, *, is_dry_run: bool) -> SnapshotA
     "Snapshots of a group's offsets",
     needs={"group": Action.GET},
 )
-async def list_snapshots(group: str, services: WithServices) -> SnapshotList:
-    """All of them, by name."""
-    return SnapshotList.of(group, await services.broker.offset_admin.snapshots(group))
+async def list_snapshots(group: str, services: WithServices, access: WithAccess) -> SnapshotList:
+    """All of them, by name; what they have of topics that the caller may know of."""
+    found = await services.broker.offset_admin.snapshots(group)
+    return SnapshotList.of(group, [_seen(access, each) for each in found])
 
 
 @router.serve(
@@ -202,9 +240,12 @@ async def list_snapshots(group: str, services: WithServices) -> SnapshotList:
     "One snapshot of a group's offsets",
     needs={"group": Action.GET},
 )
-async def get_snapshot(group: str, name: str, services: WithServices) -> SnapshotDocument:
-    """The offsets as they were."""
-    return SnapshotDocument.of(await services.broker.offset_admin.snapshot(group, name))
+async def get_snapshot(
+    group: str, name: str, services: WithServices, access: WithAccess
+) -> SnapshotDocument:
+    """The offsets as they were, in the topics that the caller may know of."""
+    found = await services.broker.offset_admin.snapshot(group, name)
+    return SnapshotDocument.of(_seen(access, found))
 
 
 @router.serve(
@@ -218,11 +259,15 @@ async def restore_snapshot(
     group: str,
     name: str,
     services: WithServices,
+    access: WithAccess,
     body: Annotated[RestoreBody, Depends(json_body(RestoreBody))],
     dry_run: WithDryRun = None,
 ) -> ResetAnswer:
-    """A reset to what was; queues that the snapshot does not have stay as they are."""
+    """A reset to what was; queues that the snapshot does not have stay as they are. Nothing is
+    done when it has a topic that the caller may not know of."""
     tries = is_dry_run(dry_run, body.asks_for_dry_run)
+    snapshot = await services.broker.offset_admin.snapshot(group, name)
+    _require_all(access, {row.topic for row in snapshot.offsets})
     result = await services.broker.offset_admin.restore(group, name, is_dry_run=tries)
     return ResetAnswer.of(group, tries, result)
 
@@ -235,10 +280,14 @@ async def restore_snapshot(
     answers={200: dry_run_answer(SnapshotAnswer)},
 )
 async def delete_snapshot(
-    group: str, name: str, services: WithServices, dry_run: WithDryRun = None
+    group: str,
+    name: str,
+    services: WithServices,
+    access: WithAccess,
+    dry_run: WithDryRun = None,
 ) -> Response:
     """The offsets themselves stay as they are."""
     tries = is_dry_run(dry_run)
     positions = services.broker.offset_admin
     snapshot = await positions.delete_snapshot(group, name, is_dry_run=tries)
-    return deleted(_snapshot_answer(snapshot, is_dry_run=tries))
+    return deleted(_snapshot_answer(_seen(access, snapshot), is_dry_run=tries))

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from fastapi import Depends, Response
 
-from app.api.control.dependencies import Services, WithServices, json_body
+from app.api.control.dependencies import Services, WithAccess, WithServices, json_body
+from app.api.control.kept_to_rights import kept_to_rights
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import GroupChangeDocument, deleted, dry_run_answer
 from app.api.control.schemas.group_documents import (
@@ -20,6 +21,7 @@ from app.api.naming.request_namespace import current_namespace
 from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer, Body
 from app.broker.ports import Group
+from app.domain.access.actions import Kind
 from app.domain.changes.effects import SettingsChange
 
 router = OperationRouter("groups")
@@ -46,14 +48,16 @@ router = OperationRouter("groups")
 async def put_group(
     group: str,
     services: WithServices,
+    access: WithAccess,
     body: Annotated[GroupBody, Depends(json_body(GroupBody))],
     terms: WithTerms,
     response: Response,
 ) -> GroupChangeDocument:
     """Make the group; what is left out has its default. Or merge the settings into those that it
     has; what is left out stays. `If-None-Match: *` only makes."""
-    change = await services.broker.settings_changes.change_group(group, body.named(), terms)
-    return _answer(change, services, response)
+    with kept_to_rights(access, Kind.GROUP, group, terms) as kept:
+        change = await services.broker.settings_changes.change_group(group, body.named(), kept)
+    return _answer(change, services, access, response)
 
 
 @router.serve(
@@ -74,22 +78,24 @@ async def put_group(
 async def patch_group(
     group: str,
     services: WithServices,
+    access: WithAccess,
     body: Annotated[GroupPatch, Depends(json_body(GroupPatch, require=require_merge_patch))],
     terms: WithPatchTerms,
     response: Response,
 ) -> GroupChangeDocument:
     """A JSON merge patch (RFC 7396): null is the default."""
     change = await services.broker.settings_changes.change_group(group, body.named(), terms)
-    return _answer(change, services, response)
+    return _answer(change, services, access, response)
 
 
 def _answer(
-    change: SettingsChange[Group], services: Services, response: Response
+    change: SettingsChange[Group], services: Services, access: WithAccess, response: Response
 ) -> GroupChangeDocument:
     if not change.is_dry_run:
         response.status_code = 201 if change.is_made else 200
         response.headers["ETag"] = etag_of(change.after.version)
-    return GroupChangeDocument.of_change(change, consumption_states(services, change.after.name))
+    states = consumption_states(services, access, change.after.name)
+    return GroupChangeDocument.of_change(change, states)
 
 
 @router.serve(
@@ -98,11 +104,13 @@ def _answer(
     needs={"group": Action.GET},
     answers={200: Answer(headers=ETAG_HEADER)},
 )
-async def get_group(group: str, services: WithServices, response: Response) -> GroupDocument:
+async def get_group(
+    group: str, services: WithServices, access: WithAccess, response: Response
+) -> GroupDocument:
     """The settings of the group, and how it consumes its topics."""
     view = services.broker.offset_admin.find_group(group)
     response.headers["ETag"] = etag_of(view.version)
-    return group_document(services, view)
+    return group_document(services, access, view)
 
 
 @router.serve(
@@ -123,13 +131,22 @@ async def head_group(group: str, services: WithServices) -> Response:
     needs={"group": Action.LIST},
 )
 async def list_groups(
-    services: WithServices, prefix: str = "", page_size: int = 100, page_token: str | None = None
+    services: WithServices,
+    access: WithAccess,
+    prefix: str = "",
+    page_size: int = 100,
+    page_token: str | None = None,
 ) -> GroupList:
-    """Groups by name, a page at a time."""
+    """Groups by name, a page at a time; those that the caller may know of."""
+    access.for_anybody()
     page = services.metadata.list_groups(
-        namespace=current_namespace(), prefix=prefix, page_size=page_size, page_token=page_token
+        namespace=current_namespace(),
+        prefix=prefix,
+        page_size=page_size,
+        page_token=page_token,
+        visible=access.sees_group,
     )
-    groups = group_documents(services, page.items)
+    groups = group_documents(services, access, page.items)
     return GroupList(groups=groups, next_page_token=page.next_page_token)
 
 
@@ -141,8 +158,10 @@ async def list_groups(
     answers={200: dry_run_answer(GroupChangeDocument)},
     problems=(412,),
 )
-async def delete_group(group: str, services: WithServices, terms: WithTerms) -> Response:
+async def delete_group(
+    group: str, services: WithServices, access: WithAccess, terms: WithTerms
+) -> Response:
     """Delete the group with its offsets."""
     change = await services.broker.settings_changes.delete_group(group, terms)
-    states = consumption_states(services, group)
+    states = consumption_states(services, access, group)
     return deleted(GroupChangeDocument.of_change(change, states))

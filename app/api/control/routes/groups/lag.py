@@ -6,7 +6,7 @@ from typing import Annotated, Self
 from fastapi import Query, Response
 from pydantic import Field
 
-from app.api.control.dependencies import WithServices
+from app.api.control.dependencies import WithAccess, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.group_documents import consumption_states
 from app.api.control.schemas.names import GroupName, TopicName
@@ -15,6 +15,7 @@ from app.api.large_documents import answer_of
 from app.api.operations.operation import Action, Answer
 from app.broker.insight.delivery_status import DeliveryState, DeliveryStatus
 from app.broker.insight.lag import GroupLag, QueueLag, TopicLag
+from app.domain.access.actions import Kind
 from app.domain.consumers.consumption import ConsumptionState
 
 router = OperationRouter("groups")
@@ -133,11 +134,16 @@ class DeliveryDocument(AnswerModel):
 async def get_lag(
     group: str,
     services: WithServices,
+    access: WithAccess,
     topic: Annotated[TopicName | None, Query(description="this topic only")] = None,
 ) -> Response:
-    """Per queue and in all: ready, in flight, retrying, delayed, dead, and the oldest of them."""
-    lag = await services.broker.lag.group_lag(group, topic=topic)
-    return await answer_of(GroupLagDocument.of, lag, consumption_states(services, group))
+    """Per queue and in all: ready, in flight, retrying, delayed, dead, and the oldest of them; in
+    the topics that the caller may know of."""
+    if topic is not None:
+        access.require(Action.GET, Kind.TOPIC, topic)
+    lag = await services.broker.lag.group_lag(group, topic=topic, visible=access.sees_topic)
+    states = consumption_states(services, access, group)
+    return await answer_of(GroupLagDocument.of, lag, states)
 
 
 @router.serve(
@@ -146,10 +152,11 @@ async def get_lag(
     needs={"topic": Action.GET, "group": Action.GET},
 )
 async def get_delivery(
-    topic: str, message_id: str, services: WithServices, group: GroupName
+    topic: str, message_id: str, services: WithServices, access: WithAccess, group: GroupName
 ) -> DeliveryDocument:
     """Where the message stands in the group, and what can be done about it."""
+    access.require(Action.GET, Kind.GROUP, group)
     message = await services.broker.browser.message(topic, message_id)
     found = await services.broker.delivery_status.look(message, group)
-    states = consumption_states(services, group)
+    states = consumption_states(services, access, group)
     return DeliveryDocument.of(topic, message_id, group, found, states)

@@ -1,11 +1,11 @@
 """Members of consumer groups in pull mode: heartbeat, leaving, rebalances, queue locks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final
 
 from fastapi import Depends, Query, Request, Response
 
-from app.api.control.dependencies import WithServices, json_body
+from app.api.control.dependencies import Services, WithAccess, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.member_schemas import (
@@ -27,6 +27,7 @@ from app.api.large_documents import answer_of
 from app.api.operations.operation import Action, Answer, Body
 from app.api.telemetry.callers import USER_AGENT_CHARS_MAX, address_of
 from app.broker.groups.members import MemberShare
+from app.domain.access.actions import Kind
 from app.domain.consumers.membership import QueueName
 from app.domain.errors import QueueNotOwned
 
@@ -59,6 +60,7 @@ async def put_member(
     client_id: str,
     request: Request,
     services: WithServices,
+    access: WithAccess,
     body: Annotated[HeartbeatBody, Depends(json_body(HeartbeatBody))],
     wait: Annotated[
         str | None, Query(description="seconds, or a duration like 20s, to wait for a change")
@@ -78,6 +80,10 @@ async def put_member(
     limits, members = services.limits, services.broker.members
     wait_s = 0.0 if wait is None else wait_s_of(wait, limits.wait_seconds_max)
     beat = body.heartbeat(wait_s, force=force)
+    _check_caller(services, access, group, client_id, beat.profile.topics)
+    services.to_make(access, Kind.GROUP, group)
+    if force:
+        access.require(Action.UPDATE, Kind.GROUP, group)
     agent = request.headers.get("user-agent", "")[:USER_AGENT_CHARS_MAX]
     caller = (address_of(request.scope), agent)
 
@@ -85,7 +91,7 @@ async def put_member(
         return await members.heartbeat(group, client_id, beat, gone)
 
     if wait_s > 0:
-        share = await unless_gone(request.receive, start, lambda _: None)
+        share = await unless_gone(request.receive, access, start, lambda _: None)
     else:
         share = await start(lambda: False)
     topics = dict(beat.profile.subscriptions)
@@ -101,9 +107,14 @@ async def put_member(
     answers={200: dry_run_answer(LeavingDocument)},
 )
 async def delete_member(
-    group: str, client_id: str, services: WithServices, dry_run: WithDryRun = None
+    group: str,
+    client_id: str,
+    services: WithServices,
+    access: WithAccess,
+    dry_run: WithDryRun = None,
 ) -> Response:
     """The member's queues are free at once; it has committed before."""
+    services.claim_client(access, group, client_id)
     tries = is_dry_run(dry_run)
     members = services.broker.members
     await members.leave(group, client_id, is_dry_run=tries)
@@ -118,9 +129,13 @@ async def delete_member(
     needs={"group": Action.GET},
     answers={200: Answer(content=MemberList)},
 )
-async def list_members(group: str, services: WithServices) -> Response:
-    """Who reads what, and what is in conflict."""
-    return await answer_of(MemberList.of, group, await services.broker.members.describe(group))
+async def list_members(group: str, services: WithServices, access: WithAccess) -> Response:
+    """Who reads what, and what is in conflict; of the topics that the caller may know of."""
+    found = await services.broker.members.describe(group)
+    names = {name.topic for name in found.membership.queues}
+    names |= {topic for member, _ in found.shares for topic in member.profile.topics}
+    topics = frozenset(access.visible(Action.GET, Kind.TOPIC, names))
+    return await answer_of(MemberList.of, group, found, topics)
 
 
 @router.serve(
@@ -155,11 +170,13 @@ async def list_rebalances(group: str, services: WithServices) -> RebalanceList:
 async def lock_queues(
     group: str,
     services: WithServices,
+    access: WithAccess,
     body: Annotated[LockBody, Depends(json_body(LockBody))],
     response: Response,
 ) -> LockAnswer:
     """Only the owner of a queue can lock it, and only while no other member's lock is running."""
     names = [each.name for each in body.queues]
+    _check_caller(services, access, group, body.client_id, [each.topic for each in names])
     locking = await services.broker.members.lock(group, body.client_id, body.generation, names)
     if not locking.locked:
         raise _none(locking.refused)
@@ -187,16 +204,26 @@ async def lock_queues(
 async def unlock_queues(
     group: str,
     services: WithServices,
+    access: WithAccess,
     body: Annotated[UnlockBody, Depends(json_body(UnlockBody))],
     response: Response,
 ) -> UnlockAnswer:
     """A queue without a lock counts as unlocked; one that another member has locked is refused."""
     names = [each.name for each in body.queues]
+    _check_caller(services, access, group, body.client_id, [each.topic for each in names])
     locking = await services.broker.members.unlock(group, body.client_id, names)
     if not locking.locked:
         raise _none(locking.refused)
     response.status_code = 207 if locking.refused else 200
     return UnlockAnswer.of(locking)
+
+
+def _check_caller(
+    services: Services, access: WithAccess, group: str, client_id: str, topics: Sequence[str]
+) -> None:
+    """Raise unless the caller may read the topics, and act as the client."""
+    access.require_each(Action.SUB, Kind.TOPIC, topics)
+    services.claim_client(access, group, client_id)
 
 
 def _none(refused: tuple[tuple[QueueName, str], ...]) -> QueueNotOwned:

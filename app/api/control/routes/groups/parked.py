@@ -4,13 +4,14 @@ from typing import Annotated, Self
 
 from fastapi import Depends
 
-from app.api.control.dependencies import WithServices, json_body
+from app.api.control.dependencies import WithAccess, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.names import TopicName
 from app.api.control.schemas.schemas import AnswerModel, Count, DryRunMember, RequestModel
 from app.api.http.conditions import WithDryRun, is_dry_run
 from app.api.operations.operation import Action, Body
 from app.broker.failures.blocked_keys import BlockedKey, Release
+from app.domain.access.actions import Kind
 from app.domain.handles.receipt import RETRY_QUEUE_ID
 
 router = OperationRouter("groups")
@@ -69,10 +70,12 @@ assert RETRY_QUEUE_ID == 4_294_967_295, "the text above names it"
     "Blocked keys of a group in order",
     needs={"group": Action.GET},
 )
-async def list_parked(group: str, services: WithServices) -> ParkedList:
+async def list_parked(group: str, services: WithServices, access: WithAccess) -> ParkedList:
     """Keys whose message was delivered as often as it may be, with `on_exhausted: park`."""
     parked = services.broker.blocked_keys.parked(group)
-    return ParkedList(parked=[ParkedDocument.of(each) for each in parked])
+    return ParkedList(
+        parked=[ParkedDocument.of(each) for each in parked if access.sees_topic(each.topic)]
+    )
 
 
 @router.serve(
@@ -95,10 +98,12 @@ async def list_parked(group: str, services: WithServices) -> ParkedList:
 async def release_parked(
     group: str,
     services: WithServices,
+    access: WithAccess,
     body: Annotated[ReleaseBody, Depends(json_body(ReleaseBody))],
     dry_run: WithDryRun = None,
 ) -> ReleasedDocument:
     """Let the key go on; the answer is what was parked."""
+    access.require(Action.GET, Kind.TOPIC, body.topic)
     tries = is_dry_run(dry_run)
     released = await services.broker.blocked_keys.release(
         group, body.topic, body.queue_id, body.queue_offset, body.action, is_dry_run=tries

@@ -1,10 +1,12 @@
 """Traces: of one message, and a search over all of a topic or of the node."""
 
+from dataclasses import replace
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import Query
 
-from app.api.control.dependencies import Services, WithServices
+from app.api.control.dependencies import Services, WithAccess, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.names import GroupName
 from app.api.control.schemas.trace_schemas import (
@@ -19,9 +21,12 @@ from app.api.naming.request_namespace import is_of_request
 from app.api.operations.operation import Action
 from app.broker.message_copies import origin_of
 from app.broker.topic_lookup import find_topic
-from app.broker.tracing.trace_notes import TraceKind
+from app.broker.tracing.message_trace import Sent
+from app.broker.tracing.trace_notes import Note, TraceKind
 from app.broker.tracing.trace_search import TraceQuery
 from app.broker.tracing.traced_deliveries import deliveries_of
+from app.domain.access.actions import Kind as ResourceKind
+from app.domain.access.standing import Standing
 
 router = OperationRouter("messages")
 
@@ -54,23 +59,28 @@ async def get_trace(
     topic: str,
     message_id: str,
     services: WithServices,
+    access: WithAccess,
     group: Annotated[GroupName | None, Query(description="of this group only")] = None,
 ) -> TraceDocument:
-    """Who sent it and when it was stored, and what happened to it since, for each group; as long as
-    it is kept. A retry's events are those of its original, as is a dead letter's id."""
+    """Who sent it and when it was stored, and what happened to it since, for each group that the
+    caller may know of; as long as it is kept. A retry's events are those of its original, as is a
+    dead letter's id."""
+    if group is not None:
+        access.require(Action.GET, ResourceKind.GROUP, group)
     is_traced = services.broker.message_trace.is_kept(find_topic(services.metadata, topic).name)
     message = await services.broker.browser.message(topic, message_id)
     origin = origin_of(message)
     trail = await services.broker.message_trace.trail(
         origin.topic, origin.queue_id, origin.queue_offset, group=group
     )
+    events = [event for event in trail.events if access.sees_group(event.group)]
     return TraceDocument(
         **TraceDocument.about(message),
         is_traced=is_traced,
         is_complete=trail.is_complete,
-        producer=None if trail.sent is None else TraceProducerDocument.of(trail.sent),
-        deliveries=[TraceDeliveryDocument.of(each) for each in deliveries_of(trail.events)],
-        events=[TraceEventDocument.of(event) for event in trail.events],
+        producer=_producer(access, trail.sent),
+        deliveries=[TraceDeliveryDocument.of(each) for each in deliveries_of(events)],
+        events=[TraceEventDocument.of(event) for event in events],
     )
 
 
@@ -82,6 +92,7 @@ async def get_trace(
 async def search_topic_traces(
     topic: str,
     services: WithServices,
+    access: WithAccess,
     group: Group = None,
     client_id: ClientId = None,
     key: Key = None,
@@ -95,6 +106,7 @@ async def search_topic_traces(
     and how they ended. The notes of that time are gone through, a bounded number for a page; with
     `key` those of the messages that have it are looked up, in one page."""
     wanted = _query(services, (since_ms, until_ms), topic, group, client_id, result)
+    wanted = replace(wanted, sees=partial(_sees, access))
     search = services.broker.trace_search
     if key is None:
         found = await search.search(wanted, page_size=page_size, cursor=page_token)
@@ -122,6 +134,24 @@ async def search_traces(
     wanted = _query(services, (since_ms, until_ms), None, group, client_id, result)
     search = services.broker.trace_search
     return TraceList.of(*await search.search(wanted, page_size=page_size, cursor=page_token))
+
+
+def _producer(access: Standing, sent: Sent | None) -> TraceProducerDocument | None:
+    """How it was sent, to who may know of the producer group that it names."""
+    group = None if sent is None else sent.producer[1]
+    if sent is None or (group and not access.may(Action.GET, ResourceKind.PRODUCER, group)):
+        return None
+    return TraceProducerDocument.of(sent)
+
+
+def _sees(access: Standing, note: Note) -> bool:
+    """Whether the caller may know of the group of an event, or of the producer group of a send."""
+    kind = (
+        ResourceKind.PRODUCER
+        if note.kind in (TraceKind.SENT, TraceKind.SENT_AGAIN)
+        else ResourceKind.GROUP
+    )
+    return not note.group or access.may(Action.GET, kind, note.group)
 
 
 def _query(

@@ -1,13 +1,14 @@
 """How a key comes in a request, and what is none."""
 
 import base64
+from collections.abc import Callable
 
 import pytest
 
-from app.api.http.credentials import Credentials
-from app.api.http.errors import Unauthorized
+from app.api.access.credentials import Credentials
 from app.domain.access.keyring import Keyring, KnownKey
 from app.domain.access.keys import KEY_ID_BYTES, KEY_SECRET_BYTES, digest_of, make_key
+from app.domain.access.refusals import Unauthorized
 from app.domain.positions import TimestampMs
 from tests.support.stores.clock import FakeClock
 
@@ -20,6 +21,8 @@ class Source:
 
     def __init__(self, keyring: Keyring) -> None:
         self.keyring = keyring
+        self.waiting: set[Callable[[], object]] = set()
+        self.used_keys: set[str] = set()
 
 
 def credentials(clock: FakeClock, expires_ms: int | None = None) -> Credentials:
@@ -43,7 +46,7 @@ def basic(text: bytes) -> bytes:
     ],
 )
 def test_a_key_is_found(header: bytes) -> None:
-    assert credentials(FakeClock()).check({b"authorization": header}).principal == "ann"
+    assert credentials(FakeClock()).check({b"authorization": header}).name == "ann"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,7 @@ def test_without_a_header_nobody_is_served() -> None:
 def test_a_key_works_until_it_expires_without_a_refresh() -> None:
     clock = FakeClock()
     asked = credentials(clock, clock.now_ms() + 1_000)
-    assert asked.check({b"authorization": b"Bearer " + KEY})
+    assert asked.check({b"authorization": b"Bearer " + KEY}).is_live
     clock.advance(ms=1_000)
     with pytest.raises(Unauthorized):
         asked.check({b"authorization": b"Bearer " + KEY})

@@ -1,0 +1,170 @@
+"""Whether a caller may have an operation on the names in its path: one look-up when it was asked
+before.
+
+Decided by name, before anything is looked up, so that the answer is the same whether or not there
+is such a thing. What a request names elsewhere (body, headers, query, ids) its handler asks.
+Positive decisions are remembered with their caller, who is made anew when something changes in who
+may do what: at most `DECISIONS_MAX` in all, then remembering starts anew. Event loop only.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from app.api.operations.operation import Operation
+from app.domain.access.actions import CLUSTER, Action, Kind
+from app.domain.access.caller import Caller, not_permitted, target_of
+from app.domain.access.standing import Requirement, Standing
+from app.domain.limits import DECISIONS_MAX
+
+_KIND_OF_NAME: Final = {
+    "topic": Kind.TOPIC,
+    "group": Kind.GROUP,
+    "producer": Kind.PRODUCER,
+    "producer_group": Kind.PRODUCER,
+}
+"""What a name in a path names."""
+
+
+class PathNeed(NamedTuple):
+    """An action on what a name of the path names."""
+
+    action: Action
+    kind: Kind
+    place: int
+    """Of the name in the path; -1: none, it is on the cluster."""
+
+
+class PathNeeds(NamedTuple):
+    """What of an operation's needs the path tells."""
+
+    needs: tuple[PathNeed, ...]
+    makes: tuple[tuple[Kind, int], ...]
+    """Things that are made on first use."""
+    is_whole: bool
+    """Nothing else has to be asked before it can succeed."""
+
+
+class _Decision(NamedTuple):
+    """A positive one."""
+
+    granted: tuple[Requirement, ...]
+    must_exist: tuple[Requirement, ...]
+    """What the caller may not make, and would."""
+    is_whole: bool
+    """Nothing else has to be asked."""
+
+
+def path_needs_of(operation: Operation) -> PathNeeds:
+    """What the path of an operation tells of its needs."""
+    places = {
+        _KIND_OF_NAME[name]: index
+        for index, name in enumerate(operation.names)
+        if name in _KIND_OF_NAME
+    }
+    needs: list[PathNeed] = []
+    is_whole = True
+    for resource, action in operation.needs.items():
+        if resource == "service":
+            continue
+        if resource == "cluster":
+            needs.append(PathNeed(action, Kind.CLUSTER, -1))
+        elif resource in Kind.__members__.values() and Kind(resource) in places:
+            needs.append(PathNeed(action, Kind(resource), places[Kind(resource)]))
+        else:
+            is_whole = False
+    makes = tuple((Kind(each), places[Kind(each)]) for each in operation.makes)
+    return PathNeeds(tuple(needs), makes, is_whole)
+
+
+class OperationRights:
+    """Decides for all operations of a node. One per server."""
+
+    def __init__(
+        self,
+        operations: Iterable[Operation],
+        existing: Callable[[Kind], Collection[str]],
+        is_made_by_use: Callable[[Kind], bool],
+    ) -> None:
+        """`existing` gives the names of one kind that there are now; `is_made_by_use` says whether
+        naming one that is not there makes it."""
+        self._existing = existing
+        self._is_made_by_use = is_made_by_use
+        self._needs = {each: path_needs_of(each) for each in operations}
+        self._by_id = {each.operation_id: each for each in self._needs}
+        self._memories: list[dict[object, object]] = []
+        """Of callers that something was decided for."""
+        self._remembered = 0
+
+    def require(self, standing: Standing, operation: Operation, names: tuple[str, ...]) -> None:
+        """Raise `NotPermitted` unless the caller may; `names` are those of the path, in order."""
+        caller = standing.caller
+        if caller.name is None:
+            return
+        decided = caller.decided
+        found = None if decided is None else decided.get((operation, names))
+        if found is None:
+            found = self._decide(caller, operation, names)
+            self._remember(decided, (operation, names), found)
+        assert isinstance(found, _Decision), "nobody else remembers there"
+        granted, must_exist, is_whole = found
+        if must_exist:
+            self._check_existing(caller, must_exist)
+        standing.granted = granted
+        if is_whole:
+            standing.is_decided = True
+
+    def _remember(
+        self, decided: dict[object, object] | None, key: object, found: _Decision
+    ) -> None:
+        if decided is None:
+            return
+        if self._remembered >= DECISIONS_MAX:
+            for each in self._memories:
+                each.clear()
+            self._memories.clear()
+            self._remembered = 0
+        if not decided:
+            self._memories.append(decided)
+        decided[key] = found
+        self._remembered += 1
+
+    def require_by_id(
+        self, standing: Standing, operation_id: str, in_path: Mapping[str, str]
+    ) -> None:
+        """As `require`, for the operation of that id and the names that a router has found."""
+        operation = self._by_id[operation_id]
+        self.require(standing, operation, tuple([in_path[name] for name in operation.names]))
+
+    def _decide(self, caller: Caller, operation: Operation, names: tuple[str, ...]) -> _Decision:
+        path = self._needs[operation]
+        granted: list[Requirement] = []
+        must_exist: list[Requirement] = []
+        made = dict(path.makes)
+        for action, kind, place in path.needs:
+            if place < 0:
+                if not caller.decide(action, CLUSTER).is_allowed:
+                    raise not_permitted(caller.name, action, CLUSTER)
+                granted.append(Requirement(action, kind, ""))
+                continue
+            name = names[place]
+            if action is Action.UPDATE and kind in made:
+                # Making and changing have one address; which of both it is its handler asks.
+                if not caller.may(Action.CREATE, kind, name):
+                    caller.require(action, kind, name)
+                continue
+            caller.require(action, kind, name)
+            granted.append(Requirement(action, kind, name))
+            is_made = kind in made and self._is_made_by_use(kind)
+            if is_made and not caller.may(Action.CREATE, kind, name):
+                must_exist.append(Requirement(Action.CREATE, kind, name))
+        return _Decision(tuple(granted), tuple(must_exist), path.is_whole)
+
+    def _check_existing(self, caller: Caller, must_exist: tuple[Requirement, ...]) -> None:
+        for action, kind, name in must_exist:
+            if name not in self._existing(kind):
+                raise not_permitted(caller.name, action, target_of(kind, name))
+
+    def require_to_make(self, standing: Standing, kind: Kind, name: str) -> None:
+        """Raise `NotPermitted` when naming it makes it, and the caller may not make it."""
+        if name not in self._existing(kind) and self._is_made_by_use(kind):
+            standing.require(Action.CREATE, kind, name)

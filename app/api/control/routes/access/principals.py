@@ -1,0 +1,294 @@
+"""Principals and their API keys."""
+
+from typing import Annotated, Self
+
+from fastapi import Depends, Response
+from pydantic import Field
+
+from app.api.control.dependencies import Services, WithServices, json_body
+from app.api.control.operation_router import OperationRouter
+from app.api.control.schemas.change_documents import deleted, dry_run_answer
+from app.api.control.schemas.schemas import AnswerModel, DryRunMember, RequestModel
+from app.api.http.conditions import WithDryRun, WithTerms, etag_of, is_dry_run
+from app.api.http.durations import parse_duration_ms
+from app.api.http.request_context import NOT_KEPT
+from app.api.operations.answers import ETAG_HEADER
+from app.api.operations.operation import Action, Answer, Body
+from app.domain.access.accounts import Account, ListedKey, PrincipalSettings
+from app.domain.access.policies import check_namespace, read_pattern
+from app.domain.access.policy_warnings import unknown_roles, warnings_of
+from app.domain.access.roles import ROLES
+from app.domain.errors import InvalidRequest
+from app.domain.limits import (
+    KEY_EXPIRES_MS_MAX,
+    PATTERNS_OF_A_PRINCIPAL_MAX,
+    ROLES_OF_A_PRINCIPAL_MAX,
+)
+from app.domain.positions import TimestampMs
+
+router = OperationRouter("access")
+
+
+class PrincipalBody(RequestModel):
+    """What a principal may: all of it is replaced."""
+
+    roles: list[str] = Field(
+        default_factory=list,
+        max_length=ROLES_OF_A_PRINCIPAL_MAX,
+        description="admin, operator, producer, consumer, viewer; or a role that policies name",
+    )
+    resources: list[str] = Field(
+        default_factory=list,
+        max_length=PATTERNS_OF_A_PRINCIPAL_MAX,
+        description="what the roles are kept to: topic:orders, topic:orders-*, group:…, "
+        "producer:…; none: all names. A kind that is not named is denied",
+    )
+    namespace: str = Field(
+        default="", description="the namespace that it is bound to; empty: to none"
+    )
+    disabled: bool = Field(default=False, description="its keys do not work, and stay")
+
+    def settings(self) -> PrincipalSettings:
+        """Raises `InvalidRequest` for what is written wrongly."""
+        return PrincipalSettings(
+            tuple(dict.fromkeys(self.roles)),
+            tuple(map(read_pattern, dict.fromkeys(self.resources))),
+            check_namespace(self.namespace),
+            self.disabled,
+        )
+
+
+class KeyBody(RequestModel):
+    """How long the key works."""
+
+    expires: str | None = Field(
+        default=None, description="a duration from now on, like 90d; without one it never expires"
+    )
+
+
+class KeyDocument(AnswerModel):
+    """A key, without its secret."""
+
+    id: str = Field(description="Its public part", examples=["0JDEHv3a6Xr4k"])
+    created_ms: int = Field(description="When it was made, epoch milliseconds")
+    expires_ms: int | None = Field(description="null: never")
+    last_used_ms: int | None = Field(description="to the minute; null: not yet")
+
+    @classmethod
+    def of(cls, key: ListedKey) -> Self:
+        return cls(
+            id=key.key_id,
+            created_ms=key.created_ms,
+            expires_ms=key.expires_ms,
+            last_used_ms=key.last_used_ms,
+        )
+
+
+class NewKeyDocument(AnswerModel):
+    """A key, with its secret: shown this once."""
+
+    id: str = Field(description="Its public part", examples=["0JDEHv3a6Xr4k"])
+    key: str = Field(description="send it as `Authorization: Bearer <key>`; kept nowhere")
+    expires_ms: int | None = Field(description="null: never")
+
+
+class PrincipalDocument(AnswerModel):
+    """A principal with its keys. `version` is also its ETag."""
+
+    name: str = Field(description="Whom the keys belong to", examples=["shop"])
+    roles: list[str] = Field(description="What it may, by role", examples=[["producer"]])
+    resources: list[str] = Field(description="what the roles are kept to; none: all names")
+    namespace: str = Field(description="the one that it is bound to; empty: none")
+    created_ms: int = Field(description="When it was made, epoch milliseconds")
+    disabled: bool = Field(description="Its keys do not work")
+    version: int = Field(description="of who may do what, at its last change")
+    keys: list[KeyDocument] = Field(description="Its keys, without secrets")
+
+    @classmethod
+    def of(cls, account: Account) -> Self:
+        settings = account.settings
+        return cls(
+            name=account.name,
+            roles=list(settings.roles),
+            resources=[str(each) for each in settings.patterns],
+            namespace=settings.namespace,
+            created_ms=account.created_ms,
+            disabled=settings.is_disabled,
+            version=account.version,
+            keys=[KeyDocument.of(each) for each in account.keys],
+        )
+
+
+class PrincipalChangeDocument(DryRunMember, PrincipalDocument):
+    """A principal after a change, or as it would be."""
+
+    warnings: list[str] = Field(description="What is allowed and does not look intended")
+
+    @classmethod
+    def of_change(
+        cls, account: Account, warnings: list[str], *, is_dry_run: bool
+    ) -> "PrincipalChangeDocument":
+        document = PrincipalDocument.of(account).model_dump()
+        return cls(**document, warnings=warnings, dry_run=is_dry_run)
+
+
+class DeletedKeyDocument(DryRunMember):
+    """A key that would be revoked."""
+
+    id: str = Field(description="Its public part")
+
+
+class PrincipalList(AnswerModel):
+    """A page of principals by name."""
+
+    principals: list[PrincipalDocument] = Field(description="By name")
+    next_page_token: str | None = Field(description="For the next page; null on the last one")
+
+
+@router.serve(
+    "GET /v1/principals",
+    "List principals",
+    needs={"cluster": Action.ADMIN},
+)
+async def list_principals(
+    services: WithServices, prefix: str = "", page_size: int = 100, page_token: str | None = None
+) -> PrincipalList:
+    """Principals by name with their keys, without secrets, a page at a time."""
+    page = await services.metadata.principals.listed(
+        prefix=prefix, page_size=page_size, page_token=page_token
+    )
+    found = [PrincipalDocument.of(each) for each in page.items]
+    return PrincipalList(principals=found, next_page_token=page.next_page_token)
+
+
+@router.serve(
+    "GET /v1/principals/{name}",
+    "Read a principal",
+    needs={"cluster": Action.ADMIN},
+    answers={200: Answer(headers=ETAG_HEADER)},
+)
+async def get_principal(name: str, services: WithServices, response: Response) -> PrincipalDocument:
+    """The principal with its keys, without secrets."""
+    found = await services.metadata.principals.get(name)
+    response.headers["ETag"] = etag_of(found.version)
+    return PrincipalDocument.of(found)
+
+
+@router.serve(
+    "PUT /v1/principals/{name}",
+    "Make a principal, or say what it may",
+    needs={"cluster": Action.ADMIN},
+    body=Body(
+        PrincipalBody,
+        required=True,
+        examples={
+            "a service that sends": {"roles": ["producer"], "resources": ["topic:orders-*"]},
+            "a colleague who looks": {"roles": ["viewer"]},
+        },
+    ),
+    answers={
+        200: Answer("It was there", headers=ETAG_HEADER),
+        201: Answer("It was made", PrincipalChangeDocument, ETAG_HEADER),
+    },
+    problems=(409, 412),
+)
+async def put_principal(
+    name: str,
+    services: WithServices,
+    body: Annotated[PrincipalBody, Depends(json_body(PrincipalBody))],
+    terms: WithTerms,
+    response: Response,
+) -> PrincipalChangeDocument:
+    """It has no key yet: POST …/keys makes one. The first principal closes the node: make its key
+    with `curlew init`. The last administrator that has a key that works stays one."""
+    settings = body.settings()
+    changed = await services.metadata.principals.put(name, settings, terms)
+    if not terms.is_dry_run:
+        response.status_code = 201 if changed.is_made else 200
+        response.headers["ETag"] = etag_of(changed.after.version)
+    warnings = _warnings(services, name, settings)
+    return PrincipalChangeDocument.of_change(changed.after, warnings, is_dry_run=terms.is_dry_run)
+
+
+def _warnings(services: Services, name: str, settings: PrincipalSettings) -> list[str]:
+    keyring = services.metadata.principals.keyring
+    policies = keyring.evaluator.policies
+    found = unknown_roles(settings.roles, {*ROLES, *(p.subject.name for p in policies)})
+    snapshot = services.metadata.snapshot
+    return found + warnings_of(
+        settings.patterns,
+        settings.namespace,
+        f"principal:{name}",
+        snapshot.topics,
+        snapshot.groups,
+        keyring.principals.values(),
+    )
+
+
+@router.serve(
+    "DELETE /v1/principals/{name}",
+    "Take a principal away, with all its keys",
+    needs={"cluster": Action.ADMIN},
+    status=204,
+    answers={200: dry_run_answer(PrincipalChangeDocument)},
+    problems=(409, 412),
+)
+async def delete_principal(name: str, services: WithServices, terms: WithTerms) -> Response:
+    """Its keys work no more, on this node at once, on all within two seconds."""
+    removed = await services.metadata.principals.remove(name, terms)
+    return deleted(PrincipalChangeDocument.of_change(removed, [], is_dry_run=terms.is_dry_run))
+
+
+@router.serve(
+    "POST /v1/principals/{name}/keys",
+    "Make an API key",
+    needs={"cluster": Action.ADMIN},
+    status=201,
+    body=Body(KeyBody, examples={"for three months": {"expires": "90d"}}),
+    problems=(409,),
+)
+async def make_key(
+    name: str,
+    services: WithServices,
+    body: Annotated[KeyBody, Depends(json_body(KeyBody))],
+    response: Response,
+) -> NewKeyDocument:
+    """The answer has the key, this once. A principal has at most two, so that one can take the
+    place of the other: make the second, give it out, revoke the first."""
+    expires_ms = _expiry(body.expires, services.broker.store_now_ms())
+    key = await services.metadata.principals.rotate(name, expires_ms)
+    await services.metadata.principals.refresh()
+    response.raw_headers.append(NOT_KEPT)
+    return NewKeyDocument(id=key.key_id, key=key.text, expires_ms=expires_ms)
+
+
+@router.serve(
+    "DELETE /v1/principals/{name}/keys/{key_id}",
+    "Revoke an API key",
+    needs={"cluster": Action.ADMIN},
+    status=204,
+    answers={200: dry_run_answer(DeletedKeyDocument)},
+    problems=(409,),
+)
+async def revoke_key(
+    name: str, key_id: str, services: WithServices, dry_run: WithDryRun = None
+) -> Response:
+    """It works no more, on this node at once, on all within two seconds; also in requests that wait
+    and in streams."""
+    tries = is_dry_run(dry_run)
+    await services.metadata.principals.revoke(name, key_id, is_dry_run=tries)
+    if not tries:
+        await services.metadata.principals.refresh()
+    return deleted(DeletedKeyDocument(id=key_id, dry_run=tries))
+
+
+def _expiry(text: str | None, now_ms: int) -> TimestampMs | None:
+    if text is None:
+        return None
+    try:
+        duration_ms = parse_duration_ms(text)
+    except ValueError as error:
+        raise InvalidRequest(f"expires: {error}", pointer="/expires") from None
+    if not 0 < duration_ms <= KEY_EXPIRES_MS_MAX:
+        raise InvalidRequest("a key works for more than 0 and at most 10 years", pointer="/expires")
+    return TimestampMs(now_ms + duration_ms)

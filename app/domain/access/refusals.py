@@ -1,0 +1,45 @@
+"""Errors of who may do what. Codes and texts as in `domain.errors`; the tree is one."""
+
+from app.domain.errors import CurlewError, NotFound, StateConflict
+
+
+class NotPermitted(CurlewError):
+    """What the caller may not do, or what a browser was told to ask by a page that is not ours."""
+
+    code = "FORBIDDEN"
+    title = "The request is refused"
+
+
+class Unauthorized(CurlewError):
+    """A closed node, and no API key that it knows."""
+
+    code = "UNAUTHORIZED"
+    title = "An API key is needed"
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(
+            detail,
+            hint="send the header `Authorization: Bearer <key>`, or `curl -u :<key>`; who has the "
+            "node's settings makes a key with `curlew key create NAME --role admin`",
+        )
+
+
+class PrincipalNotFound(NotFound):
+    """A principal, or a key of one, that is not there."""
+
+    code = "PRINCIPAL_NOT_FOUND"
+    title = "The principal does not exist"
+
+
+class PolicyNotFound(NotFound):
+    """A policy that is not there."""
+
+    code = "POLICY_NOT_FOUND"
+    title = "The policy does not exist"
+
+
+class PolicyRegressed(StateConflict):
+    """The database knows fewer changes of keys and policies than the node: it is an old copy."""
+
+    code = "POLICY_REGRESSED"
+    title = "The database is an older copy"

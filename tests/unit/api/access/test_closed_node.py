@@ -1,0 +1,125 @@
+"""What a principal of one team is answered for what is its own, another's, and not there at all."""
+
+import pytest
+
+from tests.support.nodes.closed import ClosedNode, closed_node, principal
+
+pytestmark = pytest.mark.anyio
+
+SEND = "/v1/topics/{topic}/messages"
+RECEIVE = "/v1/topics/{topic}/groups/{group}/messages:receive"
+
+
+async def test_a_team_uses_what_is_its_own() -> None:
+    async with closed_node() as node:
+        assert (await node.ask("alpha", "POST", SEND.format(topic="alpha-in"), b"x")).status == 201
+        path = RECEIVE.format(topic="alpha-in", group="alpha-new")
+        answer = await node.ask("alpha", "POST", path)
+        assert [each["text"] for each in answer.json()["messages"]] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/topics/{name}-in/messages"),
+        ("GET", "/v1/topics/{name}-in/messages"),
+        ("GET", "/v1/topics/{name}-in/queues/0/messages"),
+        ("GET", "/v1/topics/{name}-in/stream"),
+        ("GET", "/v1/topics/{name}-in"),
+        ("PUT", "/v1/topics/{name}-in"),
+        ("DELETE", "/v1/topics/{name}-in"),
+        ("GET", "/v1/groups/{name}-g"),
+        ("GET", "/v1/groups/{name}-g/lag"),
+        ("POST", "/v1/groups/{name}-g/dlq/messages:redrive"),
+        ("GET", "/v1/producers/{name}-job"),
+        ("POST", "/v1/topics/{name}-in/groups/{name}-g/messages:receive"),
+        ("GET", "/v1/operations/{name}-1"),
+        ("POST", "/v1/transactions/{name}:commit"),
+    ],
+)
+async def test_foreign_and_missing_names_have_the_same_answer(method: str, path: str) -> None:
+    async with closed_node() as node:
+        known = await node.ask("alpha", method, path.format(name="beta"))
+        missing = await node.ask("alpha", method, path.format(name="zeta"))
+        assert known.status == missing.status >= 400
+        assert known.body.replace(b"beta", b"zeta") == missing.body
+
+
+async def test_a_refusal_names_action_and_resource_and_is_noted() -> None:
+    async with closed_node() as node:
+        answer = await node.ask("alpha", "POST", SEND.format(topic="beta-in"), b"x")
+        problem = answer.json()
+        assert (answer.status, problem["code"], problem["outcome"]) == (
+            403,
+            "FORBIDDEN",
+            "not_stored",
+        )
+        assert (problem["action"], problem["resource"]) == ("PUB", "topic:beta-in")
+        (denial,) = node.access.denials
+        assert (denial.actor.principal, denial.actor.address) == ("alpha", "127.0.0.1")
+        assert (denial.action, denial.resource) == ("PUB", "topic:beta-in")
+
+
+async def test_a_denial_of_the_control_plane_is_noted_too() -> None:
+    async with closed_node() as node:
+        await node.ask("alpha", "DELETE", "/v1/topics/beta-in")
+        (denial,) = node.access.denials
+        assert (denial.action, denial.resource, denial.code) == (
+            "DELETE",
+            "topic:beta-in",
+            "FORBIDDEN",
+        )
+
+
+async def test_lists_and_hints_know_only_what_one_may_see() -> None:
+    async with closed_node() as node:
+        topics = (await node.ask("alpha", "GET", "/v1/topics", query="page_size=1")).json()
+        assert [each["name"] for each in topics["topics"]] == ["alpha-in"]
+        assert topics["next_page_token"] is None
+        groups = (await node.ask("alpha", "GET", "/v1/groups")).json()
+        assert [each["name"] for each in groups["groups"]] == ["alpha-g"]
+        await node.world.topic(name="alphabeta-in")
+        hint = (await node.ask("alpha", "GET", "/v1/topics/alpha-inn")).json()["hint"]
+        assert hint == "did you mean 'alpha-in'?"
+        node.access.show([principal("alpha", "viewer", to=["topic:alpha-inn"])])
+        hint = (await node.ask("alpha", "GET", "/v1/topics/alpha-inn")).json()["hint"]
+        assert "did you mean" not in hint
+
+
+async def test_the_reasons_of_readiness_are_for_who_sees_the_cluster() -> None:
+    async with closed_node() as node:
+        node.world.broker.health.metadata_problem = "the database is away"
+        assert await _degraded(node, None) == []
+        assert await _degraded(node, "alpha") == []
+        assert await _degraded(node, "viewer") == ["METADATA_UNAVAILABLE"]
+        bad = await node.ask(None, "GET", "/readyz", headers={"Authorization": "Bearer x"})
+        assert bad.status == 401
+
+
+async def _degraded(node: ClosedNode, who: str | None) -> list[str]:
+    answer = await node.ask(who, "GET", "/readyz")
+    return [each["code"] for each in answer.json()["degraded"]]
+
+
+async def test_whoami_says_which_policy_decides() -> None:
+    async with closed_node() as node:
+        me = (await node.ask("alpha", "GET", "/v1/whoami", query="action=PUB&topic=alpha-x")).json()
+        assert me == {
+            "principal": "alpha",
+            "roles": ["producer", "consumer"],
+            "namespace": "",
+            "allowed": True,
+            "rule": {"policy": "producer:alpha:topic", "effect": "ALLOW"},
+        }
+        other = await node.ask("alpha", "GET", "/v1/whoami", query="action=PUB&topic=beta-x")
+        assert (other.json()["allowed"], other.json()["rule"]) == (False, None)
+        assert (await node.ask("alpha", "GET", "/v1/whoami", query="topic=x")).status == 400
+
+
+async def test_a_closed_node_asks_and_an_open_one_does_not() -> None:
+    async with closed_node(is_closed=False) as node:
+        assert (await node.ask(None, "GET", "/v1/topics/beta-in")).status == 200
+        me = (await node.ask(None, "GET", "/v1/whoami", query="action=ADMIN")).json()
+        assert (me["principal"], me["allowed"]) == (None, True)
+        node.access.show()
+        assert (await node.ask(None, "GET", "/v1/topics/beta-in")).status == 401

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.access.client_owners import ClientOwners
 from app.api.access.credentials import Credentials
+from app.api.access.named_elsewhere import NamedElsewhere
 from app.api.access.operation_rights import OperationRights
 from app.api.control.control_plane import build_control_plane
 from app.api.control.dependencies import Services
@@ -88,7 +89,7 @@ def build_api(
         control_plane.mount("/ui", _for_who_sees_the_cluster(web))
         control_plane.router.routes += [Route("/ui", _to_the_pages), Route("/", _entrance)]
     return Gateway(
-        build_router(broker, limits, traffic, rights, owners),
+        build_router(broker, limits, traffic, NamedElsewhere(rights, owners)),
         control_plane,
         header_block_bytes_max=limits.header_block_bytes_max,
         local_only=local_only,

@@ -3,9 +3,7 @@
 from functools import partial
 from typing import Final
 
-from app.api.access.client_owners import ClientOwners
 from app.api.access.named_elsewhere import NamedElsewhere
-from app.api.access.operation_rights import OperationRights
 from app.api.dataplane.browsing import BROWSE_PARAMETERS, Browsing
 from app.api.dataplane.polling.poll_requests import POLL_PARAMETERS
 from app.api.dataplane.polling.polling import Polling
@@ -55,10 +53,7 @@ _TIMING: Final[Json] = {
     "Server-Timing": {"schema": TEXT, "description": "store;dur=…: milliseconds until stored"}
 }
 _APPLIED: Final[Json] = {
-    "Preference-Applied": {
-        "schema": TEXT,
-        "description": "of what was asked for, what was done",
-    }
+    "Preference-Applied": {"schema": TEXT, "description": "of what was asked for, what was done"}
 }
 _DUPLICATE: Final[Json] = {
     "MQ-Duplicate": {"schema": TEXT, "description": "true: the result of an earlier request"}
@@ -142,6 +137,7 @@ def _stream_of(view: str) -> Answer:
     return Answer("Messages as they come", content, _STREAM)
 
 
+_Named = NamedElsewhere | None
 _TOPIC: Final = "/v1/topics/{topic}"
 _GROUP: Final = _TOPIC + "/groups/{group}"
 _SUB_GROUP: Final[dict[Resource, Action]] = {"topic": Action.SUB, "group": Action.SUB}
@@ -572,20 +568,14 @@ OPERATIONS: Final = (
 
 
 def build_router(
-    broker: Broker,
-    limits: Limits,
-    traffic: RequestMetrics | None = None,
-    rights: OperationRights | None = None,
-    owners: ClientOwners | None = None,
+    broker: Broker, limits: Limits, traffic: RequestMetrics | None = None, named: _Named = None
 ) -> Router:
-    """The routes of `OPERATIONS` to handlers over `broker`, which count in `traffic`, and ask
-    `rights` and `owners` for what requests name besides their path."""
-    collaborators = broker, limits, traffic or RequestMetrics()
-    named = NamedElsewhere(rights, owners)
-    sending, requesting = Sending(*collaborators), Requesting(*collaborators)
-    browsing, pulling = Browsing(*collaborators), Pulling(*collaborators)
-    receiving, streaming = Receiving(*collaborators, named), Streaming(*collaborators, named)
-    settling, polling = Settling(*collaborators, named), Polling(*collaborators, named)
+    """The routes to handlers, which count in `traffic`; `named` asks for what paths do not name."""
+    parts = broker, limits, traffic or RequestMetrics()
+    more = *parts, named or NamedElsewhere(None, None)
+    sending, requesting, browsing = Sending(*parts), Requesting(*parts), Browsing(*parts)
+    pulling, receiving, streaming = Pulling(*parts), Receiving(*more), Streaming(*more)
+    settling, polling = Settling(*more), Polling(*more)
     return Router(
         {
             SEND_MESSAGE: sending.send,

@@ -18,7 +18,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config as load_mkdocs
 
 from app.cli import _parser
-from app.config import NAMES, load_config
+from app.config import NAMES, OF_CLIENTS, load_config
 from app.domain.limits import Limits
 from app.runtime.descriptors import fitted
 from app.settings_page import settings_page
@@ -146,7 +146,7 @@ def test_the_page_of_settings_is_fresh() -> None:
 
 def unknown_settings(text: str) -> set[str]:
     known = {f"CURLEW_{name.upper()}" for name in NAMES}
-    known |= {f"CURLEW_LIMIT_{name.upper()}" for name in Limits.__slots__}
+    known |= OF_CLIENTS | {f"CURLEW_LIMIT_{name.upper()}" for name in Limits.__slots__}
     return set(re.findall(r"\bCURLEW_[A-Z_]*[A-Z]\b", text)) - known
 
 

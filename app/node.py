@@ -305,8 +305,12 @@ class Node:
             if principals.regressed_to is None
             else "the metadata database is an older copy: its keys and policies are not taken over"
         )
-        if principals.keyring is not before:
-            _remember(self.config, principals.keyring)
+        now = principals.keyring
+        if now.is_closed and not before.is_closed:
+            remember_closed(self.config.data_dir)
+        if now is not before:
+            # Not the first again: `curlew security open` took it back while this node runs.
+            remember_version(self.config.data_dir, now.version)
 
     async def _write_last_use(self) -> None:
         """Note which keys were shown. Without the database it is not known, and nothing else."""

@@ -58,7 +58,9 @@ class HandBacks:
                 failure = self._failure_of(item, is_ordered=subscription.is_ordered)
                 self._check(queue, item.queue_offset)
             except CurlewError as error:
-                refused.append(Refused(item.queue, item.queue_offset, error))
+                is_over = isinstance(error, OffsetExpired)
+                is_over |= queue.progress.is_acked(item.queue_offset)
+                refused.append(Refused(item.queue, item.queue_offset, error, is_over))
                 continue
             attempt = queue.state.deliveries.get(item.queue_offset, 0) + 1
             lease = queue.leases.hand_back(item.queue_offset, attempt, failure)

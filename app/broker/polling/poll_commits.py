@@ -5,7 +5,9 @@ position, is refused and changes nothing. What is taken is in the log before the
 SQL has a copy within a second (`OffsetCache`), and before the member leaves or lets a queue go.
 
 What is handed back goes first: a commit that would pass a message whose hand-back was refused is
-refused as well, since else nobody would ever get that message again. Event loop only.
+refused as well, since else nobody would ever get that message again. Not so when the message is
+done already: a poll that is repeated, since its answer was lost, commits what it asked for. Event
+loop only.
 """
 
 from collections.abc import Sequence
@@ -59,6 +61,8 @@ class PollCommits:
             return [], refused
         left_behind: dict[QueueName, Refused] = {}
         for each in refused:
+            if each.is_over:
+                continue
             first = left_behind.get(each.queue)
             if first is None or each.offset < first.offset:
                 left_behind[each.queue] = each

@@ -96,6 +96,8 @@ class Refused(NamedTuple):
     queue: QueueName
     offset: int
     error: CurlewError
+    is_over: bool = False
+    """Of a hand-back: the message is done or past its retention, so a commit may pass it."""
 
 
 class CommittedQueue(NamedTuple):

@@ -20,6 +20,7 @@ from app.domain.errors import (
     ConsumptionConflict,
     CurlewError,
     DiskFull,
+    OffsetExpired,
     QueueNotOwned,
     StaleGeneration,
     StateConflict,
@@ -535,6 +536,35 @@ async def test_a_commit_never_passes_a_message_whose_hand_back_was_refused() -> 
             hand_backs=[HandBack(queue(0), 2, 0)], commits=[PollCommit(queue(0), 4)]
         )
         assert (done.refused, len(done.retries), world.committed()[0]) == ([], 1, 4)
+
+
+async def test_a_poll_that_is_repeated_after_a_kill_in_its_middle_commits_what_it_asked_for() -> (
+    None
+):
+    async with running(queues=1) as world:
+        world.store.fill(TOPIC, 0, numbered(5))
+        await handed_back(world, HandBack(queue(0), 2, 0))  # a kill before the commit
+        await world.kill()
+        member = Member(world)
+        await member.poll()
+        again = await member.poll(
+            hand_backs=[HandBack(queue(0), 2, 0)], commits=[PollCommit(queue(0), 5)]
+        )
+        assert errors(again) == {(0, 2): StateConflict}
+        assert world.committed()[0] == 5
+
+
+async def test_a_hand_back_of_what_is_past_its_retention_does_not_hold_the_commit_back() -> None:
+    async with running(queues=1) as world:
+        world.store.fill(TOPIC, 0, numbered(5))
+        member = Member(world)
+        await member.poll()
+        world.store.queues[TOPIC, 0].min_offset = 3
+        answer = await member.poll(
+            hand_backs=[HandBack(queue(0), 2, 0)], commits=[PollCommit(queue(0), 5)]
+        )
+        assert errors(answer) == {(0, 2): OffsetExpired}
+        assert world.committed()[0] == 5
 
 
 async def test_retries_of_a_client_that_is_gone_go_to_others_untouched() -> None:

@@ -29,6 +29,7 @@ from app.runtime.closed_marker import (
     remembered_version,
 )
 from app.runtime.private_files import make_private_directory
+from app.runtime.secure.secret_key import SecretKey
 from app.runtime.system_clock import SystemClock
 
 COMMANDS: Final = frozenset({"init", "key", "security"})
@@ -106,12 +107,22 @@ async def run(options: argparse.Namespace, config: Config) -> str:
 
 async def _carry_out(options: argparse.Namespace, config: Config, metadata: Metadata) -> str:
     principals = metadata.principals
+    if getattr(options, "step", None) != "list":
+        await _sign(config, metadata)
     principals.changes.known_version = remembered_version(config.data_dir)
     try:
         return await _step(options, config, metadata)
     finally:
         await principals.refresh()
         remember_version(config.data_dir, principals.keyring.version)
+
+
+async def _sign(config: Config, metadata: Metadata) -> None:
+    """Let the audit say whose key a change is signed with. Raises `OtherSecretKey` unless it is the
+    cluster's: what is signed otherwise would look like a forgery afterwards."""
+    key = SecretKey.of(config.secret_key_file)
+    await metadata.claim_secret_key(key)
+    metadata.audit.write_as(None, key)
 
 
 async def _step(options: argparse.Namespace, config: Config, metadata: Metadata) -> str:

@@ -1,6 +1,7 @@
 """The audit over HTTP: what is done, what was to be done, what was denied, and its chain."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,15 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from app import secret_commands
+from app import access_commands, secret_commands
 from app.api.control.log_changes import IN_THE_LOG
 from app.api.control.operation_list import OPERATIONS
 from app.cli import _parser
+from app.cluster.metadata.nodes.shared_secrets import OtherSecretKey
+from app.config import Config
+from app.domain.access.accounts import PrincipalSettings
 from app.domain.access.audit import Actor, Denial
+from app.domain.access.keys import NewKey
 from app.domain.limits import DENIALS_MAX, Limits
 from app.domain.positions import TimestampMs
 from tests.integration.secure.test_secrets import SECRET, private
@@ -24,6 +29,8 @@ pytestmark = pytest.mark.anyio
 IN_SQL = {
     *("put_topic", "patch_topic", "delete_topic", "put_group", "patch_group", "delete_group"),
     *("pause_group", "resume_group", "put_namespace", "delete_namespace"),
+    *("put_principal", "delete_principal", "put_policy", "delete_policy"),
+    *("make_key", "revoke_key"),
 }
 """Operations whose entry is in the transaction of the change."""
 
@@ -133,6 +140,76 @@ async def test_denials_are_added_up_and_bounded(server: Served, http: httpx.Asyn
     [denied] = await entries(http, principal="bob")
     assert (denied["outcome"], denied["after"]) == ("denied: FORBIDDEN", {"count": 3})
     assert denied["resource"] == "topic:t2", "the last of them"
+
+
+async def test_on_a_closed_node_each_entry_says_whose_key_it_was_and_from_where(
+    server: Served,
+) -> None:
+    principals = server.node.metadata.principals
+    admin = await principals.make_first()
+    ann = await principals.create("ann", PrincipalSettings(roles=("operator",)), None)
+    await principals.refresh()
+    url = f"http://127.0.0.1:{server.port}"
+
+    def as_who(key: NewKey) -> httpx.AsyncClient:
+        headers = {"authorization": f"Bearer {key.text}"}
+        return httpx.AsyncClient(base_url=url, headers=headers, timeout=60)
+
+    policy = {
+        "subject": "principal:ann",
+        "effect": "DENY",
+        "actions": ["PUB"],
+        "resources": ["topic:pay*"],
+    }
+    async with as_who(admin) as boss, as_who(ann) as http:
+        assert (await http.put("/v1/topics/pay", json={"queues": 2})).status_code == 201
+        assert (await boss.put("/v1/policies/no-pay", json=policy)).status_code == 201
+        assert (await boss.put("/v1/principals/eve", json={"roles": []})).status_code == 201
+        made = await boss.post("/v1/principals/eve/keys", json={})
+        assert made.status_code == 201
+        for _ in range(2):  # the data plane, and the control plane
+            assert (await http.post("/v1/topics/pay/messages", content=b"x")).status_code == 403
+            assert (await http.get("/v1/principals")).status_code == 403
+        stranger = await http.get("/v1/topics", headers={"authorization": "Bearer wrong"})
+        assert stranger.status_code == 401
+        await server.node.metadata.audit.flush()
+        [topic] = await entries(boss, resource="topic:pay", principal="ann", action="CREATE")
+        assert (topic["address"], topic["after"]["queues"]) == ("127.0.0.1", 2)
+        for resource in ("policy:no-pay", "principal:eve", f"key:eve/{made.json()['id']}"):
+            [entry] = await entries(boss, resource=resource)
+            said = [entry[name] for name in ("principal", "address", "action", "outcome")]
+            assert said == ["admin", "127.0.0.1", "CREATE", "done"], resource
+        denied = [each for each in await entries(boss) if "denied" in each["outcome"]]
+        assert {
+            (each["principal"], each["address"], each["action"], each["outcome"]): each["after"]
+            for each in denied
+        } == {
+            ("ann", "127.0.0.1", "PUB", "denied: FORBIDDEN"): {"count": 2},
+            ("ann", "127.0.0.1", "ADMIN", "denied: FORBIDDEN"): {"count": 2},
+            (None, "127.0.0.1", "GET", "denied: UNAUTHORIZED"): {"count": 1},
+        }
+        assert made.json()["key"] not in (await boss.get("/v1/audit")).text
+
+
+async def test_commands_sign_their_chain_with_the_clusters_key(tmp_path: Path) -> None:
+    key = private(tmp_path / "secret", SECRET)
+    config = Config(data_dir=tmp_path / "data", secret_key_file=key)
+
+    async def run(*arguments: str, config: Config = config) -> str:
+        return await access_commands.run(_parser().parse_args(arguments), config)
+
+    await run("init")
+    await run("key", "create", "ci", "--role", "producer")
+    other = private(tmp_path / "other", f"other {SECRET}")
+    for wrong in (None, other):
+        with pytest.raises(OtherSecretKey):
+            await run("key", "rotate", "ci", config=replace(config, secret_key_file=wrong))
+    assert "ci" in await run("key", "list", config=replace(config, secret_key_file=None))
+    await run("key", "revoke", "ci")
+    options = _parser().parse_args(["audit", "verify"])
+    said, is_well = await secret_commands.run(options, config)
+    assert is_well, said
+    assert "5 entries, 0 findings" in said
 
 
 async def test_the_chain_holds_and_an_edit_shows(server: Served, http: httpx.AsyncClient) -> None:

@@ -1,5 +1,6 @@
 """The audit over HTTP: what is done, what was to be done, what was denied, and its chain."""
 
+import base64
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +109,10 @@ async def test_without_the_database_nothing_is_redriven(
     assert (answer.status_code, answer.json()["code"]) == (503, "METADATA_UNAVAILABLE")
 
 
+NOT_OURS = (b'[1e999,"a",1]', b'[1,"a",%d]' % (2**63), b'[%d,"a",1]' % (10**30), b"[" * 20_000)
+"""What a page token may hold that no page has given."""
+
+
 async def test_it_is_read_by_page(http: httpx.AsyncClient) -> None:
     for number in range(7):
         await http.put(f"/v1/topics/t{number}", json={"queues": 1})
@@ -122,7 +127,12 @@ async def test_it_is_read_by_page(http: httpx.AsyncClient) -> None:
         if token is None:
             break
     assert seen == [f"topic:t{number}" for number in range(7)]
-    for bad in ({"page_token": "x"}, {"page_size": 0}, {"page_size": 10**6}, {"since_ms": "x"}):
+    bad_ones: list[dict[str, Any]] = [
+        *({"page_token": "x"}, {"page_size": 0}, {"page_size": 10**6}),
+        *({"since_ms": "x"}, {"since_ms": 2**63}, {"since_ms": 10**30}, {"principal": "a\0b"}),
+        *({"page_token": base64.urlsafe_b64encode(each).decode()} for each in NOT_OURS),
+    ]
+    for bad in bad_ones:
         assert (await http.get("/v1/audit", params=bad)).status_code == 400
     assert await entries(http, since_ms=10**15) == []
     assert await entries(http, principal="nobody") == []

@@ -1,9 +1,8 @@
 """`GET /v1/audit`: who changed what, and whom it was denied."""
 
 import base64
-import binascii
 import json
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Query
 from pydantic import Field
@@ -13,10 +12,13 @@ from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel
 from app.api.operations.operation import Action
 from app.cluster import AuditEntry, Sought
-from app.domain.errors import IllegalPage
+from app.domain.errors import IllegalPage, InvalidRequest
 from app.domain.limits import DEFAULT_PAGE_SIZE
 
 router = OperationRouter("access")
+
+_TIME_MS_MAX: Final = 2**53
+_SEQ_MAX: Final = 2**63 - 1
 
 
 class AuditEntryDocument(AnswerModel):
@@ -78,7 +80,9 @@ class AuditDocument(AnswerModel):
 )
 async def get_audit(  # noqa: PLR0913, RUF100
     services: WithServices,
-    since_ms: Annotated[int | None, Query(ge=0, description="From then on")] = None,
+    since_ms: Annotated[
+        int | None, Query(ge=0, le=_TIME_MS_MAX, description="From then on")
+    ] = None,
     principal: Annotated[str | None, Query(description="Of that one only")] = None,
     action: Annotated[str | None, Query(description="That was done or asked for")] = None,
     resource: Annotated[
@@ -95,6 +99,8 @@ async def get_audit(  # noqa: PLR0913, RUF100
         raise IllegalPage(
             f"page_size is {page_size}; it must be from 1 to {most}", fields={"min": 1, "max": most}
         )
+    if any("\0" in each for each in (principal, action, resource) if each is not None):
+        raise InvalidRequest("there is a character NUL in the query, which no name has")
     after = None if page_token is None else _place_in(page_token)
     sought = Sought(since_ms, principal, action, resource)
     page = await services.metadata.audit.page(sought, after, page_size)
@@ -120,6 +126,9 @@ def _token(place: tuple[int, str, int]) -> str:
 def _place_in(token: str) -> tuple[int, str, int]:
     try:
         at_ms, node, seq = json.loads(base64.urlsafe_b64decode(token.encode()))
-        return int(at_ms), str(node), int(seq)
-    except (ValueError, TypeError, binascii.Error) as error:
+        place = int(at_ms), str(node), int(seq)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise IllegalPage("the page token was not issued by this service") from error
+    if not 0 <= place[0] <= _TIME_MS_MAX or not 0 <= place[2] <= _SEQ_MAX or "\0" in place[1]:
+        raise IllegalPage("the page token was not issued by this service")
+    return place

@@ -106,8 +106,8 @@ class World:
         }
 
 
-NO_NAMES = {"nodes", "metadata_version", "stored_settings"}
-"""Tables of the cluster: signs of life, the one version of all, settings."""
+NO_NAMES = {"nodes", "metadata_version", "stored_settings", "audit_entries", "audit_heads"}
+"""Tables of the cluster: signs of life, the one version of all, settings, who changed what."""
 
 
 @pytest.fixture

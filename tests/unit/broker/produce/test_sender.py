@@ -99,7 +99,12 @@ async def test_an_unknown_topic_has_a_hint() -> None:
     async with running() as world:
         with pytest.raises(TopicNotFound) as caught:
             await world.broker.sender.send("order", Message(b"a"))
-        assert caught.value.hint == "did you mean 'orders'?"
+        suggest = caught.value.suggest
+        assert suggest is not None
+        assert suggest(lambda kind, name: (kind, name) == ("topic", "orders")) == (
+            "did you mean 'orders'?"
+        )
+        assert suggest(lambda *_: False) is None, "a name that the reader may not know of"
         assert caught.value.outcome == "not_stored"
         with pytest.raises(IllegalTopic):
             await world.broker.sender.send("no such topic", Message(b"a"))

@@ -9,9 +9,12 @@ What is handed out is a file, whole, because fixtures may live as long as their 
 two exceptions: what uses the one Spark session goes to one process, and tests of `APART`, each long
 and with nothing in common, are handed out one by one.
 
-Without `-n` this changes nothing.
+A test that fails is named at once: a run that is ended early, or dies, has then said what failed.
+
+Without `-n` the order changes nothing.
 """
 
+import os
 from typing import Final
 
 import pytest
@@ -95,6 +98,11 @@ class FromBothEnds(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FromBothEnds:
     config.option.loadscopereorder = False  # it would put the files of most tests first
     return FromBothEnds(config, log)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\n{report.outcome.upper()} at {report.when}: {report.nodeid}", flush=True)
 
 
 @pytest.hookimpl(trylast=True)

@@ -3,15 +3,16 @@
 Answers are the documents of the node, as dicts; what they have is in the HTTP API's document.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-
-import httpx
 
 from curlew_client.producing.attempts import lost
 from curlew_client.session import Session
 from curlew_client.wire.http1 import Answer
 from curlew_client.wire.problems import error_of
+
+if TYPE_CHECKING:
+    import httpx
 
 Document = dict[str, Any]
 
@@ -27,6 +28,8 @@ class AsyncAdmin:
         self, method: str, path: str, *, json: Any = None, params: Document | None = None
     ) -> Document:
         """Any operation, by its path; an empty answer is an empty dict."""
+        import httpx  # here: it takes longer to load than all the rest of the package
+
         session = self._session
         session.check_usable()
         if self._http is None:
@@ -164,7 +167,7 @@ def _dry(dry_run: bool) -> Document | None:
     return {"dry_run": "true"} if dry_run else None
 
 
-def _seen(answer: httpx.Response) -> Answer:
+def _seen(answer: "httpx.Response") -> Answer:
     """The answer as the rest of the package has it."""
     lines = "".join(f"\r\n{name}: {value}" for name, value in answer.headers.items())
     head = f"HTTP/1.1 {answer.status_code} X{lines}".encode("latin-1", "replace")

@@ -1,0 +1,38 @@
+"""`import curlew_client` is cheap: nothing is loaded before it is used, and every name is there."""
+
+import subprocess
+import sys
+
+import curlew_client
+import pytest
+
+SHOW_LOADED = "import sys, curlew_client; print(*sys.modules)"
+
+
+def test_the_import_loads_nothing_of_it() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-I", "-c", SHOW_LOADED], capture_output=True, text=True, check=True
+    )
+    loaded = set(shown.stdout.split())
+    assert "curlew_client" in loaded
+    assert not loaded & {"asyncio", "json", "ssl", "httpx", "logging"}
+    assert [name for name in loaded if name.startswith("curlew_client.")] == []
+
+
+def test_a_client_is_there_without_httpx() -> None:
+    code = "import sys, curlew_client; curlew_client.Client; print('httpx' in sys.modules)"
+    shown = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == "False\n"
+
+
+@pytest.mark.parametrize("name", curlew_client.__all__)
+def test_each_name_is_there(name: str) -> None:
+    assert getattr(curlew_client, name).__module__.startswith("curlew_client.")
+
+
+def test_another_name_is_not() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Klient'"):
+        _ = curlew_client.Klient  # type: ignore[attr-defined]
+    assert {*curlew_client.__all__} <= {*dir(curlew_client)}

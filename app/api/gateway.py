@@ -205,7 +205,7 @@ class Gateway:
     ) -> Handler:
         """The handler for this request. Raises when the caller may not, when the operation cannot
         be carried out for it, or not now."""
-        if exchange.mq_headers or exchange.query:
+        if exchange.mq_headers or exchange.scope["query_string"]:
             self._resolve_namespace(exchange)
         caller, stored = exchange.caller, names
         if caller.name is not None and self._rights is not None:

@@ -332,7 +332,7 @@ async def test_the_figures_of_many_groups(tmp_path: Path, turn_watch: TurnWatch)
         snapshot = node.metadata.snapshot
         group = snapshot.groups["workers"]
         groups = {f"workers-{number}": group for number in range(Limits().groups_max)}
-        node.metadata._snapshot = dataclasses.replace(snapshot, groups=groups)
+        node.metadata.snapshot = dataclasses.replace(snapshot, groups=groups)
         with turn_watch.short_turns():
             await asyncio.sleep(0)
             answer = await call(app, "GET", "/metrics")

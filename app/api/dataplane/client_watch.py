@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 from app.api.access.access_watch import AccessWatch
 from app.api.http.request_context import ClientGone, Receive
 from app.domain.access.standing import Standing
+from app.domain.errors import CurlewError
 
 _T = TypeVar("_T")
 
@@ -20,11 +21,22 @@ class ClientWatch:
     the client has left, or what refuses it by now. A request that does not wait costs no task.
     Event loop only."""
 
-    __slots__ = ("_access", "_end_wait", "_is_gone", "_receive", "_watcher")
+    __slots__ = (
+        "_access",
+        "_end_wait",
+        "_is_gone",
+        "_receive",
+        "_refusal",
+        "_standing",
+        "_watcher",
+    )
 
     def __init__(self, receive: Receive, standing: Standing) -> None:
         self._receive = receive
-        self._access = AccessWatch(standing, self._end)
+        self._standing = standing
+        self._access: AccessWatch | None = None
+        """Of a request that waits."""
+        self._refusal: CurlewError | None = None
         self._end_wait: Callable[[], object] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._is_gone = False
@@ -33,29 +45,37 @@ class ClientWatch:
         return self
 
     def __exit__(self, failure: object, *_: object) -> None:
-        self._access.stop()
+        if self._access is not None:
+            self._access.stop()
         if self._watcher is not None:
             self._watcher.cancel()
         if failure is None:
             if self._is_gone:
                 raise ClientGone
-            refusal = self._access.look()
+            refusal = self._look()
             if refusal is not None:
                 raise refusal
 
     def gone(self) -> bool:
         """Whether the client was seen to have left, or may not have an answer any more. Asked
         before each hand-out."""
-        return self._is_gone or self._access.look() is not None
+        return self._is_gone or self._look() is not None
 
     def watch(self, end_wait: Callable[[], object]) -> None:
         """Call `end_wait`, and no earlier one any more, as soon as the client has left."""
         self._end_wait = end_wait
         if self._watcher is None:
             self._watcher = asyncio.get_running_loop().create_task(self._wait_for_disconnect())
-            self._access.begin()
+            self._access = AccessWatch(self._standing, self._end).begin()
         if self.gone():
             end_wait()
+
+    def _look(self) -> CurlewError | None:
+        """What refuses the request; what did so once does so for good."""
+        if self._refusal is None:
+            access = self._access
+            self._refusal = self._standing.refusal() if access is None else access.look()
+        return self._refusal
 
     def _end(self, _reason: object) -> None:
         if self._end_wait is not None:

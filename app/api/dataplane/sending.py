@@ -468,7 +468,7 @@ class Sending:
         seconds = perf_counter() - began_s
         trace = self._broker.message_trace
         if count == 1 and type(stored) is SendResult and not exchange.mq_headers:
-            trace.sent_one(topic, stored, seconds, exchange.scope.get("client"))
+            trace.sent_one(stored, seconds, exchange.scope.get("client"))
         else:
             kind = TraceKind.SENT if count else TraceKind.SENT_AGAIN
             trace_send(trace, exchange, topic, stored, seconds, kind)

@@ -82,7 +82,9 @@ class Resolved(NamedTuple):
 
 def names_one(mq_headers: Headers, query: bytes) -> bool:
     """Whether a request says anything of a namespace."""
-    return _PARAMETER_START in query or any(name == NAMESPACE_HEADER for name, _ in mq_headers)
+    if _PARAMETER_START in query:
+        return True
+    return bool(mq_headers) and any(name == NAMESPACE_HEADER for name, _ in mq_headers)
 
 
 def namespace_of_request(mq_headers: Headers, query: bytes, known: Container[str]) -> Resolved:

@@ -52,6 +52,9 @@ TRACE_QUEUE: Final = 0
 _SENT_KINDS: Final = (TraceKind.SENT, TraceKind.SENT_AGAIN)
 _READ_BYTES: Final = 8 * MIB
 _LAST_MS: Final = 1 << 62
+_ON: Final = TraceMode.ON
+_OFF: Final = TraceMode.OFF
+"""By their names, because each send asks for them."""
 
 
 class TraceEvent(NamedTuple):
@@ -129,17 +132,16 @@ class MessageTrace:
                 self._count += 1
                 self._sends.append((kind, topic, queue_id, offset, 1, at_ms, seconds, producer))
 
-    def sent_one(
-        self, topic: str, result: SendResult, seconds: float, client: tuple[str, int] | None
-    ) -> None:
+    def sent_one(self, result: SendResult, seconds: float, client: tuple[str, int] | None) -> None:
         """Note a plain send of one message: as `sent`, and cheaper."""
-        view = self._metadata.snapshot.topics.get(topic)
-        if view is None or view.trace is TraceMode.OFF or result[3] < 0:
+        view = self._metadata.snapshot.topics.get(result[1])
+        if view is None or view.trace is _OFF or result[3] < 0:
             return
-        if len(self._singles) >= self._limits.trace_notes_pending_max:
+        singles = self._singles
+        if len(singles) >= self._limits.trace_notes_pending_max:
             self.dropped += 1
-        elif view.trace is TraceMode.ON or is_sampled(result[3], _share(view)):
-            self._singles.append((topic, result, seconds, client))
+        elif view.trace is _ON or is_sampled(result[3], _share(view)):
+            singles.append((result, seconds, client))
 
     def note(
         self,

@@ -4,12 +4,16 @@ A record of the trace topic has the notes of one page, 1,024 offsets of a queue,
 Fields are only ever added at the end, so that older records can be read.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
+from itertools import count as numbering
+from itertools import pairwise
 from struct import Struct as Packed
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from app.broker.results import SendResult
@@ -19,6 +23,8 @@ SHARE_MAX: Final = 1_000_000
 """Shares of sampled messages are counted in millionths."""
 
 _ENTRY: Final = Packed("<HHI")
+_ENTRIES: Final = np.dtype([("place", "<u2"), ("count", "<u2"), ("micros", "<u4")])
+"""The same, of many."""
 _IN_PAGE: Final = (1 << PAGE_SHIFT) - 1
 _MICROS_MAX: Final = 2**32 - 1
 
@@ -99,27 +105,16 @@ Send = tuple[TraceKind, str, int, int, int, int, float, Producer]
 store time in ms, seconds that the broker took, producer."""
 
 
-Single = tuple[str, SendResult, float, Any]
-"""A plain send of one message, put down with what is at hand: topic, where it is, seconds, and the
-address and port of its client, or None."""
+Single = tuple[SendResult, float, Any]
+"""A plain send of one message, put down with what is at hand: where it is, seconds, and the address
+and port of its client, or None."""
 
 
 def notes_of_sends(
-    sends: Iterable[Send], singles: Iterable[Single] = ()
+    sends: Iterable[Send], singles: Sequence[Single] = ()
 ) -> Iterator[tuple[Page, Note]]:
     """One note for each page and producer, with what each request took."""
-    runs: dict[tuple[str, int, int, str | None], _Run] = {}
-    for topic, (_, _, queue_id, offset, at_ms, *_), seconds, client in singles:
-        key = topic, queue_id, offset >> PAGE_SHIFT, client[0] if client else None
-        entry = _ENTRY.pack(offset & _IN_PAGE, 1, min(round(seconds * 1e6), _MICROS_MAX))
-        run = runs.get(key)
-        if run is None:
-            runs[key] = _Run(at_ms, offset, offset + 1, [entry])
-        else:
-            run.end = offset + 1
-            run.entries.append(entry)
-    for (topic, queue_id, number, address), run in runs.items():
-        yield (topic, queue_id, number), _note_of(TraceKind.SENT, (None, None, address), run)
+    yield from _notes_of_singles(singles)
     named: dict[tuple[str, int, int, TraceKind, Producer], _Run] = {}
     for kind, topic, queue_id, first, count, at_ms, seconds, producer in sends:
         for start, part in _parts_of(first, count):
@@ -131,6 +126,40 @@ def notes_of_sends(
             run.entries.append(_ENTRY.pack(start & _IN_PAGE, part, micros))
     for (topic, queue_id, number, kind, producer), run in named.items():
         yield (topic, queue_id, number), _note_of(kind, producer, run)
+
+
+def _notes_of_singles(singles: Sequence[Single]) -> Iterator[tuple[Page, Note]]:
+    """Notes of plain sends, column by column: there may be tens of thousands at once."""
+    if not singles:
+        return
+    results, seconds, clients = zip(*singles, strict=True)
+    _, topics, queue_ids, places, times_ms, *_ = zip(*results, strict=True)
+    addresses = [client[0] if client else None for client in clients]
+    numbers: defaultdict[tuple[str, int, str | None], int] = defaultdict(numbering().__next__)
+    places_of = zip(topics, queue_ids, addresses, strict=True)
+    origins = np.array([numbers[place] for place in places_of])
+    offsets = np.array(places)
+    order = np.lexsort((offsets >> PAGE_SHIFT, origins))
+    origins, offsets = origins[order], offsets[order]
+    pages = offsets >> PAGE_SHIFT
+    entries = np.empty(len(order), _ENTRIES)
+    entries["place"] = offsets & _IN_PAGE
+    entries["count"] = 1
+    entries["micros"] = np.minimum(np.rint(np.array(seconds)[order] * 1e6), _MICROS_MAX)
+    packed = entries.tobytes()
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = (origins[1:] != origins[:-1]) | (pages[1:] != pages[:-1])
+    starts = np.flatnonzero(is_first)
+    firsts = np.minimum.reduceat(offsets, starts).tolist()
+    lasts = np.maximum.reduceat(offsets, starts).tolist()
+    known = list(numbers)
+    rows = zip(origins[starts].tolist(), order[starts].tolist(), firsts, lasts, strict=True)
+    bounds = [*(starts * _ENTRY.size).tolist(), len(packed)]
+    for (origin, at, first, last), (start, end) in zip(rows, pairwise(bounds), strict=True):
+        topic, queue_id, address = known[origin]
+        run = _Run(times_ms[at], first, last + 1, [packed[start:end]])
+        note = _note_of(TraceKind.SENT, (None, None, address), run)
+        yield (topic, queue_id, first >> PAGE_SHIFT), note
 
 
 def _parts_of(first: int, count: int) -> Iterator[tuple[int, int]]:

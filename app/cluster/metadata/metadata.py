@@ -93,7 +93,8 @@ class Metadata:
         self._clock = clock
         self._limits = limits
         self._default_flush = default_flush
-        self._snapshot = ClusterSnapshot()
+        self.snapshot = ClusterSnapshot()
+        """What is known now; to be read only. No property: each request asks several times."""
 
     @classmethod
     async def open(cls, config: ClusterConfig, clock: Clock, limits: Limits | None = None) -> Self:
@@ -127,10 +128,6 @@ class Metadata:
     async def close(self) -> None:
         await self._database.close()
 
-    @property
-    def snapshot(self) -> ClusterSnapshot:
-        return self._snapshot
-
     def caller(self, principal: str | None) -> Caller:
         """Who has the rights of a principal at any moment; None, and on an open node: anybody."""
         if principal is None or not self.principals.keyring.is_closed:
@@ -141,7 +138,7 @@ class Metadata:
         """Take over what other nodes changed; say whether there was anything."""
         async with self._database.reading() as connection:
             version = await versions.current(connection)
-        if version <= self._snapshot.version:
+        if version <= self.snapshot.version:
             return False
         await self._load()
         return True
@@ -188,7 +185,7 @@ class Metadata:
 
     async def ensure_topic(self, name: str, *, generation: int = 0) -> TopicView:
         """The topic; made with the defaults when there is none."""
-        if present := self._snapshot.topics.get(name):
+        if present := self.snapshot.topics.get(name):
             return present
         check_topic(name)
         settings = default_topic_settings(self._limits, self._default_flush)
@@ -217,7 +214,7 @@ class Metadata:
                 await self._note_change(connection, f"topic:{name}", removed[0], None)
         if removed is None:
             error = TopicNotFound(f"there is no topic {name!r}")
-            raise suggest_similar(error, "topic", name, self._snapshot.topics, did_you_mean)
+            raise suggest_similar(error, "topic", name, self.snapshot.topics, did_you_mean)
         view, version = removed
         if not terms.is_dry_run:
             await self._show(version, lambda now: now.without_topic(name, version))
@@ -235,7 +232,7 @@ class Metadata:
         """Topics of a namespace by name, from the snapshot."""
         size_max = self._limits.page_size_max
         wanted = Wanted(namespace, prefix)
-        return page_of(self._snapshot.topics, wanted, page_size, page_token, size_max, visible)
+        return page_of(self.snapshot.topics, wanted, page_size, page_token, size_max, visible)
 
     # Consumer groups
 
@@ -279,7 +276,7 @@ class Metadata:
 
     async def ensure_group(self, name: str, *, generation: int = 0) -> GroupView:
         """The group; made with the defaults when there is none. Offsets need a group."""
-        if present := self._snapshot.groups.get(name):
+        if present := self.snapshot.groups.get(name):
             return present
         check_group(name)
         settings = default_group_settings(self._limits)
@@ -310,7 +307,7 @@ class Metadata:
                 await member_numbers.forget_deleted(connection)
         if removed is None:
             missing = GroupNotFound(f"there is no consumer group {name!r}")
-            raise suggest_similar(missing, "group", name, self._snapshot.groups, did_you_mean)
+            raise suggest_similar(missing, "group", name, self.snapshot.groups, did_you_mean)
         view, version = removed
         if not terms.is_dry_run:
             await self._show(version, lambda now: now.without_group(name, version))
@@ -328,7 +325,7 @@ class Metadata:
         """Groups of a namespace by name, from the snapshot."""
         size_max = self._limits.page_size_max
         wanted = Wanted(namespace, prefix)
-        return page_of(self._snapshot.groups, wanted, page_size, page_token, size_max, visible)
+        return page_of(self.snapshot.groups, wanted, page_size, page_token, size_max, visible)
 
     # Namespaces
 
@@ -363,7 +360,7 @@ class Metadata:
         """Namespaces by name, from the snapshot; the default one has no row."""
         size_max = self._limits.page_size_max
         wanted = Wanted("", prefix)
-        return page_of(self._snapshot.namespaces, wanted, page_size, page_token, size_max)
+        return page_of(self.snapshot.namespaces, wanted, page_size, page_token, size_max)
 
     # Committed offsets
 
@@ -497,9 +494,9 @@ class Metadata:
     ) -> None:
         """Put a committed change into the snapshot. When changes of others lie between, which
         only the database knows, read everything again."""
-        if version == self._snapshot.version + 1:
-            self._snapshot = change(self._snapshot)
-        elif version > self._snapshot.version:
+        if version == self.snapshot.version + 1:
+            self.snapshot = change(self.snapshot)
+        elif version > self.snapshot.version:
             await self._load()
 
     async def _load(self) -> None:
@@ -512,8 +509,8 @@ class Metadata:
                 await stored_settings.load(connection),
             )
         # While we were reading, a change of our own may have brought a newer one.
-        if loaded.version >= self._snapshot.version:
-            self._snapshot = loaded
+        if loaded.version >= self.snapshot.version:
+            self.snapshot = loaded
 
 
 def _shown(view: View | None) -> Shown | None:

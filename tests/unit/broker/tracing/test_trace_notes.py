@@ -67,7 +67,7 @@ def test_every_offset_is_noted_once_for_who_sent_it(
 def test_plain_sends_of_several_clients_are_told_apart() -> None:
     clients = [("10.0.0.1", 4_000), ("10.0.0.2", 4_001), None]
     places = [SendResult(f"m{n}", "orders", 0, n, 1_000 + n) for n in range(1_100)]
-    singles = [("orders", place, n / 1_000, clients[n % 3]) for n, place in enumerate(places)]
+    singles = [(place, n / 1_000, clients[n % 3]) for n, place in enumerate(places)]
     notes = list(notes_of_sends([], singles))
     assert len(notes) == 6
     for offset in (0, 1, 2, 500, 1_023, 1_024, 1_099):

@@ -371,6 +371,7 @@ ORDERED: Final = (
     ("batch_bytes_max", 1, "pending_append_bytes_max"),
     ("batch_bytes_max", 2, "bodies_in_flight_bytes_max"),
     ("retention_ms_min", 1, "retention_ms_max"),
+    ("transaction_check_after_ms_min", 1, "transaction_check_after_ms_max"),
 )
 """(bound, factor, bound): so many times the first is at most the second."""
 _POSITIVE: Final = ("invisible_ms_min", "member_lease_ms", "queue_lock_ms", "retention_ms_min")
@@ -404,6 +405,7 @@ DEFAULT_POLL_MESSAGES = 256
 DEFAULT_POLL_BYTES = 8 * MIB
 
 DEFAULT_PAGE_SIZE = 100
+DEFAULT_TRACE_PAGE_SIZE = 50
 
 DEFAULT_REQUEST_WAIT_S = 10
 

@@ -167,8 +167,10 @@ def default_topic_settings(limits: Limits, flush: FlushMode = FlushMode.SYNC) ->
 
 def default_group_settings(limits: Limits) -> GroupSettings:
     """What is left open in a new group: all of it when it is made by its first use."""
+    delays_ms = DEFAULT_RETRY.delays_ms[: limits.retry_delays_max]
     return GroupSettings(
         max_attempts=min(DEFAULT_MAX_ATTEMPTS, limits.attempts_max),
+        retry_policy=CustomizedRetry(tuple(min(each, limits.delay_ms_max) for each in delays_ms)),
         invisible_ms=_within(
             DEFAULT_INVISIBLE_MS, limits.invisible_ms_min, limits.invisible_ms_max
         ),

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from fastapi.dependencies.models import Dependant
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, WithJsonSchema
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect
 
@@ -19,7 +19,7 @@ from app.api.bodies.body_errors import invalid_body
 from app.api.bodies.unpacking import packing_of, unpack
 from app.api.formats.media import require_json
 from app.api.http.memory_budget import MemoryBudget
-from app.api.http.parameters import refuse_unknown
+from app.api.http.parameters import page_size_of, refuse_unknown
 from app.api.http.request_context import (
     CONTEXT_KEY,
     ClientGone,
@@ -33,7 +33,12 @@ from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
 from app.domain.access.actions import Kind
 from app.domain.access.standing import Standing
-from app.domain.limits import MIB, Limits
+from app.domain.limits import (
+    DEFAULT_PAGE_SIZE,
+    DEFAULT_TRACE_PAGE_SIZE,
+    MIB,
+    Limits,
+)
 
 CONTROL_BODY_BYTES_MAX: Final = MIB
 """Far more than any settings or list of offsets needs."""
@@ -95,6 +100,36 @@ async def authorize(request: Request) -> None:
         services.rights.require_by_id(context, operation_id, request.path_params)
         if context.namespace and context.caller.name is not None:
             check_known(context.namespace, lambda: services.metadata.snapshot.namespaces)
+
+
+async def _page_size(
+    services: WithServices,
+    page_size: Annotated[
+        str | None,
+        Query(description="at most so many entries; left out: 100, or `page_size_max` if less"),
+        WithJsonSchema({"type": "integer", "minimum": 1, "default": DEFAULT_PAGE_SIZE}),
+    ] = None,
+) -> int:
+    return page_size_of(page_size, services.limits.page_size_max)
+
+
+WithPageSize = Annotated[int, Depends(_page_size)]
+"""Entries of a page. Read as text, so that all that is no size gets the same error."""
+
+
+async def _trace_size(
+    services: WithServices,
+    page_size: Annotated[
+        str | None,
+        Query(description="at most so many events; left out: 50, or `trace_results_max` if less"),
+        WithJsonSchema({"type": "integer", "minimum": 1, "default": DEFAULT_TRACE_PAGE_SIZE}),
+    ] = None,
+) -> int:
+    return page_size_of(page_size, services.limits.trace_results_max, DEFAULT_TRACE_PAGE_SIZE)
+
+
+WithTraceSize = Annotated[int, Depends(_trace_size)]
+"""Events of a page of traces."""
 
 
 async def refuse_unknown_parameters(request: Request) -> None:

@@ -8,14 +8,14 @@ from app.api.formats import media
 from app.api.formats.rendering import view_of
 from app.api.formats.wire import BrowseAnswer, BrowseGapView, encode, encode_line
 from app.api.http.errors import InvalidBody
-from app.api.http.parameters import Query
+from app.api.http.parameters import Query, page_size_of
 from app.api.http.request_context import NOT_KEPT, Headers, RequestContext, batch_too_large
 from app.api.telemetry.request_metrics import RequestMetrics
 from app.broker import Broker
 from app.broker.read.browse_filter import BrowseConditions
 from app.broker.read.browser import BrowseGap, BrowseRequest, BrowseResult
-from app.domain.errors import IllegalPage, InvalidRequest
-from app.domain.limits import DEFAULT_PAGE_SIZE, Limits
+from app.domain.errors import InvalidRequest
+from app.domain.limits import Limits
 
 BROWSE_PARAMETERS: Final = frozenset(
     {
@@ -59,9 +59,6 @@ class Browsing:
         await exchange.answer(200, [media.JSON_HEADER, NOT_KEPT], encode_line(answer))
 
     def _request_of(self, query: Query) -> BrowseRequest:
-        page_size = query.integer(
-            "page_size", low=1, high=self._limits.page_size_max, error=IllegalPage
-        )
         direction = query.choice("direction", _DIRECTIONS)
         conditions = BrowseConditions(
             from_ms=query.integer("from_ms"),
@@ -76,7 +73,7 @@ class Browsing:
         return BrowseRequest(
             direction=cast("Literal['forward', 'backward'] | None", direction),
             conditions=conditions,
-            max_messages=DEFAULT_PAGE_SIZE if page_size is None else page_size,
+            max_messages=page_size_of(query.text("page_size"), self._limits.page_size_max),
             cursor=query.text("cursor"),
         )
 

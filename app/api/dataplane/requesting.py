@@ -70,7 +70,7 @@ class Requesting:
         given_s = own.wait_s(self._limits.wait_seconds_max)
         wait_s, headers = wait_of(exchange, given_s, self._limits.wait_seconds_max)
         if given_s is None:
-            wait_s = wait_s or float(DEFAULT_REQUEST_WAIT_S)
+            wait_s = wait_s or float(min(DEFAULT_REQUEST_WAIT_S, self._limits.wait_seconds_max))
         (message, queue_id, _), flush = await self._read(
             exchange, REQUEST_HEADERS, _encoded(given, own=False)
         )

@@ -64,9 +64,12 @@ class Streaming:
 
     async def stream_group(self, exchange: RequestContext, topic: str, group: str) -> None:
         query = Query(exchange.query, GROUP_STREAM_PARAMETERS)
-        credit = query.integer("credit", low=1, high=self._limits.stream_credit_max)
+        most = self._limits.stream_credit_max
+        credit = query.integer("credit", low=1, high=most)
         request = GroupStreamRequest(
-            credit=DEFAULT_CREDIT if credit is None else credit,
+            credit=min(DEFAULT_CREDIT, self._limits.stream_credit_max)
+            if credit is None
+            else credit,
             invisible_ms=invisible_ms_of(None, None, query),
             force=query.flag("force"),
             filter=query.text("filter"),

@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl
 from app.api.http.durations import parse_duration_ms
 from app.api.http.errors import UnknownParameter, did_you_mean
 from app.domain.errors import IllegalPage, IllegalWait, InvalidRequest
-from app.domain.limits import SEND_TIMEOUT_S_MAX, Limits
+from app.domain.handles.page_sizes import usual_page_size
+from app.domain.limits import DEFAULT_PAGE_SIZE, SEND_TIMEOUT_S_MAX
 
 _T = TypeVar("_T")
 
@@ -199,14 +200,11 @@ def wait_s_of(wait: float | str, wait_seconds_max: int) -> float:
     return seconds
 
 
-def check_page_size(page_size: int, limits: Limits) -> None:
-    """Raise `IllegalPage` for a number of entries that no page can have."""
-    most = limits.page_size_max
-    if not 1 <= page_size <= most:
-        raise IllegalPage(
-            f"page_size is {page_size}; it must be from 1 to {most}",
-            fields={"parameter": "page_size", "max": most},
-        )
+def page_size_of(text: str | None, most: int, usual: int = DEFAULT_PAGE_SIZE) -> int:
+    """Entries of a page, at most `most`; of a request that names none: `usual`, if it may."""
+    if text is None:
+        return usual_page_size(most, usual)
+    return integer_of("page_size", text, low=1, high=most, error=IllegalPage)
 
 
 def duration_ms_of(

@@ -36,6 +36,7 @@ from app.broker.tracing.message_trace import MessageTrace
 from app.broker.tracing.trace_notes import TraceKind
 from app.domain.access.standing import Visible
 from app.domain.errors import CurlewError, GroupNotFound, InvalidRequest
+from app.domain.handles.page_sizes import check_page_size
 from app.domain.limits import MIB
 from app.domain.message import Message, StoredMessage, queue_for_sharding_key
 from app.domain.names import (
@@ -206,11 +207,10 @@ class DeadLetters:
         """A page of letters from `offset` on, after a bounded amount of work.
 
         It ends early when the bodies come to `receive_bytes_max`. Raises `GroupNotFound`,
-        `IllegalFilter` or `InvalidRequest`.
+        `IllegalFilter`, `IllegalPage` or `InvalidRequest`.
         """
         self._check_group(group)
-        if not 1 <= max_letters <= self._limits.page_size_max:
-            raise InvalidRequest(f"a page has 1 to {self._limits.page_size_max} messages")
+        check_page_size(max_letters, self._limits.page_size_max)
         choice = _Choice(selection)
         low, high = self._bounds(group)
         at = start = min(max(low, offset), high)

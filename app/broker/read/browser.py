@@ -21,6 +21,7 @@ from app.domain.handles.browse_cursors import (
     decode_browse_cursor,
     encode_browse_cursor,
 )
+from app.domain.handles.page_sizes import check_page_size
 from app.domain.limits import (
     BROWSE_LOOK_UNITS,
     DEFAULT_PAGE_SIZE,
@@ -96,11 +97,7 @@ class Browser:
         queues = readable_topic(self._metadata, topic).queues
         cursor = self._cursor_of(request)
         limits = self._limits
-        if not 1 <= request.max_messages <= limits.page_size_max:
-            raise IllegalPage(
-                f"page_size is {request.max_messages}; it must be from 1 to {limits.page_size_max}",
-                fields={"min": 1, "max": limits.page_size_max},
-            )
+        check_page_size(request.max_messages, limits.page_size_max)
         choice = BrowseFilter(request.conditions)
         bounds = [self._store.bounds(topic, queue_id) for queue_id in range(queues)]
         page = _Page(self._store, topic, bounds, choice, cursor, request, limits)

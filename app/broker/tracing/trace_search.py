@@ -27,6 +27,7 @@ from app.broker.tracing.trace_notes import (
     page_of,
 )
 from app.domain.errors import IllegalPage, InvalidRequest
+from app.domain.handles.page_sizes import check_page_size
 from app.domain.limits import MIB
 from app.domain.message import StoredMessage
 from app.domain.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, TRACE_TOPIC, retry_topic
@@ -195,12 +196,7 @@ class TraceSearch:
 
     def _check(self, query: TraceQuery, page_size: int) -> None:
         self._check_open()
-        most = self._limits.trace_results_max
-        if not 1 <= page_size <= most:
-            raise IllegalPage(
-                f"page_size is {page_size}; it must be from 1 to {most}",
-                fields={"min": 1, "max": most},
-            )
+        check_page_size(page_size, self._limits.trace_results_max)
         if query.since_ms >= query.until_ms:
             raise InvalidRequest(
                 "since_ms is not before until_ms", fields={"parameter": "since_ms"}

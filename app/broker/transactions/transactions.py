@@ -193,9 +193,9 @@ class Transactions:
 
     def _check_after(self, check_after_ms: int | None) -> int:
         limits = self._limits
-        if check_after_ms is None:
-            return limits.transaction_check_after_ms
         low, high = limits.transaction_check_after_ms_min, limits.transaction_check_after_ms_max
+        if check_after_ms is None:
+            return max(low, min(limits.transaction_check_after_ms, high))
         if not low <= check_after_ms <= high:
             raise InvalidRequest(
                 f"check-after is {check_after_ms} ms; it must be from {low} to {high} ms",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from app.domain.errors import IllegalPage
+from app.domain.handles.page_sizes import check_page_size
 from app.domain.names import NAMESPACE_SEPARATOR, stored_name
 
 Item = TypeVar("Item")
@@ -47,11 +48,7 @@ def page_of(
     visible: Callable[[str], bool] = lambda _name: True,
 ) -> Page[Item]:
     """The items that are wanted and `visible`, from behind `page_token` on."""
-    if not 1 <= page_size <= page_size_max:
-        raise IllegalPage(
-            f"page_size is {page_size}; it must be from 1 to {page_size_max}",
-            fields={"min": 1, "max": page_size_max},
-        )
+    check_page_size(page_size, page_size_max)
     after = _name_in(page_token) if page_token else ""
     prefix, is_default = wanted.stored_prefix, not wanted.namespace
     found = (

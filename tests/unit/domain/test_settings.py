@@ -37,7 +37,12 @@ def test_default_retry_delays_are_rocketmqs_from_ten_seconds_to_two_hours() -> N
 
 def test_defaults_obey_tighter_limits() -> None:
     tight = Limits(
-        queues_per_topic_max=2, group_in_flight_max=5, attempts_max=3, invisible_ms_max=20_000
+        queues_per_topic_max=2,
+        group_in_flight_max=5,
+        attempts_max=3,
+        invisible_ms_max=20_000,
+        retry_delays_max=2,
+        delay_ms_max=5_000,
     )
     check_topic_settings(default_topic_settings(tight), tight)
     check_group_settings(default_group_settings(tight), tight)

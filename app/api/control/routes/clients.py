@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
-from app.api.control.dependencies import Services, WithAccess, WithServices
+from app.api.control.dependencies import Services, WithAccess, WithPageSize, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.client_schemas import (
     ClientDocument,
@@ -46,15 +46,15 @@ async def list_group_clients(
     group: str,
     services: WithServices,
     access: WithAccess,
+    page_size: WithPageSize,
     prefix: Prefix = "",
-    page_size: int = 100,
     page_token: str | None = None,
 ) -> ConsumerList:
     """Clients that received, streamed or sent heartbeats in the last ten minutes, at this node; at
     most 1,000. One that named no client id is a row for each address."""
     check_known_group(services.metadata, group)
     rows = services.broker.clients.consumers.rows(group)
-    page, token = _page(services, rows, prefix, page_size, page_token)
+    page, token = _page(rows, prefix, page_size, page_token)
     assigned = await _assigned(services, group) if page else {}
     clients = [
         ConsumerDocument(**_consumer(services, access, group, row, assigned)) for row in page
@@ -71,8 +71,8 @@ async def list_topic_producers(
     topic: str,
     services: WithServices,
     access: WithAccess,
+    page_size: WithPageSize,
     prefix: Prefix = "",
-    page_size: int = 100,
     page_token: str | None = None,
 ) -> ProducerList:
     """Clients that sent in the last ten minutes, at this node; at most 1,000. One that named no
@@ -80,7 +80,7 @@ async def list_topic_producers(
     find_topic(services.metadata, topic)
     found = services.broker.clients.producers.rows(topic)
     rows = {key: row for key, row in found.items() if _sees_producer(access, row)}
-    page, token = _page(services, rows, prefix, page_size, page_token)
+    page, token = _page(rows, prefix, page_size, page_token)
     now_ms, node_id = _now(services)
     clients = [ProducerDocument.of(row, now_ms, node_id) for row in page]
     return ProducerList(clients=clients, next_page_token=token, partial=[])
@@ -170,19 +170,12 @@ def _consumer(
 
 
 def _page(
-    services: Services,
     rows: Mapping[Key, ClientRow],
     prefix: str,
     page_size: int,
     page_token: str | None,
 ) -> tuple[Sequence[ClientRow], str | None]:
     """The rows behind the token, by their keys; the token of the next page."""
-    most = services.limits.page_size_max
-    if not 1 <= page_size <= most:
-        raise IllegalPage(
-            f"page_size is {page_size}; it must be from 1 to {most}",
-            fields={"min": 1, "max": most},
-        )
     after = _key_in(page_token) if page_token else ("", "")
     wanted = (key for key in rows if key > after and (key[0] or key[1]).startswith(prefix))
     keys = heapq.nsmallest(page_size + 1, wanted)

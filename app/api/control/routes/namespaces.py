@@ -6,7 +6,7 @@ from typing import Self
 from fastapi import Response
 from pydantic import Field
 
-from app.api.control.dependencies import Services, WithServices
+from app.api.control.dependencies import Services, WithPageSize, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember
@@ -113,7 +113,7 @@ async def get_namespace(
     needs={"cluster": Action.LIST},
 )
 async def list_namespaces(
-    services: WithServices, prefix: str = "", page_size: int = 100, page_token: str | None = None
+    services: WithServices, page_size: WithPageSize, prefix: str = "", page_token: str | None = None
 ) -> NamespaceList:
     """Namespaces by name, a page at a time."""
     page = services.metadata.list_namespaces(

@@ -6,19 +6,16 @@ from fastapi import Depends, Query, Response
 from pydantic import Field
 
 from app.api.bodies.delivery_times import due_of
-from app.api.control.dependencies import Services, WithServices, json_body
+from app.api.control.dependencies import Services, WithPageSize, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember, RequestModel
 from app.api.http.conditions import WithDryRun, is_dry_run
-from app.api.http.parameters import check_page_size
 from app.api.operations.operation import Action, Body
 from app.broker.delays.delayed_messages import ScheduledMessage, ScheduledPage
 from app.domain.errors import IllegalDeliveryTime
 
 router = OperationRouter("delayed messages")
-
-DEFAULT_PAGE_SIZE = 100
 
 
 class MoveBody(RequestModel):
@@ -105,11 +102,10 @@ class ScheduledList(AnswerModel):
 async def list_scheduled_messages(
     topic: str,
     services: WithServices,
-    page_size: Annotated[int, Query()] = DEFAULT_PAGE_SIZE,
+    page_size: WithPageSize,
     page_token: Annotated[str | None, Query()] = None,
 ) -> ScheduledList:
     """What waits, the next one first."""
-    check_page_size(page_size, services.limits)
     return ScheduledList.of(
         await services.broker.delayed_messages.page(topic, page_size, page_token)
     )

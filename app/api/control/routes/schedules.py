@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Query, Response
 
-from app.api.control.dependencies import Services, WithAccess, WithServices, json_body
+from app.api.control.dependencies import Services, WithAccess, WithPageSize, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.schedule_schemas import (
@@ -17,7 +17,6 @@ from app.api.control.schemas.schedule_schemas import (
 )
 from app.api.formats.media import JSON, MERGE_PATCH, require_merge_patch
 from app.api.http.conditions import WithPatchTerms, WithTerms, etag_of
-from app.api.http.parameters import check_page_size
 from app.api.naming.request_namespace import current_namespace, shown, stored
 from app.api.operations.answers import ETAG_HEADER
 from app.api.operations.operation import Action, Answer, Body
@@ -156,12 +155,11 @@ async def head_schedule(name: str, services: WithServices, access: WithAccess) -
 async def list_schedules(
     services: WithServices,
     access: WithAccess,
-    page_size: Annotated[int, Query()] = 100,
+    page_size: WithPageSize,
     page_token: Annotated[str | None, Query(description="name of the last schedule seen")] = None,
 ) -> ScheduleList:
     """Schedules by name, a page at a time; those to whose topic the caller may send. Of large ones
     a page has fewer than `page_size`."""
-    check_page_size(page_size, services.limits)
     access.for_anybody()
     after, has_more = (stored("schedule", page_token) if page_token else ""), True
     seen: list[Schedule] = []

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from fastapi import Depends, Query, Request, Response
 
-from app.api.control.dependencies import WithAccess, WithServices, json_body
+from app.api.control.dependencies import WithAccess, WithPageSize, WithServices, json_body
 from app.api.control.kept_to_rights import kept_to_rights
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import TopicChangeDocument, deleted, dry_run_answer
@@ -162,8 +162,8 @@ async def head_topic(topic: str, services: WithServices) -> Response:
 async def list_topics(
     services: WithServices,
     access: WithAccess,
+    page_size: WithPageSize,
     prefix: str = "",
-    page_size: int = 100,
     page_token: str | None = None,
 ) -> TopicList:
     """Topics by name, a page at a time; those that the caller may know of."""

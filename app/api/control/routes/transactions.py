@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from fastapi import Query, Request, Response
 
-from app.api.control.dependencies import Services, WithAccess, WithServices
+from app.api.control.dependencies import Services, WithAccess, WithPageSize, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.names import ProducerGroupName
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember
@@ -18,7 +18,6 @@ from app.api.naming.request_namespace import current_namespace
 from app.api.operations.operation import Action, Answer
 from app.broker.transactions.transaction_table import Transaction, TransactionState
 from app.domain.access.actions import Kind
-from app.domain.errors import InvalidRequest
 from app.domain.names import namespace_of
 
 router = OperationRouter("transactions")
@@ -82,15 +81,13 @@ class TransactionList(AnswerModel):
 async def list_transactions(
     services: WithServices,
     access: WithAccess,
+    page_size: WithPageSize,
     state: TransactionState | None = None,
     producer_group: ProducerGroupName | None = None,
-    page_size: Annotated[int, Query(ge=1)] = 100,
     page_token: str | None = None,
 ) -> TransactionList:
     """Those that wait for their decision, and the last decided ones, of topics and producer groups
     that the caller may send to and for."""
-    if page_size > services.limits.page_size_max:
-        raise InvalidRequest(f"page_size is at most {services.limits.page_size_max}")
     access.for_anybody()
     found = services.broker.transactions.listed(
         state=state,

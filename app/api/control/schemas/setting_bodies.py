@@ -82,7 +82,6 @@ class TopicBody(SettingsBody):
     )
     trace_rate: float | None = Field(
         default=None,
-        strict=False,
         gt=0,
         le=1,
         description=f"the share that is traced where trace is sampled; new: {DEFAULT_TRACE_RATE}",
@@ -156,7 +155,7 @@ class ExponentialBody(RequestModel):
     """`initial`, then `multiplier` times the delay before, never over `max`."""
 
     initial: Duration
-    multiplier: float = Field(default=DEFAULT_MULTIPLIER, strict=False)
+    multiplier: float = DEFAULT_MULTIPLIER
     max: Duration
 
     def policy(self) -> RetryPolicy:
@@ -188,7 +187,7 @@ class ExponentialPatch(SettingsBody):
     """Some of it; the rest stays when the policy is exponential already."""
 
     initial: Duration | None = None
-    multiplier: float | None = Field(default=None, strict=False)
+    multiplier: float | None = None
     max: Duration | None = None
 
     def part(self) -> Mapping[str, int | float | Reset]:

@@ -129,7 +129,7 @@ REFUSED = [
     Bad("unknown topic deleted", "DELETE", "/v1/topics/nothing", 404, "TOPIC_NOT_FOUND"),
     Bad("unknown group", "GET", "/v1/groups/nothing", 404, "CONSUMER_GROUP_NOT_FOUND"),
     Bad("large page", "GET", "/v1/topics?page_size=1001", 400, "ILLEGAL_PAGE"),
-    Bad("page that is no number", "GET", "/v1/topics?page_size=x", 400, "BAD_REQUEST"),
+    Bad("page that is no number", "GET", "/v1/topics?page_size=x", 400, "ILLEGAL_PAGE"),
     Bad(
         "unknown parameter",
         "GET",

@@ -7,13 +7,12 @@ from typing import Annotated, Final
 from fastapi import Query
 from pydantic import Field
 
-from app.api.control.dependencies import WithServices
+from app.api.control.dependencies import WithPageSize, WithServices
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.schemas import AnswerModel
 from app.api.operations.operation import Action
 from app.cluster import AuditEntry, Sought
 from app.domain.errors import IllegalPage, InvalidRequest
-from app.domain.limits import DEFAULT_PAGE_SIZE
 
 router = OperationRouter("access")
 
@@ -80,6 +79,7 @@ class AuditDocument(AnswerModel):
 )
 async def get_audit(  # noqa: PLR0913, RUF100
     services: WithServices,
+    page_size: WithPageSize,
     since_ms: Annotated[
         int | None, Query(ge=0, le=_TIME_MS_MAX, description="From then on")
     ] = None,
@@ -88,17 +88,11 @@ async def get_audit(  # noqa: PLR0913, RUF100
     resource: Annotated[
         str | None, Query(description="Done to that; with `*` at its end the beginning of it")
     ] = None,
-    page_size: Annotated[int, Query(ge=1, description="Most entries")] = DEFAULT_PAGE_SIZE,
     page_token: Annotated[str | None, Query(description="Of the page before")] = None,
 ) -> AuditDocument:
     """Changes of topics, groups, offsets, principals, policies, schedules and namespaces, each
     redrive, purge and reset, and what was denied, added up each 10 seconds. Pull it from where
     the last page ended to keep it elsewhere."""
-    most = services.limits.page_size_max
-    if page_size > most:
-        raise IllegalPage(
-            f"page_size is {page_size}; it must be from 1 to {most}", fields={"min": 1, "max": most}
-        )
     if any("\0" in each for each in (principal, action, resource) if each is not None):
         raise InvalidRequest("there is a character NUL in the query, which no name has")
     after = None if page_token is None else _place_in(page_token)

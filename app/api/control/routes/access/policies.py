@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from fastapi import Depends, Response
 from pydantic import Field
 
-from app.api.control.dependencies import Services, WithAccess, WithServices, json_body
+from app.api.control.dependencies import Services, WithAccess, WithPageSize, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember, RequestModel
@@ -136,7 +136,7 @@ async def list_roles(access: WithAccess) -> RoleList:
 
 @router.serve("GET /v1/policies", "List policies", needs={"cluster": Action.ADMIN})
 async def list_policies(
-    services: WithServices, prefix: str = "", page_size: int = 100, page_token: str | None = None
+    services: WithServices, page_size: WithPageSize, prefix: str = "", page_token: str | None = None
 ) -> PolicyList:
     """Policies by name, a page at a time."""
     page = await services.metadata.policies.listed(

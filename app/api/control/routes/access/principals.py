@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from fastapi import Depends, Response
 from pydantic import Field
 
-from app.api.control.dependencies import Services, WithServices, json_body
+from app.api.control.dependencies import Services, WithPageSize, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import deleted, dry_run_answer
 from app.api.control.schemas.schemas import AnswerModel, DryRunMember, RequestModel
@@ -151,7 +151,7 @@ class PrincipalList(AnswerModel):
     needs={"cluster": Action.ADMIN},
 )
 async def list_principals(
-    services: WithServices, prefix: str = "", page_size: int = 100, page_token: str | None = None
+    services: WithServices, page_size: WithPageSize, prefix: str = "", page_token: str | None = None
 ) -> PrincipalList:
     """Principals by name with their keys, without secrets, a page at a time."""
     page = await services.metadata.principals.listed(

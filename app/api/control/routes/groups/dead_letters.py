@@ -8,7 +8,7 @@ from fastapi import Depends, Query, Response
 from msgspec import UNSET
 from pydantic import Field, model_validator
 
-from app.api.control.dependencies import WithAccess, WithServices, json_body
+from app.api.control.dependencies import WithAccess, WithPageSize, WithServices, json_body
 from app.api.control.operation_router import OperationRouter
 from app.api.control.routes.operations import OperationDocument
 from app.api.control.schemas.names import TopicName
@@ -150,6 +150,7 @@ async def list_dead_letters(
     group: str,
     services: WithServices,
     access: WithAccess,
+    page_size: WithPageSize,
     topic: Annotated[TopicName | None, Query(description="the original topic")] = None,
     filter: Annotated[  # noqa: A002  # the name in the URL
         str | None, Query(description="a filter expression")
@@ -162,7 +163,6 @@ async def list_dead_letters(
         int | None, Query(ge=0, le=TIME_MS_MAX, description="dead before then")
     ] = None,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before")] = None,
-    page_size: Annotated[int, Query(ge=1)] = 100,
     body: Annotated[
         str, Query(pattern="^(auto|base64)$", description="base64: the bytes")
     ] = "auto",

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Response
 
-from app.api.control.dependencies import Services, WithAccess, WithServices, json_body
+from app.api.control.dependencies import Services, WithAccess, WithPageSize, WithServices, json_body
 from app.api.control.kept_to_rights import kept_to_rights
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.change_documents import GroupChangeDocument, deleted, dry_run_answer
@@ -133,8 +133,8 @@ async def head_group(group: str, services: WithServices) -> Response:
 async def list_groups(
     services: WithServices,
     access: WithAccess,
+    page_size: WithPageSize,
     prefix: str = "",
-    page_size: int = 100,
     page_token: str | None = None,
 ) -> GroupList:
     """Groups by name, a page at a time; those that the caller may know of."""

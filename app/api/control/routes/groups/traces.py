@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from fastapi import Query
 
-from app.api.control.dependencies import Services, WithAccess, WithServices
+from app.api.control.dependencies import Services, WithAccess, WithServices, WithTraceSize
 from app.api.control.operation_router import OperationRouter
 from app.api.control.schemas.names import GroupName
 from app.api.control.schemas.trace_schemas import (
@@ -93,13 +93,13 @@ async def search_topic_traces(
     topic: str,
     services: WithServices,
     access: WithAccess,
+    page_size: WithTraceSize,
     group: Group = None,
     client_id: ClientId = None,
     key: Key = None,
     result: Result = None,
     since_ms: Since = None,
     until_ms: Until = None,
-    page_size: PageSize = 50,
     page_token: PageToken = None,
 ) -> TraceList:
     """What happened to the messages of a topic within a time, the oldest first: sends, deliveries
@@ -122,12 +122,12 @@ async def search_topic_traces(
 )
 async def search_traces(
     services: WithServices,
+    page_size: WithTraceSize,
     group: Group = None,
     client_id: ClientId = None,
     result: Result = None,
     since_ms: Since = None,
     until_ms: Until = None,
-    page_size: PageSize = 50,
     page_token: PageToken = None,
 ) -> TraceList:
     """The same for all topics: which messages a client was given, what a group failed with."""

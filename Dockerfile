@@ -19,7 +19,9 @@ RUN .venv/bin/python -m pip install --quiet --no-build-isolation --require-hashe
 COPY pyproject.toml README.md ./
 COPY app app
 COPY migrations migrations
+COPY clients/python clients/python
 RUN .venv/bin/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+RUN .venv/bin/python -m pip install --quiet --no-build-isolation --no-deps --editable clients/python
 RUN mkdir -p -m 700 data
 
 FROM python:3.11-slim-bookworm

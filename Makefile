@@ -10,7 +10,8 @@ PIP    := $(BIN)/python -m pip install --quiet --no-build-isolation
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 TYPED  := $(wildcard app migrations tests benchmarks)
 LOCK   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-header --no-annotate --no-emit-index-url --no-emit-find-links $(ARGS)
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+	--no-emit-package curlew-client $(ARGS)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -131,9 +132,11 @@ clean: ## remove what can be made again (data/ stays)
 	$(PIP) --require-hashes -r requirements/build.txt
 	@touch $@
 
-.venv/run.stamp: .venv/build.stamp requirements/run.txt pyproject.toml
+# the client comes last: it has the command, which older versions of the server had
+.venv/run.stamp: .venv/build.stamp requirements/run.txt pyproject.toml clients/python/pyproject.toml
 	$(PIP) --require-hashes -r requirements/run.txt
 	$(PIP) --no-deps --editable .
+	$(PIP) --no-deps --editable clients/python
 	@touch $@
 
 .venv/demo.stamp: .venv/run.stamp requirements/demo.txt spark_connector/pyproject.toml
@@ -141,7 +144,6 @@ clean: ## remove what can be made again (data/ stays)
 	$(PIP) --no-deps --editable spark_connector
 	@touch $@
 
-.venv/test.stamp: .venv/demo.stamp requirements/test.txt clients/python/pyproject.toml
+.venv/test.stamp: .venv/demo.stamp requirements/test.txt
 	$(PIP) --require-hashes -r requirements/test.txt
-	$(PIP) --no-deps --editable clients/python
 	@touch $@

@@ -430,8 +430,10 @@ def _limits(given: Mapping[str, int], problems: list[str]) -> Limits:
         return Limits()
 
 
-OF_CLIENTS: Final = frozenset({"CURLEW_URL", "CURLEW_KEY", "CURLEW_COMMAND"})
-"""Variables of the Python client and its fixtures, which a node that is started beside it sees."""
+OF_CLIENTS: Final = frozenset(
+    {"CURLEW_URL", "CURLEW_KEY", "CURLEW_COMMAND", "CURLEW_CONTEXT", "CURLEW_CONTEXTS"}
+)
+"""Variables of the Python client, its command and its fixtures, which a node beside it sees."""
 
 
 def _from_environment(environment: Mapping[str, str], problems: list[str]) -> dict[str, str]:

@@ -94,6 +94,7 @@ def test_limits_in_the_file_are_a_table(tmp_path: Path) -> None:
 
 def test_what_belongs_to_clients_is_let_be() -> None:
     theirs = {"CURLEW_URL": "http://a:1", "CURLEW_KEY": "curlew_x", "CURLEW_COMMAND": "curlew"}
+    theirs |= {"CURLEW_CONTEXT": "eu", "CURLEW_CONTEXTS": "contexts.json"}
     assert load_config(theirs, {}) == load_config({}, {})
 
 

@@ -1,0 +1,96 @@
+"""Topics, groups and lag on the command line, against a node."""
+
+import json
+
+from tests.client.command.conftest import Run
+
+
+def test_a_topic_from_its_making_to_its_end(curlew: Run) -> None:
+    done = curlew("topic", "create", "life", "--queues", "2", "--set", "retention=1d")
+    assert (done.status, done.err) == (0, "made topic life\n")
+    done = curlew("topic", "create", "life")
+    assert (done.status, "`curlew topic set life …` changes it" in done.err) == (2, True)
+    done = curlew("topic", "set", "life", "queues=4")
+    assert "queues: 2 → 4" in done.err
+    assert json.loads(curlew("topic", "show", "life", "--json").out)["queues"] == 4
+    assert "retention " in curlew("topic", "show", "life").out
+    assert "in_bytes" in curlew("topic", "stats", "life").out
+    [row] = json.loads(curlew("topic", "list", "lif", "--json").out)
+    assert row["name"] == "life"
+    head, line = curlew("topic", "list", "life").out.splitlines()
+    assert (head.split()[0], line.split()[0]) == ("TOPIC", "life")
+    assert curlew("topic", "delete", "life", "--yes").status == 0
+    assert curlew("topic", "show", "life").status == 5
+
+
+def test_what_destroys_asks_first(curlew: Run) -> None:
+    curlew("topic", "create", "kept")
+    curlew("send", "kept", "a")
+    done = curlew("topic", "delete", "kept")
+    assert done.status == 2
+    assert "Delete topic kept with 1 messages for ever? Say --yes, or --dry-run" in done.err
+    done = curlew("topic", "delete", "kept", "--dry-run", "--json")
+    assert json.loads(done.out)["dry_run"] is True
+    assert curlew("topic", "show", "kept").status == 0
+
+
+def test_a_name_mistyped_is_5_with_a_hint(curlew: Run) -> None:
+    curlew("topic", "create", "shipments")
+    done = curlew("topic", "show", "shipment", "--json")
+    assert done.status == 5
+    error = json.loads(done.err)["error"]
+    assert (error["code"], error["hint"]) == ("TOPIC_NOT_FOUND", "did you mean 'shipments'?")
+
+
+def test_a_setting_that_there_is_not_is_refused(curlew: Run) -> None:
+    curlew("topic", "create", "settings")
+    done = curlew("topic", "set", "settings", "quues=3")
+    assert (done.status, "quues" in done.err) == (1, True)
+    assert curlew("topic", "set", "settings").status == 2
+
+
+def test_a_group_from_its_making_to_its_end(curlew: Run) -> None:
+    assert curlew("group", "create", "billing", "--max-attempts", "3").status == 0
+    assert curlew("group", "create", "billing").status == 2
+    assert curlew("group", "set", "billing", "invisible=1m").status == 0
+    shown = json.loads(curlew("group", "show", "billing", "--json").out)
+    assert (shown["max_attempts"], shown["invisible"]) == (3, "1m")
+    assert curlew("group", "pause", "billing").status == 0
+    assert "yes" in curlew("group", "list", "billing").out.splitlines()[1]
+    assert curlew("group", "resume", "billing").status == 0
+    curlew("send", "bills", "a")
+    curlew("receive", "bills", "-g", "billing", "--then", "release")
+    assert "bills" in curlew("group", "show", "billing").out
+    [client] = json.loads(curlew("group", "clients", "billing", "--json").out)
+    assert client["user_agent"].startswith("curlew-client-python/")
+    assert curlew("group", "members", "billing").status == 0
+    assert curlew("group", "delete", "billing").status == 2
+    assert curlew("group", "delete", "billing", "--yes").status == 0
+    assert curlew("group", "show", "billing").status == 5
+
+
+def test_the_lag_of_a_group(curlew: Run) -> None:
+    curlew("topic", "create", "late", "--queues", "1")
+    curlew("send", "late", "a", "b", "c")
+    curlew("receive", "late", "-g", "slow")
+    done = curlew("lag", "slow")
+    assert done.out.startswith("slow: 2 ready, 0 in flight, 0 retrying, 0 delayed, 0 dead, oldest")
+    assert done.out.splitlines()[2].split()[:5] == ["late", "0", "1", "3", "2"]
+    assert json.loads(curlew("lag", "slow", "--json").out)["ready"] == 2
+    assert json.loads(curlew("lag", "slow", "--json", "--topic", "late").out)["ready"] == 2
+    assert curlew("lag", "nobody").status == 5
+
+
+def test_a_namespace_has_its_own_names(curlew: Run) -> None:
+    import os
+
+    import httpx
+
+    httpx.put(f"{os.environ['CURLEW_URL']}/v1/namespaces/eu").raise_for_status()
+    assert curlew("--namespace", "eu", "topic", "create", "stock", "--queues", "1").status == 0
+    assert curlew("--namespace", "eu", "send", "stock", "a").status == 0
+    assert curlew("--namespace", "eu", "send", "stock", "--lines", stdin=b"b\nc\n").status == 0
+    assert curlew("--namespace", "eu", "pull", "stock", "--raw").out == "abc"
+    assert curlew("topic", "show", "stock").status == 5
+    done = curlew("--namespace", "us", "topic", "list")
+    assert (done.status, "NAMESPACE_NOT_FOUND" in done.err) == (5, True)

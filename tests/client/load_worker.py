@@ -1,9 +1,10 @@
 """One process of a history that uses the Python client: its producers, its worker.
 
-    python -m tests.client.load_worker send|gather|batch|work PORT FILE NAME SEED INVISIBLE_MS
+    python -m tests.client.load_worker send|gather|batch|work|poll PORT FILE NAME SEED INVISIBLE_MS
 
 `send` sends one message after the other, `gather` many at once with asyncio, `batch` by
-`send_async`; `work` runs a `Worker` in a group of its own and records what its handler did.
+`send_async`; `work` and `poll` run a `Worker`, by lease or with assigned queues, in a group of its
+own and record what its handler did.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from tests.history.events import Seen, Sent
 from tests.history.worker import KEYS, STOPPING, TOPIC, Worker, run
 
 WORKED: Final = "worked"
+POLLED: Final = "polled"
 AT_ONCE: Final = 8
 PATIENT: Final[dict[str, Any]] = {"timeout": "60s", "retries": 1_000, "async_retries": 1_000}
 
@@ -104,9 +106,26 @@ class ClientWorker(Worker):
 
         @worker.consumer(TOPIC, group=WORKED, concurrency=4, invisible="2s")
         def handle(message: curlew_client.Received[None]) -> None:
-            now_s = monotonic()
-            self.record(Seen(now_s, now_s, [message.text], is_whole=False))
+            self._see(message)
 
+        self._run(worker)
+
+    def poll(self) -> None:
+        worker = curlew_client.Worker(self._url)
+
+        @worker.assigned_consumer(TOPIC, group=POLLED, concurrency=4)
+        def handle(message: curlew_client.Received[None]) -> None:
+            self._see(message)
+            if self.random.randrange(10) == 0:
+                raise curlew_client.Retry(delay="0s")
+
+        self._run(worker)
+
+    def _see(self, message: curlew_client.Received[None]) -> None:
+        now_s = monotonic()
+        self.record(Seen(now_s, now_s, [message.text], is_whole=False))
+
+    def _run(self, worker: curlew_client.Worker) -> None:
         def stop() -> None:
             STOPPING.wait()
             os.kill(os.getpid(), signal.SIGTERM)
@@ -123,5 +142,6 @@ if __name__ == "__main__":
             "gather": ClientWorker.gather,
             "batch": ClientWorker.batch,
             "work": ClientWorker.work,
+            "poll": ClientWorker.poll,
         },
     )

@@ -398,7 +398,7 @@ def test_a_receive_whose_answer_is_lost_asks_for_the_same_messages() -> None:
 
 
 def test_an_ack_that_fails_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("curlew_client.consuming.running.RETRY_S", 0.01)
+    monkeypatch.setattr("curlew_client.consuming.working.RETRY_S", 0.01)
     busy = refused(503, "SYSTEM_BUSY", "Retry-After: 0", retryable=True)
     settles: list[bytes] = []
     with scripted(ONE) as node:

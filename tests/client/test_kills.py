@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.client.load_worker import WORKED
+from tests.client.load_worker import POLLED, WORKED
 from tests.history.checker import Rules, check
 from tests.history.events import Event, Seen, Sent
 from tests.history.load import MAX_ATTEMPTS, QUEUES, Load, running_load
@@ -63,6 +63,7 @@ def test_kills_of_the_node_lose_and_double_nothing(tmp_path: Path) -> None:
         for role in PRODUCERS:
             load.work(role, f"p-{role}", MODULE)
         load.work("work", "worker", MODULE)
+        load.work("poll", "poller", MODULE)
         load.work("consume", "c0")
         for _ in range(2):
             go_on(load)
@@ -70,23 +71,26 @@ def test_kills_of_the_node_lose_and_double_nothing(tmp_path: Path) -> None:
         go_on(load)
         load.end_workers(*[f"p-{role}" for role in PRODUCERS])
         bodies = stored(load.url)
-        wait_until(lambda: handled(load) >= bodies.keys(), within_s=60)
+        for consumer in ("worker", "poller"):
+            wait_until(lambda: handled(load, consumer) >= bodies.keys(), within_s=60)  # noqa: B023
         load.end_workers()
         load.drain()
         events = load.events()
-        lag = httpx.get(f"{load.url}/v1/groups/{WORKED}/lag").json()
+        lags = [httpx.get(f"{load.url}/v1/groups/{each}/lag").json() for each in (WORKED, POLLED)]
     sent = Counter(event.outcome for event in events if isinstance(event, Sent))
     print(f"sent {dict(sent)}, stored {bodies.total()}")
     assert sent["ok"] > STEP_EVENTS
     assert violations(events, bodies) == []
     judged = [event for event in events if not isinstance(event, Seen)]
     assert check(judged, Rules(max_attempts=MAX_ATTEMPTS)) == {}
-    assert (lag["ready"], lag["in_flight"]) == (0, 0), "the worker has settled all at its end"
+    for lag in lags:
+        assert (lag["ready"], lag["in_flight"]) == (0, 0), "all is settled at the end"
 
 
-def handled(load: Load) -> set[str]:
-    """What the handler of the worker has seen."""
-    return {body for event in load.so_far() if isinstance(event, Seen) for body in event.bodies}
+def handled(load: Load, name: str) -> set[str]:
+    """What the handler of a worker has seen."""
+    found = load.so_far(name)
+    return {body for event in found if isinstance(event, Seen) for body in event.bodies}
 
 
 def test_the_judge_sees_what_is_lost_and_doubled() -> None:

@@ -111,11 +111,11 @@ class Load:
             if self._file(name).exists()
         )
 
-    def so_far(self) -> list[Event]:
-        """What the workers have written so far."""
+    def so_far(self, *names: str) -> list[Event]:
+        """What these workers, or all, have written so far."""
         return [
             event
-            for name in self._workers
+            for name in names or self._workers
             if self._file(name).exists()
             for event in decode_events(self._file(name).read_bytes())
         ]

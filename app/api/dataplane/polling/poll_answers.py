@@ -74,11 +74,11 @@ class PollAnswers:
         return encode_line(answer), given + of_retries
 
     def frames(
-        self, group: str, client_id: str, result: PollResult
+        self, group: str, client_id: str, result: PollResult, *, force_base64: bool = False
     ) -> tuple[bytes, list[bytes | memoryview], list[Given]]:
         """The content type, the body in parts, and what it has of each topic."""
         boundary = secrets.token_hex(_BOUNDARY_BYTES).encode()
-        retries, given = self._retries(result, force_base64=False)
+        retries, given = self._retries(result, force_base64=force_base64)
         head = encode_line(self._answer(group, client_id, result, [], retries))
         parts: list[bytes | memoryview] = [_part_head(boundary, media.JSON, len(head), ()) + head]
         for part in result.parts:

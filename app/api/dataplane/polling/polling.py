@@ -71,7 +71,10 @@ class Polling:
             headers += near_quota_headers(self._broker.long_polls.quota)
         try:
             if kind == "frames":
-                given = await self._answer_frames(exchange, asked.client_id, group, result, headers)
+                given = await self._answer_frames(
+                    *(exchange, asked.client_id, group, result, headers),
+                    force_base64=force_base64,
+                )
             else:
                 text, given = self._answers.json(
                     group, asked.client_id, result, force_base64=force_base64
@@ -120,8 +123,12 @@ class Polling:
         group: str,
         result: PollResult,
         headers: Headers,
+        *,
+        force_base64: bool,
     ) -> Sequence[Given]:
-        content_type, parts, given = self._answers.frames(group, client_id, result)
+        content_type, parts, given = self._answers.frames(
+            group, client_id, result, force_base64=force_base64
+        )
         headers.append((b"content-type", content_type))
         headers.append((b"mq-store-id", self._broker.store.store_id.hex().encode("ascii")))
         if result.retries:  # they are leased: who could not read the answer gives them back

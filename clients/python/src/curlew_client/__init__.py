@@ -12,6 +12,8 @@ import importlib
 
 TYPE_CHECKING = False  # as of typing, which takes half of the time that this package does
 if TYPE_CHECKING:
+    from curlew_client.assigned.options import Rebalance
+    from curlew_client.assigned.records import QueueName
     from curlew_client.async_client import AsyncClient
     from curlew_client.client import Client
     from curlew_client.consuming.checks import HalfMessage
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from curlew_client.worker import Worker
 
 _HOMES = {
+    "assigned.options": ("Rebalance",),
+    "assigned.records": ("QueueName",),
     "async_client": ("AsyncClient",),
     "client": ("Client",),
     "consuming.checks": ("HalfMessage",),
@@ -61,6 +65,8 @@ __all__ = [
     "Message",
     "NotCurlew",
     "Options",
+    "QueueName",
+    "Rebalance",
     "Received",
     "Reply",
     "Retry",

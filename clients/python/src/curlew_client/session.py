@@ -9,6 +9,7 @@ import re
 import threading
 import time
 import weakref
+from collections.abc import Collection
 from typing import Any, Final, Literal
 
 from curlew_client.errors import ClientClosed
@@ -50,8 +51,8 @@ class Session:
         self.state: State = "created"
         self._lines = {node.url: lines_of(node, self._key) for node in nodes}
         self._pid = os.getpid()
-        self.groups: set[tuple[str, str]] = set()
-        """Groups and topics that a consumer of this client reads."""
+        self.groups: set[tuple[str | None, str]] = set()
+        """Topics and groups that a consumer of this client reads; None: it has the group whole."""
 
     def _claimed(self, client_id: str | None) -> str:
         if client_id is None:
@@ -95,6 +96,22 @@ class Session:
     def is_of_this_process(self) -> bool:
         """False in a forked child."""
         return self._pid == os.getpid()
+
+    def claim(self, group: str, topics: Collection[str] | None) -> None:
+        """Take a group for a consumer, in these topics or whole. `ValueError`: it is taken."""
+        for topic, taken in self.groups:
+            if taken == group and (topics is None or topic is None or topic in topics):
+                place = "" if topic is None or topics is None else f" in {topic!r}"
+                raise ValueError(
+                    f"this client has a consumer of group {group!r}{place} already; use another "
+                    "group, or another client"
+                )
+        self.groups.update((topic, group) for topic in ([None] if topics is None else topics))
+
+    def give_up(self, group: str, topics: Collection[str] | None) -> None:
+        """The consumer is gone."""
+        taken = {(topic, group) for topic in ([None] if topics is None else topics)}
+        self.groups.difference_update(taken)
 
     def closed(self) -> None:
         """The client is closed; its id is free."""

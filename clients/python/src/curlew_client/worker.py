@@ -13,14 +13,18 @@ import inspect
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from curlew_client.assigned.options import Listener, MemberOptions, Start, member_options
+from curlew_client.assigned.running import RunningMember
 from curlew_client.async_client import AsyncClient
 from curlew_client.client import Client
 from curlew_client.consuming.calls import GroupCalls, LeasedGroup, ReceiveOptions
 from curlew_client.consuming.checks import RunningChecker
-from curlew_client.consuming.running import Handler, RunningConsumer
+from curlew_client.consuming.running import RunningConsumer
+from curlew_client.consuming.working import Handler
 from curlew_client.engine import AsyncEngine
 from curlew_client.face import check_count
 from curlew_client.loop_thread import LoopThread
@@ -62,7 +66,7 @@ class Worker:
             )
             self._owns_session = True
         self._drain_s = seconds_of("drain", drain)
-        self._handlers: list[tuple[ReceiveOptions, Handler]] = []
+        self._handlers: list[tuple[ReceiveOptions | MemberOptions, Handler]] = []
         self._checkers: dict[str, Callable[..., Any]] = {}
         self._thread: LoopThread | None = None
         self._at_work: _AtWork | None = None
@@ -95,13 +99,84 @@ class Worker:
         bound what is held.
         """
         options = ReceiveOptions.of(topic, group, filter, invisible, consume_timeout)
-        bounds = {"max_messages": max_messages, "max_bytes": max_bytes, "max_span": max_span}
-        for name, value in {"concurrency": concurrency, **bounds}.items():
+        for each, _ in self._handlers:
+            if each.group == group and (isinstance(each, MemberOptions) or each.topic == topic):
+                raise ValueError(
+                    f"this worker has a consumer of group {group!r} in {topic!r} already"
+                )
+        bounds = max_messages, max_bytes, max_span
+        return self._registered(options, concurrency, batch, bounds)
+
+    def assigned_consumer(
+        self,
+        topic: "str | Sequence[str] | Mapping[str, str | None]",
+        *,
+        group: str,
+        filter: str | None = None,
+        concurrency: int = 8,
+        batch: int | None = None,
+        in_order: bool = False,
+        broadcast: bool = False,
+        offset_file: "str | Path | None" = None,
+        start: Start | None = None,
+        offset_reset: str = "nearest",
+        strategy: str | None = None,
+        on_rebalance: Listener | None = None,
+        consume_timeout: Duration = 900.0,
+        suspend: Duration = 1.0,
+        max_attempts: int | None = None,
+        max_messages: int = 1_000,
+        max_bytes: int = 100 * MIB,
+        max_span: int = 2_000,
+    ) -> Callable[[Function], Function]:
+        """Register a handler of queues that the group's members share, which are read by offset.
+
+        `topic` may be several, or a dict from topics to filters. Handlers are as of `consumer`.
+        What fails is handed back to the group's retries, and the commit passes it. `in_order`:
+        each queue one message after the other; what fails is tried again in its place after
+        `suspend`, or what `Retry` says, and is a dead letter after `max_attempts`. `broadcast`:
+        this consumer has all queues, and keeps its place in `offset_file`; what fails is left out.
+
+        `start`: where a group that is new begins: `first`, `last`, or a time. `offset_reset`: where
+        to go on when the place cannot be read any more: `nearest`, `earliest`, `latest`, or `fail`.
+        `on_rebalance(rebalance)` is told when the queues are others. `strategy`: how the group
+        shares them.
+        """
+        options = member_options(
+            group,
+            topic,
+            filter_text=filter,
+            in_order=in_order,
+            start=start,
+            offset_reset=offset_reset,
+            strategy=strategy,
+            consume_timeout=consume_timeout,
+            suspend=suspend,
+            max_attempts=max_attempts,
+            broadcast=broadcast,
+            offset_file=offset_file,
+            listener=on_rebalance,
+        )
+        if any(each.group == group for each, _ in self._handlers):
+            raise ValueError(f"this worker has a consumer of group {group!r} already")
+        bounds = max_messages, max_bytes, max_span
+        return self._registered(options, concurrency, batch, bounds)
+
+    def _registered(
+        self,
+        options: ReceiveOptions | MemberOptions,
+        concurrency: int,
+        batch: int | None,
+        bounds: tuple[int, int, int],
+    ) -> Callable[[Function], Function]:
+        names = "max_messages", "max_bytes", "max_span"
+        for name, value in {
+            "concurrency": concurrency,
+            **dict(zip(names, bounds, strict=True)),
+        }.items():
             check_count(name, value)
         if batch is not None:
             check_count("batch", batch)
-        if any((each.topic, each.group) == (topic, group) for each, _ in self._handlers):
-            raise ValueError(f"this worker has a consumer of group {group!r} in {topic!r} already")
 
         def register(function: Function) -> Function:
             if not callable(function):
@@ -109,13 +184,28 @@ class Worker:
             is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
                 type(function).__call__
             )
-            handler = Handler(
-                function, is_async, concurrency, batch, max_messages, max_bytes, max_span
-            )
+            handler = Handler(function, is_async, concurrency, batch, *bounds)
             self._handlers.append((options, handler))
             return function
 
         return register
+
+    def pause(self, group: str) -> None:
+        """Let the consumers of a group read nothing more until `resume`; they handle what they
+        have. From any thread."""
+        self._tell(group, is_paused=True)
+
+    def resume(self, group: str) -> None:
+        """Let them read again."""
+        self._tell(group, is_paused=False)
+
+    def _tell(self, group: str, *, is_paused: bool) -> None:
+        if not any(options.group == group for options, _ in self._handlers):
+            raise ValueError(f"this worker has no consumer of group {group!r}")
+        at_work = self._at_work
+        if at_work is None:
+            raise RuntimeError("the worker is not started")
+        at_work.loop.call_soon_threadsafe(at_work.tell, group, is_paused)
 
     def checker(self, group: str) -> Callable[[Function], Function]:
         """Register who decides about transactions of a producer group that no decision came for.
@@ -228,8 +318,10 @@ class _AtWork:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._engine = AsyncEngine(session)
-        self._claimed: list[tuple[str, str]] = []
-        self._consumers: list[RunningConsumer | RunningChecker] = []
+        self.loop = asyncio.get_running_loop()
+        self._claimed: list[tuple[str, Sequence[str] | None]] = []
+        self._consumers: list[RunningConsumer | RunningMember | RunningChecker] = []
+        self._by_group: list[tuple[str, RunningConsumer | RunningMember]] = []
 
     @property
     def failures(self) -> list[asyncio.Future[None]]:
@@ -238,21 +330,23 @@ class _AtWork:
 
     def start(
         self,
-        handlers: Sequence[tuple[ReceiveOptions, Handler]],
+        handlers: Sequence[tuple[ReceiveOptions | MemberOptions, Handler]],
         checkers: Mapping[str, Callable[..., Any]],
     ) -> None:
         """Start all, or none when a group is taken."""
-        places = [(options.topic, options.group) for options, _ in handlers]
-        for topic, group in places:
-            if (topic, group) in self._session.groups:
-                raise ValueError(
-                    f"this client has a consumer of group {group!r} in {topic!r} already"
-                )
-        self._session.groups.update(places)
-        self._claimed = places
-        for options, handler in handlers:
-            calls = GroupCalls(self._session, self._engine.sender, options)
-            consumer = RunningConsumer(LeasedGroup(calls), handler)
+        try:
+            for options, handler in handlers:
+                topics = [options.topic] if isinstance(options, ReceiveOptions) else None
+                self._session.claim(options.group, topics)
+                self._claimed.append((options.group, topics))
+                self._by_group.append((options.group, self._consumer(options, handler)))
+        except BaseException:
+            for _, consumer in self._by_group:
+                if isinstance(consumer, RunningMember):
+                    consumer.abandon()
+            self._give_up()
+            raise
+        for _, consumer in self._by_group:
             consumer.start()
             self._consumers.append(consumer)
         for group, function in checkers.items():
@@ -261,13 +355,31 @@ class _AtWork:
             checker.start()
             self._consumers.append(checker)
 
+    def _consumer(
+        self, options: ReceiveOptions | MemberOptions, handler: Handler
+    ) -> RunningConsumer | RunningMember:
+        sender = self._engine.sender
+        if isinstance(options, MemberOptions):
+            return RunningMember(self._session, sender, options, handler)
+        return RunningConsumer(LeasedGroup(GroupCalls(self._session, sender, options)), handler)
+
+    def tell(self, group: str, is_paused: bool) -> None:
+        """Pause or resume the consumers of a group."""
+        for name, consumer in self._by_group:
+            if name == group:
+                (consumer.pause if is_paused else consumer.resume)()
+
     async def stop(self, within_s: float) -> None:
         """Drain all at once."""
         try:
             await asyncio.gather(*(each.drain(within_s) for each in self._consumers))
         finally:
-            self._session.groups.difference_update(self._claimed)
+            self._give_up()
             self._engine.pool.close()
+
+    def _give_up(self) -> None:
+        while self._claimed:
+            self._session.give_up(*self._claimed.pop())
 
     def check(self) -> None:
         """Raise what ended a consumer."""

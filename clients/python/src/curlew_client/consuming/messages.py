@@ -99,8 +99,8 @@ class Received(Generic[Done]):
         return int(self._shown["delivery_attempt"])
 
     @property
-    def max_attempts(self) -> int:
-        """After so many failed deliveries it is a dead letter."""
+    def max_attempts(self) -> int | None:
+        """After so many failed deliveries it is a dead letter; None: not known."""
         return int(self._shown["max_attempts"])
 
     def __repr__(self) -> str:

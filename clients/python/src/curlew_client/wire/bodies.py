@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from base64 import b64decode
 from contextlib import suppress
 from typing import Any, Final
@@ -16,6 +17,7 @@ JSON: Final = "application/json"
 _SAVED_AT_LEAST: Final = 0.9
 """A body that packing makes no smaller than this part of itself is sent as it is."""
 _RATIO_MAX: Final = 90
+_UNPACKED_MAX: Final = 64 * 1024 * 1024
 _UNSUSPECTED_BYTES: Final = 1024 * 1024
 """A node refuses a body beyond this that unpacks to more than 100 times its size."""
 
@@ -58,3 +60,18 @@ def packed(body: bytes) -> tuple[bytes, str | None]:
     if is_bomb or len(small) > len(body) * _SAVED_AT_LEAST:
         return body, None
     return small, encoding
+
+
+def unpacked(body: bytes, kind: int) -> bytes:
+    """A body that its producer has packed; `kind` as RocketMQ's system flag has it.
+
+    `ValueError` when it is damaged, or packed by what is not installed.
+    """
+    if kind in {0, 3}:
+        try:
+            return zlib.decompress(body)
+        except zlib.error as error:
+            raise ValueError(f"a packed body is damaged: {error}") from None
+    if kind == 2 and _zstandard is not None:
+        return bytes(_zstandard.ZstdDecompressor().decompress(body, max_output_size=_UNPACKED_MAX))
+    raise ValueError("a body is packed by lz4 or zstd, which this client cannot read; install zstd")

@@ -1,0 +1,4 @@
+"""Consumers that own queues and read them by offset, over polls; and lite pull.
+
+`records`, `queues`, `share` and `options` are pure.
+"""

@@ -1,0 +1,233 @@
+"""Handlers at work, and what settles what they decide by receipt handle. On an event loop.
+
+Handlers are threads, or tasks when they are coroutine functions. They take messages from one line,
+and tell what they decided; the settler says what has come together to the node in one request.
+"""
+
+import asyncio
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from curlew_client.consuming.calls import LOG, RETRY_S, SETTLE_MAX, LeasedGroup
+from curlew_client.consuming.decisions import Decision
+from curlew_client.consuming.handlers import decisions_of
+from curlew_client.consuming.messages import Received
+
+Work = list[Received[Any]]
+
+SETTLE_PAUSE_S: Final = 0.002
+"""How long a decision waits for others, when nothing is being settled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A registered handler, checked."""
+
+    function: Callable[..., Any]
+    is_async: bool
+    concurrency: int
+    batch: int | None
+    messages_max: int
+    bytes_max: int
+    span_max: int
+
+
+class Handlers:
+    """The handlers of one consumer. Start them; `end` and `ended`, or `give_up`, once."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        name: str,
+        decided: Callable[[Work, list[Decision]], None],
+        begins: Callable[[Work], bool] | None = None,
+    ) -> None:
+        """`decided` and `begins` run where the handler does; work that may not begin is left."""
+        self._handler = handler
+        self._name = name
+        self._decided = decided
+        self._begins = begins
+        self._loop = asyncio.get_running_loop()
+        self._line: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._async_line: asyncio.Queue[Work | None] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Begin to handle."""
+        for number in range(self._handler.concurrency):
+            if self._handler.is_async:
+                self._tasks.append(self._loop.create_task(self._handle_tasks()))
+            else:
+                thread = threading.Thread(
+                    target=self._handle_in_thread, name=f"{self._name}-{number}", daemon=True
+                )
+                thread.start()
+                self._threads.append(thread)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits for a handler."""
+        return self._async_line.empty() if self._handler.is_async else self._line.empty()
+
+    def put(self, messages: Work) -> None:
+        """Let handlers have messages, in pieces of a batch."""
+        size = self._handler.batch or 1
+        put = self._async_line.put_nowait if self._handler.is_async else self._line.put
+        for start in range(0, len(messages), size):
+            put(messages[start : start + size])
+
+    def _handle_in_thread(self) -> None:
+        function, is_batch = self._handler.function, self._handler.batch is not None
+        begins = self._begins
+        while (work := self._line.get()) is not None:
+            if begins is not None and not begins(work):
+                continue
+            error: BaseException | None = None
+            returned: object = None
+            try:
+                returned = function(work if is_batch else work[0])
+            except BaseException as raised:  # noqa: BLE001
+                error = raised
+            self._decide(work, returned, error)
+
+    async def _handle_tasks(self) -> None:
+        function, is_batch = self._handler.function, self._handler.batch is not None
+        begins = self._begins
+        while (work := await self._async_line.get()) is not None:
+            if begins is not None and not begins(work):
+                continue
+            error: BaseException | None = None
+            returned: object = None
+            try:
+                returned = await function(work if is_batch else work[0])
+            except asyncio.CancelledError as cancelled:
+                self._decide(work, None, cancelled)
+                raise
+            except BaseException as raised:  # noqa: BLE001
+                error = raised
+            self._decide(work, returned, error)
+
+    def _decide(self, work: Work, returned: object, error: BaseException | None) -> None:
+        """In the handler's thread or task."""
+        is_batch = self._handler.batch is not None
+        try:
+            decisions = decisions_of(work, returned, error, is_batch=is_batch)
+        except (TypeError, ValueError) as wrong:  # a delay that is none
+            decisions = decisions_of(work, None, wrong, is_batch=False)
+            error = wrong
+        if error is not None and any(each.reason and each.kind == "nack" for each in decisions):
+            LOG.warning("a handler failed, its message comes again", exc_info=error)
+        self._decided(work, decisions)
+
+    # --- ending
+
+    def end(self) -> list[Work]:
+        """Let the handlers end after what they have; what they have not begun is given back."""
+        found = list(self._taken_back())
+        put = self._async_line.put_nowait if self._handler.is_async else self._line.put
+        for _ in range(self._handler.concurrency):
+            put(None)
+        return found
+
+    def _taken_back(self) -> list[Work]:
+        found: list[Work] = []
+        line = self._async_line if self._handler.is_async else self._line
+        try:
+            while True:
+                work = line.get_nowait()
+                if work is not None:
+                    found.append(work)
+        except (queue.Empty, asyncio.QueueEmpty):
+            return found
+
+    async def ended(self, within_s: float) -> None:
+        """Wait for them, at most so long; coroutines are cancelled then."""
+        try:
+            async with asyncio.timeout(within_s):
+                if self._tasks:
+                    await asyncio.wait(self._tasks)
+                for thread in self._threads:
+                    await self._loop.run_in_executor(None, thread.join)
+        except TimeoutError:
+            LOG.warning("handlers still run after %g s; their messages come again", within_s)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class Settler:
+    """Settles what is decided about leased messages. `add` and `wake` from any thread."""
+
+    def __init__(self, group: LeasedGroup, given: Callable[[Decision], None], at_once: int) -> None:
+        """`given`: called for each decision that is settled; `at_once`: so many do not wait."""
+        self._group = group
+        self._given = given
+        self._at_once = at_once
+        self._loop = asyncio.get_running_loop()
+        self._decided: deque[Decision] = deque()
+        self._is_woken = False
+        self._has_decided = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to settle."""
+        self._task = self._loop.create_task(self._settle_on())
+
+    def add(self, decisions: Sequence[Decision]) -> None:
+        """Something was decided."""
+        self._decided.extend(decisions)
+        if not self._is_woken:
+            self._is_woken = True
+            with suppress(RuntimeError):  # a handler that outlived its worker
+                self._loop.call_soon_threadsafe(self._has_decided.set)
+
+    async def now(self, decision: Decision) -> None:
+        """Settle one message at once; raises what the node says against it."""
+        try:
+            await self._group.settle_now(decision)
+        finally:
+            self._given(decision)
+
+    async def _settle_on(self) -> None:
+        while True:
+            await self._has_decided.wait()
+            if len(self._decided) < self._at_once:
+                await asyncio.sleep(SETTLE_PAUSE_S)
+            self._has_decided.clear()
+            self._is_woken = False
+            if not await self.settle():
+                await asyncio.sleep(RETRY_S)
+                self._has_decided.set()
+
+    async def settle(self) -> bool:
+        """Settle what is decided; whether all of it is."""
+        while self._decided:
+            some: list[Decision] = []
+            while self._decided and len(some) < SETTLE_MAX:
+                some.append(self._decided.popleft())
+            try:
+                left = await self._group.settle(some)
+            except BaseException:
+                self._decided.extendleft(reversed(some))  # an end in between; said again
+                raise
+            self._decided.extendleft(reversed(left))
+            kept = set(map(id, left))
+            for decision in some:
+                if id(decision) not in kept:
+                    self._given(decision)
+            if left:
+                return False
+        return True
+
+    async def stop(self) -> None:
+        """Settle what is left, and end."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.settle()

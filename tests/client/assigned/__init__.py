@@ -1,0 +1,1 @@
+"""Consumers with queues of their own, and lite pull."""

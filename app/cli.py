@@ -127,6 +127,8 @@ def _set_up_logging(config: Config) -> None:
     logging.basicConfig(
         level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
+    # Four lines for each statement, with its values: what a schedule sends, for one.
+    logging.getLogger("aiosqlite").setLevel(logging.INFO)
     if config.log_level != "debug":
         for chatty in ("alembic", "uvicorn"):
             logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -70,8 +70,11 @@ HEARTBEAT_SECONDS: Final = 10.0
 
 DENIALS_SECONDS: Final = 10.0
 
-AUDIT_SECONDS: Final = 86_400.0
-"""The heads of the audit's chains are in the log each day, and old entries go."""
+AUDIT_SECONDS: Final = 3_600.0
+"""How often old entries of the audit go."""
+
+AUDIT_HEADS_SECONDS: Final = 86_400.0
+"""How often the heads of the audit's chains are in the log."""
 
 CERTIFICATE_SECONDS: Final = 5.0
 """How late a certificate that was replaced is used."""
@@ -192,6 +195,7 @@ class Node:
             Service("heartbeat", HEARTBEAT_SECONDS, self._heartbeat),
             Service("denials", DENIALS_SECONDS, self._write_denials),
             Service("audit", AUDIT_SECONDS, self._expire_audit),
+            Service("audit heads", AUDIT_HEADS_SECONDS, self._log_audit_heads),
         ]
 
     def _follow(self, config: Config) -> None:
@@ -329,10 +333,15 @@ class Node:
     async def _expire_audit(self) -> None:
         try:
             await self.metadata.audit.expire(self.config.audit_days * 86_400_000)
+        except CurlewError as error:
+            _LOG.warning("old entries of the audit stay for now: %s", error.detail)
+
+    async def _log_audit_heads(self) -> None:
+        try:
             for head in await self.metadata.audit.heads():
                 _LOG.info("audit head %s:%d:%s", head.node, head.seq, head.link.hex())
         except CurlewError as error:
-            _LOG.warning("old entries of the audit stay for now: %s", error.detail)
+            _LOG.warning("the heads of the audit are not known: %s", error.detail)
 
     async def _register_if_there_is_room(self) -> None:
         """Register, on a full disk later: the heartbeat does it, and readers need not wait."""

@@ -122,7 +122,9 @@ class Principals(Protocol):
 
     async def remove(self, name: str, terms: Terms | None = None) -> Account: ...
 
-    async def rotate(self, name: str, expires_ms: TimestampMs | None) -> NewKey: ...
+    async def rotate(
+        self, name: str, expires_ms: TimestampMs | None, *, is_dry_run: bool = False
+    ) -> NewKey: ...
 
     async def revoke(
         self, name: str, key_id: str | None = None, *, is_dry_run: bool = False

@@ -390,6 +390,8 @@ KEY_EXPIRES_MS_MAX = 10 * 366 * 86_400_000
 
 AUDIT_TEXT_CHARS_MAX = 4_096
 """Of what an entry of the audit says of a thing before, and after; more is cut."""
+AUDIT_ENTRIES_MAX = 1_000_000
+"""Of one chain, looked at each hour: of more the oldest go before their days are over."""
 DENIALS_MAX = 1_024
 """Denials by who, action and reason that a node adds up until they are written, each 10 seconds."""
 

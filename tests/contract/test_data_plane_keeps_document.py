@@ -32,7 +32,7 @@ T = "/v1/topics/orders"
 G = T + "/groups/g/messages"
 OPEN_SCHEMAS = {"Problem", "EntryProblem"}
 ALWAYS = {"content-length", "content-type", "mq-request-id", "retry-after", "allow", "connection"}
-ALWAYS |= {"accept-encoding"}
+ALWAYS |= {"accept-encoding", "content-encoding", "vary"}  # an answer is packed for who takes it so
 
 
 class Checker:

@@ -5,7 +5,7 @@ All `async`, so that nothing hops to a thread. The data plane has no dependency 
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Protocol, TypeVar
 
 from fastapi import Depends, Query, Request
 from fastapi.dependencies.models import Dependant
@@ -91,6 +91,20 @@ WithAccess = Annotated[RequestContext, Depends(access_of)]
 """For what the body, the query or an id names. A handler asks before it looks anything up."""
 
 
+class Intent(Protocol):
+    """What the audit is to be told before a request is carried out."""
+
+    has_body: bool
+
+    async def write(self, sent: object) -> None:
+        """Tell it; `sent` is the body."""
+
+
+def _intent_of(request: Request) -> Intent | None:
+    intent: Intent | None = getattr(request.state, "intent", None)
+    return intent
+
+
 async def authorize(request: Request) -> None:
     """Decide on what the path names, before the body is read."""
     services: Services = request.app.state.services
@@ -100,6 +114,9 @@ async def authorize(request: Request) -> None:
         services.rights.require_by_id(context, operation_id, request.path_params)
         if context.namespace and context.caller.name is not None:
             check_known(context.namespace, lambda: services.metadata.snapshot.namespaces)
+    intent = _intent_of(request)
+    if intent is not None and not intent.has_body:
+        await intent.write(None)
 
 
 async def _page_size(
@@ -161,9 +178,13 @@ def json_body(
             require(None if content_type is None else content_type.encode("latin-1"))
         sent = request.state.sent_body = _parsed(body)
         try:
-            return model.model_validate_json(body or b"{}")
+            made = model.model_validate_json(body or b"{}")
         except ValidationError as error:
             raise invalid_body(error, model, sent) from error
+        intent = _intent_of(request)
+        if intent is not None:
+            await intent.write(sent)
+        return made
 
     return read
 

@@ -1,13 +1,16 @@
 """Which operations of the control plane change what is in the log, and their entries in the audit.
 
 Those that change the metadata are written in the transaction of the change. These write what they
-are about to do before, and what came of it after; without the database they do not begin.
+are about to do before, and what came of it after; without the database they do not begin. Dry runs
+write nothing, nor does what is refused for want of rights: denials are added up elsewhere.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Final
 
 from fastapi import Request, Response
+from pydantic import TypeAdapter, ValidationError
 
 from app.api.control.dependencies import Services, sent_body_of
 
@@ -33,12 +36,13 @@ IN_THE_LOG: Final[Mapping[str, str]] = {
 """Operation → action."""
 _ONLY_FORCED: Final = frozenset({"commit_group_offsets"})
 """What clients do all the time, unless they force it."""
-_TRUE: Final = frozenset({"true", "1", "yes"})
+
+_TRUTH: Final = TypeAdapter(bool)
 
 Serve = Callable[[Request], Awaitable[Response]]
 
 
-def audited(operation_id: str, serve: Serve) -> Serve:
+def audited(operation_id: str, serve: Serve, *, has_body: bool) -> Serve:
     """`serve` with its entries in the audit, where the operation changes what is in the log."""
     action = IN_THE_LOG.get(operation_id)
     if action is None:
@@ -46,22 +50,53 @@ def audited(operation_id: str, serve: Serve) -> Serve:
 
     async def noted(request: Request) -> Response:
         query = request.query_params
-        is_forced = query.get("force", "") in _TRUE
-        if query.get("dry_run", "") in _TRUE or (operation_id in _ONLY_FORCED and not is_forced):
+        is_forced = truth(query.get("force", "false")) is True
+        is_try = truth(query.get("dry_run", "false")) is not False
+        if is_try or (operation_id in _ONLY_FORCED and not is_forced):
             return await serve(request)
         services: Services = request.app.state.services
-        said = {"operation": operation_id, **dict(query)}
-        resource = resource_of(request.scope["path_params"])
-        async with services.metadata.audit.around(action, resource, said) as outcome:
+        async with AsyncExitStack() as stack:
+            said = {"operation": operation_id, **dict(query)}
+            resource = resource_of(request.scope["path_params"])
+            around = services.metadata.audit.around(action, resource, said)
+            intent = request.state.intent = _Intent(stack, around, has_body=has_body)
             answer = await serve(request)
-            outcome["operation"] = operation_id
-            outcome["status"] = answer.status_code
+            intent.outcome["operation"] = operation_id
+            intent.outcome["status"] = answer.status_code
             body = sent_body_of(request)
             if isinstance(body, dict):
-                outcome["request"] = body
+                intent.outcome["request"] = body
         return answer
 
     return noted
+
+
+class _Intent:
+    """Written when the caller may do what it asks for and the body is valid, before it is done."""
+
+    def __init__(
+        self,
+        stack: AsyncExitStack,
+        around: AbstractAsyncContextManager[dict[str, object]],
+        *,
+        has_body: bool,
+    ) -> None:
+        self._stack = stack
+        self._around = around
+        self.has_body = has_body
+        self.outcome: dict[str, object] = {}
+
+    async def write(self, sent: object) -> None:
+        if not (isinstance(sent, dict) and sent.get("dry_run") is True):
+            self.outcome = await self._stack.enter_async_context(self._around)
+
+
+def truth(text: str) -> bool | None:
+    """What a parameter of the query says, as FastAPI reads it; None: neither, so it is refused."""
+    try:
+        return _TRUTH.validate_python(text)
+    except ValidationError:
+        return None
 
 
 def resource_of(in_path: Mapping[str, str]) -> str:

@@ -26,7 +26,11 @@ class _Route(APIRoute):
     @override
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         kinds = kinds_of_path(self.path)
-        handle = audited(self.operation_id or "", super().get_route_handler())
+        handle = audited(
+            self.operation_id or "",
+            super().get_route_handler(),
+            has_body=bool(self.openapi_extra),
+        )
 
         async def serve(request: Request) -> Response:
             scope = request.scope

@@ -201,6 +201,31 @@ async def test_on_a_closed_node_each_entry_says_whose_key_it_was_and_from_where(
         assert made.json()["key"] not in (await boss.get("/v1/audit")).text
 
 
+async def test_what_is_denied_is_never_intended(server: Served) -> None:
+    """Else whoever has any key could fill the audit."""
+    principals = server.node.metadata.principals
+    admin = await principals.make_first()
+    eve = await principals.create("eve", PrincipalSettings(roles=("viewer",)), None)
+    await principals.refresh()
+    url = f"http://127.0.0.1:{server.port}"
+    async with httpx.AsyncClient(base_url=url, timeout=60) as http:
+        boss, viewer = ({"authorization": f"Bearer {each.text}"} for each in (admin, eve))
+        await http.put("/v1/groups/billing", json={}, headers=boss)
+        before = len((await http.get("/v1/audit", headers=boss)).json()["entries"])
+        denied = (
+            ("POST", "/v1/groups/billing/dlq/messages:purge", {"all": True}),
+            ("POST", "/v1/groups/billing/offsets:reset", {"to": "earliest"}),
+            ("DELETE", "/v1/groups/billing/members/m", None),
+            ("PUT", "/v1/groups/billing/snapshots/s", None),
+            ("PATCH", "/v1/config", {"limit_page_size_max": 99}),
+        )
+        for method, path, body in denied:
+            answer = await http.request(method, path, json=body, headers=viewer)
+            assert answer.status_code == 403, path
+        after = (await http.get("/v1/audit", headers=boss)).json()["entries"]
+        assert len(after) == before, after[before:]
+
+
 async def test_commands_sign_their_chain_with_the_clusters_key(tmp_path: Path) -> None:
     key = private(tmp_path / "secret", SECRET)
     config = Config(data_dir=tmp_path / "data", secret_key_file=key)
@@ -259,6 +284,18 @@ async def test_old_entries_go_and_the_chain_says_so(
     kept = await entries(http)
     assert kept[0]["at_ms"] == now_ms
     assert kept[-1]["resource"] == "audit"
+    said, is_well = await verified(server)
+    assert is_well, said
+
+
+async def test_of_too_many_entries_the_oldest_go(server: Served, http: httpx.AsyncClient) -> None:
+    for number in range(6):
+        await http.put(f"/v1/topics/t{number}", json={"queues": 1})
+    before = await entries(http)
+    await server.node.metadata.audit.expire(keep_ms=86_400_000, entries_max=3)
+    *kept, told = await entries(http)
+    assert kept == before[-3:]
+    assert (told["resource"], told["after"]) == ("audit", {"kept_from": kept[0]["seq"]})
     said, is_well = await verified(server)
     assert is_well, said
 

@@ -99,7 +99,7 @@ class Access:
     async def remove(self, name: str, _: object = None) -> None:
         await self.get(name)
 
-    async def rotate(self, name: str, _: object = None) -> None:
+    async def rotate(self, name: str, _: object = None, **__: object) -> None:
         await self.get(name)
 
     async def revoke(self, name: str, _: object = None, **__: object) -> None:

@@ -251,9 +251,11 @@ class Principals:
 
     # --- keys
 
-    async def rotate(self, name: str, expires_ms: TimestampMs | None) -> NewKey:
+    async def rotate(
+        self, name: str, expires_ms: TimestampMs | None, *, is_dry_run: bool = False
+    ) -> NewKey:
         """Another key for a principal; the one that it has goes on to work until it is revoked."""
-        async with self._changes.begin() as change:
+        async with self._changes.begin(is_dry_run=is_dry_run) as change:
             if await _find(change.connection, name) is None:
                 raise _missing(name)
             await change.connection.execute(

@@ -103,11 +103,16 @@ async def chain(connection: AsyncConnection, node: str) -> AsyncIterator[Sequenc
         last = rows[-1].seq
 
 
-async def expire(connection: AsyncConnection, node: str, before_ms: int) -> int | None:
-    """Delete the entries of a chain that are older, but for its last one; which is the first that
-    is kept then. None: there was nothing to delete."""
+async def expire(
+    connection: AsyncConnection, node: str, before_ms: int, entries_max: int
+) -> int | None:
+    """Delete the entries of a chain that are older, or more than so many, but for its last one; the
+    first that is kept then. None: there was nothing to delete."""
     column = audit_entries.c
-    kept = select(column.seq).where(column.node == node, column.at_ms >= before_ms)
+    last = await connection.scalar(select(audit_heads.c.seq).where(audit_heads.c.node == node))
+    kept = select(column.seq).where(
+        column.node == node, column.at_ms >= before_ms, column.seq > (last or 0) - entries_max
+    )
     first: int | None = await connection.scalar(kept.order_by(column.seq).limit(1))
     if first is None:
         return None

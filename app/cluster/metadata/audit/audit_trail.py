@@ -22,7 +22,7 @@ from app.domain.access.actions import Action
 from app.domain.access.audit import ACTOR, Actor, Change, Denial, Shown
 from app.domain.clock import Clock
 from app.domain.errors import CurlewError
-from app.domain.limits import AUDIT_TEXT_CHARS_MAX, DENIALS_MAX
+from app.domain.limits import AUDIT_ENTRIES_MAX, AUDIT_TEXT_CHARS_MAX, DENIALS_MAX
 from app.runtime.secure.secret_key import SecretKey
 
 _LOG: Final = logging.getLogger(__name__)
@@ -124,11 +124,11 @@ class AuditTrail:
                 )
                 await audit_rows.append(connection, entry, self._key)
 
-    async def expire(self, keep_ms: int) -> None:
-        """Delete what is older from this node's chain, and say so in it."""
+    async def expire(self, keep_ms: int, entries_max: int = AUDIT_ENTRIES_MAX) -> None:
+        """Delete what is older, or more, from this node's chain, and say so in it."""
         before_ms = self._clock.now_ms() - keep_ms
         async with self._database.transaction() as connection:
-            first = await audit_rows.expire(connection, self._node, before_ms)
+            first = await audit_rows.expire(connection, self._node, before_ms, entries_max)
             if first is not None:
                 change = Change(Action.DELETE, KEPT_FROM, None, {"kept_from": first})
                 await self.changed(connection, change)

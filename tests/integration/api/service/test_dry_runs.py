@@ -10,8 +10,10 @@ import httpx
 import pytest
 from sqlalchemy import select
 
+from app.api.control.log_changes import IN_THE_LOG
 from app.api.document.openapi import build_document
 from app.cluster.metadata.schema.tables import metadata as tables
+from app.domain.access.accounts import PrincipalSettings
 from app.domain.limits import Limits
 from app.domain.names import dead_letter_topic
 from tests.support.clients.wire import Served, served_node
@@ -24,7 +26,7 @@ DATA_PLANE = {
     *("receive_messages", "settle_messages", "ack_messages", "nack_messages", "extend_messages"),
     *("dead_letter_messages", "ack_receipt", "change_receipt"),
     # What producers and members say in the course of their work, again and again:
-    *("put_member", "lock_queues", "unlock_queues"),
+    *("put_member", "poll_queues", "lock_queues", "unlock_queues"),
     *("delete_producer", "plan_epoch", "seal_producer", "receive_transactions"),
 }
 """Operations that have no dry run."""
@@ -67,6 +69,20 @@ class World:
         answer = await self.http.request(method, path, json=body, params=params or None)
         assert answer.is_success, f"{method} {path}: {answer.text}"
         return answer.json() if answer.content else None
+
+    async def entries(self) -> list[dict[str, Any]]:
+        """The audit."""
+        return list((await self.call("GET", "/v1/audit", page_size="500"))["entries"])
+
+    async def close_to_strangers(self) -> None:
+        """Make two administrators; the second is no longer needed. It has one key."""
+        principals = self.served.node.metadata.principals
+        key = await principals.make_first()
+        await principals.create("second", PrincipalSettings(roles=("admin",)), None)
+        await principals.refresh()
+        self.http.headers["Authorization"] = f"Bearer {key.text}"
+        account = await self.call("GET", "/v1/principals/second")
+        self.seen["key"] = account["keys"][0]["id"]
 
     async def state(self) -> dict[str, Any]:
         """What SQL, the store and the node's memory hold."""
@@ -214,35 +230,71 @@ OPERATIONS: list[tuple[str, str, str, object]] = [
 ]
 
 
+POLICY = {"subject": "role:viewer", "actions": ["GET"], "resources": ["topic:orders"]}
+ON_A_CLOSED_NODE: list[tuple[str, str, str, object]] = [
+    ("put_principal", "PUT", "/v1/principals/shop", {"roles": ["producer"]}),
+    ("put_principal", "PUT", "/v1/principals/shop", {"roles": ["consumer"]}),
+    ("make_key", "POST", "/v1/principals/shop/keys", {"expires": "90d"}),
+    ("revoke_key", "DELETE", "/v1/principals/second/keys/{key}", None),
+    ("delete_principal", "DELETE", "/v1/principals/second", None),
+    ("put_policy", "PUT", "/v1/policies/look", POLICY),
+    ("delete_policy", "DELETE", "/v1/policies/look", None),
+]
+
+
 def test_every_control_operation_is_tried() -> None:
-    assert {each[0] for each in OPERATIONS} == control_operations(build_document())
+    tried = {each[0] for each in OPERATIONS + ON_A_CLOSED_NODE}
+    assert tried == control_operations(build_document())
 
 
 _TIMES = {"version", "created_ms", "updated_ms", "deliver_time_ms", "decided_ms", "queue_offset"}
+_TIMES |= {"expires_ms"}
 """Members that tell of the moment of the change itself."""
+_KNOWN_WHEN_DONE = {"id", "key"}
+"""Of a key."""
 
 
 async def test_a_dry_run_changes_nothing_and_the_real_one_does_what_it_said(world: World) -> None:
-    for operation, method, template, given in OPERATIONS:
-        path, body = template.format(**world.seen), given
-        if given == "{parked}":
-            body = {**json.loads(world.seen["parked"]), "action": "skip"}
-        before = await world.state()
-        tried = await world.http.request(method, path, json=body, params={"dry_run": "true"})
-        assert tried.status_code == 200, f"{operation}: {tried.text}"
-        assert tried.json()["dry_run"] is True, operation
-        assert await world.state() == before, operation
-        done = await world.http.request(method, path, json=body)
-        assert done.is_success, f"{operation}: {done.text}"
-        assert await world.state() != before, f"{operation}: nothing tells the real one"
-        if not done.content or done.status_code == 202:
-            continue
-        said, was = tried.json(), done.json()
-        assert was.pop("dry_run") is False, operation
-        assert said.pop("dry_run") is True
-        for name in was.keys() - _TIMES:
-            if name != "generation":  # a reset tells members by the next one
-                assert said[name] == was[name], f"{operation}: {name}"
+    for operation, method, path, body in OPERATIONS:
+        await try_and_do(world, operation, method, path, body)
+
+
+async def test_so_it_is_with_principals_keys_and_policies(world: World) -> None:
+    await world.close_to_strangers()
+    for operation, method, path, body in ON_A_CLOSED_NODE:
+        await try_and_do(world, operation, method, path, body)
+
+
+async def try_and_do(
+    world: World, operation: str, method: str, template: str, given: object
+) -> None:
+    path, body = template.format(**world.seen), given
+    if given == "{parked}":
+        body = {**json.loads(world.seen["parked"]), "action": "skip"}
+    before = await world.state()
+    tried = await world.http.request(method, path, json=body, params={"dry_run": "on"})
+    assert tried.status_code == 200, f"{operation}: {tried.text}"
+    assert tried.json()["dry_run"] is True, operation
+    assert await world.state() == before, operation
+    done = await world.http.request(method, path, json=body)
+    assert done.is_success, f"{operation}: {done.text}"
+    assert await world.state() != before, f"{operation}: nothing tells the real one"
+    entries = [each["outcome"] for each in await world.entries() if _is_of(operation, each)]
+    is_audited = operation in IN_THE_LOG and operation != "commit_group_offsets"  # if forced
+    assert entries[-2:] == (["intended", "done"] if is_audited else []), operation
+    if not done.content or done.status_code == 202:
+        return
+    said, was = tried.json(), done.json()
+    assert said.pop("dry_run") is True
+    assert was.pop("dry_run", False) is False, operation
+    for name in was.keys() - _TIMES - _KNOWN_WHEN_DONE:
+        if name != "generation":  # a reset tells members by the next one
+            assert said[name] == was[name], f"{operation}: {name}"
+
+
+def _is_of(operation: str, entry: dict[str, Any]) -> bool:
+    after = entry["after"]
+    return isinstance(after, dict) and after.get("operation") == operation
 
 
 @pytest.mark.parametrize(
@@ -300,14 +352,14 @@ async def test_it_refuses_what_the_real_one_refuses(
         rolled = world.seen["rolled"] = world.seen["rollback"]
         await world.call("POST", f"/v1/transactions/{rolled}:rollback")
     path = path.format(broken="x", **world.seen)
-    before = await world.state()
+    before = await unaudited(world)
     tried = await world.http.request(method, path, json=body, params={"dry_run": "true"})
     real = await world.http.request(method, path, json=body)
     assert (tried.status_code, real.status_code) == (status, status), tried.text + real.text
     for problem in (said := tried.json(), was := real.json()):
         problem.pop("request_id")
     assert said == was
-    assert await world.state() == before
+    assert await unaudited(world) == before
 
 
 MESSAGES = "/v1/topics/orders/groups/billing/messages"
@@ -453,6 +505,13 @@ REFUSED: list[tuple[str, str, str, object]] = [
         "/v1/groups/nothing/queues:unlock",
         {"client_id": "nobody", "generation": 1, "queues": [{"topic": "orders", "queue_id": 0}]},
     ),
+    ("poll_queues", "POST", "/v1/groups/billing/members:poll", {"client_id": "m"}),
+    ("put_principal", "PUT", "/v1/principals/shop", {"roles": ["producer"]}),
+    ("delete_principal", "DELETE", "/v1/principals/nobody", None),
+    ("make_key", "POST", "/v1/principals/nobody/keys", None),
+    ("revoke_key", "DELETE", "/v1/principals/nobody/keys/none", None),
+    ("put_policy", "PUT", "/v1/policies/p", {**POLICY, "subject": "nobody"}),
+    ("delete_policy", "DELETE", "/v1/policies/nothing", None),
     ("plan_epoch", "POST", "/v1/producers:plan", {"prefix": "a", "epoch": -1}),
     ("seal_producer", "POST", "/v1/producers:seal", {"prefix": "", "epoch": -1}),
     ("delete_producer", "DELETE", "/v1/producers/nobody", None),
@@ -473,7 +532,7 @@ def test_every_operation_is_refused_once() -> None:
 
 async def test_what_is_refused_changes_nothing(world: World) -> None:
     await world.call("PUT", "/v1/topics/empty", {"queues": 1})
-    before = await world.state()
+    before = await unaudited(world)
     for operation, method, path, body in REFUSED:
         answer = await world.http.request(method, path.format(**world.seen), json=body)
         refused = [answer.status_code]
@@ -481,7 +540,15 @@ async def test_what_is_refused_changes_nothing(world: World) -> None:
             refused = [each["error"]["status"] for each in answer.json()["results"]]
         assert refused, operation
         assert all(400 <= status < 500 for status in refused), f"{operation}: {answer.text}"
-        assert await world.state() == before, f"{operation} {path}: {answer.text}"
+        assert await unaudited(world) == before, f"{operation} {path}: {answer.text}"
+
+
+async def unaudited(world: World) -> dict[str, Any]:
+    """The state without the audit, which has what was intended and failed."""
+    state = await world.state()
+    for table in ("audit_entries", "audit_heads"):
+        del state["sql"][table]
+    return state
 
 
 @pytest.mark.parametrize(

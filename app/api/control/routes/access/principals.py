@@ -92,6 +92,12 @@ class NewKeyDocument(AnswerModel):
     expires_ms: int | None = Field(description="null: never")
 
 
+class TriedKeyDocument(DryRunMember):
+    """A key that would be made; it has no id yet."""
+
+    expires_ms: int | None = Field(description="null: never")
+
+
 class PrincipalDocument(AnswerModel):
     """A principal with its keys. `version` is also its ETag."""
 
@@ -245,6 +251,10 @@ async def delete_principal(name: str, services: WithServices, terms: WithTerms) 
     needs={"cluster": Action.ADMIN},
     status=201,
     body=Body(KeyBody, examples={"for three months": {"expires": "90d"}}),
+    answers={
+        200: dry_run_answer(TriedKeyDocument),
+        201: Answer("It was made", NewKeyDocument),
+    },
     problems=(409,),
 )
 async def make_key(
@@ -252,11 +262,16 @@ async def make_key(
     services: WithServices,
     body: Annotated[KeyBody, Depends(json_body(KeyBody))],
     response: Response,
-) -> NewKeyDocument:
+    dry_run: WithDryRun = None,
+) -> NewKeyDocument | TriedKeyDocument:
     """The answer has the key, this once. A principal has at most two, so that one can take the
     place of the other: make the second, give it out, revoke the first."""
     expires_ms = _expiry(body.expires, services.broker.store_now_ms())
-    key = await services.metadata.principals.rotate(name, expires_ms)
+    tries = is_dry_run(dry_run)
+    key = await services.metadata.principals.rotate(name, expires_ms, is_dry_run=tries)
+    if tries:
+        response.status_code = 200
+        return TriedKeyDocument(expires_ms=expires_ms, dry_run=True)
     await services.metadata.principals.refresh()
     response.raw_headers.append(NOT_KEPT)
     return NewKeyDocument(id=key.key_id, key=key.text, expires_ms=expires_ms)

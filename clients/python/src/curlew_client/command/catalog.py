@@ -3,24 +3,47 @@
 MESSAGES = "curlew_client.command.messages"
 RESOURCES = "curlew_client.command.resources"
 
-SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Messages": {
-        "send": (f"{MESSAGES}.sending", "send a message, or many from files or stdin"),
-        "receive": (f"{MESSAGES}.receiving", "lease messages of a group, print and ack them"),
-        "pull": (f"{MESSAGES}.pulling", "read a queue from an offset on; takes nothing away"),
+        "send": (f"{MESSAGES}.sending", "app", "send a message, or many from files or stdin"),
+        "receive": (
+            f"{MESSAGES}.receiving",
+            "app",
+            "lease messages of a group, print, ack",
+        ),
+        "pull": (f"{MESSAGES}.pulling", "app", "read a queue from an offset on"),
+        "tail": (f"{MESSAGES}.tailing", "app", "print messages as they come"),
+        "browse": (f"{MESSAGES}.finding", "browse", "find messages by key, tag, text or time"),
+        "message": (f"{MESSAGES}.finding", "app", "one message: show, where it is, its trace"),
+        "export": (f"{MESSAGES}.moving", "app", "write a topic as JSON lines"),
+        "import": (f"{MESSAGES}.moving", "importer", "send messages from JSON lines"),
+        "bench": (f"{MESSAGES}.benching", "app", "how long sends take: percentiles, histogram"),
     },
     "Topics and groups": {
-        "topic": (f"{RESOURCES}.topics", "list, show, make, change and delete topics"),
-        "group": (f"{RESOURCES}.groups", "list, show, make, change, pause and delete groups"),
-        "lag": (f"{RESOURCES}.lags", "how far behind a group is; --watch looks again"),
+        "topic": (f"{RESOURCES}.topics", "app", "list, show, make, change and delete topics"),
+        "group": (f"{RESOURCES}.groups", "app", "list, show, make, change, pause, delete groups"),
+        "lag": (f"{RESOURCES}.lags", "app", "how far behind a group is; --watch looks again"),
+        "offsets": (f"{RESOURCES}.offsets", "app", "where a group is: show, reset, copy"),
+        "dlq": (f"{RESOURCES}.dead_letters", "app", "dead letters: list, redrive, purge"),
+        "delayed": (f"{RESOURCES}.waiting", "app", "messages that wait: list, move, cancel"),
+        "schedule": (f"{RESOURCES}.schedules", "app", "messages that are sent by the clock"),
+        "tx": (f"{RESOURCES}.transactions", "app", "transactions: list, commit, roll back"),
+        "clients": (f"{RESOURCES}.nodes", "clients", "who consumes and produces"),
+    },
+    "Nodes": {
+        "node": (f"{RESOURCES}.nodes", "app", "whether it is ready, its limits, whose key this is"),
+        "cluster": (f"{RESOURCES}.nodes", "cluster", "all nodes"),
+        "config": (f"{RESOURCES}.nodes", "config", "the settings of a node, and changing them"),
+        "principal": (f"{RESOURCES}.principals", "app", "who may do what, and their API keys"),
     },
     "This command": {
-        "context": (f"{RESOURCES}.named_nodes", "servers by name: add, use, list, show, remove"),
+        "context": (f"{RESOURCES}.named_nodes", "app", "servers by name: add, use, list, remove"),
+        "completion": (f"{RESOURCES}.shells", "app", "print the completion of bash, zsh or fish"),
     },
 }
-"""Section → name → module, and one line."""
+"""Section → name → module, its app there, and one line."""
 
-COMMANDS: dict[str, tuple[str, str]] = {
+COMMANDS: dict[str, tuple[str, str, str]] = {
     name: found for section in SECTIONS.values() for name, found in section.items()
 }
 

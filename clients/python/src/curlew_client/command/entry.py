@@ -87,7 +87,7 @@ def _options_first(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _run_ours(name: str, words: list[str]) -> int:
     try:
-        module = import_module(COMMANDS[name][0])
+        running = import_module("curlew_client.command.running")
     except ModuleNotFoundError as error:
         if error.name not in {"cyclopts", "rich"}:
             raise
@@ -95,9 +95,7 @@ def _run_ours(name: str, words: list[str]) -> int:
             f"curlew: this command needs the library {error.name}; install curlew-client[cli]\n"
         )
         return Exit.USAGE
-    from curlew_client.command.running import run
-
-    return run(module.app, words)
+    return int(running.run(running.app_of(name), words))
 
 
 def _others() -> dict[str, Any]:
@@ -139,11 +137,11 @@ def _unknown(name: str, others: list[str]) -> str:
 def _help() -> str:
     lines = ["Usage: curlew COMMAND …       `curlew COMMAND --help` says more about one", ""]
     for title, commands in SECTIONS.items():
-        lines += [f"{title}:", *(f"  {name:<14}{found[1]}" for name, found in commands.items()), ""]
+        lines += [f"{title}:", *(f"  {name:<15}{found[2]}" for name, found in commands.items()), ""]
     if others := _others():
         texts = {name: str(getattr(found.load(), "help", "")) for name, found in others.items()}
         lines += ["A node on this machine:"]
-        lines += [*(f"  {name:<14}{text}" for name, text in sorted(texts.items())), ""]
+        lines += [*(f"  {name:<15}{text}" for name, text in sorted(texts.items())), ""]
     lines += ["Of every command but those of a node on this machine:"]
     lines += [f"  {text:<18}{meaning}" for text, meaning in OPTIONS]
     return "\n".join(lines) + "\n"

@@ -3,11 +3,13 @@ sentence what went wrong."""
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from cyclopts import App, CycloptsError
 
+from curlew_client.command.catalog import COMMANDS
 from curlew_client.command.entry import Exit
 from curlew_client.command.service import close_all
 from curlew_client.command.words import NotSo
@@ -36,6 +38,13 @@ def new_app(name: str, text: str) -> App:
         print_error=False,
         suppress_keyboard_interrupt=False,
     )
+
+
+def app_of(name: str) -> App:
+    """The app of a command of this package, imported now."""
+    module, attribute, _ = COMMANDS[name]
+    found: App = getattr(import_module(module), attribute)
+    return found
 
 
 def run(app: App, words: list[str]) -> int:

@@ -119,8 +119,7 @@ class Service:
         target = path + (f"?{urlencode(_given(params))}" if params else "")
         lines, body = self.lines, b""
         if json is not None:
-            kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-            lines += f"content-type: {kind}\r\n"
+            lines += "content-type: application/json\r\n"
             body = jsonlib.dumps(json, ensure_ascii=False).encode()
         answer, url = self.sender.call(
             method,

@@ -1,0 +1,181 @@
+"""`curlew node …`, `curlew cluster`, `curlew clients …` and `curlew config …`: what runs."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from curlew_client.command.asking import DryRun, Yes, change, confirm
+from curlew_client.command.entry import Exit
+from curlew_client.command.output import print_fields, print_json, print_table
+from curlew_client.command.running import new_app
+from curlew_client.command.service import Document, Service, Where, part
+from curlew_client.command.words import NotSo, pairs_of, time_text, value_of
+from curlew_client.errors import ServiceError
+
+app = new_app("node", "The node that answers: whether it is ready, and its limits.")
+cluster = new_app("cluster", "All nodes that share the metadata.")
+clients = new_app("clients", "One client by its id: what it consumes and produces.")
+config = new_app("config", "The settings of the node, and those that change while it runs.")
+
+
+@app.command
+def status(*, where: Where = Where()) -> int:
+    """Whether it is ready, and why not."""
+    service = Service(where)
+    try:
+        found = service.get("/readyz")
+    except ServiceError as error:
+        if not error.fields:
+            raise
+        found = {"status": "not ready", "detail": error.detail, **error.fields}
+    shown = {"url": next(iter(service.session.nodes)), **found}
+    print_json(shown) if where.json else print_fields(shown)
+    return Exit.DONE if found["status"] == "ready" else Exit.REFUSED
+
+
+@app.command
+def limits(*, where: Where = Where()) -> None:
+    """Every bound of the node."""
+    found = Service(where).get("/v1/limits")
+    print_json(found) if where.json else print_fields(found)
+
+
+@app.command
+def whoami(*, where: Where = Where()) -> None:
+    """Whose key this is, and its roles."""
+    found = Service(where).get("/v1/whoami")
+    print_json(found) if where.json else print_fields(found)
+
+
+@cluster.default
+def cluster_(*, where: Where = Where()) -> None:
+    """All nodes that share the metadata."""
+    found = Service(where).get("/v1/nodes")["nodes"]
+    if where.json:
+        print_json(found)
+        return
+    print_table(
+        ("node", "address", "store", "started", "seen"),
+        [
+            (
+                each["node_id"],
+                each["address"],
+                each["store_id"],
+                time_text(each["started_ms"]),
+                time_text(each["seen_ms"]),
+            )
+            for each in found
+        ],
+    )
+
+
+@clients.command(name="show")
+def show_client(client: str, /, *, where: Where = Where()) -> None:
+    """What a client consumes and produces."""
+    found = Service(where).get(f"/v1/clients/{part(client)}")
+    print_json(found) if where.json else print_fields(found)
+
+
+@clients.command
+def producers(topic: str, /, *, where: Where = Where()) -> None:
+    """Who sends to a topic."""
+    found = list(Service(where).pages(f"/v1/topics/{part(topic)}/producers", "clients"))
+    _print_clients(found, ("sent", "failed"), as_json=where.json, empty="nobody sent lately")
+
+
+@clients.command
+def consumers(group: str, /, *, where: Where = Where()) -> None:
+    """Who consumes in a group; as `curlew group clients`."""
+    found = list(Service(where).pages(f"/v1/groups/{part(group)}/clients", "clients"))
+    _print_clients(found, ("kind", "in_flight"), as_json=where.json, empty="nobody consumes now")
+
+
+def _print_clients(
+    found: list[Document], more: tuple[str, ...], *, as_json: bool, empty: str
+) -> None:
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("client", "program", *more, "seen"),
+        [
+            (
+                each.get("client_id") or each.get("address"),
+                each.get("user_agent") or "",
+                *(each.get(name) for name in more),
+                time_text(each.get("last_seen_ms")),
+            )
+            for each in found
+        ],
+        empty=empty,
+    )
+
+
+@config.command(name="list")
+def list_settings(
+    prefix: str = "",
+    /,
+    *,
+    changed: Annotated[bool, Parameter(negative=())] = False,
+    where: Where = Where(),
+) -> None:
+    """Every setting, its value, and where that comes from.
+
+    Parameters
+    ----------
+    changed
+        Only those that are not as they are by default.
+    """
+    found = [
+        each
+        for each in Service(where).get("/v1/config")["settings"]
+        if each["name"].startswith(prefix) and not (changed and each["source"] == "default")
+    ]
+    if where.json:
+        print_json(found)
+        return
+    print_table(
+        ("setting", "value", "default", "unit", "from", "changes while running"),
+        [
+            (
+                each["name"],
+                _value(each["value"]),
+                _value(each["default"]),
+                each["unit"] or "",
+                each["source"],
+                each["changeable"],
+            )
+            for each in found
+        ],
+    )
+
+
+@config.command(name="set")
+def set_settings(
+    *settings: str, yes: Yes = False, dry_run: DryRun = False, where: Where = Where()
+) -> int:
+    """Change settings of all nodes while they run: `curlew config set log_level=debug`.
+
+    `null` gives a setting back what file, environment or flag say.
+    """
+    if not settings:
+        raise NotSo("name a setting and its value, such as log_level=debug")
+    body = {name: value_of(text) for name, text in pairs_of("a setting", settings).items()}
+    if not dry_run and not confirm(f"Change {', '.join(body)} on all nodes?", yes=yes):
+        return Exit.REFUSED
+    service = Service(where)
+    done = "changed; nodes know within seconds"
+    change(
+        service,
+        "PATCH",
+        "/v1/config",
+        body=body,
+        dry_run=dry_run,
+        as_json=where.json,
+        done=done,
+    )
+    return Exit.DONE
+
+
+def _value(value: object) -> object:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,181 @@
+"""Offsets, dead letters, delays, schedules, transactions, nodes and keys, against a node."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.client.command.conftest import Run
+from tests.support.nodes.node import run_node
+
+
+def shown(curlew: Run, *words: str) -> Any:
+    done = curlew(*words, "--json")
+    assert done.status == 0, done.err
+    return json.loads(done.out)
+
+
+def test_a_group_is_put_elsewhere(curlew: Run) -> None:
+    curlew("topic", "create", "seen", "--queues", "1")
+    curlew("send", "seen", "a", "b", "c")
+    curlew("receive", "seen", "-g", "readers", "-n", "3")
+
+    def offset() -> int:
+        [row] = json.loads(curlew("offsets", "show", "readers", "seen", "--json").out)
+        return int(row["offset"])
+
+    assert offset() == 3
+    done = curlew("offsets", "reset", "readers", "seen", "--to", "earliest")
+    assert (done.status, offset()) == (2, 3)  # nobody could be asked
+    done = curlew("offsets", "reset", "readers", "seen", "--to", "earliest", "--dry-run")
+    assert (done.status, offset()) == (0, 3)
+    for to, expected in (("earliest", 0), ("+2", 2), ("-1", 1), ("latest", 3), ("1h", 0), ("2", 2)):
+        words = ("offsets", "reset", "readers", "seen", "--to", to, "--yes")
+        assert (curlew(*words).status, offset()) == (0, expected), to
+    assert curlew("offsets", "reset", "readers", "seen", "--to", "soon", "--yes").status == 2
+    assert curlew("offsets", "copy", "readers", "others", "seen", "--yes").status == 0
+    assert "2" in curlew("offsets", "show", "others").out.splitlines()[1].split()
+    assert curlew("offsets", "ends", "seen").out.split()[-2:] == ["0", "3"]
+    assert curlew("offsets", "ends", "seen", "1h").out.split()[-2:] == ["0", "0"]
+
+
+def test_dead_letters(curlew: Run) -> None:
+    curlew("topic", "create", "bad", "--queues", "1")
+    curlew("send", "bad", "a", "b", "c")
+    curlew("receive", "bad", "-g", "failing", "-n", "3", "--then", "dead-letter")
+    lines = curlew("dlq", "list", "failing", "--json").out.splitlines()
+    assert [json.loads(line)["text"] for line in lines] == ["a", "b", "c"]
+    assert "given up" in curlew("dlq", "list", "failing", "--reason", "given up").out
+    assert curlew("dlq", "redrive", "failing").status == 2  # says which
+    assert curlew("dlq", "redrive", "failing", "--all").status == 2  # asks
+    plan = shown(curlew, "dlq", "redrive", "failing", "0", "--dry-run")
+    assert (plan["matched"], plan["dry_run"]) == (1, True)
+    done = curlew("dlq", "redrive", "failing", "0", "--yes")
+    assert (done.status, done.err) == (0, "succeeded: 1 of 1 delivered again\n")
+    assert curlew("receive", "bad", "-g", "failing", "--raw").out == "a"
+    done = curlew("dlq", "purge", "failing", "--topic", "bad", "--dry-run")
+    assert done.err.startswith("would remove")
+    assert curlew("dlq", "purge", "failing", "--all", "--yes").status == 0
+    assert curlew("dlq", "list", "failing").out == ""
+
+
+def test_delayed_messages(curlew: Run) -> None:
+    curlew("topic", "create", "later", "--queues", "1")
+    sent = json.loads(curlew("send", "later", "a", "--delay", "1h", "--json").out)
+    [waiting] = shown(curlew, "delayed", "list", "later")
+    handle = sent["recall_handle"]
+    assert waiting["recall_handle"] == handle
+    assert handle in curlew("delayed", "list", "later").out
+    assert curlew("delayed", "move", "later", handle).status == 2
+    done = curlew("delayed", "move", "later", handle, "--delay", "2h", "--json")
+    assert done.status == 0, done.err
+    [waiting] = shown(curlew, "delayed", "list", "later")
+    handle = waiting["recall_handle"]
+    assert curlew("delayed", "cancel", "later", handle, "--dry-run").status == 0
+    assert curlew("delayed", "cancel", "later", handle).status == 2
+    assert curlew("delayed", "cancel", "later", handle, "--yes").status == 0
+    assert shown(curlew, "delayed", "list", "later") == []
+    curlew("send", "later", "b", "--delay", "1h")
+    [waiting] = shown(curlew, "delayed", "list", "later")
+    assert curlew("delayed", "deliver", "later", waiting["recall_handle"]).status == 0
+    assert curlew("tail", "later", "--limit", "1").out.rstrip().endswith(" b")
+
+
+def test_schedules(curlew: Run) -> None:
+    curlew("topic", "create", "jobs", "--queues", "1")
+    words = ("--cron", "0 3 * * *", "--topic", "jobs", "--text", "go", "--tag", "nightly")
+    assert curlew("schedule", "put", "nightly", *words, "--dry-run").status == 0
+    assert shown(curlew, "schedule", "list") == []
+    assert curlew("schedule", "put", "nightly", *words).status == 0
+    assert curlew("schedule", "pause", "nightly").status == 0
+    found = shown(curlew, "schedule", "show", "nightly")
+    assert (found["paused"], found["message"]["tag"]) == (True, "nightly")
+    assert curlew("schedule", "resume", "nightly").status == 0
+    assert "0 3 * * *" in curlew("schedule", "list").out
+    assert curlew("schedule", "delete", "nightly").status == 2
+    assert curlew("schedule", "delete", "nightly", "--yes").status == 0
+    assert curlew("schedule", "show", "nightly").status == 5
+    done = curlew("schedule", "put", "wrong", "--cron", "x", "--topic", "jobs", "--text", "go")
+    assert done.status == 1
+
+
+def test_transactions(curlew: Run) -> None:
+    url = os.environ["CURLEW_URL"]
+    httpx.put(f"{url}/v1/topics/pays", json={"queues": 1, "type": "transaction"})
+    headers = {"MQ-Transaction": "prepare", "MQ-Producer-Group": "payers"}
+    for how in ("commit", "rollback"):
+        answer = httpx.post(f"{url}/v1/topics/pays/messages", content=how, headers=headers)
+        transaction = answer.json()["transaction_id"]
+        rows = shown(curlew, "tx", "list", "--group", "payers", "--state", "PREPARED")
+        assert [each["transaction_id"] for each in rows] == [transaction]
+        assert transaction in curlew("tx", "list").out
+        assert curlew("tx", how, transaction).status == 2
+        assert curlew("tx", how, transaction, "--yes").status == 0
+        found = shown(curlew, "tx", "show", transaction)
+        assert found["state"] == ("COMMITTED" if how == "commit" else "ROLLED_BACK")
+    assert curlew("pull", "pays", "--raw").out == "commit"
+
+
+def test_nodes_clients_and_settings(curlew: Run) -> None:
+    assert "ready" in curlew("node", "status").out
+    limits = shown(curlew, "node", "limits")
+    assert limits["topics_max"] > 0
+    assert shown(curlew, "node", "whoami")
+    assert len(shown(curlew, "cluster")) == 1
+    assert curlew("clients", "producers", "nowhere").status == 5
+    curlew("send", "watched", "a")
+    curlew("receive", "watched", "-g", "watchers")
+    assert curlew("clients", "producers", "watched").status == 0
+    [client] = shown(curlew, "clients", "consumers", "watchers")
+    assert client["client_id"] in curlew("clients", "show", client["client_id"]).out
+    assert curlew("config", "set", "access_log=true").status == 2
+    assert curlew("config", "set", "access_log=true", "--dry-run").status == 0
+    assert curlew("config", "set", "access_log=true", "--yes").status == 0
+    [row] = shown(curlew, "config", "list", "access_log")
+    assert (row["value"], row["source"]) == (True, "stored")
+    assert "access_log" in curlew("config", "list", "--changed").out
+    assert curlew("config", "set", "access_log=null", "--yes").status == 0
+    done = curlew("config", "set", "port=1", "--yes")
+    assert (done.status, "SETTING_FIXED" in done.err) == (1, True)
+
+
+def test_principals_and_their_keys(run: Run, tmp_path: Path) -> None:
+    key_file = tmp_path / "admin"
+    data = str(tmp_path / "data")
+    assert run("init", "--data-dir", data, "--key-file", str(key_file)).status == 0
+    with run_node(tmp_path / "data") as node:
+        at = ("--url", node.url)
+        done = run("topic", "list", *at)
+        assert (done.status, "UNAUTHORIZED" in done.err) == (4, True)
+        admin = (*at, "--key-file", str(key_file))
+        assert run("principal", "put", "ci", "--role", "producer", *admin).status == 0
+        file = tmp_path / "ci"
+        done = run("principal", "new-key", "ci", "--to-file", str(file), *admin)
+        assert (done.status, done.out) == (0, "")
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert file.read_text().strip() not in done.err
+        assert run("principal", "new-key", "ci", "--to-file", str(file), *admin).status == 2
+        listed = run("principal", "list", *admin).out
+        assert "ci" in listed
+        assert file.read_text().strip() not in listed
+        theirs = (*at, "--key-file", str(file))
+        assert "ci" in run("node", "whoami", *theirs).out
+        assert run("topic", "create", "mine", *theirs).status == 4
+        found = json.loads(run("principal", "show", "ci", "--json", *admin).out)
+        [key] = found["keys"]
+        assert run("principal", "revoke", "ci", key["id"], *admin).status == 2
+        assert run("principal", "revoke", "ci", key["id"], "--yes", *admin).status == 0
+        assert run("principal", "delete", "ci", "--yes", *admin).status == 0
+        (tmp_path / "wrong").write_text("curlew_nonsense")
+        assert run("topic", "list", *at, "--key-file", str(tmp_path / "wrong")).status == 4
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command(shell: str, run: Run) -> None:
+    done = run("completion", shell)
+    assert done.status == 0
+    for word in ("redrive", "rollback", "whoami", "trace", "--sharding-key"):
+        assert word.removeprefix("--") in done.out

@@ -20,23 +20,17 @@ from app.domain.shortages import Shortage
 from app.runtime.shortage_log import ShortageLog
 from app.store import paths
 from app.store.config import StoreConfig
-from app.store.damage import Damages
-from app.store.formats.files.state_file import StoreMeta
 from app.store.formats.frame.batch_frame import RequestFrame
 from app.store.formats.record.record import CHECKSUM_BYTES, decode_message
 from app.store.fs.files import ColdRead, FileSystem, Lock
-from app.store.index.key_index import KeyIndex
 from app.store.lifecycle.checkpoints import Checkpointing, Checkpoints
-from app.store.lifecycle.opening import load_or_make_meta, open_log, write_clean_stop
-from app.store.lifecycle.recovery import Recovery
+from app.store.lifecycle.opening import write_clean_stop
 from app.store.lifecycle.retention_holds import RetentionHolds
 from app.store.lifecycle.retention_policy import RetentionPolicy
 from app.store.lifecycle.retention_run import RetentionReport, RetentionRun
-from app.store.lifecycle.unit_repair import UnitRepair
-from app.store.log.commit_log import CommitLog
+from app.store.lifecycle.store_parts import StoreParts
 from app.store.log.page_cache_limit import bound_cache
 from app.store.queues.consume_queue import ConsumeQueue, Unit
-from app.store.queues.queue_table import QueueTable
 from app.store.read.lookups import (
     MAX_TIME_MS,
     KeyedRecords,
@@ -45,7 +39,6 @@ from app.store.read.lookups import (
     offset_for_time,
     read_record,
 )
-from app.store.read.queue_reader import QueueReader
 from app.store.read.queue_reads import ReadResult, Wanted
 from app.store.store_status import QueueBounds, StoreStatus
 from app.store.timers.timer_log import TimerLog
@@ -67,65 +60,54 @@ assert PROPERTIES_ENCODED_BYTES_MAX > CHECKSUM_BYTES
 class MessageStore:
     """One data directory, open. Made by `open`."""
 
-    def __init__(
-        self,
-        files: FileSystem,
-        config: StoreConfig,
-        meta: StoreMeta,
-        reader: QueueReader,
-        mender: UnitRepair,
-        queues: QueueTable,
-        index: KeyIndex,
-        recovery: Recovery,
-        clock: Clock,
-        turns: Turns,
-        lock: Lock,
-        limits: Limits,
-        workers: Workers,
-    ) -> None:
-        self.store_id = bytes.fromhex(meta.store_id)
+    def __init__(self, parts: StoreParts, lock: Lock, turns: Turns, workers: Workers) -> None:
+        self.store_id = bytes.fromhex(parts.meta.store_id)
         self.on_arrival: Callable[[str, int], object] = lambda _topic, _queue_id: None
         """Called with (topic, queue id) after each confirmed append."""
         self.shortages = ShortageLog()
         """What is lacking now; others of the node note theirs there too."""
         self.pins = RetentionHolds()
         """What retention must leave; background services register there."""
-        self._files = files
-        self._config = config
-        self._meta = meta
-        self._mender = mender
-        self._reader = reader
-        self._log = log = reader.source.log
-        self._queues = queues
-        self.index = index
-        self._recovery, self._lock = recovery, lock
-        self._limits = limits
-        cache = bound_cache(log, config.log_cache_bytes, recovery.end)
+        self._files, self._config, self._limits = parts.files, parts.config, parts.limits
+        self._mender, self._reader = parts.repair, parts.reader
+        self._log = log = parts.log
+        self._queues = queues = parts.queues
+        self.index = index = parts.index
+        self._recovery, self._lock = parts.recovery, lock
+        cache = bound_cache(log, self._config.log_cache_bytes, parts.recovery.end)
         self._writer = Writer(
-            log, turns, recovery.end, self._roll_back, workers, cache, self.shortages
+            log,
+            turns,
+            parts.recovery.end,
+            self._roll_back,
+            workers,
+            cache,
+            self.shortages,
         )
-        self._checkpoints = Checkpoints(files, queues, index, self.shortages)
+        self._checkpoints = Checkpoints(self._files, queues, index, self.shortages)
         self._appender = Appender(
             self.store_id,
-            config,
+            self._config,
             self._writer,
             queues,
             index,
-            clock,
-            limits,
+            parts.clock,
+            self._limits,
             self._arrived,
-            reader.frame_checksums,
+            parts.reader.frame_checksums,
         )
-        if config.store_time_from_clock:
-            recovery.store_time_ms = min(recovery.store_time_ms, clock.now_ms())
-        self._appender.start(recovery, meta.segment_bytes)
+        if self._config.store_time_from_clock:
+            now_ms = parts.clock.now_ms()
+            parts.recovery.store_time_ms = min(parts.recovery.store_time_ms, now_ms)
+        self._appender.start(parts.recovery, parts.meta.segment_bytes)
         self.first_steps = FirstSteps(self._appender)
         self.names = self._floors = TopicFloors(queues)
         self.floor_journal = FloorJournal(self._floors, self._appender, queues)
         self._appender.bind = self.floor_journal.bind
         self._closed = False
-        self._lookups = Lookups(self.store_id, reader.source, queues, index, config)
-        self._expiring = RetentionRun(files, reader.source, queues, index, self.pins, clock)
+        source = parts.reader.source
+        self._lookups = Lookups(self.store_id, source, queues, index, self._config)
+        self._expiring = RetentionRun(self._files, source, queues, index, self.pins, parts.clock)
 
     @classmethod
     def open(
@@ -140,34 +122,8 @@ class MessageStore:
         """Lock, recover, sync. Blocks. Raises `StoreLocked`, `StoreUnusable` or `OSError`."""
         lock = files.lock(paths.LOCK)
         try:
-            damages = Damages()
-            meta = load_or_make_meta(files, config, clock, damages)
-            files.make_directory(paths.COMMIT_LOG)
-            files.make_directory(paths.CONSUME_QUEUES)
-            limits = limits or Limits()
-            log = CommitLog(files, meta.segment_bytes, limits.store_files_max // 16)
-            queues = QueueTable(files, meta.queue_file_units, limits.store_files_max // 4)
-            files.make_directory(paths.INDEX)
-            index = KeyIndex(queues.cache, meta, damages, turns.call_soon)
-            reader = QueueReader(log, meta.unchecked_end, config)
-            mender = UnitRepair(reader.source, damages)
-            queues.repair = mender.repair
-            recovery = open_log(files, meta, log, queues, index, damages, clock)
-            store = cls(
-                files,
-                config,
-                meta,
-                reader,
-                mender,
-                queues,
-                index,
-                recovery,
-                clock,
-                turns,
-                lock,
-                limits,
-                workers,
-            )
+            parts = StoreParts.open(files, config, clock, turns.call_soon, limits or Limits())
+            store = cls(parts, lock, turns, workers)
         except BaseException:
             lock.release()
             raise
